@@ -1,0 +1,46 @@
+# Everything runs in .venv, made on first use by any Python from 3.11 on; PYTHON=... chooses another one.
+#
+#   make demo    train a digit reader by compiled gradients (run it twice)
+#   make test    ruff, mypy, then the tests
+#   make bench   compare with NumPy by hand, JAX, autograd and Numba
+#   make lint    ruff and mypy alone
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+WORKERS ?= 2
+
+.PHONY: demo test bench lint clean
+.DELETE_ON_ERROR:
+
+demo: .venv/.demo
+	$(BIN)/python examples/digits.py
+
+test: lint
+	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+bench: .venv/.bench
+	$(BIN)/python benchmarks/run.py
+
+# mypy finds the root folders by their installed names through a folder of links.
+lint: .venv/.test
+	$(BIN)/ruff check .
+	@rm -rf build/types && mkdir -p build/types/pullback
+	@ln -s $(addprefix ../../../,$(wildcard pullback/*)) ../../../tracer ../../../ir ../../../codegen \
+	    ../../../runtime build/types/pullback/
+	MYPYPATH=build/types $(BIN)/mypy -p pullback
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pullback needs Python 3.11 or later; name one by PYTHON=...")'
+	$(PYTHON) -m venv .venv
+
+.venv/.demo: pyproject.toml | .venv/bin/python
+	$(INSTALL) -e .
+	@touch $@
+
+.venv/.test .venv/.bench: .venv/.%: pyproject.toml | .venv/bin/python
+	$(INSTALL) -e '.[$*]'
+	@touch $@ .venv/.demo
+
+clean:
+	rm -rf .venv build *.egg-info

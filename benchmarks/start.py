@@ -1,0 +1,78 @@
+"""What is paid before the first result: import time, and the demo's first step, from nothing and from disk.
+
+Each number is the median over fresh processes.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+IMPORT = """
+import time, numpy
+start = time.perf_counter()
+import {module}
+print(time.perf_counter() - start)
+"""
+
+FIRST_STEP = """
+import sys, time
+sys.path.insert(0, "benchmarks")
+from systems import SYSTEMS
+from workloads import workloads
+workload = next(w for w in workloads() if w.name == "mlp_step")
+call = SYSTEMS["{system}"](workload)
+start = time.perf_counter()
+call()
+print(time.perf_counter() - start)
+"""
+
+
+def fresh(code: str, cache: str = "off") -> float:
+    """Runs code in a new process with the kernel cache there; returns the number that it prints last."""
+    environment = {**os.environ, "PULLBACK_CACHE_DIR": cache}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return float(done.stdout.split()[-1])
+
+
+def imports(module: str, runs: int = 7) -> float:
+    """Seconds of `import module` after `import numpy`."""
+    return statistics.median(fresh(IMPORT.format(module=module)) for _ in range(runs))
+
+
+def first_step(system: str, runs: int = 3) -> float:
+    """Seconds of the first call of the demo's step, nothing cached."""
+    return statistics.median(fresh(FIRST_STEP.format(system=system)) for _ in range(runs))
+
+
+def first_step_from_disk(runs: int = 3) -> float:
+    """Seconds of the same in a new process that finds every kernel on disk."""
+    with tempfile.TemporaryDirectory() as cache:
+        code = FIRST_STEP.format(system="pullback")
+        fresh(code, cache)
+        return statistics.median(fresh(code, cache) for _ in range(runs))
+
+
+def measure(systems: list[str]) -> dict[str, float]:
+    """Every number that can be had, in seconds; a failure is printed and left out."""
+    wanted = {"import pullback": lambda: imports("pullback")}
+    if "jax" in systems:
+        wanted["import jax"] = lambda: imports("jax")
+        wanted["first step, jax"] = lambda: first_step("jax")
+    if "pullback" in systems:
+        wanted["first step, nothing cached"] = lambda: first_step("pullback")
+        wanted["first step, from disk"] = first_step_from_disk
+    found: dict[str, float] = {}
+    for name, function in wanted.items():
+        try:
+            found[name] = function()
+        except RuntimeError as error:
+            print(f"  {name}: {error}")
+    return found

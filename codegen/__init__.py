@@ -1,0 +1,1 @@
+"""Array IR to kernel and program IR to LLVM IR or CUDA C. Touches no device."""

@@ -1,0 +1,118 @@
+"""collapse: neighbouring axes of a group's space become one where every member treats them alike, so that loops are long and
+memory is walked in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pullback.ir.extents import product
+from pullback.ir.ops.control import Check
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.reindex import broadcast
+from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.types import ArrayType, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """A group ready for a kernel: its region, the extents of its space, and how many of them are rows."""
+
+    region: Block
+    extents: Shape
+    rows: int
+
+
+def collapse(group: Instruction, layouts: Sequence[str]) -> Space:
+    """The space of a group with as few axes as possible. ``layouts``: of the operands; strided ones keep their axes."""
+    (region,) = group.regions
+    extents, rows = tuple(group.params["space"]), group.params["rows"]
+    space = Space(region, extents, rows)
+    joins = _joins(space, layouts)
+    if not any(joins):
+        return space
+    parts: list[list[int]] = [[0]]
+    for axis, joined in enumerate(joins, 1):
+        if joined:
+            parts[-1].append(axis)
+        else:
+            parts.append([axis])
+    return _rewrite(space, parts) or space
+
+
+def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
+    """For each axis but the first, whether it can join the one before."""
+    rank = len(space.extents)
+    joins = [axis != space.rows for axis in range(1, rank)]
+    row_shape = space.extents[: space.rows]
+
+    def alike(axes: Sequence[int]) -> None:
+        for axis in range(1, rank):
+            joins[axis - 1] &= (axis in axes) == (axis - 1 in axes)
+
+    for parameter, layout in zip(space.region.parameters, layouts, strict=True):
+        if layout == "strided" and parameter.type.rank > 1:
+            return [False] * (rank - 1)
+    for i in space.region.instructions:
+        shape = i.results[0].type.shape if i.results else ()
+        if isinstance(i.op, Elementwise | Check) or not shape:
+            if isinstance(i.op, Reduce):
+                alike(i.params["axes"])
+        elif i.op is broadcast and shape == space.extents:
+            alike(i.params["axes"])
+        elif isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents:
+            alike(i.params["axes"])
+        elif i.op is broadcast and not i.operands[0].type.shape and shape == row_shape:
+            pass
+        else:
+            return [False] * (rank - 1)
+    return joins
+
+
+def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
+    """The region with joined axes; None if a value would need two shapes."""
+    extents = tuple(product([space.extents[a] for a in part]) for part in parts)
+    rows = sum(1 for part in parts if part[0] < space.rows)
+    shapes: dict[Value, Shape] = {}
+
+    def want(value: Value, kept: Sequence[int]) -> bool:
+        """Note that the axes of a value are these axes of the space."""
+        shape = tuple(product([space.extents[a] for a in part]) for part in parts if part[0] in kept)
+        return shapes.setdefault(value, shape) == shape
+
+    axes = range(len(space.extents))
+    row_shape = space.extents[: space.rows]
+
+    def natural(value: Value) -> bool:
+        shape = value.type.shape
+        if shape == space.extents:
+            return want(value, axes)
+        return not shape or (shape == row_shape and want(value, axes[: space.rows]))
+
+    for i in space.region.instructions:
+        if i.op is broadcast and i.result.type.shape == space.extents:
+            fits = want(i.result, axes) and want(i.operands[0], [a for a in axes if a not in i.params["axes"]])
+        elif isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents:
+            fits = want(i.operands[0], axes) and want(i.result, [a for a in axes if a not in i.params["axes"]])
+        else:
+            fits = all(natural(v) for v in (*i.operands, *i.results))
+        if not fits:
+            return None
+    if not all(natural(v) for v in space.region.results if v not in shapes):
+        return None
+    first = {part[0]: k for k, part in enumerate(parts)}
+    env = {v: Value(ArrayType(v.type.dtype, shapes.get(v, v.type.shape)), v.name) for v in space.region.parameters}
+    made = []
+    for i in space.region.instructions:
+        results = tuple(Value(ArrayType(v.type.dtype, shapes.get(v, v.type.shape)), v.name) for v in i.results)
+        env.update(zip(i.results, results, strict=True))
+        params = dict(i.params)
+        if "axes" in params:
+            is_row = i.op is broadcast and i.result.type.shape != space.extents
+            params["axes"] = tuple(range(rows)) if is_row else tuple(first[a] for a in params["axes"] if a in first)
+        if "shape" in params:
+            params["shape"] = results[0].type.shape
+        made.append(Instruction(i.op, tuple(env[v] for v in i.operands), results, params, i.regions, i.loc))
+    parameters = tuple(env[v] for v in space.region.parameters)
+    return Space(Block(parameters, tuple(made), tuple(env[v] for v in space.region.results)), extents, rows)

@@ -1,0 +1,108 @@
+"""What lowering one step gives: a kernel and how to launch it; and the builder that kernels are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS, Op
+from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value
+from pullback.ir.types import I64, Extent, RefType, Shape, scalar
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Draft:
+    """``kernel`` takes the operands, the results and the scratch buffers. ``sizes`` are the program's extents for s0, s1, ...;
+    ``failures`` what each status code means. ``in_place``: a kernel without the first operand that updates the first result."""
+
+    kernel: Function
+    sizes: tuple[Extent, ...]
+    scratch: tuple[RefType, ...] = ()
+    failures: tuple[tuple[str, str, str], ...] = ()
+    in_place: Function | None = None
+
+    @property
+    def updates_first(self) -> bool:
+        return self.in_place is not None
+
+
+class KernelBuilder(Builder):
+    """Builds a kernel's nested loops. Every instruction goes to the outermost loop body in which all its operands are known, and
+    equal pure instructions are one. ``open`` and ``close`` make loops; ``here`` appends at the innermost body."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels: list[list[Instruction]] = [self.instructions]
+        self.level: dict[Value, int] = {}
+        self.known: dict[Any, tuple[Value, ...]] = {}
+        self.names: dict[Extent, str] = {}
+        self.place: Loc = NOWHERE
+        self.word = ""
+
+    def size(self, extent: Extent) -> Extent:
+        """The kernel's name of a program extent."""
+        if isinstance(extent, int):
+            return extent
+        return self.names.setdefault(extent, f"s{len(self.names)}")
+
+    def sizes(self) -> tuple[Extent, ...]:
+        return tuple(self.names)
+
+    def shape(self, shape: Shape) -> Shape:
+        return tuple(self.size(e) for e in shape)
+
+    def extent_of(self, extent: Extent) -> Value:
+        """The i64 value of a program extent or of an int."""
+        if isinstance(extent, int):
+            return self.const(extent, I64)
+        return self.emit(OPS["extent"], (), {"size": self.size(extent)})[0]
+
+    def emit(self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()) -> tuple[Value, ...]:
+        params = params or {}
+        key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())))
+        found = self.known.get(key)
+        if found is None:
+            depth = max((self.level.get(v, 0) for v in operands), default=0)
+            found = self.put(depth, op, operands, params)
+            self.known[key] = found
+        return found
+
+    def put(self, depth: int, op: Op, operands: Sequence[Value], params: dict[str, Any], regions: Sequence[Block] = ()) -> tuple[Value, ...]:
+        types = op.infer([v.type for v in operands], params, regions, lambda a, b: None)
+        results = tuple(Value(t, self.word) for t in types)
+        self.levels[depth].append(Instruction(op, tuple(operands), results, params, tuple(regions), self.place))
+        for value in results:
+            self.level[value] = depth
+        return results
+
+    def here(self, name: str, *operands: Value, **params: Any) -> Any:
+        """Append an instruction at the innermost body, whatever its operands: reads and writes of memory that changes."""
+        results = self.put(len(self.levels) - 1, OPS[name], operands, params)
+        return results[0] if len(results) == 1 else results
+
+    def open(self, hint: str = "i") -> Value:
+        """Enter a loop body; returns its index."""
+        self.levels.append([])
+        return self.bound(I64, hint)
+
+    def bound(self, dtype: Any, hint: str) -> Value:
+        """A parameter of the innermost loop body."""
+        value = Value(scalar(dtype), hint)
+        self.level[value] = len(self.levels) - 1
+        return value
+
+    def close(self, index: Value, count: Value, initial: Sequence[Value] = (), yields: Sequence[Value] = (), combine: Sequence[str] | None = None, carried: Sequence[Value] = ()) -> tuple[Value, ...]:
+        """Leave a loop body; returns the loop's results."""
+        body = Block((index, *carried), tuple(self.levels.pop()), tuple(yields))
+        params: dict[str, Any] = {} if combine is None else {"combine": tuple(combine)}
+        return self.put(len(self.levels) - 1, OPS["for"], (count, *initial), params, (body,))
+
+    def close_ordered(self, index: Value, count: Value) -> None:
+        """Leave the body of a loop whose iterations run in order though they carry nothing: they write to memory."""
+        body = Block((index,), tuple(self.levels.pop()), ())
+        self.put(len(self.levels) - 1, OPS["for"], (count,), {"ordered": True}, (body,))
+
+    def kernel(self, parameters: Sequence[Value]) -> Function:
+        return Function("k", Block(tuple(parameters), tuple(self.levels[0]), ()), "kernel")

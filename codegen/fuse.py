@@ -1,0 +1,407 @@
+"""fuse: decides which instructions share a kernel and which values are stored.
+
+Requires: an optimised func without gradient instructions, contractions canonical. Keeps: the meaning; every elementwise op,
+reduction and check of the result sits in a ``group`` instruction, one kernel each; what remains outside are views of stored values and
+ops with kernels of their own.
+
+A group has a space (a shape) and, once a reduction over the trailing axes is used inside it, a number of ``rows`` axes: the
+leading axes that the reduction keeps. Its members are elements (of the space's shape), rows (of the leading axes' shape), and
+scalars. A kernel runs over the rows; for each row it makes passes over the row's elements, one more each time that elements
+need a reduction of the row. Reductions over other axes end with the kernel and are used by other groups only.
+
+Constants, positions, reindexing, gathers and scalars that depend on nothing stored cost no memory traffic: they are copied
+into every group that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pullback.codegen.contractions import contractions
+from pullback.ir.builder import Builder
+from pullback.ir.ops.control import Check, Group, group
+from pullback.ir.ops.create import Constant, Iota
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.index import Gather
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.reindex import Reindex, broadcast
+from pullback.ir.structure import Block, Function, Instruction, Value
+from pullback.ir.types import Shape
+
+MOST_MEMBERS = 300
+MOST_PASSES = 6
+ENDED = 1 << 20
+NEVER = ENDED + 1
+
+
+@dataclass(eq=False)
+class Cluster:
+    """A group in the making. ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which other groups read."""
+
+    number: int
+    space: Shape
+    rows: int | None = None
+    members: list[Instruction] = field(default_factory=list)
+    copies: list[Value] = field(default_factory=list)
+    phase: dict[Value, int] = field(default_factory=dict)
+    needs: set[int] = field(default_factory=set)
+    reads: set[Value] = field(default_factory=set)
+    opaque: bool = False
+
+
+def fuse(function: Function) -> Function:
+    """Group the instructions of a function into kernels."""
+    return _Fuser(contractions(function)).run()
+
+
+@dataclass(frozen=True)
+class _Read:
+    """How an instruction reads a stored or computed value: "same", "row", "scalar" or "other"; ``root`` is what is read."""
+
+    root: Value
+    way: str
+    rank: int
+
+
+class _Fuser:
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.producer = {v: i for i in function.instructions for v in i.results}
+        self.clusters: list[Cluster] = []
+        self.home: dict[Value, Cluster] = {}
+        self.floating: set[Value] = set()
+        self.position = {i: k for k, i in enumerate(function.instructions)}
+
+    def run(self) -> Function:
+        for instruction in self.function.instructions:
+            self.place(instruction)
+        for value in self.function.results:
+            self.store(value)
+        return self.emit()
+
+    # what an instruction is
+
+    def is_path(self, instruction: Instruction) -> bool:
+        """Whether an instruction is copied into its readers."""
+        op = instruction.op
+        if isinstance(op, Reindex):
+            return not op.view
+        if isinstance(op, Constant | Iota | Gather):
+            return True
+        return isinstance(op, Elementwise) and instruction.result in self.floating
+
+    def place(self, instruction: Instruction) -> None:
+        op = instruction.op
+        if isinstance(op, Elementwise) and not instruction.result.type.shape and all(map(self.is_loose, instruction.operands)):
+            self.floating.add(instruction.result)
+            return
+        if self.is_path(instruction):
+            if isinstance(op, Gather):
+                self.store(instruction.operands[0])
+            return
+        if isinstance(op, Elementwise | Reduce | Check):
+            self.join(instruction)
+            return
+        if isinstance(op, Reindex):
+            self.store(instruction.operands[0])
+            origin = self.home.get(instruction.operands[0])
+            if origin is not None:
+                self.home[instruction.result] = origin
+                origin.phase[instruction.result] = NEVER
+            return
+        for value in instruction.operands:
+            self.store(value)
+        self.opaque(instruction)
+
+    def is_loose(self, value: Value) -> bool:
+        """Whether a scalar depends on parameters and constants alone."""
+        made = self.producer.get(value)
+        if made is None:
+            return not value.type.shape
+        if value in self.floating or isinstance(made.op, Constant):
+            return True
+        return False
+
+    def reads(self, value: Value) -> list[_Read]:
+        """What the evaluation of a value reads, through paths."""
+        found: list[_Read] = []
+        stack = [(value, "same", value.type.rank)]
+        while stack:
+            current, way, rank = stack.pop()
+            made = self.producer.get(current)
+            if current in self.home or made is None or not self.is_path(made):
+                found.append(_Read(current, "scalar" if not current.type.shape else way, rank))
+                continue
+            for position, operand in enumerate(made.operands):
+                step = "other"
+                if made.op is broadcast and way in ("same", "row"):
+                    axes, kept = made.params["axes"], operand.type.rank
+                    step = "row" if tuple(axes) == tuple(range(kept, rank)) and kept else "other"
+                elif isinstance(made.op, Elementwise) or (isinstance(made.op, Gather) and position and way == "same"
+                                                           and operand.type.rank == current.type.rank):
+                    step = way
+                stack.append((operand, step, operand.type.rank))
+        return found
+
+    # joining groups
+
+    def join(self, instruction: Instruction) -> None:
+        op = instruction.op
+        space = instruction.operands[0].type.shape
+        reads = [r for v in instruction.operands for r in self.reads(v)]
+        for cluster in self.candidates(reads, space, scalar=isinstance(op, Elementwise) and not space):
+            phase = self.phase_in(cluster, instruction, reads)
+            if phase is not None and self.is_acyclic(cluster, reads):
+                self.add(cluster, instruction, reads, phase)
+                return
+        cluster = self.new_cluster(space)
+        phase = self.phase_in(cluster, instruction, reads)
+        assert phase is not None
+        self.add(cluster, instruction, reads, phase)
+
+    def new_cluster(self, space: Shape) -> Cluster:
+        self.clusters.append(Cluster(len(self.clusters), space))
+        return self.clusters[-1]
+
+    def candidates(self, reads: Sequence[_Read], space: Shape, scalar: bool) -> list[Cluster]:
+        """Groups that might take an instruction: those it reads from, latest first, then those that read what it reads."""
+        direct = {self.home[r.root].number for r in reads if r.root in self.home and r.way != "other"}
+        found = sorted((n for n in direct if not self.clusters[n].opaque), reverse=True)
+        if not scalar:
+            wanted = {r.root for r in reads}
+            for cluster in reversed(self.clusters[-24:]):
+                beside = not cluster.opaque and cluster.space == space and cluster.number not in direct
+                if beside and (cluster.reads & wanted or not wanted or cluster.reads & self.sources(wanted)):
+                    found.append(cluster.number)
+        return [self.clusters[n] for n in found if len(self.clusters[n].members) < MOST_MEMBERS]
+
+    def sources(self, wanted: set[Value]) -> set[Value]:
+        return {r for v in wanted if v in self.home for r in self.home[v].reads}
+
+    def phase_in(self, cluster: Cluster, instruction: Instruction, reads: Sequence[_Read]) -> int | None:
+        """The phase an instruction would have in a group; None if it cannot be a member."""
+        op, space = instruction.op, cluster.space
+        shape = instruction.operands[0].type.shape
+        row_shape = None if cluster.rows is None else space[: cluster.rows]
+        if shape == space and (space or isinstance(op, Elementwise | Check)):
+            level = "element"
+        elif row_shape is not None and shape == row_shape and not isinstance(op, Reduce):
+            level = "row"
+        elif not shape:
+            level = "scalar"
+        else:
+            return None
+        phase = 0
+        for read in reads:
+            if self.home.get(read.root) is not cluster:
+                continue
+            known = self.read_phase(cluster, read, level)
+            if known is None:
+                return None
+            phase = max(phase, known)
+        if isinstance(op, Check):
+            return ENDED
+        if isinstance(op, Reduce) and level == "element":
+            return self.reduced_phase(cluster, instruction, phase)
+        if level == "scalar" and space:
+            return ENDED if phase else None
+        return phase
+
+    def read_phase(self, cluster: Cluster, read: _Read, level: str) -> int | None:
+        """When a member of the group is known to a reader at a level; None if it never is."""
+        phase = cluster.phase[read.root]
+        if phase == NEVER:
+            return None
+        if phase == ENDED:
+            return ENDED if level == "scalar" and not read.root.type.shape and cluster.space else None
+        if not cluster.space or not read.root.type.shape:
+            return phase
+        is_row = read.root.type.shape != cluster.space
+        if level == "element":
+            return phase if read.way == ("row" if is_row else "same") else None
+        return phase if level == "row" and is_row and read.way == "same" else None
+
+    def reduced_phase(self, cluster: Cluster, instruction: Instruction, phase: int) -> int | None:
+        """The phase of a reduction: one more than its operand's if it is over the trailing axes, else the end."""
+        axes, rank = tuple(instruction.params["axes"]), len(cluster.space)
+        kept = rank - len(axes)
+        if not kept or axes != tuple(range(kept, rank)) or cluster.rows not in (None, kept):
+            return ENDED
+        return phase + 1 if phase < MOST_PASSES else None
+
+    def is_acyclic(self, cluster: Cluster, reads: Sequence[_Read]) -> bool:
+        """Whether nothing that an instruction reads elsewhere depends on the group."""
+        stack = [self.home[r.root].number for r in reads if r.root in self.home and self.home[r.root] is not cluster]
+        seen: set[int] = set()
+        while stack:
+            number = stack.pop()
+            if number == cluster.number:
+                return False
+            if number not in seen:
+                seen.add(number)
+                stack.extend(self.clusters[number].needs)
+        return True
+
+    def add(self, cluster: Cluster, instruction: Instruction, reads: Sequence[_Read], phase: int) -> None:
+        cluster.members.append(instruction)
+        for value in instruction.results:
+            cluster.phase[value] = phase
+            self.home[value] = cluster
+        if isinstance(instruction.op, Reduce) and phase != ENDED:
+            cluster.rows = len(cluster.space) - len(instruction.params["axes"])
+        self.link(cluster, reads)
+
+    def link(self, cluster: Cluster, reads: Sequence[_Read]) -> None:
+        for read in reads:
+            origin = self.home.get(read.root)
+            if origin is not cluster:
+                cluster.reads.add(read.root)
+                if origin is not None:
+                    cluster.needs.add(origin.number)
+
+    def opaque(self, instruction: Instruction) -> None:
+        cluster = self.new_cluster(())
+        cluster.opaque = True
+        self.add(cluster, instruction, [r for v in instruction.operands for r in self.reads(v)], 0)
+
+    # storing
+
+    def store(self, value: Value) -> None:
+        """Have a value in memory: paths that are not views of stored values get a group that copies them."""
+        value = self.base(value)
+        if value in self.home or value not in self.producer:
+            return
+        reads = self.reads(value)
+        space = value.type.shape
+        for cluster in self.candidates(reads, space, scalar=False):
+            inside = [r for r in reads if self.home.get(r.root) is cluster]
+            phases = [self.read_phase(cluster, r, "element") for r in inside]
+            if cluster.space == space and None not in phases and space and self.is_acyclic(cluster, reads):
+                self.add_copy(cluster, value, reads, max((p for p in phases if p is not None), default=0))
+                return
+        self.add_copy(self.new_cluster(space), value, reads, 0)
+
+    def base(self, value: Value) -> Value:
+        """What a view is a view of."""
+        made = self.producer.get(value)
+        while made is not None and isinstance(made.op, Reindex) and made.op.view:
+            value = made.operands[0]
+            made = self.producer.get(value)
+        return value
+
+    def add_copy(self, cluster: Cluster, value: Value, reads: Sequence[_Read], phase: int) -> None:
+        cluster.copies.append(value)
+        cluster.phase[value] = phase
+        self.home[value] = cluster
+        self.link(cluster, reads)
+
+    # the result
+
+    def emit(self) -> Function:
+        outputs = self.outputs()
+        builder = Builder()
+        stored: dict[Value, Value] = {v: v for v in self.function.parameters}
+        for cluster in self.order():
+            if cluster.opaque:
+                (instruction,) = cluster.members
+                operands = tuple(self.stored(builder, v, stored) for v in instruction.operands)
+                results = tuple(Value(v.type, v.name) for v in instruction.results)
+                builder.append(
+                    Instruction(instruction.op, operands, results, instruction.params, instruction.regions, instruction.loc)
+                )
+                stored.update(zip(instruction.results, results, strict=True))
+                continue
+            self.emit_group(builder, cluster, outputs.get(cluster.number, []), stored)
+        results_ = [self.stored(builder, v, stored) for v in self.function.results]
+        return builder.function(self.function.name, self.function.parameters, results_, self.function.kind)
+
+    def outputs(self) -> dict[int, list[Value]]:
+        """The values of each group that are read outside it."""
+        found: dict[int, dict[Value, None]] = {}
+
+        def need(value: Value, reader: Cluster | None) -> None:
+            for read in self.reads(value):
+                root = self.base(read.root)
+                origin = self.home.get(root)
+                if origin is not None and not origin.opaque and (origin is not reader or root is not read.root):
+                    found.setdefault(origin.number, {})[root] = None
+
+        for cluster in self.clusters:
+            for instruction in cluster.members:
+                for value in instruction.operands:
+                    need(value, cluster)
+            for value in cluster.copies:
+                for operand in self.producer[value].operands:
+                    need(operand, cluster)
+        for value in self.function.results:
+            need(value, None)
+        return {n: list(values) for n, values in found.items()}
+
+    def order(self) -> list[Cluster]:
+        """The groups, each after those it needs, otherwise in order of making."""
+        done: set[int] = set()
+        ordered: list[Cluster] = []
+        for first in self.clusters:
+            stack = [first.number]
+            while stack:
+                number = stack[-1]
+                waiting = [n for n in sorted(self.clusters[number].needs) if n not in done]
+                if waiting and number not in done:
+                    stack.extend(waiting)
+                    continue
+                stack.pop()
+                if number not in done:
+                    done.add(number)
+                    ordered.append(self.clusters[number])
+        return ordered
+
+    def stored(self, builder: Builder, value: Value, stored: dict[Value, Value]) -> Value:
+        """A value in memory, as a view where it is one."""
+        if value in stored:
+            return stored[value]
+        made = self.producer[value]
+        operand = self.stored(builder, made.operands[0], stored)
+        results = tuple(Value(v.type, v.name) for v in made.results)
+        builder.append(Instruction(made.op, (operand,), results, made.params, (), made.loc))
+        stored[value] = results[0]
+        return results[0]
+
+    def emit_group(self, builder: Builder, cluster: Cluster, outputs: list[Value], stored: dict[Value, Value]) -> None:
+        members = self.closure(cluster, outputs)
+        inside = {v for i in members for v in i.results}
+        operands = list(dict.fromkeys(v for i in members for v in i.operands if v not in inside))
+        env = {v: Value(v.type, v.name) for v in operands}
+        parameters = tuple(env.values())
+        copied = []
+        for i in members:
+            results = tuple(Value(v.type, v.name) for v in i.results)
+            copied.append(Instruction(i.op, tuple(env[v] for v in i.operands), results, i.params, i.regions, i.loc))
+            env.update(zip(i.results, results, strict=True))
+        region = Block(parameters, tuple(copied), tuple(env[v] for v in outputs))
+        external = tuple(self.stored(builder, v, stored) for v in operands)
+        results = tuple(Value(v.type, v.name) for v in outputs)
+        params = {"space": cluster.space, "rows": cluster.rows or 0}
+        loc = (cluster.members or [self.producer[cluster.copies[0]]])[0].loc
+        builder.append(Instruction(group, external, results, params, (region,), loc))
+        stored.update(zip(outputs, results, strict=True))
+
+    def closure(self, cluster: Cluster, outputs: Sequence[Value]) -> list[Instruction]:
+        """The members of a group that are needed, with the paths they read, in program order."""
+        wanted = {i for i in cluster.members if isinstance(i.op, Check)}
+        stack = [*outputs, *(v for i in wanted for v in i.operands)]
+        while stack:
+            value = stack.pop()
+            made = self.producer.get(value)
+            if made is None or made in wanted or self.home.get(value) not in (None, cluster):
+                continue
+            if isinstance(made.op, Reindex) and made.op.view:
+                continue
+            wanted.add(made)
+            stack.extend(made.operands)
+        return sorted(wanted, key=lambda i: self.position[i])
+
+
+def groups(function: Function) -> list[Instruction]:
+    """The group instructions of a fused function."""
+    return [i for i in function.instructions if isinstance(i.op, Group)]

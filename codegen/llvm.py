@@ -1,0 +1,804 @@
+"""emit, for the CPU: a scheduled kernel as LLVM IR text.
+
+A kernel becomes ``i64 @name(ptr %args)``: %args points to 64-bit slots that hold, in order, what ``slots`` lists: a pointer
+for each reference (and the byte strides of a strided one), the bits of each scalar, the sizes, and the addresses of native
+functions. The result is the status, 0 or the code of the first failure.
+
+Vector loops are written with vector types: full vectors, then one masked iteration. Variables that change are stack slots, which
+LLVM turns into registers. Sums of floats flush their partial sums every 64 and every 4,096 iterations, so that no chain of
+additions is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
+from pullback.ir.op import OPS, Op
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, Load, Store, Sub, combined_values
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.types import BOOL as _BOOL
+from pullback.ir.types import F64 as _F64
+from pullback.ir.types import I64 as _I64
+from pullback.ir.types import ArrayType, DType, RefType
+
+MOST_LANES = 16
+_IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Reduce)}
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """``text``: a module without a header that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position),
+    ("stride", position, axis), ("scalar", position, dtype), ("size", number), ("blas", name), ("ufunc", name, types, part)."""
+
+    name: str
+    text: str
+    slots: tuple[tuple[object, ...], ...]
+
+
+def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True) -> Emitted:
+    """The LLVM text of a kernel scheduled for the CPU."""
+    return _Emitter(kernel, name, vector_bytes, has_fma).run()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a reference's elements are: base pointer, the extents or byte strides, the remaining type."""
+
+    pointer: str
+    type: RefType
+    extents: tuple[Lanes, ...]
+    strides: tuple[Lanes, ...]
+
+
+class _Emitter:
+    def __init__(self, kernel: Function, name: str, vector_bytes: int, has_fma: bool) -> None:
+        self.kernel, self.name = kernel, name
+        self.vector_bytes, self.has_fma = vector_bytes, has_fma
+        self.entry: list[str] = []
+        self.lines: list[str] = []
+        self.declared: dict[str, None] = {}
+        self.slots: list[tuple[object, ...]] = []
+        self.count = 0
+        self.width = 1
+        self.mask: str | None = None
+        self.env: dict[Value, Lanes] = {}
+        self.splats: dict[tuple[str, str, int | None], str] = {}
+        self.places: dict[Value, _Place] = {}
+        self.sizes: dict[str, Lanes] = {}
+        self.natives: dict[tuple[object, ...], str] = {}
+
+    # plumbing
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def let(self, text: str) -> str:
+        name = self.fresh()
+        self.line(f"{name} = {text}")
+        return name
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+
+    def slot(self, type_: str) -> str:
+        """A stack slot."""
+        name = self.fresh()
+        self.entry.append(f"  {name} = alloca {type_}, align 64" if "<" in type_ else f"  {name} = alloca {type_}")
+        return name
+
+    def argument(self, *what: object) -> str:
+        """The i64 in the next argument slot, read at entry."""
+        self.slots.append(what)
+        pointer, value = self.fresh(), self.fresh()
+        self.entry.append(f"  {pointer} = getelementptr i64, ptr %args, i64 {len(self.slots) - 1}")
+        self.entry.append(f"  {value} = load i64, ptr {pointer}")
+        return value
+
+    def intrinsic(self, result: str, name: str, operands: Sequence[tuple[str, str]]) -> str:
+        """A call of an LLVM intrinsic."""
+        self.declared[f"declare {result} @{name}({', '.join(t for t, _ in operands)})"] = None
+        call = f"call {result} @{name}({', '.join(f'{t} {v}' for t, v in operands)})"
+        if result == "void":
+            self.line(call)
+            return ""
+        return self.let(call)
+
+    # values
+
+    def vector(self, lanes: Lanes, dtype: DType, width: int | None = None) -> str:
+        """A value as a vector of the present width (a scalar outside vector loops)."""
+        width = width or self.width
+        if width == 1 or lanes.step is None:
+            return lanes.text
+        key = (lanes.text, element(dtype), lanes.step)
+        if key not in self.splats:
+            self.splats[key] = self.spread(lanes, element(dtype), width)
+        return self.splats[key]
+
+    def spread(self, lanes: Lanes, name: str, width: int) -> str:
+        t = wide(name, width)
+        if lanes.step == 0 and not lanes.text.startswith("%"):
+            return "<" + ", ".join([f"{name} {lanes.text}"] * width) + ">"
+        first = self.let(f"insertelement {t} poison, {name} {lanes.text}, i64 0")
+        spread = self.let(f"shufflevector {t} {first}, {t} poison, <{width} x i32> zeroinitializer")
+        if not lanes.step:
+            return spread
+        steps = ", ".join(f"i64 {k * lanes.step}" for k in range(width))
+        return self.let(f"add {t} {spread}, <{steps}>")
+
+    def add(self, a: Lanes, b: Lanes) -> Lanes:
+        """The sum of two i64 values."""
+        if a.literal == 0 or b.literal == 0:
+            return b if a.literal == 0 else a
+        if a.step is None or b.step is None:
+            i64 = wide("i64", self.width)
+            return Lanes(self.let(f"add {i64} {self.i64(a)}, {self.i64(b)}"), None)
+        return Lanes(self.let(f"add i64 {a.text}, {b.text}"), a.step + b.step)
+
+    def multiply(self, a: Lanes, b: Lanes) -> Lanes:
+        """The product of two i64 values."""
+        if a.literal is not None:
+            a, b = b, a
+        if b.literal == 1 or a.literal == 0:
+            return a
+        if a.step is None or b.step is None or (a.step and b.literal is None) or b.step:
+            if a.is_scalar and b.is_scalar:
+                return Lanes(self.let(f"mul i64 {a.text}, {b.text}"))
+            i64 = wide("i64", self.width)
+            return Lanes(self.let(f"mul {i64} {self.i64(a)}, {self.i64(b)}"), None)
+        return Lanes(self.let(f"mul i64 {a.text}, {b.text}"), a.step * (b.literal or 0))
+
+    def i64(self, lanes: Lanes) -> str:
+        return self.vector(lanes, _I64)
+
+    # the function
+
+    def run(self) -> Emitted:
+        for position, value in enumerate(self.kernel.parameters):
+            self.parameter(position, value)
+        for number in sorted({int(e[1:]) for e in _size_names(self.kernel)}):
+            self.sizes[f"s{number}"] = Lanes(self.argument("size", number))
+        for value, place in list(self.places.items()):
+            self.places[value] = _Place(place.pointer, place.type, tuple(self.extent(e) for e in place.type.shape), place.strides)
+        self.status = self.slot("i64")
+        self.line(f"store i64 0, ptr {self.status}")
+        self.block(self.kernel.body)
+        result = self.let(f"load i64, ptr {self.status}")
+        self.line(f"ret i64 {result}")
+        body = [f"define i64 @{self.name}(ptr noalias %args) {{", "entry:", *self.entry, *self.lines, "}"]
+        return Emitted(self.name, "\n".join([*self.declared, "", *body, ""]), tuple(self.slots))
+
+    def parameter(self, position: int, value: Value) -> None:
+        t = value.type
+        if isinstance(t, ArrayType):
+            bits = self.argument("scalar", position, t.dtype.name)
+            self.env[value] = Lanes(self.from_bits(bits, t.dtype))
+            return
+        bits = self.argument("pointer", position)
+        pointer = self.fresh()
+        self.entry.append(f"  {pointer} = inttoptr i64 {bits} to ptr")
+        strides = tuple(Lanes(self.argument("stride", position, k)) for k in range(t.rank)) if t.layout == "strided" else ()
+        self.places[value] = _Place(pointer, t, (), strides)
+
+    def from_bits(self, bits: str, dtype: DType) -> str:
+        name, current = element(dtype), bits
+        if dtype.is_bool:
+            found = self.fresh()
+            self.entry.append(f"  {found} = icmp ne i64 {bits}, 0")
+            return found
+        if dtype.bits < 64:
+            current = self.fresh()
+            self.entry.append(f"  {current} = trunc i64 {bits} to i{dtype.bits}")
+        if not dtype.is_float:
+            return current
+        found = self.fresh()
+        self.entry.append(f"  {found} = bitcast i{dtype.bits} {current} to {name}")
+        return found
+
+    def extent(self, extent: int | str) -> Lanes:
+        return Lanes(str(extent)) if isinstance(extent, int) else self.sizes[extent]
+
+    def block(self, block: Block) -> None:
+        for i in block.instructions:
+            self.instruction(i)
+
+    def instruction(self, i: Instruction) -> None:
+        match i.op:
+            case Extent():
+                self.env[i.result] = self.extent(i.params["size"])
+            case Constant():
+                self.env[i.result] = Lanes(literal(i.params["value"], i.params["dtype"]))
+            case Load(masked=masked):
+                guard = self.env[i.operands[1]] if masked else None
+                index = [self.env[v] for v in i.operands[2 if masked else 1 :]]
+                self.env[i.result] = self.load(self.places[i.operands[0]], index, guard)
+            case Store(masked=masked):
+                guard = self.env[i.operands[2]] if masked else None
+                index = [self.env[v] for v in i.operands[3 if masked else 2 :]]
+                self.store(self.env[i.operands[0]], self.places[i.operands[1]], index, guard)
+            case Sub():
+                self.sub(i)
+            case For():
+                self.loop(i)
+            case Fail():
+                self.fail(i)
+            case Gemm():
+                self.gemm(i)
+            case Elementwise():
+                self.elementwise(i)
+            case _:
+                raise NotImplementedError(f"{i.op.name} has no LLVM spelling")
+
+    # elementwise ops
+
+    def elementwise(self, i: Instruction) -> None:
+        op = i.op
+        assert isinstance(op, Elementwise)
+        operands = [self.env[v] for v in i.operands]
+        dtypes = [v.type.dtype for v in i.operands]
+        affine = self.affine(op, operands, dtypes)
+        if affine is not None:
+            self.env[i.result] = affine
+            return
+        width = 1 if all(o.is_scalar for o in operands) else self.width
+        texts = [o.text if width == 1 else self.vector(o, d) for o, d in zip(operands, dtypes, strict=True)]
+        dtype = dtypes[1] if op.gives == "select" else dtypes[0]
+        spelling = op.spelling("llvm", dtype.kind)
+        if spelling == "cast":
+            text = self.cast(texts[0], dtype, i.params["dtype"], width, bool(i.params.get("in_range")))
+        elif spelling == "bitcast":
+            text = self.let(f"bitcast {wide(element(dtype), width)} {texts[0]} to {wide(element(i.params['dtype']), width)}")
+        elif spelling == "slow":
+            text = self.slow(texts, dtype, width, i.params["function"])
+        elif spelling.startswith("ufunc:"):
+            text = self.ufunc(spelling[6:], texts, dtype, width)
+        else:
+            text = self.spelled(op, spelling, texts, dtype, width)
+        self.env[i.result] = Lanes(text, 0 if width == 1 else None)
+
+    def affine(self, op: Op, operands: list[Lanes], dtypes: list[DType]) -> Lanes | None:
+        """Sums, differences and products of positions stay positions."""
+        if self.width == 1 or dtypes[0] is not _I64 or op.name not in ("add", "sub", "mul") or any(o.step is None for o in operands):
+            return None
+        a, b = operands
+        if a.is_scalar and b.is_scalar:
+            return None
+        if op.name == "add":
+            return self.add(a, b)
+        if op.name == "sub":
+            assert a.step is not None and b.step is not None
+            return Lanes(self.let(f"sub i64 {a.text}, {b.text}"), a.step - b.step)
+        return self.multiply(a, b)
+
+    def spelled(self, op: Elementwise, spelling: str, texts: list[str], dtype: DType, width: int) -> str:
+        t = wide(element(dtype), width)
+        if op.name == "fma" and not self.has_fma:
+            product = self.let(f"fmul {t} {texts[0]}, {texts[1]}")
+            return self.let(f"fadd {t} {product}, {texts[2]}")
+        m = mangled(element(dtype), width)
+        text = spelling.format(*texts, t=t, m=m, c=wide("i1", width))
+        if "@" in text:
+            operand_types = "i1" if op.name == "abs" and dtype.is_integer else ""
+            types = [t] * len(texts) + ([operand_types] if operand_types else [])
+            name = text.partition("@")[2].partition("(")[0]
+            self.declared[f"declare {t} @{name}({', '.join(types)})"] = None
+        return self.let(text)
+
+    def cast(self, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
+        s, t = wide(element(source), width), wide(element(target), width)
+        if source is target:
+            return x
+        if target.is_bool:
+            zero = "zeroinitializer" if width > 1 else ("0.0" if source.is_float else "0")
+            return self.let(f"fcmp une {s} {x}, {zero}" if source.is_float else f"icmp ne {s} {x}, {zero}")
+        if source.is_float and target.is_float:
+            if source.bits == target.bits:
+                x, s = self.let(f"fpext {s} {x} to {wide('float', width)}"), wide("float", width)
+                return self.let(f"fptrunc {s} {x} to {t}")
+            return self.let(f"{'fpext' if source.bits < target.bits else 'fptrunc'} {s} {x} to {t}")
+        if target.is_float:
+            return self.let(f"{'sitofp' if source.kind == 'i' else 'uitofp'} {s} {x} to {t}")
+        if source.is_float:
+            return self.to_integer(x, source, target, width, in_range)
+        if source.bits == target.bits and not source.is_bool:
+            return x
+        verb = "zext" if source.kind in "bu" else "sext"
+        return self.let(f"{'trunc' if source.bits > target.bits and not source.is_bool else verb} {s} {x} to {t}")
+
+    def to_integer(self, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
+        """NaN and values out of range give the least value of i32 or i64; other types convert through those and wrap."""
+        if in_range:
+            verb = "fptosi" if target.kind == "i" else "fptoui"
+            return self.let(f"{verb} {wide(element(source), width)} {x} to {wide(element(target), width)}")
+        if source.bits < 64:
+            x = self.let(f"fpext {wide(element(source), width)} {x} to {wide('double', width)}")
+        if target.name == "u64":
+            return self.to_u64(x, width)
+        bits = 64 if target.bits > 32 or target.name == "u32" else 32
+        found = self.to_signed(x, bits, width)
+        if bits == target.bits:
+            return found
+        return self.let(f"trunc {wide(f'i{bits}', width)} {found} to {wide(element(target), width)}")
+
+    def to_signed(self, x: str, bits: int, width: int) -> str:
+        d, t, c = wide("double", width), wide(f"i{bits}", width), wide("i1", width)
+        low = -(2.0 ** (bits - 1)) - (1.0 if bits == 32 else 0.0)
+        above = self.let(f"fcmp {'ogt' if bits == 32 else 'oge'} {d} {x}, {self.number(low, width)}")
+        below = self.let(f"fcmp olt {d} {x}, {self.number(2.0 ** (bits - 1), width)}")
+        good = self.let(f"and {c} {above}, {below}")
+        safe = self.let(f"select {c} {good}, {d} {x}, {d} {self.number(0.0, width)}")
+        whole = self.let(f"fptosi {d} {safe} to {t}")
+        least = self.spread(Lanes(str(-(2 ** (bits - 1)))), f"i{bits}", width) if width > 1 else str(-(2 ** (bits - 1)))
+        return self.let(f"select {c} {good}, {t} {whole}, {t} {least}")
+
+    def to_u64(self, x: str, width: int) -> str:
+        d, t, c = wide("double", width), wide("i64", width), wide("i1", width)
+        high = self.let(f"fcmp oge {d} {x}, {self.number(2.0**63, width)}")
+        moved = self.let(f"fsub {d} {x}, {self.number(2.0**63, width)}")
+        low = self.to_signed(self.let(f"select {c} {high}, {d} {moved}, {d} {x}"), 64, width)
+        top = self.spread(Lanes(str(-(2**63))), "i64", width) if width > 1 else str(-(2**63))
+        flipped = self.let(f"xor {t} {low}, {top}")
+        return self.let(f"select {c} {high}, {t} {flipped}, {t} {low}")
+
+    def number(self, value: float, width: int) -> str:
+        text = literal(value, _F64)
+        return self.spread(Lanes(text), "double", width) if width > 1 else text
+
+    # native functions
+
+    def native(self, *what: object) -> str:
+        if what not in self.natives:
+            self.natives[what] = self.argument(*what)
+        return self.natives[what]
+
+    def ufunc(self, name: str, texts: list[str], dtype: DType, width: int) -> str:
+        """A call of a ufunc's loop on all lanes, through the stack."""
+        letter = "f" if dtype.name == "f32" else "d"
+        types = f"{letter * len(texts)}->{letter}"
+        function, data = (self.native("ufunc", name, types, part) for part in ("function", "data"))
+        t = wide(element(dtype), width)
+        buffers = [self.slot(t) for _ in range(len(texts) + 1)]
+        pointers, steps, count = self.slot(f"[{len(buffers)} x ptr]"), self.slot(f"[{len(buffers)} x i64]"), self.slot("i64")
+        for text, buffer in zip(texts, buffers, strict=False):
+            self.line(f"store {t} {text}, ptr {buffer}")
+        for k, buffer in enumerate(buffers):
+            self.line(f"store ptr {buffer}, ptr {self.let(f'getelementptr ptr, ptr {pointers}, i64 {k}')}")
+            self.line(f"store i64 {dtype.bytes}, ptr {self.let(f'getelementptr i64, ptr {steps}, i64 {k}')}")
+        self.line(f"store i64 {width}, ptr {count}")
+        callee, context = (self.let(f"inttoptr i64 {v} to ptr") for v in (function, data))
+        self.line(f"call void {callee}(ptr {pointers}, ptr {count}, ptr {steps}, ptr {context})")
+        return self.let(f"load {t}, ptr {buffers[-1]}")
+
+    def slow(self, texts: list[str], dtype: DType, width: int, function: str) -> str:
+        """The quick result, unless some lane is slow: then those lanes are NumPy's."""
+        t, c = wide(element(dtype), width), wide("i1", width)
+        result = self.slot(t)
+        self.line(f"store {t} {texts[1]}, ptr {result}")
+        condition = texts[0]
+        if width > 1:
+            condition = self.intrinsic("i1", f"llvm.vector.reduce.or.v{width}i1", [(c, texts[0])])
+        self.count += 1
+        slow, done = f"slow{self.count}", f"done{self.count}"
+        self.line(f"br i1 {condition}, label %{slow}, label %{done}")
+        self.label(slow)
+        exact = self.ufunc(f"numpy.{function}", [texts[2]], dtype, width)
+        self.line(f"store {t} {self.let(f'select {c} {texts[0]}, {t} {exact}, {t} {texts[1]}')}, ptr {result}")
+        self.line(f"br label %{done}")
+        self.label(done)
+        return self.let(f"load {t}, ptr {result}")
+
+    # memory
+
+    def offset(self, place: _Place, index: Sequence[Lanes]) -> Lanes:
+        """The position of an element: in elements, or in bytes for strided references."""
+        total = Lanes("0")
+        if place.strides:
+            for i, stride in zip(index, place.strides, strict=True):
+                total = self.add(total, self.multiply(i, stride))
+            return total
+        for i, extent in zip(index, place.extents, strict=True):
+            total = self.add(self.multiply(total, extent), i)
+        return total
+
+    def pointers(self, place: _Place, offset: Lanes) -> str:
+        step = "i8" if place.strides else stored(place.type.dtype)
+        if offset.is_scalar:
+            return self.let(f"getelementptr {step}, ptr {place.pointer}, i64 {offset.text}")
+        return self.let(f"getelementptr {step}, ptr {place.pointer}, {wide('i64', self.width)} {self.i64(offset)}")
+
+    def guarded(self, guard: Lanes | None) -> str | None:
+        """The mask of a vector access: the tail's and the guard's lanes; None for all."""
+        if guard is None:
+            return self.mask
+        mine = self.vector(guard, _BOOL)
+        if self.mask is None:
+            return mine
+        return self.let(f"and {wide('i1', self.width)} {self.mask}, {mine}")
+
+    def load(self, place: _Place, index: Sequence[Lanes], guard: Lanes | None) -> Lanes:
+        dtype = place.type.dtype
+        name, align = stored(dtype), dtype.bytes
+        offset = self.offset(place, index)
+        if offset.is_scalar and (guard is None or guard.is_scalar):
+            return Lanes(self.loaded(self.scalar_load(place, offset, guard), dtype, 1))
+        t, c = wide(name, self.width), wide("i1", self.width)
+        mask = self.guarded(guard)
+        if offset.step == 1 and not place.strides:
+            pointer = self.pointers(place, Lanes(offset.text))
+            if mask is None:
+                return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
+            m = mangled(name, self.width)
+            found = self.intrinsic(t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")])
+            return Lanes(self.loaded(found, dtype, self.width), None)
+        pointers = self.pointers(place, Lanes(self.i64(offset), None))
+        lanes = mask or self.all_lanes()
+        p = wide("ptr", self.width)
+        found = self.intrinsic(
+            t, f"llvm.masked.gather.{mangled(name, self.width)}.v{self.width}p0",
+            [(p, pointers), ("i32", str(align)), (c, lanes), (t, "zeroinitializer")],
+        )  # fmt: skip
+        return Lanes(self.loaded(found, dtype, self.width), None)
+
+    def scalar_load(self, place: _Place, offset: Lanes, guard: Lanes | None) -> str:
+        name = stored(place.type.dtype)
+        if guard is None or guard.text == "true":
+            return self.let(f"load {name}, ptr {self.pointers(place, offset)}, align {place.type.dtype.bytes}")
+        result = self.slot(name)
+        self.line(f"store {name} zeroinitializer, ptr {result}")
+        self.count += 1
+        inside, after = f"read{self.count}", f"past{self.count}"
+        self.line(f"br i1 {guard.text}, label %{inside}, label %{after}")
+        self.label(inside)
+        self.line(f"store {name} {self.scalar_load(place, offset, None)}, ptr {result}")
+        self.line(f"br label %{after}")
+        self.label(after)
+        return self.let(f"load {name}, ptr {result}")
+
+    def loaded(self, text: str, dtype: DType, width: int) -> str:
+        if not dtype.is_bool:
+            return text
+        return self.let(f"icmp ne {wide('i8', width)} {text}, {'zeroinitializer' if width > 1 else '0'}")
+
+    def all_lanes(self) -> str:
+        return "<" + ", ".join(["i1 true"] * self.width) + ">"
+
+    def store(self, value: Lanes, place: _Place, index: Sequence[Lanes], guard: Lanes | None) -> None:
+        dtype = place.type.dtype
+        name, align = stored(dtype), dtype.bytes
+        offset = self.offset(place, index)
+        if offset.is_scalar:
+            if not value.is_scalar:
+                raise AssertionError("all lanes of a vector loop would write to one place")
+            text = self.let(f"zext i1 {value.text} to i8") if dtype.is_bool else value.text
+            self.line(f"store {name} {text}, ptr {self.pointers(place, offset)}, align {align}")
+            return
+        text = self.vector(value, dtype)
+        t, c = wide(name, self.width), wide("i1", self.width)
+        if dtype.is_bool:
+            text = self.let(f"zext {c} {text} to {t}")
+        mask = self.guarded(guard)
+        if offset.step == 1 and not place.strides:
+            pointer = self.pointers(place, Lanes(offset.text))
+            if mask is None:
+                self.line(f"store {t} {text}, ptr {pointer}, align {align}")
+                return
+            m = mangled(name, self.width)
+            self.intrinsic("void", f"llvm.masked.store.{m}.p0", [(t, text), ("ptr", pointer), ("i32", str(align)), (c, mask)])
+            return
+        pointers = self.pointers(place, Lanes(self.i64(offset), None))
+        self.intrinsic(
+            "void", f"llvm.masked.scatter.{mangled(name, self.width)}.v{self.width}p0",
+            [(t, text), (wide("ptr", self.width), pointers), ("i32", str(align)), (c, mask or self.all_lanes())],
+        )  # fmt: skip
+
+    def sub(self, i: Instruction) -> None:
+        place, index = self.places[i.operands[0]], self.env[i.operands[1]]
+        rest = [Lanes("0")] * (place.type.rank - 1)
+        pointer = self.pointers(place, self.offset(place, [index, *rest]))
+        t = i.result.type
+        assert isinstance(t, RefType)
+        self.places[i.result] = _Place(pointer, t, place.extents[1:], place.strides[1:])
+
+    # loops
+
+    def loop(self, i: Instruction) -> None:
+        saved = self.env, self.splats
+        self.env, self.splats = dict(self.env), dict(self.splats)
+        if i.params.get("map") == "vector" and self.width == 1:
+            results = self.vector_loop(i)
+        else:
+            results = self.serial_loop(i)
+        self.env, self.splats = saved
+        self.env.update(zip(i.results, results, strict=True))
+
+    def counter(self, count: str, step: int) -> tuple[str, str, str]:
+        """Open a loop that runs while a full step fits; returns its counter's slot, the index, the label of its end."""
+        slot = self.slot("i64")
+        self.line(f"store i64 0, ptr {slot}")
+        self.count += 1
+        head, body, end = (f"{word}{self.count}" for word in ("head", "body", "end"))
+        self.line(f"br label %{head}")
+        self.label(head)
+        index = self.let(f"load i64, ptr {slot}")
+        test = self.let(f"icmp slt i64 {index}, {count}" if step == 1 else f"icmp sle i64 {self.let(f'add i64 {index}, {step}')}, {count}")
+        self.line(f"br i1 {test}, label %{body}, label %{end}")
+        self.label(body)
+        return slot, index, f"{head} {end}"
+
+    def advance(self, slot: str, index: str, step: int, labels: str) -> None:
+        head, end = labels.split()
+        self.line(f"store i64 {self.let(f'add i64 {index}, {step}')}, ptr {slot}")
+        self.line(f"br label %{head}")
+        self.label(end)
+
+    def serial_loop(self, i: Instruction) -> list[Lanes]:
+        (region,) = i.regions
+        count, *initial = (self.env[v] for v in i.operands)
+        dtypes = [v.type.dtype for v in i.results]
+        combine = i.params.get("combine")
+        if combine is not None:
+            return self.combining_loop(i, count, initial, dtypes, combine)
+        slots = []
+        for start, dtype in zip(initial, dtypes, strict=True):
+            t = wide(element(dtype), self.width)
+            slots.append(self.slot(t))
+            self.line(f"store {t} {self.vector(start, dtype)}, ptr {slots[-1]}")
+        slot, index, labels = self.counter(count.text, 1)
+        self.splats = dict(self.splats)
+        self.env[region.parameters[0]] = Lanes(index)
+        step = None if self.width > 1 else 0
+        for parameter, carried, dtype in zip(region.parameters[1:], slots, dtypes, strict=True):
+            self.env[parameter] = Lanes(self.let(f"load {wide(element(dtype), self.width)}, ptr {carried}"), step)
+        self.block(region)
+        for value, carried, dtype in zip(region.results, slots, dtypes, strict=True):
+            self.line(f"store {wide(element(dtype), self.width)} {self.vector(self.env[value], dtype)}, ptr {carried}")
+        self.advance(slot, index, 1, labels)
+        return [Lanes(self.let(f"load {wide(element(d), self.width)}, ptr {s}"), step) for s, d in zip(slots, dtypes, strict=True)]
+
+    def combining_loop(self, i: Instruction, count: Lanes, initial: list[Lanes], dtypes: list[DType], combine: Sequence[str]) -> list[Lanes]:
+        """A serial loop of a scalar kernel that combines what its iterations yield."""
+        (region,) = i.regions
+        sums = _Accumulators(self, combine, dtypes, self.width)
+        slot, index, labels = self.counter(count.text, 1)
+        self.env[region.parameters[0]] = Lanes(index)
+        self.block(region)
+        sums.take([self.vector(self.env[v], d) for v, d in zip(region.results, dtypes, strict=True)], None)
+        sums.flush(index, 1)
+        self.advance(slot, index, 1, labels)
+        start = [self.vector(v, d) for v, d in zip(initial, dtypes, strict=True)]
+        step = None if self.width > 1 else 0
+        return [Lanes(text, step) for text in sums.join(start, sums.total(), self.width)]
+
+    def vector_loop(self, i: Instruction) -> list[Lanes]:
+        (region,) = i.regions
+        count, *initial = (self.env[v] for v in i.operands)
+        dtypes = [v.type.dtype for v in i.results]
+        combine = i.params.get("combine") or ()
+        self.width = self.choose_width(region)
+        sums = _Accumulators(self, combine, dtypes, self.width)
+        outer = dict(self.env)
+        self.splats = {}
+        slot, index, labels = self.counter(count.text, self.width)
+        self.body(region, index, sums, dtypes)
+        sums.flush(index, self.width)
+        self.advance(slot, index, self.width, labels)
+        rest = self.let(f"load i64, ptr {slot}")
+        self.count += 1
+        tail, after = f"tail{self.count}", f"after{self.count}"
+        self.line(f"br i1 {self.let(f'icmp slt i64 {rest}, {count.text}')}, label %{tail}, label %{after}")
+        self.label(tail)
+        self.env, self.splats = outer, {}
+        left = self.let(f"sub i64 {count.text}, {rest}")
+        lanes, t = ", ".join(f"i64 {k}" for k in range(self.width)), wide("i64", self.width)
+        self.mask = self.let(f"icmp slt {t} <{lanes}>, {self.spread(Lanes(left), 'i64', self.width)}")
+        self.body(region, rest, sums, dtypes)
+        self.mask = None
+        self.line(f"br label %{after}")
+        self.label(after)
+        totals = sums.across(sums.total()) if combine else []
+        self.width = 1
+        return [Lanes(text) for text in sums.join([v.text for v in initial], totals, 1)]
+
+    def body(self, region: Block, index: str, sums: _Accumulators, dtypes: list[DType]) -> None:
+        self.env[region.parameters[0]] = Lanes(index, 1)
+        self.block(region)
+        sums.take([self.vector(self.env[v], d) for v, d in zip(region.results, dtypes, strict=True)], self.mask)
+
+    def choose_width(self, region: Block) -> int:
+        """As many lanes as the widest element of the loop allows; positions do not count."""
+        widest = 1
+        for i in walk(region):
+            for value in (*i.results, *(i.operands[:1] if isinstance(i.op, Store) else ())):
+                if isinstance(value.type, ArrayType) and value.type.dtype is not _I64 and not value.type.dtype.is_bool:
+                    widest = max(widest, value.type.dtype.bytes)
+        return max(2, min(self.vector_bytes // (8 if widest == 1 else widest), MOST_LANES))
+
+    def fail(self, i: Instruction) -> None:
+        before = self.let(f"load i64, ptr {self.status}")
+        first = self.let(f"icmp eq i64 {before}, 0")
+        both = self.let(f"and i1 {first}, {self.env[i.operands[0]].text}")
+        after = self.let(f"select i1 {both}, i64 {i.params['code']}, i64 {before}")
+        self.line(f"store i64 {after}, ptr {self.status}")
+
+    def gemm(self, i: Instruction) -> None:
+        """BLAS is column-major: c^T = op(b)^T op(a)^T."""
+        a, b, c = (self.places[v] for v in i.operands)
+        dtype = c.type.dtype
+        ta, tb = i.params["ta"], i.params["tb"]
+        rows, columns = c.extents
+        summed = a.extents[0 if ta else 1]
+        numbers = [self.int32(v.text) for v in (columns, rows, summed)]
+        leads = [self.int32(self.at_least_one(p.extents[1].text)) for p in (b, a, c)]
+        t = element(dtype)
+        one, zero, plain, crossed = self.slot(t), self.slot(t), self.slot("i8"), self.slot("i8")
+        self.line(f"store {t} {literal(1, dtype)}, ptr {one}")
+        self.line(f"store {t} {literal(0, dtype)}, ptr {zero}")
+        self.line(f"store i8 {ord('N')}, ptr {plain}")
+        self.line(f"store i8 {ord('T')}, ptr {crossed}")
+        name = {"f64": "blas.dgemm", "f32": "blas.sgemm"}[dtype.name]
+        callee = self.let(f"inttoptr i64 {self.native('blas', name)} to ptr")
+        arguments = [crossed if tb else plain, crossed if ta else plain, *numbers, one, b.pointer, leads[0], a.pointer, leads[1]]
+        arguments += [zero, c.pointer, leads[2]]
+        self.line(f"call void {callee}({', '.join(f'ptr {p}' for p in arguments)})")
+
+    def at_least_one(self, text: str) -> str:
+        return self.intrinsic("i64", "llvm.smax.i64", [("i64", text), ("i64", "1")])
+
+    def int32(self, text: str) -> str:
+        slot = self.slot("i32")
+        self.line(f"store i32 {self.let(f'trunc i64 {text} to i32')}, ptr {slot}")
+        return slot
+
+
+class _Accumulators:
+    """The partial results of a combining loop: three tiers for sums of floats, one for everything else."""
+
+    def __init__(self, emitter: _Emitter, combine: Sequence[str], dtypes: Sequence[DType], width: int) -> None:
+        self.e, self.width = emitter, width
+        self.groups = combined_values(combine, list(range(len(dtypes))))
+        self.dtypes = list(dtypes)
+        self.types = [wide(element(d), width) for d in dtypes]
+        self.tiers: list[list[str]] = []
+        for name, positions in self.groups:
+            for part, position in enumerate(positions):
+                count = 3 if self.is_sum(name, position) else 1
+                self.tiers.append([emitter.slot(self.types[position]) for _ in range(count)])
+                for slot in self.tiers[-1]:
+                    emitter.line(f"store {self.types[position]} {self.identity(name, part, position)}, ptr {slot}")
+
+    def is_sum(self, name: str, position: int) -> bool:
+        return name == "add" and self.dtypes[position].is_float
+
+    def identity(self, name: str, part: int, position: int) -> str:
+        dtype = self.dtypes[position]
+        if name.startswith("arg"):
+            value: object = -1 if part else _IDENTITY[name](dtype)
+        else:
+            value = _IDENTITY[name](dtype)
+        text = literal(value, dtype)
+        return self.e.spread(Lanes(text), element(dtype), self.width) if self.width > 1 else text
+
+    def take(self, values: list[str], mask: str | None) -> None:
+        """Combine the values of one iteration, lane by lane; lanes outside the mask change nothing."""
+        c = wide("i1", self.width)
+        for name, positions in self.groups:
+            before = [self.e.let(f"load {self.types[p]}, ptr {self.tiers[p][0]}") for p in positions]
+            given = [values[p] for p in positions]
+            after = self.combined(name, before, given, positions, self.width)
+            for position, old, new in zip(positions, before, after, strict=True):
+                t = self.types[position]
+                kept = new if mask is None else self.e.let(f"select {c} {mask}, {t} {new}, {t} {old}")
+                self.e.line(f"store {t} {kept}, ptr {self.tiers[position][0]}")
+
+    def flush(self, index: str, step: int) -> None:
+        """Every 64 iterations of a sum move its partial sums up a tier, every 4,096 those."""
+        sums = [p for name, positions in self.groups for p in positions if self.is_sum(name, p)]
+        if not sums:
+            return
+        for tier, period in ((0, 64), (1, 64 * 64)):
+            self.e.count += 1
+            full, on = f"full{self.e.count}", f"on{self.e.count}"
+            low = self.e.let(f"and i64 {index}, {period * step - 1}")
+            test = self.e.let(f"icmp eq i64 {low}, {(period - 1) * step}")
+            self.e.line(f"br i1 {test}, label %{full}, label %{on}")
+            self.e.label(full)
+            for p in sums:
+                t, slots = self.types[p], self.tiers[p]
+                total = self.added(p, slots[tier], slots[tier + 1])
+                self.e.line(f"store {t} {total}, ptr {slots[tier + 1]}")
+                self.e.line(f"store {t} {self.identity('add', 0, p)}, ptr {slots[tier]}")
+            self.e.line(f"br label %{on}")
+            self.e.label(on)
+
+    def added(self, position: int, lower: str, upper: str) -> str:
+        t = self.types[position]
+        a, b = (self.e.let(f"load {t}, ptr {slot}") for slot in (upper, lower))
+        return self.e.let(f"fadd {t} {a}, {b}")
+
+    def total(self) -> list[str]:
+        """Each value's tiers as one."""
+        found = []
+        for t, slots in zip(self.types, self.tiers, strict=True):
+            text = self.e.let(f"load {t}, ptr {slots[-1]}")
+            for slot in reversed(slots[:-1]):
+                below = self.e.let(f"load {t}, ptr {slot}")
+                text = self.e.let(f"fadd {t} {text}, {below}")
+            found.append(text)
+        return found
+
+    def across(self, values: list[str]) -> list[str]:
+        """Combine the lanes, halves first."""
+        width = self.width
+        while width > 1:
+            half = width // 2
+            low, high = (self.part(values, width, start, half) for start in (0, half))
+            values = self.join(low, high, half)
+            width = half
+        return values
+
+    def part(self, values: list[str], width: int, start: int, half: int) -> list[str]:
+        found = []
+        for text, dtype in zip(values, self.dtypes, strict=True):
+            t = wide(element(dtype), width)
+            if half == 1:
+                found.append(self.e.let(f"extractelement {t} {text}, i64 {start}"))
+                continue
+            picked = ", ".join(f"i32 {k}" for k in range(start, start + half))
+            found.append(self.e.let(f"shufflevector {t} {text}, {t} poison, <{half} x i32> <{picked}>"))
+        return found
+
+    def join(self, left: list[str], right: list[str], width: int) -> list[str]:
+        found: list[str] = []
+        for name, positions in self.groups:
+            found += self.combined(name, [left[p] for p in positions], [right[p] for p in positions], positions, width)
+        return found
+
+    def combined(self, name: str, a: list[str], b: list[str], positions: Sequence[int], width: int) -> list[str]:
+        if name.startswith("arg"):
+            return self.better(name, a, b, positions, width)
+        op = OPS[name]
+        assert isinstance(op, Elementwise)
+        dtype = self.dtypes[positions[0]]
+        return [self.e.spelled(op, op.spelling("llvm", dtype.kind), [a[0], b[0]], dtype, width)]
+
+    def better(self, name: str, a: list[str], b: list[str], positions: Sequence[int], width: int) -> list[str]:
+        """The larger (smaller) value with its position; NaN is best; the first position wins a tie; position -1 is none."""
+        dtype, let = self.dtypes[positions[0]], self.e.let
+        t, i, c = wide(element(dtype), width), wide("i64", width), wide("i1", width)
+        (x, at), (y, other) = a, b
+        earlier = let(f"icmp ult {i} {at}, {other}")
+        kind = "o" if dtype.is_float else "s" if dtype.kind == "i" else "u"
+        verb, way = ("fcmp" if dtype.is_float else "icmp"), ("gt" if name == "argmax" else "lt")
+        above = let(f"{verb} {kind}{way} {t} {x}, {y}")
+        level = let(f"{verb} {'oeq' if dtype.is_float else 'eq'} {t} {x}, {y}")
+        if dtype.is_float:
+            x_nan, y_nan = (let(f"fcmp uno {t} {v}, {v}") for v in (x, y))
+            both = let(f"and {c} {x_nan}, {y_nan}")
+            level = let(f"or {c} {level}, {both}")
+            not_y = let(f"xor {c} {y_nan}, {self.e.spread(Lanes('true'), 'i1', width) if width > 1 else 'true'}")
+            only = let(f"and {c} {x_nan}, {not_y}")
+            above = let(f"or {c} {above}, {only}")
+        tie = let(f"and {c} {level}, {earlier}")
+        first = let(f"or {c} {above}, {tie}")
+        none = self.e.spread(Lanes("-1"), "i64", width) if width > 1 else "-1"
+        a_none, b_none = (let(f"icmp eq {i} {v}, {none}") for v in (at, other))
+        first = let(f"select {c} {a_none}, {c} {'zeroinitializer' if width > 1 else 'false'}, {c} {first}")
+        first = let(f"or {c} {first}, {b_none}")
+        return [let(f"select {c} {first}, {t} {x}, {t} {y}"), let(f"select {c} {first}, {i} {at}, {i} {other}")]
+
+
+def _size_names(kernel: Function) -> set[str]:
+    found = {e for v in kernel.parameters for e in v.type.shape if isinstance(e, str)}
+    for i in walk(kernel.body):
+        if isinstance(i.op, Extent) and isinstance(i.params["size"], str):
+            found.add(i.params["size"])
+    return found

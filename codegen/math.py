@@ -1,0 +1,47 @@
+"""The elementary functions of generated code: ``MATH`` maps the name of an op to the recipe that builds it.
+
+A recipe takes a builder and rank-0 values of float64 or float32 and appends straight-line code that serves
+vectors of any width on any target with a fused multiply-add. None reads memory. Special values follow C99
+and NumPy, subnormal numbers are kept, and no result depends on the lane it is computed in. ``NEEDS_SLOW``
+names the recipes with arguments they do not cover, and the recipe of the test for them: such lanes are for
+the C library. Greatest errors seen are in tests/test_math.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pullback.codegen import math_erf, math_exp, math_log, math_power, math_trig
+from pullback.codegen.math_basis import Recipe
+
+MATH: Mapping[str, Recipe] = {
+    "exp": math_exp.exp,
+    "exp2": math_exp.exp2,
+    "expm1": math_exp.expm1,
+    "tanh": math_exp.tanh,
+    "sinh": math_exp.sinh,
+    "cosh": math_exp.cosh,
+    "expit": math_exp.expit,
+    "log": math_log.log,
+    "log2": math_log.log2,
+    "log10": math_log.log10,
+    "log1p": math_log.log1p,
+    "logaddexp": math_log.logaddexp,
+    "asinh": math_log.asinh,
+    "acosh": math_log.acosh,
+    "atanh": math_log.atanh,
+    "sin": math_trig.sin,
+    "cos": math_trig.cos,
+    "tan": math_trig.tan,
+    "asin": math_trig.asin,
+    "acos": math_trig.acos,
+    "atan": math_trig.atan,
+    "atan2": math_trig.atan2,
+    "erf": math_erf.erf,
+    "erfc": math_erf.erfc,
+    "pow": math_power.pow,
+    "cbrt": math_power.cbrt,
+    "hypot": math_power.hypot,
+}
+
+NEEDS_SLOW: Mapping[str, Recipe] = dict.fromkeys(("sin", "cos", "tan"), math_trig.needs_slow)

@@ -1,0 +1,128 @@
+"""What the recipes of elementary functions share: float formats, constants, polynomials, scaling by powers
+of two.
+
+A recipe is a function of a builder and rank-0 float values that appends straight-line code (no branches, no
+memory) and returns a value of the same type. Equal subexpressions of two recipes are built alike, so that
+they merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pullback.ir.builder import Builder
+from pullback.ir.structure import Value
+from pullback.ir.types import DTYPES, F32, F64, DType
+
+Recipe = Callable[..., Value]
+Coefficients = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """Numbers of a binary float format.
+
+    ``round`` is 1.5 * 2**digits: adding it rounds to an integer, which is then found in the low bits of the
+    sum. ``ln2`` and ``half_pi`` are split into parts that sum to the constant; the first part of ``ln2``
+    has trailing zeros enough for its product with an exponent to be exact.
+    """
+
+    dtype: DType
+    signed: DType
+    unsigned: DType
+    digits: int
+    bias: int
+    round: float
+    smallest_normal: float
+    ln2: tuple[float, float]
+    half_pi: tuple[float, float, float]
+    sqrt_half_bits: int
+
+
+FORMATS = {
+    "f64": Format(
+        dtype=F64,
+        signed=DTYPES["i64"],
+        unsigned=DTYPES["u64"],
+        digits=52,
+        bias=1023,
+        round=1.5 * 2.0**52,
+        smallest_normal=2.0**-1022,
+        ln2=(0.6931471805598903, 5.497923018708371e-14),
+        half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+        sqrt_half_bits=0x3FE6A09E667F3BCD,
+    ),
+    "f32": Format(
+        dtype=F32,
+        signed=DTYPES["i32"],
+        unsigned=DTYPES["u32"],
+        digits=23,
+        bias=127,
+        round=1.5 * 2.0**23,
+        smallest_normal=2.0**-126,
+        ln2=(0.693145751953125, 1.428606765330187e-06),
+        half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+        sqrt_half_bits=0x3F3504F3,
+    ),
+}
+
+
+def format_of(x: Value) -> Format:
+    return FORMATS[x.type.dtype.name]
+
+
+def number(b: Builder, x: Value, value: float) -> Value:
+    """A constant of the type of ``x``."""
+    return b.const(value, x.type.dtype)
+
+
+def polynomial(b: Builder, x: Value, coefficients: Coefficients, steps: int = 0) -> Value:
+    """The sum of c[k] * x**k with the coefficients of the format of ``x``.
+
+    Estrin's scheme (Muller, Elementary Functions, 2016, section 5.1): pairs, then pairs of pairs; n - 1
+    fused operations in a chain of log2(n). The first ``steps`` coefficients are added last by Horner's
+    rule, which rounds less.
+    """
+    constants = [number(b, x, c) for c in coefficients[x.type.dtype.name]]
+    terms = constants[steps:]
+    power = x
+    while len(terms) > 1:
+        paired = [b.fma(power, terms[i + 1], terms[i]) for i in range(0, len(terms) - 1, 2)]
+        terms = paired + terms[len(paired) * 2 :]
+        if len(terms) > 1:
+            power = b.mul(power, power)
+    total = terms[0]
+    for constant in reversed(constants[:steps]):
+        total = b.fma(x, total, constant)
+    return total
+
+
+def clamp(b: Builder, x: Value, low: float | None, high: float | None) -> Value:
+    """``x`` held in [low, high]; NaN stays NaN."""
+    if high is not None:
+        bound = number(b, x, high)
+        x = b.select(b.gt(x, bound), bound, x)
+    if low is not None:
+        bound = number(b, x, low)
+        x = b.select(b.lt(x, bound), bound, x)
+    return x
+
+
+def bits_of(b: Builder, x: Value) -> Value:
+    """The bits of ``x`` as an unsigned integer."""
+    return b.bitcast(x, dtype=format_of(x).unsigned)
+
+
+def power_of_two(b: Builder, biased: Value, like: Value) -> Value:
+    """2**k from an unsigned integer whose low bits hold k + bias; higher bits are shifted out."""
+    fmt = format_of(like)
+    return b.bitcast(b.shl(biased, b.const(fmt.digits, fmt.unsigned)), dtype=fmt.dtype)
+
+
+def where_positive(b: Builder, x: Value, y: Value, at_zero: float) -> Value:
+    """``y`` where 0 < x < inf; inf at inf, ``at_zero`` at 0, NaN at NaN and below 0."""
+    zero = number(b, x, 0.0)
+    y = b.select(b.lt(x, number(b, x, float("inf"))), y, x)
+    other = b.select(b.eq(x, zero), number(b, x, at_zero), number(b, x, float("nan")))
+    return b.select(b.gt(x, zero), y, other)

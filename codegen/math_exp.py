@@ -1,0 +1,177 @@
+"""Exponentials: exp, exp2, expm1, tanh, sinh, cosh, expit.
+
+Method: x = k ln2 + r with |r| <= ln2 / 2 (Cody and Waite, Software Manual for the Elementary Functions,
+1980), a minimax polynomial for exp(r) or expm1(r), scaling by 2**k in two steps where the result may be
+subnormal.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pullback.codegen.math_basis import (
+    Coefficients,
+    bits_of,
+    clamp,
+    format_of,
+    number,
+    polynomial,
+    power_of_two,
+)
+from pullback.ir.builder import Builder
+from pullback.ir.structure import Value
+
+# (exp(r) - 1 - r) / r**2 on |r| <= ln2 / 2, least error relative to exp(r): 2**-56.9 and 2**-28.1.
+EXP: Coefficients = {
+    "f64": (
+        0.5000000000000011, 0.1666666666666627, 0.04166666666652369, 0.008333333333455923,
+        0.0013888888946809851, 0.00019841269796081585, 2.4801488334404867e-05, 2.755718413258908e-06,
+        2.7632389138556665e-07, 2.51642928883831e-08,
+    ),
+    "f32": (
+        0.49999994, 0.16666514, 0.04166806, 0.00836955, 0.0013843767,
+    ),
+}  # fmt: skip
+# The same quotient, least error relative to expm1(r): 2**-61.2 and 2**-26.0.
+EXPM1: Coefficients = {
+    "f64": (
+        0.5, 0.1666666666666668, 0.04166666666666672, 0.008333333333318935, 0.0013888888888842327,
+        0.00019841269893342632, 2.4801587427691226e-05, 2.7557236751414415e-06, 2.755717779692223e-07,
+        2.511166200569555e-08, 2.0944952035254023e-09,
+    ),
+    "f32": (
+        0.49999997, 0.16666538, 0.04166774, 0.008367318, 0.0013837893,
+    ),
+}  # fmt: skip
+# Beyond these exp is 0 and inf in round to nearest, expm1 is -1, and tanh is 1.
+EXP_RANGE = {"f64": (-746.0, 710.0), "f32": (-104.0, 89.0)}
+EXP2_RANGE = {"f64": (-1076.0, 1024.0), "f32": (-151.0, 128.0)}
+EXPM1_LOW = {"f64": -38.0, "f32": -18.0}
+SINH_HIGH = {"f64": 710.5, "f32": 89.5}
+TANH_HIGH = {"f64": 20.0, "f32": 10.0}
+LN2 = {"f64": (0.6931471805599453, 2.3190468138462996e-17), "f32": (0.6931471824645996, -1.9046542121259336e-09)}
+
+
+def split_exponent(b: Builder, x: Value, scale: float, offset: int) -> tuple[Value, Value]:
+    """k = x * scale rounded, as a float and as an unsigned integer whose low bits hold k + offset."""
+    shift = number(b, x, format_of(x).round + offset)
+    shifted = b.fma(x, number(b, x, scale), shift)
+    return b.sub(shifted, shift), bits_of(b, shifted)
+
+
+def reduce_ln2(b: Builder, x: Value, k: Value) -> tuple[Value, Value, Value]:
+    """r = x - k ln2 rounded, the exact x - k ln2[0], and -k."""
+    high, low = format_of(x).ln2
+    minus_k = b.neg(k)
+    first = b.fma(minus_k, number(b, x, high), x)
+    return b.fma(minus_k, number(b, x, low), first), first, minus_k
+
+
+def scale_twice(b: Builder, y: Value, exponent: Value, factor: Value | None = None) -> Value:
+    """factor * (1 + y) * 2**k in two steps, from an unsigned integer whose low bits hold k + 2 * bias.
+
+    The first result is never subnormal, so only a subnormal result is rounded twice.
+    """
+    half = b.shr(exponent, b.const(1, format_of(y).unsigned))
+    first = power_of_two(b, half, y)
+    first = b.fma(y, first, first)
+    if factor is not None:
+        first = b.mul(first, factor)
+    return b.mul(first, power_of_two(b, b.sub(exponent, half), y))
+
+
+def exp_of_sum(b: Builder, x: Value, low: Value | None = None, factor: Value | None = None) -> Value:
+    """factor * exp(x + low) for ``x`` within EXP_RANGE or NaN, and ``low`` at most a few ulp of it."""
+    k, exponent = split_exponent(b, x, math.log2(math.e), 2 * format_of(x).bias)
+    r, first, minus_k = reduce_ln2(b, x, k)
+    if low is not None:
+        r = b.add(r, low)
+    tail = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.mul(b.mul(r, r), polynomial(b, r, EXP)))
+    if low is not None:
+        tail = b.add(tail, low)
+    return scale_twice(b, b.add(first, tail), exponent, factor)
+
+
+def exp_minus_abs(b: Builder, x: Value) -> Value:
+    """exp(-abs(x)), the common part of expit and logaddexp."""
+    low, _ = EXP_RANGE[x.type.dtype.name]
+    return exp_of_sum(b, clamp(b, b.neg(b.abs(x)), low, None))
+
+
+def exp(b: Builder, x: Value) -> Value:
+    low, high = EXP_RANGE[x.type.dtype.name]
+    return exp_of_sum(b, clamp(b, x, low, high))
+
+
+def exp2(b: Builder, x: Value) -> Value:
+    """2**x: the reduction is exact, r ln2 is formed as a sum of two."""
+    low, high = EXP2_RANGE[x.type.dtype.name]
+    x = clamp(b, x, low, high)
+    k, exponent = split_exponent(b, x, 1.0, 2 * format_of(x).bias)
+    fraction = b.sub(x, k)
+    ln2_high, ln2_low = (number(b, x, part) for part in LN2[x.type.dtype.name])
+    r = b.mul(fraction, ln2_high)
+    rest = b.fma(fraction, ln2_low, b.fma(fraction, ln2_high, b.neg(r)))
+    tail = b.add(r, b.fma(b.mul(r, r), polynomial(b, r, EXP), rest))
+    return scale_twice(b, tail, exponent)
+
+
+def expm1_parts(b: Builder, x: Value, offset: int) -> tuple[Value, Value, Value]:
+    """r, c and s with expm1(x) = s * (1 + r + c) - 1 and s = 2**(k + offset - bias)."""
+    k, exponent = split_exponent(b, x, math.log2(math.e), offset)
+    r, first, minus_k = reduce_ln2(b, x, k)
+    rest = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.sub(first, r))
+    c = b.fma(b.mul(r, r), polynomial(b, r, EXPM1), rest)
+    return r, c, power_of_two(b, exponent, x)
+
+
+def expm1_held(b: Builder, x: Value) -> Value:
+    """expm1 of ``x`` that is NaN or so held that 2**k is a normal number; -0.0 gives 0.0."""
+    r, c, s = expm1_parts(b, x, format_of(x).bias)
+    return b.fma(s, c, b.fma(s, r, b.sub(s, number(b, x, 1.0))))
+
+
+def expm1(b: Builder, x: Value) -> Value:
+    """expm1 as 2 * (s (r + c) + s - 1/2) with s = 2**(k - 1), so that k = 1024 does not overflow early."""
+    fmt = format_of(x)
+    held = clamp(b, x, EXPM1_LOW[fmt.dtype.name], EXP_RANGE[fmt.dtype.name][1])
+    r, c, s = expm1_parts(b, held, fmt.bias - 1)
+    half = b.fma(s, c, b.fma(s, r, b.sub(s, number(b, x, 0.5))))
+    tiny = b.lt(b.abs(x), number(b, x, 2.0 ** -(fmt.digits + 2)))
+    return b.select(tiny, x, b.add(half, half))
+
+
+def tanh(b: Builder, x: Value) -> Value:
+    """-t / (t + 2) for t = expm1(-2 abs(x)), where numerator and denominator share all but one operation."""
+    held = clamp(b, b.abs(x), None, TANH_HIGH[x.type.dtype.name])
+    r, c, s = expm1_parts(b, b.mul(held, number(b, x, -2.0)), format_of(x).bias)
+    one = number(b, x, 1.0)
+    tail = b.add(r, c)
+    quotient = b.div(b.fma(s, tail, b.sub(s, one)), b.fma(s, tail, b.add(s, one)))
+    return b.copysign(quotient, x)
+
+
+def sinh(b: Builder, x: Value) -> Value:
+    """2 (t + t / (4 t + 1)) for t = expm1(abs(x)) / 4, which overflows only where sinh does."""
+    fmt = format_of(x)
+    size = b.abs(x)
+    r, c, s = expm1_parts(b, clamp(b, size, None, SINH_HIGH[fmt.dtype.name]), fmt.bias - 2)
+    t = b.fma(s, c, b.fma(s, r, b.sub(s, number(b, x, 0.25))))
+    y = b.add(t, b.div(t, b.fma(number(b, x, 4.0), t, number(b, x, 1.0))))
+    tiny = b.lt(size, number(b, x, 2.0 ** -(fmt.digits // 2 + 2)))
+    return b.copysign(b.select(tiny, size, b.add(y, y)), x)
+
+
+def cosh(b: Builder, x: Value) -> Value:
+    """2 h + 1 / (8 h) for h = exp(abs(x)) / 4."""
+    fmt = format_of(x)
+    r, c, s = expm1_parts(b, clamp(b, b.abs(x), None, SINH_HIGH[fmt.dtype.name]), fmt.bias - 2)
+    h = b.fma(s, b.add(r, c), s)
+    return b.fma(h, number(b, x, 2.0), b.div(number(b, x, 0.125), h))
+
+
+def expit(b: Builder, x: Value) -> Value:
+    """The logistic function 1 / (1 + exp(-x)); its small values are not flushed."""
+    e = exp_minus_abs(b, x)
+    one = number(b, x, 1.0)
+    return b.div(b.select(b.lt(x, number(b, x, 0.0)), e, one), b.add(one, e))

@@ -1,0 +1,154 @@
+"""Powers and roots: pow, cbrt, hypot.
+
+pow is exp(y log(abs(x))) with the logarithm and the product as sums of two floats (Dekker, A floating-point
+technique for extending the available precision, 1971; Muller, Elementary Functions, 2016, section 11.5), in
+float32 simply in float64. cbrt refines a polynomial for the inverse cube root by one Halley and one Newton
+step.
+"""
+
+from __future__ import annotations
+
+from pullback.codegen.math_basis import (
+    Coefficients,
+    bits_of,
+    clamp,
+    format_of,
+    number,
+    polynomial,
+    power_of_two,
+)
+from pullback.codegen.math_exp import EXP_RANGE, exp, exp_of_sum
+from pullback.codegen.math_log import log, split_positive
+from pullback.ir.builder import Builder
+from pullback.ir.structure import Value
+from pullback.ir.types import F32, F64
+
+# (atanh(s) / s - 1 - z / 3) / z**2 in z = s**2 for s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)]; the
+# error in atanh(s) is below 2**-65 of it.
+ATANH_REST: Coefficients = {
+    "f64": (
+        0.1999999999999999, 0.1428571428572192, 0.11111111108894797, 0.09090909422015384,
+        0.07692279212330357, 0.06668132346361587, 0.058378879918463085, 0.05990899311927319,
+    ),
+}  # fmt: skip
+THIRD = (0.3333333333333333, 1.850371707708594e-17)
+# a**(-1/3) on [sqrt(1/2), sqrt(2)], relative error 2**-CBRTERR.
+INVERSE_CBRT: Coefficients = {
+    "f64": (
+        1.9991699581674012, -2.485916986575298, 2.792206552342637, -1.8981298375820321, 0.7007383865724658,
+        -0.1080642260228639,
+    ),
+    "f32": (
+        1.8745192, -1.8618314, 1.561306, -0.70238656, 0.12836939,
+    ),
+}  # fmt: skip
+# A greater value than the first is multiplied by the second before squaring, a smaller one than the third
+# by the fourth.
+HYPOT_SCALES = {
+    "f64": (2.0**500, 2.0**-600, 2.0**-450, 2.0**600),
+    "f32": (2.0**60, 2.0**-80, 2.0**-40, 2.0**100),
+}
+# Every x but 1 has a power of this exponent that overflows or is 0.
+POW_HIGH = 2.0**65
+
+
+def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
+    """log(x) as a sum of two, with a relative error below 2**-64, for positive finite float64."""
+    exponent, f = split_positive(b, x)
+    one, two = number(b, x, 1.0), number(b, x, 2.0)
+    total = b.add(f, two)
+    total_low = b.sub(f, b.sub(total, two))
+    inverse = b.div(one, total)
+    s = b.mul(f, inverse)
+    s_low = b.mul(inverse, b.fma(b.neg(s), total_low, b.fma(b.neg(s), total, f)))
+    z = b.mul(s, s)
+    z_low = b.fma(b.add(s, s), s_low, b.fma(s, s, b.neg(z)))
+    third, third_low = (number(b, x, part) for part in THIRD)
+    rest = b.mul(z, polynomial(b, z, ATANH_REST))
+    w = b.add(third, rest)
+    w_low = b.add(b.add(b.sub(third, w), rest), third_low)
+    p = b.mul(z, w)
+    p_low = b.fma(z, w_low, b.fma(z_low, w, b.fma(z, w, b.neg(p))))
+    q = b.mul(s, p)
+    q_low = b.fma(s, p_low, b.fma(s_low, p, b.fma(s, p, b.neg(q))))
+    half = b.add(s, q)
+    half_low = b.add(b.add(b.sub(s, half), q), b.add(s_low, q_low))
+    ln2, ln2_low = (number(b, x, part) for part in format_of(x).ln2)
+    whole = b.mul(exponent, ln2)
+    high = b.fma(two, half, whole)
+    low = b.fma(two, half, b.sub(whole, high))
+    return high, b.add(low, b.fma(two, half_low, b.mul(exponent, ln2_low)))
+
+
+def power_of_size(b: Builder, size: Value, y: Value) -> Value:
+    """size**y for size >= 0 and finite y: exp(y * log(size)); 0 and inf take their logarithms' limits."""
+    infinity, zero = number(b, size, float("inf")), number(b, size, 0.0)
+    high, low = log_pair(b, size)
+    high = b.select(b.lt(size, infinity), high, size)
+    high = b.select(b.eq(size, zero), b.neg(infinity), high)
+    product = b.mul(y, high)
+    product_low = b.fma(y, low, b.fma(y, high, b.neg(product)))
+    held = clamp(b, product, *EXP_RANGE["f64"])
+    return exp_of_sum(b, held, b.select(b.eq(held, product), product_low, zero))
+
+
+def pow(b: Builder, x: Value, y: Value) -> Value:
+    """x**y with the special cases of C99 (F.10.4.4); a negative x has integer powers only, others are NaN."""
+    one, zero = number(b, x, 1.0), number(b, x, 0.0)
+    size, held = b.abs(x), clamp(b, y, -POW_HIGH, POW_HIGH)
+    if x.type.dtype is F32:
+        wide = b.mul(b.cast(held, dtype=F64), log(b, b.cast(size, dtype=F64)))
+        result = b.cast(exp(b, wide), dtype=F32)
+    else:
+        result = power_of_size(b, size, held)
+    half = b.mul(held, number(b, x, 0.5))
+    whole = b.eq(b.rint(held), held)
+    odd = b.bitand(whole, b.ne(b.rint(half), half))
+    result = b.copysign(result, b.select(odd, x, one))
+    undefined = b.bitand(b.bitand(b.lt(x, zero), b.gt(x, number(b, x, float("-inf")))), b.bitnot(whole))
+    result = b.select(undefined, number(b, x, float("nan")), result)
+    return b.select(b.bitor(b.eq(x, one), b.eq(y, zero)), one, result)
+
+
+def cbrt(b: Builder, x: Value) -> Value:
+    """The real cube root; subnormal arguments are as exact as others."""
+    fmt = format_of(x)
+    size = b.abs(x)
+    one, zero, third = (number(b, x, c) for c in (1.0, 0.0, 1.0 / 3.0))
+    exponent, f = split_positive(b, size)
+    shift = number(b, x, fmt.round + fmt.bias)
+    shifted = b.fma(exponent, third, shift)
+    remainder = b.fma(b.sub(shifted, shift), number(b, x, -3.0), exponent)
+    above, below = b.gt(remainder, zero), b.lt(remainder, zero)
+
+    def by_remainder(low: float, high: float) -> Value:
+        return b.select(above, number(b, x, high), b.select(below, number(b, x, low), one))
+
+    mantissa = b.add(f, one)
+    a = b.mul(mantissa, by_remainder(0.5, 2.0))
+    v = b.mul(polynomial(b, mantissa, INVERSE_CBRT), by_remainder(2.0 ** (1 / 3), 2.0 ** (-1 / 3)))
+    h = b.fma(b.mul(a, v), b.neg(b.mul(v, v)), one)
+    v = b.fma(b.mul(v, h), b.fma(h, number(b, x, 2.0 / 9.0), third), v)
+    y = b.mul(b.mul(a, v), v)
+    square = b.mul(y, y)
+    square_low = b.fma(y, y, b.neg(square))
+    residual = b.fma(b.neg(square_low), y, b.fma(b.neg(square), y, a))
+    y = b.fma(b.mul(residual, third), b.mul(v, v), y)
+    y = b.mul(y, power_of_two(b, bits_of(b, shifted), x))
+    usual = b.bitand(b.gt(size, zero), b.lt(size, number(b, x, float("inf"))))
+    return b.copysign(b.select(usual, y, size), x)
+
+
+def hypot(b: Builder, x: Value, y: Value) -> Value:
+    """sqrt(x**2 + y**2) without overflow or underflow between; inf where either is, even beside NaN."""
+    width, height = b.abs(x), b.abs(y)
+    one, infinity = number(b, x, 1.0), number(b, x, float("inf"))
+    steep = b.gt(height, width)
+    great, small = b.select(steep, height, width), b.select(steep, width, height)
+    high, down, low, up = HYPOT_SCALES[x.type.dtype.name]
+    above, below = b.gt(great, number(b, x, high)), b.lt(great, number(b, x, low))
+    scale = b.select(above, number(b, x, down), b.select(below, number(b, x, up), one))
+    back = b.select(above, number(b, x, 1 / down), b.select(below, number(b, x, 1 / up), one))
+    great, small = b.mul(great, scale), b.mul(small, scale)
+    length = b.mul(b.sqrt(b.fma(great, great, b.mul(small, small))), back)
+    return b.select(b.bitor(b.eq(width, infinity), b.eq(height, infinity)), infinity, length)

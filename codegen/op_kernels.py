@@ -1,0 +1,157 @@
+"""Kernels of the ops that stand alone: matrix products, scatters, writes into a part of an array, recurrences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.codegen.draft import Draft, KernelBuilder
+from pullback.codegen.group_kernel import wrapped
+from pullback.ir.ops.contract import Contract, split
+from pullback.ir.ops.index import Place, Scatter
+from pullback.ir.ops.kernel import sub_ref
+from pullback.ir.ops.scan import Recur
+from pullback.ir.structure import Function, Instruction, Value
+from pullback.ir.types import RefType, Shape
+
+
+def op_kernel(instruction: Instruction) -> Draft:
+    """The kernel of one instruction; its operands are dense buffers."""
+    match instruction.op:
+        case Contract():
+            return _matrix_product(instruction)
+        case Scatter():
+            return _update(instruction, _scatter)
+        case Place():
+            return _update(instruction, _place)
+        case Recur():
+            return _recurrence(instruction)
+    raise NotImplementedError(f"there is no kernel for {instruction.op.name}")
+
+
+def _refs(b: KernelBuilder, values: Sequence[Value], names: str) -> list[Value]:
+    return [Value(RefType(v.type.dtype, b.shape(v.type.shape)), name) for v, name in zip(values, names.split(), strict=True)]
+
+
+def _loops(b: KernelBuilder, shape: Shape, body: Any) -> None:
+    """A nest of loops over a shape; ``body`` gets the index."""
+    counts = [b.extent_of(e) for e in shape]
+    index = [b.open("ijklmnop"[min(k, 7)]) for k in range(len(shape))]
+    body(tuple(index))
+    for i, count in zip(reversed(index), reversed(counts), strict=True):
+        b.close(i, count)
+
+
+def _matrix_product(i: Instruction) -> Draft:
+    (left, right), out = split(i.params["spec"])
+    b = KernelBuilder()
+    b.place = i.loc
+    parameters = _refs(b, (*i.operands, i.result), "a b c")
+    batch = out[:-2]
+    rows, columns = out[-2:]
+    params = {"ta": left[-1] == rows, "tb": right[-1] != columns}
+
+    def body(index: tuple[Value, ...]) -> None:
+        refs = parameters
+        for position in index:
+            refs = [b.put(len(b.levels) - 1, sub_ref, (ref, position), {})[0] for ref in refs]
+        b.here("gemm", *refs, **params)
+
+    _loops(b, i.result.type.shape[: len(batch)], body)
+    return Draft(kernel=b.kernel(parameters), sizes=b.sizes())
+
+
+def _update(i: Instruction, body: Any) -> Draft:
+    """A kernel that copies the base and updates the copy, and one that updates in place."""
+    base, *rest = i.operands
+    drafts: list[tuple[Function, tuple[Any, ...]]] = []
+    for copies in (True, False):
+        b = KernelBuilder()
+        b.place = i.loc
+        b.shape(base.type.shape)
+        (source, out) = _refs(b, (base, i.result), "base out")
+        parameters = _refs(b, rest, " ".join(f"x{k}" for k in range(len(rest))))
+        for value in rest:
+            b.shape(value.type.shape)
+        if copies:
+            _loops(b, base.type.shape, lambda index: b.here("store", b.here("load", source, *index), out, *index))  # noqa: B023
+        body(b, i, out, parameters)
+        drafts.append((b.kernel([*([source] if copies else []), *parameters, out]), b.sizes()))
+    (whole, sizes), (in_place, other) = drafts
+    if other != sizes:
+        raise AssertionError("both kernels must have the same sizes")
+    return Draft(kernel=whole, sizes=sizes, in_place=in_place)
+
+
+def _scatter(b: KernelBuilder, i: Instruction, out: Value, parameters: Sequence[Value]) -> None:
+    *indices, values = parameters
+    rank = i.operands[1].type.rank
+    shape = i.operands[0].type.shape
+    given = dict(zip(i.params["axes"], indices, strict=True))
+
+    def body(index: tuple[Value, ...]) -> None:
+        rest, target = list(index[rank:]), []
+        for axis, extent in enumerate(shape):
+            if axis in given:
+                target.append(wrapped(b, b.load(given[axis], *index[:rank]), b.extent_of(extent)))
+            else:
+                target.append(rest.pop(0))
+        value = b.load(values, *index)
+        if i.op.accumulate:  # type: ignore[attr-defined]
+            value = b.add(b.here("load", out, *target), value)
+        b.here("store", value, out, *target)
+
+    ordered(b, i.operands[-1].type.shape, rank, body)
+
+
+def ordered(b: KernelBuilder, shape: Shape, rank: int, body: Any) -> None:
+    """Loops of which the first ``rank`` run in order, since different iterations may write to one place."""
+    counts = [b.extent_of(e) for e in shape]
+    index = [b.open("ijklmnop"[min(k, 7)]) for k in range(len(shape))]
+    body(tuple(index))
+    for axis in reversed(range(len(shape))):
+        if axis < rank:
+            b.close_ordered(index[axis], counts[axis])
+        else:
+            b.close(index[axis], counts[axis])
+
+
+def _place(b: KernelBuilder, i: Instruction, out: Value, parameters: Sequence[Value]) -> None:
+    (values,) = parameters
+    shape = i.operands[1].type.shape
+
+    def body(index: tuple[Value, ...]) -> None:
+        target = []
+        for position, start, step in zip(index, i.params["start"], i.params["step"], strict=True):
+            scaled = position if step == 1 else b.mul(position, b.extent_of(step))
+            target.append(scaled if start in (None, 0) else b.add(scaled, b.extent_of(start)))
+        value = b.load(values, *index)
+        if i.op.accumulate:  # type: ignore[attr-defined]
+            value = b.add(b.here("load", out, *target), value)
+        b.here("store", value, out, *target)
+
+    _loops(b, shape, body)
+
+
+def _recurrence(i: Instruction) -> Draft:
+    """Along the axis in order; the other axes in loops around it."""
+    b = KernelBuilder()
+    b.place = i.loc
+    factors, terms, out = _refs(b, (*i.operands, i.result), "a b h")
+    shape, axis = i.result.type.shape, i.params["axis"]
+    others = shape[:axis] + shape[axis + 1 :]
+    count = b.extent_of(shape[axis])
+    dtype = i.result.type.dtype
+
+    def body(around: tuple[Value, ...]) -> None:
+        start = b.const(0, dtype)
+        step = b.open("t")
+        state = b.bound(dtype, "h")
+        position = b.sub(b.sub(count, b.const(1, "i64")), step) if i.params["reverse"] else step
+        index = (*around[:axis], position, *around[axis:])
+        after = b.add(b.mul(b.load(factors, *index), state), b.load(terms, *index))
+        b.here("store", after, out, *index)
+        b.close(step, count, (start,), (after,), None, (state,))
+
+    _loops(b, others, body)
+    return Draft(kernel=b.kernel([factors, terms, out]), sizes=b.sizes())

@@ -1,0 +1,127 @@
+"""schedule: says how a target runs a kernel's loops, and spells out what the target has no instruction for.
+
+Requires: a lowered kernel. Keeps: its meaning. On the CPU the innermost loops whose iterations are independent become vector loops,
+the others run serially; functions spelled ``recipe`` become kernel ops, shared parts once. Half-precision functions are
+computed in float32. On CUDA the outermost independent loops become the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.codegen.math import NEEDS_SLOW
+from pullback.codegen.recipes import HALF, RECIPES
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS, Op
+from pullback.ir.ops.elementwise import Elementwise, cast
+from pullback.ir.ops.kernel import For, Gemm
+from pullback.ir.structure import Block, Function, Instruction, Loc, Value, walk
+from pullback.ir.types import F32, DType
+
+
+def schedule(kernel: Function, target: str = "cpu") -> Function:
+    """The kernel as ``target`` ("cpu" or "cuda") runs it."""
+    block = _Spelling(target).block(kernel.body, {}) if target == "cpu" else kernel.body
+    return Function(kernel.name, _map(block, target, 0), kernel.kind)
+
+
+def is_independent(i: Instruction) -> bool:
+    """Whether a loop's iterations may run in any order, side by side."""
+    if not isinstance(i.op, For) or i.params.get("ordered"):
+        return False
+    return "combine" in i.params or len(i.operands) == 1
+
+
+def _map(block: Block, target: str, depth: int) -> Block:
+    made = []
+    for i in block.instructions:
+        if not i.regions:
+            made.append(i)
+            continue
+        inside = list(walk(i.regions[0]))
+        if target == "cuda":
+            how = "grid" if depth == 0 and is_independent(i) else "serial"
+        else:
+            blocked = any(isinstance(k.op, Gemm) or is_independent(k) for k in inside)
+            how = "vector" if is_independent(i) and not blocked else "serial"
+        regions = tuple(_map(r, target, depth + 1) for r in i.regions)
+        made.append(Instruction(i.op, i.operands, i.results, {**i.params, "map": how}, regions, i.loc))
+    return Block(block.parameters, tuple(made), block.results)
+
+
+class _Expander(Builder):
+    """Appends kernel ops to a block, each once, spelling out those that are recipes."""
+
+    def __init__(self, loc: Loc, instructions: list[Instruction], known: dict[Any, tuple[Value, ...]], inside: bool = False) -> None:
+        super().__init__(loc, instructions)
+        self.known = known
+        self.inside = inside
+
+    def emit(
+        self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
+    ) -> tuple[Value, ...]:
+        params = params or {}
+        if self.inside and op is cast:
+            params = {**params, "in_range": True}
+        key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())))
+        found = self.known.get(key)
+        if found is None:
+            found = (self.spell(op, operands, params),) if _needs_recipe(op, operands) else super().emit(op, operands, params)
+            self.known[key] = found
+        return found
+
+    def spell(self, op: Op, operands: Sequence[Value], params: dict[str, Any]) -> Value:
+        inner = _Expander(self.loc, self.instructions, self.known, True)
+        dtype = operands[0].type.dtype
+        if dtype in HALF:
+            wide = [inner.cast(v, dtype=F32) for v in operands]
+            found: Value = inner.cast(inner.emit(op, wide, params)[0], dtype=dtype)
+            return found
+        result = RECIPES[op.name](inner, *operands, **params)
+        if op.name not in NEEDS_SLOW:
+            return result
+        slow = NEEDS_SLOW[op.name](inner, *operands)
+        found = inner.emit(OPS["select_slow"], (slow, result, *operands), {"function": op.name})[0]
+        return found
+
+
+def _needs_recipe(op: Op, operands: Sequence[Value]) -> bool:
+    if not isinstance(op, Elementwise):
+        return False
+    dtype: DType = operands[1 if op.gives == "select" else 0].type.dtype
+    spelling = op.spelling("llvm", dtype.kind)
+    return spelling == "recipe" or (dtype in HALF and spelling.startswith("ufunc:"))
+
+
+class _Spelling:
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def block(self, block: Block, known: dict[Any, tuple[Value, ...]]) -> Block:
+        """A block in which every op has a spelling; what enclosing blocks computed is known."""
+        known = dict(known)
+        instructions: list[Instruction] = []
+        env: dict[Value, Value] = {}
+        for i in block.instructions:
+            operands = tuple(env.get(v, v) for v in i.operands)
+            if isinstance(i.op, Elementwise) and _needs_recipe(i.op, operands):
+                found = _Expander(i.loc, instructions, known).emit(i.op, operands, dict(i.params))
+                env.update(zip(i.results, found, strict=True))
+                continue
+            regions = tuple(self.block(_renamed(r, env), known) for r in i.regions)
+            instructions.append(Instruction(i.op, operands, i.results, i.params, regions, i.loc))
+            if isinstance(i.op, Elementwise) or i.op is OPS["const"]:
+                known.setdefault((i.op, operands, tuple(sorted((k, repr(v)) for k, v in i.params.items()))), i.results)
+        return Block(block.parameters, tuple(instructions), tuple(env.get(v, v) for v in block.results))
+
+
+def _renamed(block: Block, env: dict[Value, Value]) -> Block:
+    """A block that reads other outer values."""
+    if not env:
+        return block
+    made = [
+        Instruction(i.op, tuple(env.get(v, v) for v in i.operands), i.results, i.params, tuple(_renamed(r, env) for r in i.regions), i.loc)
+        for i in block.instructions
+    ]
+    return Block(block.parameters, tuple(made), tuple(env.get(v, v) for v in block.results))

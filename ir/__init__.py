@@ -1,0 +1,13 @@
+"""The language: types, SSA structure, op records, text, verifier, interpreters, passes."""
+
+from pullback.ir import ops as _ops
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS, ZERO, Into, Op, Zero
+from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value
+from pullback.ir.types import DTYPES, ArrayType, DType, RefType, dtype_of, scalar
+
+__all__ = [
+    "DTYPES", "NOWHERE", "OPS", "ZERO", "ArrayType", "Block", "Builder", "DType", "Function", "Instruction", "Into", "Loc",
+    "Module", "Op", "RefType", "Value", "Zero", "dtype_of", "scalar",
+]  # fmt: skip
+del _ops

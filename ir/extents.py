@@ -1,0 +1,227 @@
+"""Extents: from a function of concrete shapes to one that serves all shapes, and back.
+
+``abstract`` gives every extent and offset of a function a name; two share one only where a type rule forces it, never because
+numbers agree. Constants whose value no rewrite needs become parameters. The canonical text of the result is the key of a
+program template; the sizes and constants it returns instantiate that template.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.ops.create import Constant
+from pullback.ir.structure import Block, Function, Instruction, Value
+from pullback.ir.types import ArrayType, DType, Extent, RefType, Type
+
+LITERALS = (0, 1, -1, 2, -2, 3, 4, 0.5, -0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Abstract:
+    """``function`` with named extents; its last parameters are the constants. ``sizes`` and ``constants`` are their values."""
+
+    function: Function
+    sizes: Mapping[str, int]
+    constants: tuple[Any, ...]
+
+
+def abstract(function: Function) -> Abstract:
+    """Name the extents of a function of concrete shapes. Raises TypeError on ill-typed instructions."""
+    work = _Abstraction()
+    parameters = tuple(work.parameter(v) for v in function.parameters)
+    body = work.block(function.body, parameters)
+    whole = Block((*parameters, *work.constants), body.instructions, body.results)
+    names, sizes = work.naming()
+    renamed = rename(Function(function.name, whole, function.kind), names)
+    used = extents_of(renamed)
+    return Abstract(renamed, {k: v for k, v in sizes.items() if k in used}, tuple(work.values))
+
+
+Key = tuple[DType, Any]
+
+
+class _Abstraction:
+    def __init__(self) -> None:
+        self.parent: dict[str, Extent] = {}
+        self.count: dict[str, int] = {}
+        self.env: dict[Value, Value] = {}
+        self.constants: list[Value] = []
+        self.values: list[Any] = []
+        self.scopes: list[dict[Key, Value]] = [{}]
+
+    def fresh(self, extent: Extent | None) -> Extent | None:
+        if extent is None or isinstance(extent, str):
+            return extent
+        name = f"${len(self.count)}"
+        self.count[name] = extent
+        return name
+
+    def find(self, extent: Extent) -> Extent:
+        root = extent
+        while isinstance(root, str) and root in self.parent:
+            root = self.parent[root]
+        while isinstance(extent, str) and extent != root:
+            above = self.parent[extent]
+            self.parent[extent] = root
+            extent = above
+        return root
+
+    def same(self, a: Extent, b: Extent) -> None:
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return
+        if isinstance(a, str):
+            self.parent[a] = b
+        elif isinstance(b, str):
+            self.parent[b] = a
+        else:
+            raise TypeError(f"extents {a} and {b} must be equal")
+
+    def parameter(self, value: Value) -> Value:
+        assert isinstance(value.type, ArrayType)
+        shape = tuple(self.fresh(e) for e in value.type.shape)
+        self.env[value] = Value(ArrayType(value.type.dtype, shape), value.name)  # type: ignore[arg-type]
+        return self.env[value]
+
+    def block(self, block: Block, parameters: Sequence[Value]) -> Block:
+        self.env.update(zip(block.parameters, parameters, strict=True))
+        made = [new for old in block.instructions if (new := self.instruction(old)) is not None]
+        return Block(tuple(parameters), tuple(made), tuple(self.env[v] for v in block.results))
+
+    def instruction(self, old: Instruction) -> Instruction | None:
+        op = old.op
+        if isinstance(op, Constant) and not _is_literal(old.params["value"]):
+            self.env[old.result] = self.constant((old.params["dtype"], old.params["value"]))
+            return None
+        operands = tuple(self.env[v] for v in old.operands)
+        params = {k: self.offsets(k, v) if k in op.extents else v for k, v in old.params.items()}
+        regions: tuple[Block, ...] = ()
+        if old.regions:
+            region, captured = self.region(old.regions[0], operands)
+            operands, regions = (*operands, *captured), (region,)
+        types = op.infer([v.type for v in operands], params, regions, self.same)
+        results = tuple(Value(t, v.name) for t, v in zip(types, old.results, strict=True))
+        self.env.update(zip(old.results, results, strict=True))
+        return Instruction(op, operands, results, params, regions, old.loc)
+
+    def region(self, region: Block, operands: Sequence[Value]) -> tuple[Block, list[Value]]:
+        """A closed region: its parameters are typed as the operands, and its constants are further operands."""
+        parameters = [Value(v.type, old.name) for v, old in zip(operands, region.parameters, strict=True)]
+        self.scopes.append({})
+        found = self.block(region, parameters)
+        inner = self.scopes.pop()
+        whole = Block((*found.parameters, *inner.values()), found.instructions, found.results)
+        return whole, [self.constant(key) for key in inner]
+
+    def offsets(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Named extents; an offset of 0 stays literal."""
+        return tuple(v if v == 0 and name != "shape" else self.fresh(v) for v in values)
+
+    def constant(self, key: Key) -> Value:
+        """The value of a constant in the current scope: a parameter of the function or of the region."""
+        scope = self.scopes[-1]
+        if key not in scope:
+            scope[key] = Value(ArrayType(key[0]), f"c{len(scope)}")
+            if len(self.scopes) == 1:
+                self.constants.append(scope[key])
+                self.values.append(key[1])
+        return scope[key]
+
+    def naming(self) -> tuple[dict[str, Extent], dict[str, int]]:
+        """The final name of each raw one, in order of appearance, and the sizes' values."""
+        final: dict[Extent, Extent] = {}
+        names: dict[str, Extent] = {}
+        sizes: dict[str, int] = {}
+        for raw, value in self.count.items():
+            root = self.find(raw)
+            if isinstance(root, str) and root not in final:
+                final[root] = f"n{len(sizes)}"
+                sizes[f"n{len(sizes)}"] = value
+            names[raw] = final.get(root, root)
+        return names, sizes
+
+
+def _is_literal(value: Any) -> bool:
+    return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not math.isfinite(value))
+
+
+def product(extents: Sequence[Extent]) -> Extent:
+    """The product of extents: an int, a name, or names joined by ``*``."""
+    factors = [f for e in extents for f in (e.split("*") if isinstance(e, str) else [e])]
+    number = math.prod(int(f) for f in factors if isinstance(f, int) or f.isdigit())
+    names = [f for f in factors if isinstance(f, str) and not f.isdigit()]
+    if not names or number == 0:
+        return number
+    return "*".join(names if number == 1 else [*names, str(number)])
+
+
+def value_of(extent: Extent, sizes: Mapping[str, int]) -> int:
+    """The int that an extent, or a product of extents, stands for."""
+    if isinstance(extent, int):
+        return extent
+    return math.prod(int(f) if f.isdigit() else sizes[f] for f in extent.split("*"))
+
+
+def substitute(t: Type, names: Callable[[Extent], Extent]) -> Type:
+    """A type with other extents."""
+    shape = tuple(names(e) for e in t.shape)
+    return RefType(t.dtype, shape, t.layout, t.space) if isinstance(t, RefType) else ArrayType(t.dtype, shape)
+
+
+def rename(function: Function, names: Mapping[str, Extent]) -> Function:
+    """The function with extents renamed, or replaced by ints; names that are not in the mapping stay."""
+
+    def one(extent: Any) -> Any:
+        if isinstance(extent, tuple):
+            return tuple(one(e) for e in extent)
+        if isinstance(extent, str) and "*" in extent:
+            return product([names.get(f, f) for f in extent.split("*")])
+        return names.get(extent, extent) if isinstance(extent, str) else extent
+
+    env: dict[Value, Value] = {}
+
+    def define(value: Value) -> Value:
+        env[value] = Value(substitute(value.type, one), value.name)
+        return env[value]
+
+    def block(old: Block) -> Block:
+        parameters = tuple(define(v) for v in old.parameters)
+        made = []
+        for i in old.instructions:
+            operands = tuple(env[v] for v in i.operands)
+            params = {k: one(tuple(v)) if k in i.op.extents else v for k, v in i.params.items()}
+            regions = tuple(block(r) for r in i.regions)
+            made.append(Instruction(i.op, operands, tuple(define(v) for v in i.results), params, regions, i.loc))
+        return Block(parameters, tuple(made), tuple(env[v] for v in old.results))
+
+    return Function(function.name, block(function.body), function.kind)
+
+
+def extents_of(function: Function) -> dict[str, None]:
+    """The named extents of a function, in order of appearance."""
+    found: dict[str, None] = {}
+
+    def note(extents: Sequence[Any]) -> None:
+        found.update((f, None) for e in extents if isinstance(e, str) for f in e.split("*") if not f.isdigit())
+
+    def visit(block: Block) -> None:
+        for value in block.parameters:
+            note(value.type.shape)
+        for i in block.instructions:
+            for name in i.op.extents:
+                note(i.params[name])
+            for value in i.results:
+                note(value.type.shape)
+            for region in i.regions:
+                visit(region)
+
+    visit(function.body)
+    return found
+
+
+def instantiate(found: Abstract) -> Function:
+    """The function of concrete shapes again, its constants still parameters."""
+    return rename(found.function, found.sizes)

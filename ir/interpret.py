@@ -1,0 +1,224 @@
+"""The interpreters: one for each vocabulary, all slow and plain. They give every stage its meaning and are the tests' oracle.
+
+A func runs on NumPy arrays and returns NumPy arrays. A kernel runs on NumPy arrays (its references) and scalars, with its
+sizes given by name, and returns its status. A program runs on NumPy arrays and scalars and returns arrays; its kernels are
+looked up in the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.extents import value_of
+from pullback.ir.op import OPS
+from pullback.ir.ops.control import CheckFailed, Group
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.program import Alloc, Free, Launch, View
+from pullback.ir.structure import Block, Function, Instruction, Module, Value
+from pullback.ir.types import ArrayType
+
+Env = dict[Value, Any]
+Sizes = dict[str, int]
+
+
+def interpret(function: Function, *arguments: Any, module: Module | None = None, sizes: Mapping[str, int] | None = None) -> Any:
+    """Run a function; a tuple of results for a func or program, the status for a kernel.
+
+    Sizes in the shapes of parameters are taken from the arguments; others must be in ``sizes``.
+    Raises CheckFailed where a check fails and ValueError on arguments that do not fit.
+    """
+    bound: Sizes = dict(sizes or {})
+    if len(arguments) != len(function.parameters):
+        raise ValueError(f"{function.name} takes {len(function.parameters)} arguments, got {len(arguments)}")
+    env: Env = {}
+    for parameter, argument in zip(function.parameters, arguments, strict=True):
+        array = np.asarray(argument)
+        bind(parameter, array, bound)
+        env[parameter] = array
+    if function.kind == "kernel":
+        run = _Kernel(bound)
+        run.block(function.body, env)
+        return run.status
+    runner = _Arrays(bound) if function.kind == "func" else _Program(bound, module or Module((function,)))
+    runner.block(function.body, env)
+    return tuple(np.asarray(env[v]) for v in function.results)
+
+
+def bind(parameter: Value, array: Any, sizes: Sizes) -> None:
+    """Match an argument with a parameter's type, binding its named extents. Raises ValueError."""
+    t = parameter.type
+    if array.dtype != t.dtype.numpy or array.ndim != t.rank:
+        raise ValueError(f"%{parameter.name} is {t}, got an array of {array.dtype} and shape {array.shape}")
+    for extent, count in zip(t.shape, array.shape, strict=True):
+        if isinstance(extent, str) and "*" not in extent:
+            sizes.setdefault(extent, count)
+        if value_of(extent, sizes) != count:
+            raise ValueError(f"%{parameter.name} is {t}, got shape {array.shape}")
+
+
+def concrete(params: Mapping[str, Any], names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Params with their extents replaced by ints."""
+    return {k: tuple(None if e is None else value_of(e, sizes) for e in v) if k in names else v for k, v in params.items()}
+
+
+class _Arrays:
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+
+    def block(self, block: Block, env: Env) -> None:
+        for instruction in block.instructions:
+            operands = [env[v] for v in instruction.operands]
+            for value, result in zip(instruction.results, self.run(instruction, operands), strict=True):
+                env[value] = result
+
+    def run(self, instruction: Instruction, operands: list[Any]) -> Sequence[Any]:
+        op = instruction.op
+        if isinstance(op, Group):
+            (region,) = instruction.regions
+            inner: Env = dict(zip(region.parameters, operands, strict=True))
+            self.block(region, inner)
+            return [inner[v] for v in region.results]
+        params = concrete(instruction.params, op.extents, self.sizes)
+        try:
+            return op.evaluate(operands, params, [v.type for v in instruction.results])
+        except CheckFailed as failed:
+            failed.loc = instruction.loc
+            raise
+
+
+class _Kernel:
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.status = 0
+
+    def block(self, block: Block, env: Env) -> None:
+        for instruction in block.instructions:
+            operands = [env[v] for v in instruction.operands]
+            for value, result in zip(instruction.results, self.run(instruction, operands, env), strict=True):
+                env[value] = result
+
+    def run(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
+        params = instruction.params
+        match instruction.op:
+            case Extent():
+                return [np.int64(value_of(params["size"], self.sizes))]
+            case Load(masked=masked):
+                if masked and not operands[1]:
+                    return [np.zeros((), operands[0].dtype)[()]]
+                return [operands[0][self.index(operands[0], operands[2 if masked else 1 :])]]
+            case Store(masked=masked):
+                if not masked or operands[2]:
+                    operands[1][self.index(operands[1], operands[3 if masked else 2 :])] = operands[0]
+                return []
+            case Sub():
+                return [operands[0][int(operands[1])]]
+            case For():
+                return self.loop(instruction, operands, env)
+            case If():
+                if operands[0]:
+                    self.block(instruction.regions[0], env)
+                return []
+            case Fail():
+                if operands[0] and not self.status:
+                    self.status = params["code"]
+                return []
+            case Gemm():
+                a, b, c = operands
+                np.matmul(a.T if params["ta"] else a, b.T if params["tb"] else b, out=c)
+                return []
+        results = instruction.op.evaluate(operands, params, [v.type for v in instruction.results])
+        return [r[()] for r in results]
+
+    def index(self, ref: Any, index: Sequence[Any]) -> tuple[int, ...]:
+        found = tuple(int(i) for i in index)
+        if any(not 0 <= i < n for i, n in zip(found, ref.shape, strict=True)):
+            raise IndexError(f"a kernel reads or writes at {found} of shape {ref.shape}")
+        return found
+
+    def loop(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
+        (region,) = instruction.regions
+        count, carried = int(operands[0]), list(operands[1:])
+        combine = instruction.params.get("combine")
+        for i in range(count):
+            index, *parameters = region.parameters
+            env[index] = np.int64(i)
+            env.update(zip(parameters, carried, strict=True) if combine is None else ())
+            self.block(region, env)
+            yielded = [env[v] for v in region.results]
+            carried = yielded if combine is None else join(combine, carried, yielded)
+        return carried
+
+
+def join(combine: Sequence[str], left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+    """The combination of two partial results of a ``for``."""
+    out: list[Any] = []
+    pairs = zip(combined_values(combine, left), combined_values(combine, right), strict=True)
+    for (name, a), (_, b) in pairs:
+        if name.startswith("arg"):
+            out.extend(_better(name, a, b))
+            continue
+        op = OPS[name]
+        assert isinstance(op, Elementwise)
+        with np.errstate(all="ignore"):
+            out.append(np.asarray(op.function(a[0], b[0]), np.asarray(a[0]).dtype)[()])
+    return out
+
+
+def _better(name: str, a: Sequence[Any], b: Sequence[Any]) -> Sequence[Any]:
+    """The larger (smaller) value with its position; NaN is best; the first position wins a tie."""
+    (x, i), (y, j) = a, b
+    if i < 0 or j < 0:
+        return b if i < 0 else a
+    x_nan, y_nan = x != x, y != y
+    if x_nan or y_nan:
+        return a if x_nan and (not y_nan or i < j) else b
+    if x == y:
+        return a if i < j else b
+    return a if (x > y) == (name == "argmax") else b
+
+
+class _Program:
+    def __init__(self, sizes: Sizes, module: Module) -> None:
+        self.sizes = sizes
+        self.module = module
+
+    def block(self, block: Block, env: Env) -> None:
+        for instruction in block.instructions:
+            operands = [env[v] for v in instruction.operands]
+            for value, result in zip(instruction.results, self.run(instruction, operands), strict=True):
+                env[value] = result
+
+    def run(self, instruction: Instruction, operands: list[Any]) -> Sequence[Any]:
+        params = instruction.params
+        match instruction.op:
+            case Alloc():
+                shape = [value_of(e, self.sizes) for e in params["shape"]]
+                return [np.full(shape, 113, np.uint8).astype(params["dtype"].numpy)]
+            case View():
+                return [operands[0].reshape([value_of(e, self.sizes) for e in params["shape"]])]
+            case Free():
+                return []
+            case Launch():
+                self.launch(params, operands)
+                return []
+        results = [v.type for v in instruction.results]
+        return instruction.op.evaluate(operands, params, results)
+
+    def launch(self, params: Mapping[str, Any], operands: list[Any]) -> None:
+        kernel = self.module[params["kernel"]]
+        sizes = {f"s{k}": value_of(e, self.sizes) for k, e in enumerate(params["sizes"])}
+        arguments = []
+        for parameter, array in zip(kernel.parameters, operands, strict=True):
+            shape = [value_of(e, sizes) for e in parameter.type.shape]
+            shaped = array if isinstance(parameter.type, ArrayType) or list(array.shape) == shape else array.view().reshape(shape)
+            if not np.shares_memory(shaped, array) and array.size:
+                raise ValueError(f"{kernel.name}: an argument of shape {array.shape} cannot be seen as {shape}")
+            arguments.append(shaped)
+        status = interpret(kernel, *arguments, sizes=sizes)
+        if status:
+            error, message, *_ = params["failures"][status - 1]
+            raise CheckFailed(error, message)

@@ -1,0 +1,63 @@
+"""Contractions of two operands: sums of products over shared axes, spelled as einsum subscripts ("ij,jk->ik").
+
+Within an operand no letter repeats; each letter of an operand is in the other operand or in the result. So the gradient
+of a contraction is a contraction of the same kind, at any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.op import ZERO, Contribution, Op, Same
+from pullback.ir.structure import Block
+from pullback.ir.types import ArrayType, Extent, Type
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Contract(Op):
+    """Param ``spec``: the subscripts."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        letters, out = split(params["spec"])
+        arrays = [t for t in types if isinstance(t, ArrayType)]
+        if len(arrays) != 2 or len(types) != 2:
+            raise TypeError("takes two arrays")
+        if arrays[0].dtype is not arrays[1].dtype or arrays[0].dtype.kind not in "ifuc":
+            raise TypeError("operands must have one numeric dtype")
+        extents: dict[str, Extent] = {}
+        for word, t in zip(letters, arrays, strict=True):
+            if len(word) != t.rank or len(set(word)) != len(word):
+                raise TypeError(f"subscripts {word!r} do not fit {t}")
+            for letter, extent in zip(word, t.shape, strict=True):
+                same(extents.setdefault(letter, extent), extent)
+        lone = set(letters[0]) ^ set(letters[1])
+        if not lone <= set(out) or not set(out) <= set(extents) or len(set(out)) != len(out):
+            raise TypeError(f"subscripts {params['spec']!r} sum an axis of one operand alone")
+        return (ArrayType(arrays[0].dtype, tuple(extents[k] for k in out)),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        with np.errstate(all="ignore"):
+            return (np.einsum(params["spec"], *operands, optimize=operands[0].dtype.kind in "fc"),)
+
+
+def split(spec: str) -> tuple[tuple[str, str], str]:
+    """The subscripts of the operands and of the result."""
+    inputs, _, out = spec.partition("->")
+    left, _, right = inputs.partition(",")
+    return (left, right), out
+
+
+def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    (left, right), out = split(params["spec"])
+    x, y = inputs
+    return [
+        b.contract(cts[0], y, spec=f"{out},{right}->{left}") if wants[0] else ZERO,
+        b.contract(cts[0], x, spec=f"{out},{left}->{right}") if wants[1] else ZERO,
+    ]
+
+
+contract = Contract(name="contract", pullback=_rule)

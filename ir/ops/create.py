@@ -1,0 +1,49 @@
+"""Ops that make arrays from params alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.op import Op, Same
+from pullback.ir.structure import Block
+from pullback.ir.types import ArrayType, Type
+
+EVERYWHERE = frozenset({"func", "kernel", "program"})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Constant(Op):
+    """A rank-0 constant; params ``value`` and ``dtype``. Larger constants are parameters of the function."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (ArrayType(params["dtype"]),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        return (np.asarray(params["value"], params["dtype"].numpy),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Iota(Op):
+    """The position along ``axis``, as integers of ``dtype``, over ``shape``."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        if not 0 <= params["axis"] < len(params["shape"]):
+            raise TypeError("the axis is outside the shape")
+        return (ArrayType(params["dtype"], tuple(params["shape"])),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        shape, axis = params["shape"], params["axis"]
+        line = np.arange(shape[axis], dtype=params["dtype"].numpy)
+        return (np.broadcast_to(line.reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape),)
+
+
+const = Constant(name="const", typed=("dtype",), vocabularies=EVERYWHERE)
+iota = Iota(name="iota", typed=("dtype", "shape"), extents=("shape",))

@@ -1,0 +1,413 @@
+"""Elementwise ops: one scalar function applied at every index. They serve arrays and kernel scalars alike.
+
+A row's ``pullback`` is ``each(...)``: one function per operand, called as ``(b, ct, out, *operands, **params)`` if that
+operand is wanted. ``llvm`` and ``cuda`` spell the scalar function, by kind of element where kinds differ: an instruction
+template over ``{t}`` (type), ``{m}`` (its intrinsic suffix) and ``{0}``, ``{1}``, ...; ``recipe`` for a composition of kernel ops
+that codegen keeps under the op's name; ``ufunc:NAME`` for the
+native loop of a NumPy or SciPy ufunc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.op import ZERO, Contribution, Op, Rule, Same
+from pullback.ir.ops import meaning
+from pullback.ir.structure import Block, Value
+from pullback.ir.types import BOOL, ArrayType, Type
+
+Partial = Callable[..., Contribution]
+Spelling = str | Mapping[str, str]
+BOTH = frozenset({"func", "kernel"})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Elementwise(Op):
+    """``kinds``: element kinds the op takes. ``gives``: "same", "bool", "select" (bool, T, T -> T) or "dtype" (a param).
+
+    ``linear``: a zero cotangent gives a zero contribution whatever the operands, NaN and infinities included.
+    ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result.
+    """
+
+    arity: int = 1
+    kinds: str = "f"
+    gives: str = "same"
+    linear: bool = False
+    cheap: bool = False
+    llvm: Spelling = "recipe"
+    cuda: Spelling = ""
+    vocabularies: frozenset[str] = BOTH
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if len(types) != self.arity:
+            raise TypeError(f"takes {self.arity} operands, got {len(types)}")
+        arrays = [t for t in types if isinstance(t, ArrayType)]
+        if len(arrays) != len(types):
+            raise TypeError("takes arrays, not references")
+        first = arrays[0]
+        for other in arrays[1:]:
+            if other.rank != first.rank:
+                raise TypeError("operands must have one shape")
+            for a, b in zip(first.shape, other.shape, strict=True):
+                same(a, b)
+        data = arrays[1:] if self.gives == "select" else arrays
+        if self.gives == "select" and first.dtype is not BOOL:
+            raise TypeError("the first operand must be bool")
+        if any(a.dtype is not data[0].dtype for a in data):
+            raise TypeError("operands must have one dtype")
+        if data[0].dtype.kind not in self.kinds:
+            raise TypeError(f"is not defined for {data[0].dtype}")
+        match self.gives:
+            case "bool":
+                return (ArrayType(BOOL, first.shape),)
+            case "dtype":
+                return (ArrayType(params["dtype"], first.shape),)
+        return (ArrayType(data[0].dtype, first.shape),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        with np.errstate(all="ignore"):
+            result = self.function(*operands, **params)
+        return (np.asarray(result, types[0].dtype.numpy),)
+
+    def spelling(self, target: str, kind: str) -> str:
+        """The spelling for "llvm" or "cuda" and an element kind."""
+        table: Spelling = getattr(self, target)
+        return table if isinstance(table, str) else table[kind]
+
+
+def each(*partials: Partial) -> Rule:
+    """A rule made of one function per operand; only those of wanted operands are called."""
+
+    def rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+        return [
+            partial(b, cts[0], outputs[0], *inputs, **params) if want else ZERO
+            for partial, want in zip(partials, wants, strict=True)
+        ]
+
+    return rule
+
+
+def no(b: Any, ct: Value, out: Value, *inputs: Value, **params: Any) -> Contribution:
+    """The derivative is zero almost everywhere, or the operand selects."""
+    return ZERO
+
+
+def const_like(b: Any, value: Any, x: Value) -> Value:
+    """A constant with the type of ``x``."""
+    found: Value = b.full(value, x.type)
+    return found
+
+
+def _scaled(b: Any, ct: Value, factor: float) -> Value:
+    found: Value = b.mul(ct, const_like(b, factor, ct))
+    return found
+
+
+def _where(b: Any, condition: Value, x: Value) -> Value:
+    found: Value = b.select(condition, x, b.zeros_like(x))
+    return found
+
+
+def _arith(llvm: Spelling, cuda: str) -> dict[str, Any]:
+    return {"llvm": llvm, "cuda": cuda, "cheap": True}
+
+
+def _unary(name: str, partial: Partial, reference: str = "", cuda: str = "", llvm: Spelling = "recipe", **kw: Any) -> Elementwise:
+    """A floating-point function of one operand, called ``name`` in NumPy's namespace unless ``reference`` says otherwise."""
+    return Elementwise(
+        name=name, reference=reference or f"numpy.{name}", pullback=each(partial), cuda=cuda or f"{name}({{0}})", llvm=llvm, **kw
+    )
+
+
+def _compare(name: str, reference: str, llvm: str, cuda: str) -> Elementwise:
+    return Elementwise(
+        name=name, reference=f"numpy.{reference}", arity=2, kinds="bifu", gives="bool", pullback=each(no, no), cheap=True,
+        llvm={
+            "f": f"fcmp {'une' if llvm == 'ne' else 'o' + llvm} {{t}} {{0}}, {{1}}",
+            "i": f"icmp {llvm if llvm in ('eq', 'ne') else 's' + llvm} {{t}} {{0}}, {{1}}",
+            "u": f"icmp {llvm if llvm in ('eq', 'ne') else 'u' + llvm} {{t}} {{0}}, {{1}}",
+            "b": f"icmp {llvm if llvm in ('eq', 'ne') else 'u' + llvm} {{t}} {{0}}, {{1}}",
+        },
+        cuda=f"{{0}} {cuda} {{1}}",
+    )  # fmt: skip
+
+
+# arithmetic
+
+add = Elementwise(
+    name="add", reference="numpy.add", arity=2, kinds="bifuc", linear=True,
+    pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: ct),
+    **_arith({"f": "fadd {t} {0}, {1}", "i": "add {t} {0}, {1}", "u": "add {t} {0}, {1}", "b": "or {t} {0}, {1}"}, "{0} + {1}"),
+)  # fmt: skip
+sub = Elementwise(
+    name="sub", reference="numpy.subtract", arity=2, kinds="ifuc", linear=True,
+    pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(ct)),
+    **_arith({"f": "fsub {t} {0}, {1}", "i": "sub {t} {0}, {1}", "u": "sub {t} {0}, {1}"}, "{0} - {1}"),
+)  # fmt: skip
+mul = Elementwise(
+    name="mul", reference="numpy.multiply", arity=2, kinds="bifuc",
+    pullback=each(lambda b, ct, out, x, y: b.mul(ct, y), lambda b, ct, out, x, y: b.mul(ct, x)),
+    **_arith({"f": "fmul {t} {0}, {1}", "i": "mul {t} {0}, {1}", "u": "mul {t} {0}, {1}", "b": "and {t} {0}, {1}"}, "{0} * {1}"),
+)  # fmt: skip
+div = Elementwise(
+    name="div", reference="numpy.true_divide", arity=2, kinds="fc",
+    pullback=each(
+        lambda b, ct, out, x, y: b.div(ct, y),
+        lambda b, ct, out, x, y: b.neg(b.mul(ct, b.div(out, y))),
+    ),
+    **_arith("fdiv {t} {0}, {1}", "{0} / {1}"),
+)  # fmt: skip
+floordiv = Elementwise(
+    name="floordiv", reference=meaning.floordiv, also=("numpy.floor_divide",), arity=2, kinds="ifu", pullback=each(no, no),
+    cuda="pb_floordiv({0}, {1})",
+)  # fmt: skip
+mod = Elementwise(
+    name="mod", reference=meaning.mod, also=("numpy.remainder",), arity=2, kinds="ifu",
+    pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(b.mul(ct, b.floordiv(x, y)))),
+    cuda="pb_mod({0}, {1})",
+)  # fmt: skip
+fmod = Elementwise(
+    name="fmod", reference=meaning.fmod, also=("numpy.fmod",), arity=2, kinds="ifu",
+    pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(b.mul(ct, b.trunc(b.div(x, y))))),
+    llvm={"f": "ufunc:numpy.fmod", "i": "recipe", "u": "recipe"}, cuda={"f": "fmod({0}, {1})", "i": "pb_rem({0}, {1})", "u": "pb_rem({0}, {1})"},
+)  # fmt: skip
+idiv = Elementwise(
+    name="idiv", reference=meaning.idiv, arity=2, kinds="iu", pullback=each(no, no),
+    llvm={"i": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"}, cuda="{0} / {1}", vocabularies=frozenset({"kernel"}),
+)  # fmt: skip
+neg = Elementwise(
+    name="neg", reference="numpy.negative", kinds="ifuc", linear=True, pullback=each(lambda b, ct, out, x: b.neg(ct)),
+    **_arith({"f": "fneg {t} {0}", "i": "sub {t} zeroinitializer, {0}", "u": "sub {t} zeroinitializer, {0}"}, "-{0}"),
+)  # fmt: skip
+fma = Elementwise(
+    name="fma", reference=meaning.fma, arity=3,
+    pullback=each(
+        lambda b, ct, out, x, y, z: b.mul(ct, y), lambda b, ct, out, x, y, z: b.mul(ct, x), lambda b, ct, out, x, y, z: ct
+    ),
+    **_arith("call {t} @llvm.fma.{m}({t} {0}, {t} {1}, {t} {2})", "fma({0}, {1}, {2})"),
+)  # fmt: skip
+abs = Elementwise(
+    name="abs", reference="numpy.absolute", also=("numpy.abs", "numpy.fabs"), kinds="ifu",
+    pullback=each(lambda b, ct, out, x: b.mul(ct, b.sign(x))),
+    **_arith({"f": "call {t} @llvm.fabs.{m}({t} {0})", "i": "call {t} @llvm.abs.{m}({t} {0}, i1 false)", "u": "recipe"}, "pb_abs({0})"),
+)  # fmt: skip
+sign = Elementwise(name="sign", reference=meaning.sign, also=("numpy.sign",), kinds="ifu", pullback=each(no), cheap=True, cuda="pb_sign({0})")
+copysign = Elementwise(
+    name="copysign", reference="numpy.copysign", arity=2, cheap=True,
+    pullback=each(
+        lambda b, ct, out, x, y: b.mul(ct, b.copysign(b.copysign(const_like(b, 1, x), x), b.mul(b.copysign(const_like(b, 1, x), x), b.copysign(const_like(b, 1, x), y)))),
+        no,
+    ),
+    llvm="call {t} @llvm.copysign.{m}({t} {0}, {t} {1})", cuda="copysign({0}, {1})",
+)  # fmt: skip
+pow = Elementwise(
+    name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifu",
+    pullback=each(
+        lambda b, ct, out, x, y: _where(b, b.ne(y, b.zeros_like(y)), b.mul(ct, b.mul(y, b.pow(x, b.sub(y, const_like(b, 1, y)))))),
+        lambda b, ct, out, x, y: _where(b, b.ne(x, b.zeros_like(x)), b.mul(ct, b.mul(out, b.log(x)))),
+    ),
+    cuda="pb_pow({0}, {1})",
+)  # fmt: skip
+
+# minimum and maximum: NaN wins; +0 is above -0, so that no result depends on an order
+
+
+def _extreme(name: str, reference: Any, also: str, llvm: str, wins: str, ignores_nan: bool = False) -> Elementwise:
+    def side(b: Any, ct: Value, x: Value, y: Value) -> Value:
+        above = getattr(b, wins)(x, y)
+        if ignores_nan:
+            above = b.bitor(above, b.ne(y, y))
+        tie = _where(b, b.eq(x, y), _scaled(b, ct, 0.5))
+        found: Value = b.select(above, ct, tie)
+        return found
+
+    int_name = "max" if wins == "gt" else "min"
+    spelled = {
+        "f": f"call {{t}} @llvm.{llvm}.{{m}}({{t}} {{0}}, {{t}} {{1}})" if not ignores_nan else "recipe",
+        "i": f"call {{t}} @llvm.s{int_name}.{{m}}({{t}} {{0}}, {{t}} {{1}})",
+        "u": f"call {{t}} @llvm.u{int_name}.{{m}}({{t}} {{0}}, {{t}} {{1}})",
+        "b": ("or" if wins == "gt" else "and") + " {t} {0}, {1}",
+    }
+    return Elementwise(
+        name=name, reference=reference, also=(also,), arity=2, kinds="bifu", cheap=True,
+        pullback=each(lambda b, ct, out, x, y: side(b, ct, x, y), lambda b, ct, out, x, y: side(b, ct, y, x)),
+        llvm=spelled, cuda=f"pb_{name}({{0}}, {{1}})",
+    )  # fmt: skip
+
+
+maximum = _extreme("maximum", meaning.maximum, "numpy.maximum", "maximum", "gt")
+minimum = _extreme("minimum", meaning.minimum, "numpy.minimum", "minimum", "lt")
+fmax = _extreme("fmax", meaning.fmax, "numpy.fmax", "maxnum", "gt", ignores_nan=True)
+fmin = _extreme("fmin", meaning.fmin, "numpy.fmin", "minnum", "lt", ignores_nan=True)
+clip = Elementwise(
+    name="clip", reference=meaning.clip, arity=3, kinds="ifu", cheap=True,
+    pullback=each(
+        lambda b, ct, out, x, lo, hi: _where(b, b.bitand(b.ge(x, lo), b.le(x, hi)), ct),
+        lambda b, ct, out, x, lo, hi: _where(b, b.bitand(b.lt(x, lo), b.le(lo, hi)), ct),
+        lambda b, ct, out, x, lo, hi: _where(b, b.gt(b.maximum(x, lo), hi), ct),
+    ),
+    cuda="pb_minimum(pb_maximum({0}, {1}), {2})",
+)  # fmt: skip
+
+# exponentials and logarithms
+
+LN2 = 0.6931471805599453
+LN10 = 2.302585092994046
+exp = _unary("exp", lambda b, ct, out, x: b.mul(ct, out))
+exp2 = _unary("exp2", lambda b, ct, out, x: b.mul(ct, _scaled(b, out, LN2)))
+expm1 = _unary("expm1", lambda b, ct, out, x: b.mul(ct, b.add(out, const_like(b, 1, x))))
+log = _unary("log", lambda b, ct, out, x: b.div(ct, x))
+log2 = _unary("log2", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN2)))
+log10 = _unary("log10", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN10)))
+log1p = _unary("log1p", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), x)))
+logaddexp = Elementwise(
+    name="logaddexp", reference="numpy.logaddexp", arity=2, cuda="pb_logaddexp({0}, {1})",
+    pullback=each(
+        lambda b, ct, out, x, y: b.mul(ct, b.select(b.eq(x, y), const_like(b, 0.5, x), b.expit(b.sub(x, y)))),
+        lambda b, ct, out, x, y: b.mul(ct, b.select(b.eq(x, y), const_like(b, 0.5, x), b.expit(b.sub(y, x)))),
+    ),
+)  # fmt: skip
+
+
+def _sqrt_partial(b: Any, ct: Value, out: Value, x: Value, norm: bool = False) -> Value:
+    d: Value = b.div(_scaled(b, ct, 0.5), out)
+    return _where(b, b.ne(out, b.zeros_like(out)), d) if norm else d
+
+
+sqrt = _unary(
+    "sqrt", _sqrt_partial, reference=meaning.sqrt, also=("numpy.sqrt",), cheap=True,
+    llvm="call {t} @llvm.sqrt.{m}({t} {0})",
+)  # fmt: skip
+cbrt = _unary("cbrt", lambda b, ct, out, x: b.div(ct, _scaled(b, b.mul(out, out), 3.0)))
+hypot = Elementwise(
+    name="hypot", reference="numpy.hypot", arity=2, cuda="hypot({0}, {1})",
+    pullback=each(
+        lambda b, ct, out, x, y: _where(b, b.ne(out, b.zeros_like(out)), b.mul(ct, b.div(x, out))),
+        lambda b, ct, out, x, y: _where(b, b.ne(out, b.zeros_like(out)), b.mul(ct, b.div(y, out))),
+    ),
+)  # fmt: skip
+
+# trigonometric and hyperbolic functions
+
+
+def _one_minus_square(b: Any, x: Value) -> Value:
+    one = const_like(b, 1, x)
+    found: Value = b.mul(b.sub(one, x), b.add(one, x))
+    return found
+
+
+def _squares(b: Any, x: Value, y: Value) -> Value:
+    found: Value = b.add(b.mul(x, x), b.mul(y, y))
+    return found
+
+
+sin = _unary("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
+cos = _unary("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))))
+tan = _unary("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))))
+asin = _unary("asin", lambda b, ct, out, x: b.div(ct, b.sqrt(_one_minus_square(b, x))), "numpy.arcsin", also=("numpy.asin",))
+acos = _unary("acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(_one_minus_square(b, x)))), "numpy.arccos", also=("numpy.acos",))
+atan = _unary(
+    "atan", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), b.mul(x, x))), "numpy.arctan", also=("numpy.atan",)
+)
+atan2 = Elementwise(
+    name="atan2", reference="numpy.arctan2", also=("numpy.atan2",), arity=2, cuda="atan2({0}, {1})",
+    pullback=each(
+        lambda b, ct, out, y, x: b.mul(ct, b.div(x, _squares(b, x, y))),
+        lambda b, ct, out, y, x: b.neg(b.mul(ct, b.div(y, _squares(b, x, y)))),
+    ),
+)  # fmt: skip
+sinh = _unary("sinh", lambda b, ct, out, x: b.mul(ct, b.cosh(x)))
+cosh = _unary("cosh", lambda b, ct, out, x: b.mul(ct, b.sinh(x)))
+tanh = _unary("tanh", lambda b, ct, out, x: b.mul(ct, _one_minus_square(b, out)))
+asinh = _unary("asinh", lambda b, ct, out, x: b.div(ct, b.hypot(x, const_like(b, 1, x))), "numpy.arcsinh", also=("numpy.asinh",))
+acosh = _unary(
+    "acosh",
+    lambda b, ct, out, x: b.div(ct, b.mul(b.sqrt(b.sub(x, const_like(b, 1, x))), b.sqrt(b.add(x, const_like(b, 1, x))))),
+    "numpy.arccosh", also=("numpy.acosh",),
+)  # fmt: skip
+atanh = _unary("atanh", lambda b, ct, out, x: b.div(ct, _one_minus_square(b, x)), "numpy.arctanh", also=("numpy.atanh",))
+
+# special functions
+
+TWO_OVER_SQRT_PI = 1.1283791670955126
+erf = _unary("erf", lambda b, ct, out, x: b.mul(ct, _scaled(b, b.exp(b.neg(b.mul(x, x))), TWO_OVER_SQRT_PI)), "scipy.special.erf")
+erfc = _unary("erfc", lambda b, ct, out, x: b.mul(ct, _scaled(b, b.exp(b.neg(b.mul(x, x))), -TWO_OVER_SQRT_PI)), "scipy.special.erfc")
+expit = _unary("expit", lambda b, ct, out, x: b.mul(ct, b.mul(out, b.sub(const_like(b, 1, x), out))), "scipy.special.expit", cuda="pb_expit({0})")
+gammaln = _unary("gammaln", lambda b, ct, out, x: b.mul(ct, b.digamma(x)), "scipy.special.gammaln", cuda="lgamma({0})", llvm="ufunc:scipy.special.gammaln")
+digamma = _unary(
+    "digamma", lambda b, ct, out, x: b.mul(ct, b.polygamma(x, n=1)), "scipy.special.digamma", also=("scipy.special.psi",),
+    cuda="pb_digamma({0})", llvm="ufunc:scipy.special.psi",
+)  # fmt: skip
+zeta = Elementwise(
+    name="zeta", reference="scipy.special.zeta", arity=2, llvm="ufunc:scipy.special._ufuncs._zeta", cuda="pb_zeta({0}, {1})",
+    vocabularies=frozenset({"kernel"}),
+)  # fmt: skip
+polygamma = _unary("polygamma", lambda b, ct, out, x, n: b.mul(ct, b.polygamma(x, n=n + 1)), reference=meaning.polygamma, cuda="pb_polygamma({0}, {n})")
+
+# rounding
+
+floor = _unary("floor", no, cheap=True, llvm="call {t} @llvm.floor.{m}({t} {0})")
+ceil = _unary("ceil", no, cheap=True, llvm="call {t} @llvm.ceil.{m}({t} {0})")
+trunc = _unary("trunc", no, cheap=True, also=("numpy.fix",), llvm="call {t} @llvm.trunc.{m}({t} {0})")
+rint = _unary("rint", no, cheap=True, llvm="call {t} @llvm.rint.{m}({t} {0})")
+
+# comparisons, choice, bits
+
+eq = _compare("eq", "equal", "eq", "==")
+ne = _compare("ne", "not_equal", "ne", "!=")
+lt = _compare("lt", "less", "lt", "<")
+le = _compare("le", "less_equal", "le", "<=")
+gt = _compare("gt", "greater", "gt", ">")
+ge = _compare("ge", "greater_equal", "ge", ">=")
+select = Elementwise(
+    name="select", reference="numpy.where", arity=3, kinds="bifuc", gives="select", linear=True, cheap=True,
+    pullback=each(
+        no, lambda b, ct, out, c, x, y: b.select(c, ct, b.zeros_like(ct)), lambda b, ct, out, c, x, y: b.select(c, b.zeros_like(ct), ct)
+    ),
+    llvm="select {c} {0}, {t} {1}, {t} {2}", cuda="{0} ? {1} : {2}",
+)  # fmt: skip
+bitand = Elementwise(name="bitand", reference="numpy.bitwise_and", arity=2, kinds="biu", pullback=each(no, no), **_arith("and {t} {0}, {1}", "{0} & {1}"))
+bitor = Elementwise(name="bitor", reference="numpy.bitwise_or", arity=2, kinds="biu", pullback=each(no, no), **_arith("or {t} {0}, {1}", "{0} | {1}"))
+bitxor = Elementwise(name="bitxor", reference="numpy.bitwise_xor", arity=2, kinds="biu", pullback=each(no, no), **_arith("xor {t} {0}, {1}", "{0} ^ {1}"))
+bitnot = Elementwise(
+    name="bitnot", reference="numpy.invert", kinds="biu", pullback=each(no), cheap=True,
+    llvm="recipe", cuda={"b": "!{0}", "i": "~{0}", "u": "~{0}"},
+)  # fmt: skip
+shl = Elementwise(name="shl", reference=meaning.shl, also=("numpy.left_shift",), arity=2, kinds="iu", pullback=each(no, no), cheap=True, cuda="pb_shl({0}, {1})")
+shr = Elementwise(name="shr", reference=meaning.shr, also=("numpy.right_shift",), arity=2, kinds="iu", pullback=each(no, no), cheap=True, cuda="pb_shr({0}, {1})")
+
+# conversions
+
+
+def _cast_partial(b: Any, ct: Value, out: Value, x: Value, dtype: Any) -> Contribution:
+    if not dtype.is_inexact:
+        return ZERO
+    found: Value = b.cast(ct, dtype=x.type.dtype)
+    return found
+
+
+cast = Elementwise(
+    name="cast", reference=meaning.cast, kinds="bifuc", gives="dtype", typed=("dtype",), linear=True, cheap=True,
+    pullback=each(_cast_partial), llvm="cast", cuda="pb_cast<{t}>({0})",
+)  # fmt: skip
+bitcast = Elementwise(
+    name="bitcast", reference=meaning.bitcast, kinds="bifu", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
+    llvm="bitcast", cuda="pb_bitcast<{t}>({0})",
+)  # fmt: skip
+
+# what only kernels have
+
+KERNEL = frozenset({"kernel"})
+raw_shl = Elementwise(name="raw_shl", reference="numpy.left_shift", arity=2, kinds="iu", pullback=each(no, no), vocabularies=KERNEL, **_arith("shl {t} {0}, {1}", "{0} << {1}"))
+raw_shr = Elementwise(
+    name="raw_shr", reference="numpy.right_shift", arity=2, kinds="iu", pullback=each(no, no), vocabularies=KERNEL,
+    **_arith({"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"}, "{0} >> {1}"),
+)  # fmt: skip
+select_slow = Elementwise(
+    name="select_slow", reference=meaning.select_slow, arity=3, gives="select", pullback=each(no, no, no), llvm="slow", cuda="{1}",
+    vocabularies=KERNEL,
+)  # fmt: skip

@@ -1,0 +1,159 @@
+"""Index ops read and write at positions that are values, or at a regular part of a buffer.
+
+Indices are int64, in range (a ``check`` before them says so) or negative, counting from the end. ``gather`` takes one index
+array for each axis in ``axes``, all of one shape; that shape leads the result, the other axes follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.op import ZERO, Contribution, Into, Op, Same
+from pullback.ir.ops.reindex import same_part, settle_part, slices
+from pullback.ir.structure import Block
+from pullback.ir.types import I64, ArrayType, Shape, Type
+
+
+def _rest(x: ArrayType, axes: Sequence[int]) -> Shape:
+    return tuple(e for k, e in enumerate(x.shape) if k not in axes)
+
+
+def _check_indices(indices: Sequence[ArrayType], axes: Sequence[int], x: ArrayType, same: Same) -> Shape:
+    if len(indices) != len(axes) or not axes or list(axes) != sorted(set(axes)) or not 0 <= axes[0] <= axes[-1] < x.rank:
+        raise TypeError("one index array an axis, axes ascending")
+    for index in indices:
+        if index.dtype is not I64 or index.rank != indices[0].rank:
+            raise TypeError("indices are i64 arrays of one shape")
+        for e, f in zip(index.shape, indices[0].shape, strict=True):
+            same(e, f)
+    return indices[0].shape
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gather(Op):
+    """Operands x, one index array for each of ``axes``."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        x, *indices = [t for t in types if isinstance(t, ArrayType)]
+        shape = _check_indices(indices, params["axes"], x, same)
+        return (x.with_shape(shape + _rest(x, params["axes"])),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        x, *indices = operands
+        axes = tuple(params["axes"])
+        return (np.moveaxis(x, axes, range(len(axes)))[tuple(indices)],)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scatter(Op):
+    """Operands base, one index array for each of ``axes``, values of the shape that gather would give.
+
+    ``accumulate``: values are added, repeated indices included, in index order; otherwise the last one wins.
+    """
+
+    accumulate: bool
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        base, *indices, values = [t for t in types if isinstance(t, ArrayType)]
+        shape = _check_indices(indices, params["axes"], base, same) + _rest(base, params["axes"])
+        if values.dtype is not base.dtype or values.rank != len(shape):
+            raise TypeError(f"values must be {base.with_shape(shape)}")
+        for e, f in zip(values.shape, shape, strict=True):
+            same(e, f)
+        return (base,)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        base, *indices, values = operands
+        axes = tuple(params["axes"])
+        out = np.array(base)
+        moved = np.moveaxis(out, axes, range(len(axes)))
+        if self.accumulate:
+            np.add.at(moved, tuple(indices), values)
+        else:
+            moved[tuple(indices)] = values
+        return (out,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Place(Op):
+    """Operands base and a value that is added to, or replaces, the part of base at ``start`` with ``step``."""
+
+    accumulate: bool
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        base, value = types
+        if not isinstance(base, ArrayType) or not isinstance(value, ArrayType) or base.dtype is not value.dtype:
+            raise TypeError("takes two arrays of one dtype")
+        same_part(value.shape, base.shape, params["start"], params["step"], same)
+        return (base,)
+
+    def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:
+        base, value = types
+        return settle_part(value.shape, base.shape, params)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        base, value = operands
+        out = np.array(base)
+        part = slices(params["start"], params["step"], value.shape)
+        out[part] = out[part] + value if self.accumulate else value
+        return (out,)
+
+
+def _gather_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    x, *indices = inputs
+
+    def add(base: Any) -> Any:
+        return b.scatter_add(base, *indices, cts[0], axes=params["axes"])
+
+    return [Into(add=add, dense=lambda: add(b.zeros_like(x))), *[ZERO] * len(indices)]
+
+
+def _scatter_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    _, *indices, _ = inputs
+    values = b.gather(cts[0], *indices, axes=params["axes"]) if wants[-1] else ZERO
+    return [cts[0], *[ZERO] * len(indices), values]
+
+
+def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """Of values written to one place only the last gets a cotangent."""
+    base, *indices, values = inputs
+    contributions: list[Contribution] = [ZERO] * len(inputs)
+    if wants[0]:
+        contributions[0] = b.scatter_set(cts[0], *indices, b.zeros_like(values), axes=params["axes"])
+    if wants[-1]:
+        ct = b.gather(cts[0], *indices, axes=params["axes"])
+        for axis in range(indices[0].type.rank):
+            place = b.iota(shape=indices[0].type.shape, axis=axis, dtype=I64)
+            written = b.full(0, ArrayType(I64, tuple(base.type.shape[a] for a in params["axes"])))
+            every = tuple(range(len(params["axes"])))
+            last = b.gather(b.scatter_set(written, *indices, place, axes=every), *indices, axes=every)
+            rest = tuple(range(place.type.rank, ct.type.rank))
+            is_last = b.eq(last, place)
+            spread = b.broadcast(is_last, axes=rest, shape=ct.type.shape) if rest else is_last
+            ct = b.select(spread, ct, b.zeros_like(ct))
+        contributions[-1] = ct
+    return contributions
+
+
+def _slice_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    value = b.slice(cts[0], start=params["start"], step=params["step"], shape=inputs[1].type.shape) if wants[1] else ZERO
+    return [cts[0], value]
+
+
+def _slice_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    place = {"start": params["start"], "step": params["step"]}
+    return [
+        b.slice_set(cts[0], b.zeros_like(inputs[1]), **place) if wants[0] else ZERO,
+        b.slice(cts[0], **place, shape=inputs[1].type.shape) if wants[1] else ZERO,
+    ]
+
+
+gather = Gather(name="gather", pullback=_gather_rule)
+scatter_add = Scatter(name="scatter_add", accumulate=True, pullback=_scatter_add_rule)
+scatter_set = Scatter(name="scatter_set", accumulate=False, pullback=_scatter_set_rule)
+slice_add = Place(name="slice_add", accumulate=True, extents=("start",), pullback=_slice_add_rule)
+slice_set = Place(name="slice_set", accumulate=False, extents=("start",), pullback=_slice_set_rule)

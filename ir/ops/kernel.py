@@ -1,0 +1,163 @@
+"""Kernel ops. A kernel reads and writes memory through references and loops over iteration spaces; its scalars are rank-0
+arrays, so the elementwise ops serve here too. Sizes are named s0, s1, ... and passed at launch.
+
+``for`` has two forms. With ``combine`` (one elementwise op's name, "argmax" or "argmin" a carried value) each iteration
+yields an element and the results are their combination in a fixed tree; without, values are carried from iteration to
+iteration in order. Iterations that carry nothing are independent unless ``ordered``. ``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.op import Op, Same
+from pullback.ir.structure import Block
+from pullback.ir.types import I64, ArrayType, RefType, Type, scalar
+
+KERNEL = frozenset({"kernel"})
+
+
+def _ref(t: Type) -> RefType:
+    if not isinstance(t, RefType):
+        raise TypeError(f"expected a reference, found {t}")
+    return t
+
+
+def _scalars(types: Sequence[Type], count: int, dtype: Any = I64) -> None:
+    if len(types) != count or any(t != scalar(dtype) for t in types):
+        raise TypeError(f"expected {count} {dtype} scalars, found {', '.join(map(str, types))}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Extent(Op):
+    """The value of a size (param ``size``), or of a literal extent."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (scalar(I64),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Load(Op):
+    """Operands: a reference, with ``masked`` a condition (false gives zero and reads nothing), one index an axis."""
+
+    masked: bool = False
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        if self.masked:
+            _scalars(types[1:2], 1, "bool")
+        _scalars(types[2 if self.masked else 1 :], ref.rank)
+        return (scalar(ref.dtype),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Store(Op):
+    """Operands: the value, a reference, with ``masked`` a condition, one index an axis."""
+
+    masked: bool = False
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[1])
+        _scalars(types[:1], 1, ref.dtype)
+        if self.masked:
+            _scalars(types[2:3], 1, "bool")
+        _scalars(types[3 if self.masked else 2 :], ref.rank)
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sub(Op):
+    """The part of a reference at one index of its first axis: a reference of one rank less."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        _scalars(types[1:], 1)
+        if not ref.rank:
+            raise TypeError("the reference has rank 0")
+        return (RefType(ref.dtype, ref.shape[1:], ref.layout, ref.space),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class For(Op):
+    """Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the carried
+    values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (region,) = regions
+        _scalars(types[:1], 1)
+        carried = tuple(types[1:])
+        combine = params.get("combine")
+        expected = (scalar(I64),) if combine is not None else (scalar(I64), *carried)
+        if tuple(v.type for v in region.parameters) != expected:
+            raise TypeError(f"the region must take ({', '.join(map(str, expected))})")
+        if tuple(v.type for v in region.results) != carried:
+            raise TypeError(f"the region must yield ({', '.join(map(str, carried))})")
+        if combine is not None:
+            combined_values(combine, carried)
+        return carried
+
+
+def combined_values(combine: Sequence[str], carried: Sequence[Any]) -> list[tuple[str, tuple[Any, ...]]]:
+    """Each combiner with the carried values that are its own: two for argmax and argmin, else one. Raises TypeError."""
+    found, rest = [], list(carried)
+    for name in combine:
+        width = 2 if name.startswith("arg") else 1
+        if len(rest) < width:
+            raise TypeError("fewer carried values than combiners")
+        found.append((name, tuple(rest[:width])))
+        rest = rest[width:]
+    if rest:
+        raise TypeError("more carried values than combiners")
+    return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class If(Op):
+    """Runs its region (no parameters, no results) if its operand is true."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (region,) = regions
+        _scalars(types, 1, "bool")
+        if region.parameters or region.results:
+            raise TypeError("the region takes and yields nothing")
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fail(Op):
+    """The kernel's status becomes ``code`` (positive) if the operand is true and no earlier failure was seen."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        _scalars(types, 1, "bool")
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gemm(Op):
+    """c = a @ b for references of rank 2; ``ta``/``tb``: a or b is stored transposed. A library call."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        a, b, c = (_ref(t) for t in types)
+        if not a.rank == b.rank == c.rank == 2 or not a.dtype is b.dtype is c.dtype:
+            raise TypeError("takes three rank-2 references of one dtype")
+        m, k = reversed(a.shape) if params["ta"] else a.shape
+        k2, n = reversed(b.shape) if params["tb"] else b.shape
+        for e, f in ((k, k2), (m, c.shape[0]), (n, c.shape[1])):
+            same(e, f)
+        return ()
+
+
+extent = Extent(name="extent", vocabularies=KERNEL)
+load = Load(name="load", vocabularies=KERNEL)
+load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
+store = Store(name="store", effect="effect", vocabularies=KERNEL)
+store_if = Store(name="store_if", masked=True, effect="effect", vocabularies=KERNEL)
+sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
+for_ = For(name="for", effect="effect", vocabularies=KERNEL)
+if_ = If(name="if", effect="effect", vocabularies=KERNEL)
+fail = Fail(name="fail", effect="fails", vocabularies=KERNEL)
+gemm = Gemm(name="gemm", effect="effect", vocabularies=KERNEL)

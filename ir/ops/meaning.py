@@ -1,0 +1,173 @@
+"""What an elementwise op means where NumPy leaves it to the platform or warns: the semantics fixed for all targets.
+
+x // 0 and x % 0 of integers are 0; MIN // -1 is MIN; shifts past the width give 0 (right shifts of negative numbers -1);
+a float outside the range of a signed 32- or 64-bit integer, and NaN, convert to its least value, other integer types
+convert through those and wrap; maximum and minimum propagate NaN and put -0 below +0; fmax and fmin ignore NaN.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+def _guarded(function: Any, x: Array, y: Array) -> Array:
+    """An integer division that is 0 where the divisor is 0."""
+    y = np.asarray(y)
+    if y.dtype.kind == "f":
+        return function(x, y)
+    zero = y == 0
+    return np.where(zero, np.zeros_like(y), function(x, np.where(zero, np.ones_like(y), y)))
+
+
+def floordiv(x: Array, y: Array) -> Array:
+    return _guarded(np.floor_divide, x, y)
+
+
+def mod(x: Array, y: Array) -> Array:
+    return _guarded(np.remainder, x, y)
+
+
+def fmod(x: Array, y: Array) -> Array:
+    return _guarded(np.fmod, x, y)
+
+
+def idiv(x: Array, y: Array) -> Array:
+    """Division that rounds to zero; the divisor is not 0 and not -1 under MIN."""
+    quotient = np.floor_divide(x, y)
+    return quotient + ((quotient < 0) & (quotient * y != x)).astype(quotient.dtype)
+
+
+def fma(x: Array, y: Array, z: Array) -> Array:
+    """x * y + z rounded once: for float64 through exact rational arithmetic, else in float64, first rounded to odd."""
+    x, y, z = np.broadcast_arrays(x, y, z)
+    if x.dtype.itemsize <= 4:
+        product, addend = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
+        total = np.asarray(product + addend)
+        rest = total - product
+        error = (product - (total - rest)) + (addend - rest)
+        even = (total.view(np.int64) & 1) == 0
+        inexact = np.isfinite(error) & (error != 0) & even
+        return np.where(inexact, np.nextafter(total, np.copysign(np.inf, error)), total).astype(x.dtype)
+    out = np.asarray(x * y + z)
+    if not out.size:
+        return out
+    flat = [_fma_one(float(a), float(b), float(c)) for a, b, c in zip(x.ravel(), y.ravel(), z.ravel(), strict=True)]
+    return np.array(flat, x.dtype).reshape(out.shape)
+
+
+def _fma_one(x: float, y: float, z: float) -> float:
+    if math.isfinite(x) and math.isfinite(y) and not math.isfinite(z):
+        return z
+    plain = x * y + z
+    if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
+        return plain
+    fractions = importlib.import_module("fractions")
+    exact = fractions.Fraction(x) * fractions.Fraction(y) + fractions.Fraction(z)
+    if exact == 0:
+        return plain
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def sign(x: Array) -> Array:
+    return np.sign(x)
+
+
+def pow(x: Array, y: Array) -> Array:
+    """NumPy's power; the wrapped inverse of nothing: a negative integer exponent gives 0 (the tracer checks it first)."""
+    x, y = np.asarray(x), np.asarray(y)
+    if x.dtype.kind == "f":
+        return np.power(x, y)
+    negative = y < 0
+    return np.where(negative, np.zeros_like(x), np.power(x, np.where(negative, np.zeros_like(y), y)))
+
+
+def sqrt(x: Array, norm: bool = False) -> Array:
+    """``norm`` marks the square root of a sum of squares, whose derivatives at 0 are 0."""
+    return np.sqrt(x)
+
+
+def _signed_zeros(out: Array, x: Array, y: Array, zero: Array) -> Array:
+    if np.asarray(out).dtype.kind != "f":
+        return out
+    return np.where((np.asarray(x) == 0) & (np.asarray(y) == 0), zero, out)
+
+
+def maximum(x: Array, y: Array) -> Array:
+    return _signed_zeros(np.maximum(x, y), x, y, np.add(x, y))
+
+
+def minimum(x: Array, y: Array) -> Array:
+    out = np.minimum(x, y)
+    return out if out.dtype.kind != "f" else _signed_zeros(out, x, y, -np.add(-np.asarray(x), -np.asarray(y)))
+
+
+def fmax(x: Array, y: Array) -> Array:
+    return _signed_zeros(np.fmax(x, y), x, y, np.add(x, y))
+
+
+def fmin(x: Array, y: Array) -> Array:
+    out = np.fmin(x, y)
+    return out if out.dtype.kind != "f" else _signed_zeros(out, x, y, -np.add(-np.asarray(x), -np.asarray(y)))
+
+
+def clip(x: Array, lo: Array, hi: Array) -> Array:
+    return minimum(maximum(x, lo), hi)
+
+
+def polygamma(x: Array, n: int) -> Array:
+    special = importlib.import_module("scipy.special")
+    sign_ = 1.0 if n % 2 else -1.0
+    return (sign_ * math.factorial(n) * special.zeta(n + 1, np.asarray(x, np.float64))).astype(np.asarray(x).dtype)
+
+
+def shl(x: Array, n: Array) -> Array:
+    width = np.asarray(x).dtype.itemsize * 8
+    inside = (np.asarray(n) >= 0) & (np.asarray(n) < width)
+    return np.where(inside, np.left_shift(x, np.where(inside, n, 0).astype(np.asarray(x).dtype)), 0)
+
+
+def shr(x: Array, n: Array) -> Array:
+    width = np.asarray(x).dtype.itemsize * 8
+    inside = (np.asarray(n) >= 0) & (np.asarray(n) < width)
+    past = np.where(np.asarray(x) < 0, -1, 0).astype(np.asarray(x).dtype)
+    return np.where(inside, np.right_shift(x, np.where(inside, n, 0).astype(np.asarray(x).dtype)), past)
+
+
+def select_slow(slow: Array, quick: Array, x: Array, function: str) -> Array:
+    """``quick``, and where ``slow`` holds NumPy's ``function`` of x, for arguments the quick method does not cover."""
+    return np.where(slow, getattr(np, function)(np.where(slow, x, 0)), quick)
+
+
+def cast(x: Array, dtype: Any, in_range: bool = False) -> Array:
+    """``in_range`` promises that a float fits the integer type."""
+    x = np.asarray(x)
+    target = dtype.numpy
+    if x.dtype.kind not in "fV" or dtype.kind not in "iu":
+        return x.astype(target)
+    wide = x.astype(np.float64)
+    if dtype.bits < 32 or (dtype.kind == "i" and dtype.bits == 32):
+        return _to_signed(wide, np.int32).astype(target)
+    if dtype.name == "u64":
+        high = wide >= 2.0**63
+        low = _to_signed(np.where(high, wide - 2.0**63, wide), np.int64).astype(np.uint64)
+        return np.where(high, low ^ np.uint64(1 << 63), low)
+    return _to_signed(wide, np.int64).astype(target)
+
+
+def _to_signed(x: Array, target: Any) -> Array:
+    info = np.iinfo(target)
+    good = (x > float(info.min) - 1) & (x < float(info.max) + 1) if target is np.int32 else (x >= -(2.0**63)) & (x < 2.0**63)
+    return np.where(good, np.trunc(np.where(good, x, 0)).astype(target), info.min)
+
+
+def bitcast(x: Array, dtype: Any) -> Array:
+    return np.asarray(x).view(dtype.numpy)

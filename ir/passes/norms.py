@@ -1,0 +1,77 @@
+"""Recognises norms: square roots of sums or means of squares, whose derivatives at 0 are 0.
+
+A square is ``mul x, x``, a power with the constant exponent 2, or a contraction of a value with itself. Sums, multiples by
+constants, conversions and rearrangements of squares count as sums of squares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pullback.ir.op import OPS
+from pullback.ir.ops.contract import Contract, split
+from pullback.ir.ops.reindex import Reindex
+from pullback.ir.structure import Block, Function, Instruction, Value
+
+PASSED_ON = frozenset(("sum", "cast", "squeeze", "broadcast", "transpose", "reshape"))
+
+
+def norms(function: Function) -> Function:
+    """Set the param ``norm`` on each ``sqrt`` of a sum of squares.
+
+    Requires: a func before ``grad`` (other kinds are returned as they are); after ``simplify`` and ``cse`` it sees more.
+    Keeps: everything but that param.
+    """
+    return replace(function, body=_marked(function.body)) if function.kind == "func" else function
+
+
+def _marked(block: Block) -> Block:
+    constants: dict[Value, Any] = {}
+    magnitudes: dict[Value, Value] = {}
+    squares: set[Value] = set()
+    out: list[Instruction] = []
+    for instruction in block.instructions:
+        op, operands = instruction.op, instruction.operands
+        if instruction.regions:
+            instruction = replace(instruction, regions=tuple(_marked(region) for region in instruction.regions))
+        elif op.name == "const":
+            constants[instruction.result] = instruction.params["value"]
+        elif isinstance(op, Reindex) and len(operands) == 1 and operands[0] in constants:
+            constants[instruction.result] = constants[operands[0]]
+        elif op.name == "abs":
+            magnitudes[instruction.result] = operands[0]
+        elif op.name == "sqrt" and operands[0] in squares:
+            instruction = replace(instruction, params={**instruction.params, "norm": True})
+        elif _is_square(instruction, constants, magnitudes) or _is_sum(instruction, constants, squares):
+            squares.add(instruction.result)
+        out.append(instruction)
+    return replace(block, instructions=tuple(out))
+
+
+def _is_square(instruction: Instruction, constants: dict[Value, Any], magnitudes: dict[Value, Value]) -> bool:
+    """x * x, x ** 2, or a contraction of x with itself under the same subscripts; |x| stands for x."""
+    op, operands = instruction.op, [magnitudes.get(v, v) for v in instruction.operands]
+    if op is OPS["mul"]:
+        return operands[0] is operands[1]
+    if op is OPS["pow"]:
+        return bool(constants.get(operands[1]) == 2)
+    if isinstance(op, Contract):
+        (left, right), _ = split(instruction.params["spec"])
+        return operands[0] is operands[1] and left == right
+    return False
+
+
+def _is_sum(instruction: Instruction, constants: dict[Value, Any], squares: set[Value]) -> bool:
+    """A sum, a multiple by a constant or a rearrangement of sums of squares."""
+    name, operands = instruction.op.name, instruction.operands
+    if name in PASSED_ON:
+        return operands[0] in squares
+    if name == "add":
+        return operands[0] in squares and operands[1] in squares
+    if name == "div":
+        return operands[0] in squares and operands[1] in constants
+    if name == "mul":
+        x, y = operands
+        return (x in squares and y in constants) or (y in squares and x in constants)
+    return False

@@ -1,0 +1,39 @@
+"""The lists of passes, and ``run``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from pullback.ir.passes.cse import cse
+from pullback.ir.passes.dce import dce
+from pullback.ir.passes.grad import grad
+from pullback.ir.passes.norms import norms
+from pullback.ir.passes.simplify import simplify
+from pullback.ir.structure import Function
+from pullback.ir.verify import verify
+
+Pass = Callable[[Function], Function]
+Observer = Callable[[str, Function], None]
+
+PASSES: dict[str, Pass] = {p.__name__: p for p in (simplify, cse, norms, grad, dce)}
+"""Every pass by its name, as files and the command line call it."""
+
+BEFORE_GRAD: list[Pass] = [simplify, cse, norms, dce]
+OPTIMIZE: list[Pass] = [simplify, cse, dce]
+
+
+def run(function: Function, passes: Sequence[Pass], observe: Observer | None = None) -> Function:
+    """The function after the passes, in order.
+
+    ``observe(name, function)`` is told each pass and its result. With ``PULLBACK_VERIFY=1`` in the environment each result
+    is verified; raises VerifyError.
+    """
+    checked = os.environ.get("PULLBACK_VERIFY") == "1"
+    for step in passes:
+        function = step(function)
+        if checked:
+            verify(function)
+        if observe is not None:
+            observe(step.__name__, function)
+    return function

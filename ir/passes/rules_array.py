@@ -1,0 +1,411 @@
+"""Rules about shapes and order: rearrangements, reductions, contractions. tests/passes holds one example of each, under its name.
+
+A ``broadcast`` moves towards the results, so that work is done before it, on smaller arrays; other rearrangements move
+inside a ``broadcast``, where they often vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.ir.op import Op
+from pullback.ir.ops.contract import split
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.passes.rewrite import Rewriter, rule, spread_like, without
+from pullback.ir.structure import Value
+from pullback.ir.types import Shape
+
+Axes = tuple[int, ...]
+
+
+def broadcast_axes(b: Rewriter, x: Value) -> Axes:
+    """The axes that a broadcast added to ``x``; none if it is not one."""
+    made = b.made(x, "broadcast")
+    return () if made is None else tuple(made.params["axes"])
+
+
+def renumbered(axes: Sequence[int], removed: Sequence[int]) -> Axes:
+    """What axes are called after others are removed."""
+    return tuple(a - sum(r < a for r in removed) for a in axes if a not in removed)
+
+
+def inserted(axes: Sequence[int], added: Sequence[int]) -> Axes:
+    """What axes are called after ``added`` (numbers in the result) are put in."""
+    names = [k for k in range(max(axes, default=-1) + 1 + len(added)) if k not in added]
+    return tuple(names[a] for a in axes)
+
+
+def spread(b: Rewriter, x: Value, axes: Sequence[int], shape: Shape) -> Value:
+    """A broadcast unless there is nothing to add."""
+    found: Value = b.broadcast(x, axes=tuple(axes), shape=tuple(shape)) if axes else x
+    return found
+
+
+def narrow(b: Rewriter, x: Value, removed: Sequence[int]) -> Value:
+    """A broadcast value without some of the axes that the broadcast added."""
+    made = b.made_by[x]
+    axes = renumbered(made.params["axes"], removed)
+    return spread(b, made.operands[0], axes, without(x.type.shape, removed))
+
+
+@rule(Elementwise)
+def work_before_broadcast(b: Rewriter, *operands: Value, op: Op, **params: Any) -> Value | None:
+    # f(broadcast x, broadcast y) = broadcast f(x, y)
+    common = set(broadcast_axes(b, operands[0]))
+    for operand in operands[1:]:
+        common.intersection_update(broadcast_axes(b, operand))
+    if not common:
+        return None
+    removed = sorted(common)
+    (result,) = b.emit(op, [narrow(b, v, removed) for v in operands], params)
+    return spread(b, result, removed, operands[0].type.shape)
+
+
+# rearrangements
+
+
+@rule("broadcast", "squeeze", "flip")
+def no_axes(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value | None:
+    # broadcast x {axes=[]} = x
+    return None if axes else x
+
+
+@rule("broadcast")
+def broadcast_of_broadcast(b: Rewriter, x: Value, axes: Axes, shape: Shape, **_: Any) -> Value | None:
+    # broadcast (broadcast x) = broadcast x
+    inner = broadcast_axes(b, x)
+    if not inner:
+        return None
+    return spread(b, b.made_by[x].operands[0], sorted({*axes, *inserted(inner, axes)}), shape)
+
+
+@rule("squeeze")
+def squeeze_of_broadcast(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value | None:
+    # squeeze (broadcast x) = x where the axes are the same; others stay with the op they came from
+    added = broadcast_axes(b, x)
+    gone = [a for a in axes if a in added]
+    if not gone:
+        return None
+    rest = renumbered(axes, gone)
+    found = narrow(b, x, gone)
+    return b.squeeze(found, axes=rest) if rest else found
+
+
+@rule("squeeze")
+def squeeze_inside_broadcast(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value | None:
+    # squeeze (broadcast x) = broadcast (squeeze x)
+    added = broadcast_axes(b, x)
+    if not added or set(axes) & set(added):
+        return None
+    inner = b.squeeze(b.made_by[x].operands[0], axes=renumbered(axes, added))
+    return spread(b, inner, renumbered(added, axes), without(x.type.shape, axes))
+
+
+@rule("squeeze")
+def squeeze_of_squeeze(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value | None:
+    # squeeze (squeeze x) = squeeze x
+    made = b.made(x, "squeeze")
+    if made is None:
+        return None
+    return b.squeeze(made.operands[0], axes=tuple(sorted({*made.params["axes"], *inserted(axes, made.params["axes"])})))
+
+
+@rule("transpose")
+def transpose_to_same(b: Rewriter, x: Value, perm: Axes, **_: Any) -> Value | None:
+    # transpose x {perm=[0, 1, ...]} = x
+    return x if tuple(perm) == tuple(range(len(perm))) else None
+
+
+@rule("transpose")
+def transpose_of_transpose(b: Rewriter, x: Value, perm: Axes, **_: Any) -> Value | None:
+    # transpose (transpose x) = transpose x
+    made = b.made(x, "transpose")
+    return None if made is None else b.transpose(made.operands[0], perm=tuple(made.params["perm"][p] for p in perm))
+
+
+@rule("transpose")
+def transpose_inside_broadcast(b: Rewriter, x: Value, perm: Axes, **_: Any) -> Value | None:
+    # transpose (broadcast x) = broadcast (transpose x)
+    added = broadcast_axes(b, x)
+    if not added:
+        return None
+    kept = renumbered(perm, added)
+    inner = b.transpose(b.made_by[x].operands[0], perm=kept) if kept else b.made_by[x].operands[0]
+    axes = [k for k, p in enumerate(perm) if p in added]
+    return spread(b, inner, axes, tuple(x.type.shape[p] for p in perm))
+
+
+@rule("reshape")
+def reshape_to_same(b: Rewriter, x: Value, shape: Shape, **_: Any) -> Value | None:
+    # reshape x to its own shape = x
+    return x if x.type.shape == tuple(shape) else None
+
+
+@rule("reshape")
+def reshape_of_reshape(b: Rewriter, x: Value, shape: Shape, **_: Any) -> Value | None:
+    # reshape (reshape x) = reshape x, reshape (squeeze x) = reshape x
+    made = b.made(x, "reshape", "squeeze")
+    return None if made is None else b.reshape(made.operands[0], shape=shape)
+
+
+@rule("squeeze")
+def squeeze_of_reshape(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value | None:
+    # squeeze (reshape x) = reshape x
+    source = b.operand(x, "reshape")
+    return None if source is None else b.reshape(source, shape=without(x.type.shape, axes))
+
+
+@rule("reshape")
+def reshape_of_broadcast(b: Rewriter, x: Value, shape: Shape, **_: Any) -> Value | None:
+    # reshape (broadcast x) = reshape x where the new axes have extent 1, and of a constant, the constant in that shape
+    added = broadcast_axes(b, x)
+    if not added:
+        return None
+    source = b.made_by[x].operands[0]
+    if not source.type.rank:
+        return spread(b, source, range(len(shape)), shape) if shape else None
+    return b.reshape(source, shape=shape) if all(x.type.shape[a] == 1 for a in added) else None
+
+
+@rule("reshape")
+def reshape_of_ones(b: Rewriter, x: Value, shape: Shape, **_: Any) -> Value | None:
+    # a reshape that removes or adds axes of extent 1 is a squeeze or a broadcast
+    removed = [k for k, e in enumerate(x.type.shape) if e == 1]
+    added = [k for k, e in enumerate(shape) if e == 1]
+    if without(x.type.shape, removed) != without(shape, added):
+        return None
+    inner = b.squeeze(x, axes=tuple(removed)) if removed else x
+    return spread(b, inner, added, shape)
+
+
+@rule("flip")
+def flip_of_flip(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value | None:
+    # flip (flip x) = x along the same axes
+    made = b.made(x, "flip")
+    return None if made is None else b.flip(made.operands[0], axes=tuple(sorted({*axes} ^ {*made.params["axes"]})))
+
+
+@rule("flip")
+def flip_inside_broadcast(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value | None:
+    # flip (broadcast x) = broadcast (flip x); along new axes there is nothing to flip
+    added = broadcast_axes(b, x)
+    if not added:
+        return None
+    inner = b.flip(b.made_by[x].operands[0], axes=renumbered(axes, added))
+    return spread(b, inner, added, x.type.shape)
+
+
+@rule("shift")
+def shift_by_nothing(b: Rewriter, x: Value, by: int, **_: Any) -> Value | None:
+    # shift x {by=0} = x
+    return None if by else x
+
+
+@rule("slice", "pad")
+def whole(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Shape, **_: Any) -> Value | None:
+    # x[:] = x
+    return x if x.type.shape == tuple(shape) and _starts(start, step) else None
+
+
+def _starts(start: Shape, step: Axes) -> bool:
+    return all(s == 0 for s in start) and all(d == 1 for d in step)
+
+
+@rule("slice")
+def slice_of_slice(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Shape, **_: Any) -> Value | None:
+    # x[a::d][b::e] = x[c::f] where no offset has to be computed
+    made = b.made(x, "slice")
+    if made is None:
+        return None
+    starts: list[int | str] = []
+    for s, inner_start, inner_step in zip(start, made.params["start"], made.params["step"]):
+        if s != 0 and (inner_start != 0 or inner_step != 1):
+            return None
+        starts.append(inner_start if s == 0 else s)
+    steps = tuple(d * e for d, e in zip(step, made.params["step"]))
+    return b.slice(made.operands[0], start=tuple(starts), step=steps, shape=shape)
+
+
+@rule("slice")
+def slice_inside_broadcast(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Shape, **_: Any) -> Value | None:
+    # (broadcast x)[i] = broadcast x[i]
+    added = broadcast_axes(b, x)
+    if not added:
+        return None
+    source = b.made_by[x].operands[0]
+    inner = [without(entries, added) for entries in (start, step, shape)]
+    part = b.slice(source, start=inner[0], step=inner[1], shape=inner[2]) if source.type.rank else source
+    return spread(b, part, added, shape)
+
+
+@rule("slice")
+def slice_of_written(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Shape, **_: Any) -> Value | None:
+    # (pad v)[at its place] = v, and so of slice_set
+    made = b.made(x, "pad", "slice_set")
+    if made is None or tuple(made.params["start"]) != tuple(start) or tuple(made.params["step"]) != tuple(step):
+        return None
+    written = made.operands[-1]
+    return written if written.type.shape == tuple(shape) else None
+
+
+@rule("slice_set")
+def set_whole(b: Rewriter, x: Value, value: Value, start: Shape, step: Axes, **_: Any) -> Value | None:
+    # x[:] = v makes v
+    return value if x.type.shape == value.type.shape and _starts(start, step) else None
+
+
+@rule("concat")
+def concat_of_one(b: Rewriter, *operands: Value, **_: Any) -> Value | None:
+    # concat x = x
+    return operands[0] if len(operands) == 1 else None
+
+
+@rule("slice")
+def slice_of_concat(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Shape, **_: Any) -> Value | None:
+    # (concat x, y)[where y is] = y
+    made = b.made(x, "concat")
+    if made is None or any(d != 1 for d in step):
+        return None
+    axis = made.params["axis"]
+    for operand, place in zip(made.operands, made.params["starts"]):
+        at = tuple(place if k == axis else 0 for k in range(len(start)))
+        if tuple(start) == at and tuple(shape) == operand.type.shape:
+            return operand
+    return None
+
+
+# reductions
+
+EXACT = ("max", "min", "any", "all")
+
+
+@rule("sum", "prod", *EXACT)
+def reduce_ones(b: Rewriter, x: Value, axes: Axes, op: Op, **_: Any) -> Value | None:
+    # over axes of extent 1: sum x = x + 0, max x = x
+    ones = tuple(a for a in axes if x.type.shape[a] == 1)
+    if len(ones) < len(axes):
+        return None
+    found = b.squeeze(x, axes=ones) if ones else x
+    return b.add(found, spread_like(b, 0, found)) if op.name == "sum" else found
+
+
+@rule(*EXACT)
+def reduce_of_reduce(b: Rewriter, x: Value, axes: Axes, op: Op, **_: Any) -> Value | None:
+    # max (max x) = max x
+    made = b.made(x, op.name)
+    if made is None or b.reads.get(x) != 1:
+        return None
+    merged = sorted({*made.params["axes"], *inserted(axes, made.params["axes"])})
+    return b.emit(op, made.operands, {"axes": tuple(merged)})[0]
+
+
+@rule("sum", "prod", *EXACT)
+def reduce_inside_broadcast(b: Rewriter, x: Value, axes: Axes, op: Op, **_: Any) -> Value | None:
+    # sum (broadcast x) = broadcast (sum x) over other axes than the new ones
+    added = broadcast_axes(b, x)
+    if not added or set(axes) & set(added):
+        return None
+    (inner,) = b.emit(op, [b.made_by[x].operands[0]], {"axes": renumbered(axes, added)})
+    return spread(b, inner, renumbered(added, axes), without(x.type.shape, axes))
+
+
+# contractions
+
+
+def spec(left: Sequence[str], right: Sequence[str], out: Sequence[str]) -> str:
+    return f"{''.join(left)},{''.join(right)}->{''.join(out)}"
+
+
+@rule("contract")
+def contract_to_mul(b: Rewriter, x: Value, y: Value, spec: str, **_: Any) -> Value | None:
+    # einsum("ij,ij->ij", x, y) = x * y
+    (left, right), out = split(spec)
+    return b.mul(x, y) if left == right == out else None
+
+
+@rule("contract")
+def contract_with_scalar(b: Rewriter, x: Value, y: Value, spec: str, **_: Any) -> Value | None:
+    # einsum(",ij->ji", x, y) = x * transpose y, and so with the operands swapped
+    (left, right), out = split(spec)
+    if left and right:
+        return None
+    factor, other, letters = (x, y, right) if not left else (y, x, left)
+    moved = b.transpose(other, perm=tuple(letters.index(letter) for letter in out)) if letters else other
+    return b.mul(moved, b.spread(factor, moved.type.shape))
+
+
+@rule("contract")
+def contract_of_transpose(b: Rewriter, x: Value, y: Value, **params: Any) -> Value | None:
+    # einsum("ij,jk->ik", transpose x, y) = einsum("ji,jk->ik", x, y)
+    (left, right), out = split(params["spec"])
+    first, second = b.made(x, "transpose"), b.made(y, "transpose")
+    if first is None and second is None:
+        return None
+    if first is not None:
+        x, left = first.operands[0], _before(left, first.params["perm"])
+    if second is not None:
+        y, right = second.operands[0], _before(right, second.params["perm"])
+    return b.contract(x, y, spec=spec(left, right, out))
+
+
+def _before(letters: str, perm: Axes) -> str:
+    """The letters of a value whose transpose has ``letters``."""
+    return "".join(letters[list(perm).index(k)] for k in range(len(perm)))
+
+
+@rule("transpose")
+def transpose_of_contract(b: Rewriter, x: Value, perm: Axes, **_: Any) -> Value | None:
+    # transpose einsum("ij,jk->ik", x, y) = einsum("ij,jk->ki", x, y) if the product is not read otherwise
+    made = b.made(x, "contract")
+    if made is None or b.reads.get(x) != 1:
+        return None
+    (left, right), out = split(made.params["spec"])
+    return b.contract(*made.operands, spec=spec(left, right, [out[p] for p in perm]))
+
+
+@rule("contract")
+def contract_of_broadcast(b: Rewriter, x: Value, y: Value, **params: Any) -> Value | None:
+    # einsum("ij,jk->ik", broadcast x {axes=[0]}, y) = broadcast einsum("j,jk->k", x, y). A new axis that is summed stays
+    letters, out = split(params["spec"])
+    operands, words = [x, y], list(letters)
+    for position, value in enumerate((x, y)):
+        gone = [a for a in broadcast_axes(b, value) if letters[position][a] in out]
+        if gone:
+            operands[position] = narrow(b, value, gone)
+            words[position] = "".join(letter for k, letter in enumerate(letters[position]) if k not in gone)
+    if words == list(letters):
+        return None
+    lost = [k for k, letter in enumerate(out) if letter not in words[0] + words[1]]
+    kept = "".join(letter for letter in out if letter in words[0] + words[1])
+    found = b.contract(*operands, spec=spec(words[0], words[1], kept))
+    shape = tuple(_extent(letter, letters, (x, y)) for letter in out)
+    return spread(b, found, lost, shape)
+
+
+def _extent(letter: str, letters: tuple[str, str], operands: tuple[Value, Value]) -> int | str:
+    for word, value in zip(letters, operands):
+        if letter in word:
+            return value.type.shape[word.index(letter)]
+    raise KeyError(letter)
+
+
+@rule("contract")
+def contract_over_one(b: Rewriter, x: Value, y: Value, **params: Any) -> Value | None:
+    # einsum("ij,jk->ik", broadcast x, y) = einsum("i,k->ik", x, squeeze y) where j is new in x and has extent 1
+    (left, right), out = split(params["spec"])
+    for axis in broadcast_axes(b, x):
+        if x.type.shape[axis] == 1 and left[axis] not in out:
+            other = right.index(left[axis])
+            return _without_letter(b, left[axis], narrow(b, x, [axis]), b.squeeze(y, axes=(other,)), (left, right, out))
+    for axis in broadcast_axes(b, y):
+        if y.type.shape[axis] == 1 and right[axis] not in out:
+            other = left.index(right[axis])
+            return _without_letter(b, right[axis], b.squeeze(x, axes=(other,)), narrow(b, y, [axis]), (left, right, out))
+    return None
+
+
+def _without_letter(b: Rewriter, letter: str, x: Value, y: Value, words: tuple[str, str, str]) -> Value:
+    left, right, out = (word.replace(letter, "") for word in words)
+    found: Value = b.contract(x, y, spec=spec(left, right, out))
+    return found

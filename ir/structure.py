@@ -1,0 +1,137 @@
+"""The IR's structure: values, instructions, blocks, functions, modules. One structure serves all vocabularies.
+
+Everything is frozen; a pass builds a new function. Values and instructions compare by identity. A block is a list of
+instructions with parameters and results; a region of an instruction is a block. Within a function each value is defined
+once, before its uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pullback.ir.types import Type
+
+if TYPE_CHECKING:
+    from pullback.ir.op import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A place in the user's source. ``note`` says how the instruction came about, as in ``pullback(mul)``."""
+
+    file: str = ""
+    line: int = 0
+    note: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.file)
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.file else ""
+        return " ".join(part for part in (place, self.note) if part)
+
+    def pullback_of(self, op: Op) -> Loc:
+        """The location of a gradient instruction made by the rule of ``op`` at this place."""
+        return replace(self, note=f"pullback({op.name})")
+
+
+NOWHERE = Loc()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """An SSA value. ``name`` is a hint for the printer; empty for a number."""
+
+    type: Type
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Block:
+    parameters: tuple[Value, ...] = ()
+    instructions: tuple[Instruction, ...] = ()
+    results: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Instruction:
+    op: Op
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    regions: tuple[Block, ...] = ()
+    loc: Loc = NOWHERE
+
+    @property
+    def result(self) -> Value:
+        """The one result."""
+        (value,) = self.results
+        return value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Function:
+    """``kind`` names the vocabulary: "func" (array ops), "kernel", "program"."""
+
+    name: str
+    body: Block
+    kind: str = "func"
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        return self.body.parameters
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        return self.body.results
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        return self.body.instructions
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Module:
+    """The functions of one text; a program and its kernels, or a single function."""
+
+    functions: tuple[Function, ...]
+
+    def __getitem__(self, name: str) -> Function:
+        for function in self.functions:
+            if function.name == name:
+                return function
+        raise KeyError(name)
+
+
+def walk(block: Block) -> Iterator[Instruction]:
+    """All instructions of a block in program order, those of regions after the instruction that holds them."""
+    stack = [iter(block.instructions)]
+    while stack:
+        for instruction in stack[-1]:
+            yield instruction
+            if instruction.regions:
+                stack.extend(iter(region.instructions) for region in reversed(instruction.regions))
+                break
+        else:
+            stack.pop()
+
+
+def producers(block: Block) -> dict[Value, Instruction]:
+    """The instruction of a block that defines each value."""
+    return {value: instruction for instruction in block.instructions for value in instruction.results}
+
+
+def use_counts(block: Block) -> dict[Value, int]:
+    """How often each value is read inside a block, its regions and results included."""
+    counts: dict[Value, int] = {}
+    for instruction in walk(block):
+        for value in instruction.operands:
+            counts[value] = counts.get(value, 0) + 1
+        for region in instruction.regions:
+            for value in region.results:
+                counts[value] = counts.get(value, 0) + 1
+    for value in block.results:
+        counts[value] = counts.get(value, 0) + 1
+    return counts

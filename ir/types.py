@@ -1,0 +1,140 @@
+"""Types of IR values: element types, arrays, and references to memory.
+
+An extent (one entry of a shape) is an int or the name of a size. Two extents are equal only if they are the same int or
+the same name. Types are immutable, hashable and compare by content.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Extent = int | str
+Shape = tuple[Extent, ...]
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type. ``kind`` is NumPy's letter: b (bool), i, u, f, c."""
+
+    name: str
+    kind: str
+    bits: int
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def bytes(self) -> int:
+        return max(self.bits // 8, 1)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype (bfloat16 is the one of ml_dtypes)."""
+        if self.name == "bf16":
+            return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        return np.dtype("bool" if self.kind == "b" else f"{self.kind}{self.bytes}")
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_inexact(self) -> bool:
+        return self.kind in "fc"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in "iu"
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind == "b"
+
+
+DTYPES: dict[str, DType] = {
+    d.name: d
+    for d in (
+        DType("bool", "b", 8),
+        *(DType(f"i{n}", "i", n) for n in (8, 16, 32, 64)),
+        *(DType(f"u{n}", "u", n) for n in (8, 16, 32, 64)),
+        DType("f16", "f", 16),
+        DType("bf16", "f", 16),
+        DType("f32", "f", 32),
+        DType("f64", "f", 64),
+        DType("c64", "c", 64),
+        DType("c128", "c", 128),
+    )
+}
+BOOL, I32, I64, F32, F64 = (DTYPES[name] for name in ("bool", "i32", "i64", "f32", "f64"))
+_BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d.name != "bf16"}
+
+
+def dtype_of(dtype: Any) -> DType:
+    """The DType of a NumPy dtype, DType or name. Raises TypeError where there is none (object, str, datetime, ...)."""
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return DTYPES[dtype]
+    numpy_dtype = np.dtype(dtype)
+    found = _BY_NUMPY.get(numpy_dtype.newbyteorder("="))
+    if found is not None:
+        return found
+    if numpy_dtype.name == "bfloat16":
+        return DTYPES["bf16"]
+    raise TypeError(f"arrays of dtype {numpy_dtype} cannot be compiled")
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """The type of an array value; of rank 0 also the type of a kernel scalar."""
+
+    dtype: DType
+    shape: Shape = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def with_shape(self, shape: Shape) -> ArrayType:
+        return ArrayType(self.dtype, tuple(shape))
+
+    def with_dtype(self, dtype: DType) -> ArrayType:
+        return ArrayType(dtype, self.shape)
+
+
+@dataclass(frozen=True)
+class RefType:
+    """A reference to memory that a kernel reads or writes.
+
+    ``layout``: "c" (row-major, dense) or "strided" (byte strides are passed at run time). ``space``: "global" (buffers
+    of the program), "stack" (private to one execution of the enclosing region), "shared" (of a CUDA block).
+    """
+
+    dtype: DType
+    shape: Shape = ()
+    layout: str = "c"
+    space: str = "global"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        words = [w for w in (self.layout, self.space) if w not in ("c", "global")]
+        inside = ",".join(map(str, self.shape)) + "".join(f"; {w}" for w in words)
+        return f"&{self.dtype}[{inside}]"
+
+
+Type = ArrayType | RefType
+
+
+def scalar(dtype: DType | str) -> ArrayType:
+    """The type of a rank-0 array."""
+    return ArrayType(dtype_of(dtype), ())

@@ -1,0 +1,89 @@
+"""The verifier. This docstring is the specification of well-formed IR.
+
+1. Each value is defined once and before its uses: as a parameter of an enclosing block or by an earlier instruction.
+2. Every op belongs to the function's vocabulary: array ops in a func, kernel ops in a kernel, program ops in a program.
+3. Regions of array and program ops are closed: they read their own parameters and instructions only. Regions of kernel
+   ops may read values of the enclosing blocks.
+4. Each instruction's operands, params and regions are accepted by its op's type rule, and its results have the types the
+   rule gives. Ops never broadcast, promote or default.
+5. Only kernels and programs hold references; references are not results of a func.
+"""
+
+from __future__ import annotations
+
+from pullback.ir.op import must_match
+from pullback.ir.structure import Block, Function, Instruction, Module, Value
+from pullback.ir.text import Printer
+from pullback.ir.types import RefType
+
+
+class VerifyError(Exception):
+    """Ill-formed IR: a bug of ours, or of a hand-written file. The message shows the function with the place marked."""
+
+
+def verify(function: Function) -> Function:
+    """Check a function; returns it. Raises VerifyError."""
+    _Verifier(function).block(function.body, set())
+    return function
+
+
+def verify_module(module: Module) -> Module:
+    """Check every function of a module; returns it. Raises VerifyError."""
+    for function in module.functions:
+        verify(function)
+    return module
+
+
+class _Verifier:
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.defined: set[Value] = set()
+
+    def fail(self, message: str, instruction: Instruction | None = None) -> VerifyError:
+        printer = Printer()
+        lines = printer.function(self.function).split("\n")
+        if instruction is not None:
+            marked = Printer()
+            marked.names, marked.taken = printer.names, printer.taken
+            marked.instruction(instruction, 0)
+            guilty = marked.lines[0].strip()
+            lines = [f"->{line[2:]}" if line.strip() == guilty else line for line in lines]
+        return VerifyError("\n".join([message, "", *lines]))
+
+    def define(self, value: Value, visible: set[Value], instruction: Instruction | None) -> None:
+        if value in self.defined:
+            raise self.fail("a value is defined twice", instruction)
+        self.defined.add(value)
+        visible.add(value)
+
+    def block(self, block: Block, outer: set[Value], holder: Instruction | None = None) -> None:
+        visible = set(outer)
+        for parameter in block.parameters:
+            self.define(parameter, visible, holder)
+        for instruction in block.instructions:
+            self.instruction(instruction, visible)
+        for value in block.results:
+            if value not in visible:
+                raise self.fail("a block returns a value that is not defined in it", holder)
+
+    def instruction(self, instruction: Instruction, visible: set[Value]) -> None:
+        op, kind = instruction.op, self.function.kind
+        if kind not in op.vocabularies:
+            raise self.fail(f"{op.name} is not an op of a {kind}", instruction)
+        for value in instruction.operands:
+            if value not in visible:
+                raise self.fail(f"{op.name} reads a value that is not defined above", instruction)
+        for region in instruction.regions:
+            self.block(region, visible if kind == "kernel" else set(), instruction)
+        try:
+            types = op.infer([v.type for v in instruction.operands], instruction.params, instruction.regions, must_match)
+        except (TypeError, KeyError, ValueError) as error:
+            raise self.fail(f"{op.name}: {error}", instruction) from None
+        found = tuple(v.type for v in instruction.results)
+        if found != types:
+            expected, given = (", ".join(map(str, t)) for t in (types, found))
+            raise self.fail(f"{op.name} has type ({given}), expected ({expected})", instruction)
+        if kind == "func" and any(isinstance(t, RefType) for t in types):
+            raise self.fail(f"{op.name} gives a reference inside a func", instruction)
+        for value in instruction.results:
+            self.define(value, visible, instruction)

@@ -1,0 +1,8 @@
+"""``python -m pullback`` and the command ``pullback``."""
+
+import sys
+
+from pullback.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

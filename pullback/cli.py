@@ -1,0 +1,276 @@
+"""The command line: dump the stages of a function, run and rewrite IR files, look after the kernel cache, say what is here.
+
+Exit codes: 0, 1 where what was asked for failed, 2 where the question itself was wrong. A user's error is one message,
+never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pullback import api, doctor, targets
+from pullback.ir.extents import extents_of, rename
+from pullback.ir.interpret import interpret
+from pullback.ir.ops.control import CheckFailed
+from pullback.ir.passes.grad import GradientError, grad
+from pullback.ir.passes.pipeline import PASSES, run
+from pullback.ir.structure import Function, Module
+from pullback.ir.text import ParseError, parse_module, print_module
+from pullback.ir.types import RefType
+from pullback.ir.verify import VerifyError, verify_module
+from pullback.pipeline import STAGES
+from pullback.runtime.cache import KernelCache, default_cache
+from pullback.targets import UsageError, random_array
+from pullback.tracer import TraceError
+
+INPUTS = "inputs.npz"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    arguments = parser().parse_args(argv)
+    try:
+        return int(arguments.command(arguments))
+    except UsageError as error:
+        return _failed(error, 2)
+    except (TraceError, VerifyError, ParseError, CheckFailed, targets.UserError) as error:
+        return _failed(error, 1)
+    except GradientError as error:
+        return _failed(f"{error.loc}: {error}" if error.loc else error, 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _failed(error: object, code: int) -> int:
+    print(f"pullback: {error}", file=sys.stderr)
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    top = argparse.ArgumentParser(prog="pullback", description="compile NumPy functions and their gradients")
+    top.add_argument("--version", action="version", version=f"pullback {doctor.version('pullback')}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    dump = _command(commands, "dump", dump_command, "print the stages of a function")
+    dump.add_argument("target", metavar="FILE.py:NAME", help="a function in a Python file")
+    dump.add_argument(
+        "arguments", nargs="*", metavar="ARG",
+        help="an array as f64[64,32], a Python value as 0.1, 3 or 'text', or NAME=ARG for a keyword",
+    )  # fmt: skip
+    dump.add_argument("--example", metavar="NAME", help="take the arguments from this callable of the file")
+    dump.add_argument("--grad", action="store_true", help="of the function's value and gradient")
+    dump.add_argument("--argnums", metavar="N[,N]", type=_numbers, help="with --grad: the arguments to differentiate (0)")
+    dump.add_argument("--stage", default="all", choices=(*STAGES, "all"), help="one stage (all)")
+    dump.add_argument("--out", metavar="DIR", type=Path, help=f"write numbered files, and the arguments as {INPUTS}")
+    dump.add_argument("--locations", action="store_true", help="with the user's file and line of each instruction")
+    dump.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    dump.add_argument("--seed", type=int, default=0, help="of the random arrays (0)")
+
+    execute = _command(commands, "run", run_command, "run an IR file on the interpreter")
+    execute.add_argument("file", metavar="FILE.ir", type=Path)
+    execute.add_argument(
+        "--inputs", metavar="X.npz", type=Path, help=f"arguments by name ({INPUTS} beside the file, else random arrays)"
+    )
+    execute.add_argument("--seed", type=int, default=0, help="of the random arrays (0)")
+    execute.add_argument("--function", metavar="NAME", help="the function to run (the first)")
+    execute.add_argument("--size", metavar="NAME=N", action="append", default=[], help="the value of a named extent")
+
+    opt = _command(commands, "opt", opt_command, "run passes on an IR file and print the result")
+    opt.add_argument("file", metavar="FILE.ir", type=Path)
+    opt.add_argument("--passes", required=True, metavar="A,B", help=f"of {', '.join(PASSES)}, in order")
+    opt.add_argument("--locations", action="store_true")
+
+    cache = _command(commands, "cache", cache_command, "look after the kernel cache")
+    cache.add_argument("action", choices=("info", "list", "verify", "clear"))
+
+    _command(commands, "doctor", lambda _: doctor.report(), "versions, processor, threads, cache folder, CUDA or why not")
+    return top
+
+
+def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+    found: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    found.set_defaults(command=run)
+    return found
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(","))
+
+
+# dump
+
+
+def dump_command(arguments: argparse.Namespace) -> int:
+    """Print or write the stages of a function for given arguments."""
+    target = targets.load(arguments.target)
+    if arguments.example is not None and arguments.arguments:
+        raise UsageError("give either arguments or --example")
+    if arguments.example is not None:
+        args, kwargs = targets.example(target, arguments.example)
+    else:
+        args, kwargs = targets.parsed(target.function, arguments.arguments, arguments.seed)
+    function = target.function
+    if arguments.argnums is not None and not arguments.grad:
+        raise UsageError("--argnums goes with --grad")
+    if arguments.grad:
+        argnums = arguments.argnums
+        function = api.value_and_grad(function, argnums=argnums[0] if argnums is not None and len(argnums) == 1 else argnums)
+    compiled = api.jit(function, device=arguments.device)
+    with targets.users_errors(f"tracing {target.name}"):
+        texts, inputs = compiled.inspect(args, kwargs, locations=arguments.locations)
+    chosen = list(texts) if arguments.stage == "all" else [arguments.stage]
+    if arguments.stage not in ("all", *texts):
+        raise UsageError(f"there is no stage {arguments.stage} for this device; there are {', '.join(texts)}")
+    if arguments.out is None:
+        for name in chosen:
+            print((f"# stage: {name}\n" if arguments.stage == "all" else "") + texts[name], end="")
+        return 0
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(texts):
+        if name in chosen:
+            path = arguments.out / f"{number:02}-{name}{_suffix(name)}"
+            path.write_text(texts[name], encoding="utf-8")
+            print(path)
+    np.savez(arguments.out / INPUTS, **inputs)
+    print(arguments.out / INPUTS)
+    return 0
+
+
+def _suffix(stage: str) -> str:
+    return {"llvm": ".ll", "asm": ".s", "cuda": ".cu"}.get(stage, ".ir")
+
+
+# run and opt
+
+
+def read_module(path: Path) -> Module:
+    """The verified module of a file. Raises ParseError, VerifyError, UserError, OSError."""
+    try:
+        return verify_module(parse_module(path.read_text(encoding="utf-8")))
+    except ParseError as error:
+        raise targets.UserError(f"{path}: {error}") from None
+    except (TypeError, KeyError, IndexError) as error:
+        raise targets.UserError(f"{path}: {type(error).__name__}: {error}") from None
+    except UnicodeDecodeError:
+        raise targets.UserError(f"{path}: not a text in UTF-8") from None
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    """Run a function of a file on the interpreter and print its results."""
+    module = read_module(arguments.file)
+    function = _chosen(module, arguments.function)
+    sizes = _sizes(arguments.size)
+    missing = [name for name in extents_of(function) if name not in sizes]
+    if missing:
+        raise UsageError(f"{function.name} has named extents; give --size {missing[0]}=N")
+    if function.kind != "kernel":
+        function = grad(rename(function, sizes))
+    values = _inputs(function, arguments, sizes)
+    with targets.users_errors(f"running {function.name}"):
+        results = interpret(function, *values, module=module, sizes=sizes)
+    if function.kind == "kernel":
+        print(f"status: {results}")
+        pairs = [(v, a) for v, a in zip(function.parameters, values) if isinstance(v.type, RefType)]
+    else:
+        pairs = list(zip(function.results, results))
+    for number, (value, result) in enumerate(pairs):
+        print(f"{value.name or number}: {value.type} = {np.array2string(np.asarray(result), precision=17, separator=', ')}")
+    return 0
+
+
+def _chosen(module: Module, name: str | None) -> Function:
+    names = [f.name for f in module.functions]
+    if not names:
+        raise UsageError("the file holds no function")
+    if name is not None and name not in names:
+        raise UsageError(f"the file holds no function {name}; it has {', '.join(names)}")
+    return module.functions[0] if name is None else module[name]
+
+
+def _sizes(words: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if not value.isdecimal():
+            raise UsageError(f"--size {word}: NAME=N with N a number from 0 on")
+        sizes[name] = int(value)
+    return sizes
+
+
+def _inputs(function: Function, arguments: argparse.Namespace, sizes: dict[str, int]) -> list[Any]:
+    """The arguments of a function: from a file by name, or random."""
+    path = arguments.inputs
+    beside = arguments.file.parent / INPUTS
+    if path is None and beside.exists():
+        path = beside
+    given: dict[str, Any] = {}
+    if path is not None:
+        given = targets.read_inputs(path)
+        print(f"inputs from {path}", file=sys.stderr)
+    values = []
+    for parameter in function.parameters:
+        if path is not None:
+            if parameter.name not in given:
+                raise UsageError(f"{path} has no array {parameter.name}; it has {', '.join(given)}")
+            values.append(given[parameter.name])
+        else:
+            values.append(random_array(parameter.type, parameter.name, arguments.seed, sizes))
+    return values
+
+
+def opt_command(arguments: argparse.Namespace) -> int:
+    """Run passes on the funcs of a file and print the module."""
+    names = [name for name in arguments.passes.split(",") if name]
+    unknown = [name for name in names if name not in PASSES]
+    if unknown:
+        raise UsageError(f"there is no pass {unknown[0]}; there are {', '.join(PASSES)}")
+    module = read_module(arguments.file)
+    with targets.users_errors("the passes"):
+        functions = [run(f, [PASSES[n] for n in names]) if f.kind == "func" else f for f in module.functions]
+    print(print_module(Module(tuple(functions)), arguments.locations), end="")
+    return 0
+
+
+# cache
+
+
+def cache_command(arguments: argparse.Namespace) -> int:
+    """Show, check or empty the kernel cache."""
+    cache = default_cache()
+    match arguments.action:
+        case "info":
+            return _cache_info(cache)
+        case "list":
+            for entry in cache.entries():
+                symbols = ", ".join(map(str, entry.meta.get("symbols", ())))
+                print(f"{entry.key[:16]}  {entry.kind:<7} {entry.size:>9}  {symbols}")
+            return 0
+        case "verify":
+            good, bad = cache.verify()
+            print(f"{good} good, {bad} damaged and removed")
+            return 1 if bad else 0
+    print(f"{cache.clear()} entries removed")
+    return 0
+
+
+def _cache_info(cache: KernelCache) -> int:
+    info = cache.info()
+    print(f"folder   {info['path'] or 'none: the cache is in memory alone'}")
+    print(f"entries  {info['entries']:,} of at most {info['max_entries']:,}")
+    print(f"bytes    {info['bytes']:,} of at most {info['max_bytes']:,}")
+    if info["problem"]:
+        print(f"problem  {info['problem']}")
+    return 0

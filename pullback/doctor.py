@@ -1,0 +1,74 @@
+"""doctor: what this installation has to work with, for a person and for a bug report."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import platform
+
+from pullback.runtime.cache import default_cache
+from pullback.runtime.engine import find_host, llvm_version
+
+PACKAGES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "pycuda")
+VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512dq", "avx512vl")
+
+
+def version(package: str) -> str:
+    """The version of an installed package, or "not installed"."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def report() -> int:
+    """Print the report; 1 if something that compiling needs is missing."""
+    print(f"pullback   {version('pullback')}, Python {platform.python_version()} ({platform.python_implementation()})")
+    print(f"system     {platform.system()} {platform.release()}, {platform.machine()}")
+    missing = []
+    for package in PACKAGES:
+        print(f"{package:<10} {version(package)}")
+        if version(package) == "not installed" and package != "pycuda":
+            missing.append(package)
+    processor = None if missing else _processor()
+    print(f"processor  {processor or 'unknown: packages are missing'}")
+    print(f"threads    {_threads()}")
+    print(f"cache      {_cache()}")
+    print(f"cuda       {_cuda()}")
+    for package in missing:
+        print(f"missing: {package} (pip install {package})")
+    return 1 if missing else 0
+
+
+def _processor() -> str:
+    host = find_host()
+    have = {word[1:] for word in host.features.split(",") if word.startswith("+")}
+    vectors = [name for name in VECTORS if name in have]
+    return f"{host.cpu}, vectors of {host.vector_bytes} bytes ({' '.join(vectors) or 'no vector features'}), {llvm_version()}"
+
+
+def _threads() -> str:
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"1 used, {available} available"
+
+
+def _cache() -> str:
+    info = default_cache().info()
+    if info["path"] is None:
+        return f"in memory alone ({info['problem'] or 'PULLBACK_CACHE_DIR=off'})"
+    return f"{info['path']}, {info['entries']:,} entries, {info['bytes']:,} bytes"
+
+
+def _cuda() -> str:
+    """Whether a CUDA device could be used, or why not."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no: there is no NVIDIA driver (libcuda.so.1)"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return "no: the driver finds no device"
+    if version("pycuda") == "not installed":
+        return f"no: {count.value} device(s), but pycuda is not installed (pip install 'pullback[cuda]')"
+    return f"{count.value} device(s), pycuda {version('pycuda')}; kernels are emitted for them, not run yet"

@@ -1,0 +1,224 @@
+"""From a trace to something that runs: the passes in order, and the templates that every shape of a program shares.
+
+A trace's canonical text, with its extents and constants abstract, together with the memory order of its arrays and the
+device, is the key of a template. A trace whose key is known is instantiated: no pass runs and nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from pullback.codegen.fuse import fuse
+from pullback.codegen.lower import lower
+from pullback.codegen.schedule import schedule
+from pullback.ir import OPS, Block, Function, Instruction, Module, Value
+from pullback.ir.extents import Abstract, abstract, rename
+from pullback.ir.interpret import interpret
+from pullback.ir.passes.grad import GradientError, grad
+from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
+from pullback.ir.text import canonical, print_module
+from pullback.runtime import counters
+from pullback.runtime.fork import hold_over_fork
+from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
+
+STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "llvm", "asm")
+DEVICES = ("cpu", "cuda")
+
+Observer = Callable[[str, Module], None]
+
+building = threading.RLock()
+"""Held while a call is traced or a template is built, so that each is done once."""
+hold_over_fork(building)
+
+
+class Runner(Protocol):
+    """A template that can be called: arrays and scalars, and the sizes by name, to fresh arrays."""
+
+    def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateCounts:
+    """Templates built (all passes ran) and instantiated (a trace found its template)."""
+
+    built: int = 0
+    instantiated: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Where a result of a trace comes from. ``source``: "result" (of the program, by ``index``), "repeat" (a copy of such a
+    result), "parameter" (a copy of that argument of the program) or "leaf" (that leaf of the call itself)."""
+
+    source: str
+    index: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """A template with the sizes and constants of one trace. ``runner`` is None if nothing has to be computed."""
+
+    runner: Runner | None
+    sizes: Mapping[str, int]
+    constants: tuple[Any, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+_templates: dict[bytes, Runner] = {}
+_counts = TemplateCounts()
+
+
+def template_counts() -> TemplateCounts:
+    """The counts of this process so far."""
+    return _counts
+
+
+def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
+    """The program of a trace whose call had these leaves. Raises TraceError where a gradient cannot be had."""
+    global _counts
+    function, outcomes = split_outcomes(trace)
+    if not function.results and all(i.op.effect == "pure" for i in function.instructions):
+        return Program(runner=None, sizes={}, constants=(), outcomes=outcomes)
+    found = abstract(function)
+    layouts = layouts_of(trace, leaves, len(found.constants))
+    key = hashlib.sha256("\n".join([device, *layouts, canonical(found.function)]).encode()).digest()
+    with building:
+        runner = _templates.get(key)
+        if runner is None:
+            runner = _templates[key] = build(found, layouts, device)
+            _counts = replace(_counts, built=_counts.built + 1)
+        else:
+            _counts = replace(_counts, instantiated=_counts.instantiated + 1)
+    return Program(runner=runner, sizes=found.sizes, constants=typed_constants(found), outcomes=outcomes)
+
+
+def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
+    """The function without results that are parameters or that repeat, and where each result of the trace comes from."""
+    function = trace.function
+    kept: dict[Value, int] = {}
+    outcomes = []
+    positions = {v: k for k, v in enumerate(function.parameters)}
+    for value, leaf in zip(function.results, trace.returned, strict=True):
+        if leaf is not None:
+            outcomes.append(Outcome(source="leaf", index=leaf))
+        elif value in positions:
+            outcomes.append(Outcome(source="parameter", index=positions[value]))
+        else:
+            source = "repeat" if value in kept else "result"
+            outcomes.append(Outcome(source=source, index=kept.setdefault(value, len(kept))))
+    body = replace(function.body, results=tuple(kept))
+    return replace(function, body=body), tuple(outcomes)
+
+
+def layouts_of(trace: Trace, leaves: Sequence[Any], constants: int = 0) -> tuple[str, ...]:
+    """The memory order, "c" or "strided", of each parameter and of the constants that follow."""
+    found = []
+    for given in trace.inputs:
+        match given:
+            case Argument(index=index):
+                key = leaf_key(leaves[index])
+            case Captured(key=key):
+                pass
+            case _:
+                key = leaf_key(given.array)
+        found.append(key[2] if isinstance(key, tuple) and len(key) == 3 else "c")
+    return (*found, *("c",) * constants)
+
+
+def typed_constants(found: Abstract) -> tuple[Any, ...]:
+    """The constants of an abstract function as NumPy scalars of their parameters' types."""
+    parameters = found.function.parameters[len(found.function.parameters) - len(found.constants) :]
+    return tuple(p.type.dtype.numpy.type(c) for p, c in zip(parameters, found.constants, strict=True))
+
+
+def optimised(found: Abstract, observe: Observer) -> Function:
+    """The array passes, in order. Raises TraceError at the user's line where a gradient cannot be had."""
+    with counters.timed("grad"):
+        function = run(found.function, BEFORE_GRAD)
+        try:
+            function = grad(function)
+        except GradientError as error:
+            raise TraceError(str(error), error.loc) from None
+    observe("grad", Module((function,)))
+    with counters.timed("simplify"):
+        function = run(function, OPTIMIZE)
+    observe("simplify", Module((function,)))
+    return function
+
+
+def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Observer) -> Module:
+    """The program of an abstract function and its kernels, scheduled for a device."""
+    function = optimised(found, observe)
+    with counters.timed("fuse"):
+        function = fuse(function)
+    observe("fuse", Module((function,)))
+    with counters.timed("lower"):
+        module = lower(function, layouts)
+    observe("lower", module)
+    with counters.timed("schedule"):
+        module = Module(tuple(schedule(f, device) if f.kind == "kernel" else f for f in module.functions))
+    observe("schedule", module)
+    return module
+
+
+def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Runner:
+    """Run every pass on an abstract function and load the result."""
+    return Interpreted(function=optimised(found, lambda stage, module: None))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Interpreted:
+    """A template that runs on the interpreter."""
+
+    function: Function
+
+    def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> Sequence[Any]:
+        pairs = zip(arguments, self.function.parameters, strict=True)
+        arrays = [np.asarray(a, p.type.dtype.numpy) for a, p in pairs]
+        results = interpret(self.function, *arrays, sizes=sizes)
+        return [np.array(r) for r in results]
+
+
+# the text of each stage
+
+
+def concrete(function: Function, found: Abstract) -> Function:
+    """A func or program of named extents as it is for one trace: its extents ints, its constants instructions."""
+    renamed = rename(function, found.sizes)
+    count = len(found.constants)
+    if not count:
+        return renamed
+    parameters, last = renamed.parameters[:-count], renamed.parameters[-count:]
+    made = [
+        Instruction(OPS["const"], (), (p,), {"value": c.item(), "dtype": p.type.dtype})
+        for p, c in zip(last, typed_constants(found), strict=True)
+    ]
+    return replace(renamed, body=Block(parameters, (*made, *renamed.body.instructions), renamed.results))
+
+
+def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, locations: bool = False) -> dict[str, str]:
+    """The text of every stage by its name.
+
+    Funcs and programs have the shapes of the call, so that their texts can be run; kernels serve all shapes.
+    """
+    texts: dict[str, str] = {}
+    found = abstract(trace.function)
+
+    def observe(stage: str, module: Module) -> None:
+        functions = tuple(f if f.kind == "kernel" else concrete(f, found) for f in module.functions)
+        texts[stage] = print_module(Module(functions), locations)
+
+    texts["trace"] = print_module(Module((trace.function,)), locations)
+    module = lowered(found, layouts_of(trace, leaves, len(found.constants)), device, observe)
+    return texts | emitted(module, device)
+
+
+def emitted(module: Module, device: str) -> dict[str, str]:
+    """The texts of a scheduled module's kernels in the target's languages."""
+    return {}

@@ -1,0 +1,1 @@
+"""Text to machine code to call: devices, programs, memory, kernel cache."""

@@ -1,0 +1,372 @@
+"""LLVM IR text to machine code in this process, through the kernel cache.
+
+The only module that meets `llvmlite.binding`. No text given to it may end the process: what would make LLVM
+abort during code generation is refused before it is reached. Floating-point operations are never contracted,
+reassociated or otherwise relaxed. Machine code is never unloaded, so an address stays valid for the life of
+the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import struct
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pullback.runtime import counters
+from pullback.runtime.cache import KernelCache, default_cache, generator_stamp
+from pullback.runtime.cache import key as cache_key
+from pullback.runtime.fork import hold_over_fork
+
+Passes = Literal["none", "light", "full"]
+
+CODEGEN_LEVEL = 2
+
+# What LLVM itself may call in the code it makes; a kernel may need nothing else from outside.
+RUNTIME_SYMBOLS = ("memcpy", "memmove", "memset")
+
+# Each library of a linker makes its next one dearer (35 us per thousand), so a fresh one follows in time.
+_LIBRARIES_PER_LINKER = 128
+
+_LEVELS = {
+    "baseline": ("x86-64", ()),
+    "avx2": ("x86-64-v3", ("avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe")),
+    "avx512": ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
+}
+
+_COMMENT = re.compile(r";[^\n]*")
+_REFUSED = re.compile(
+    r"\bmodule\s+asm\b|\basm\s+(?:sideeffect|alignstack|inteldialect|unwind|\")|\bgc\s+\"|\btarget\s+(?:triple|datalayout)\b"
+    r"|\bthread_local\b|\bvscale\b|\b(?:ppc_fp128|x86_fp80|fp128)\b|\bx86_amx\b|\bifunc\b|\bpresplitcoroutine\b"
+    r"|\"target-(?:cpu|features)\"|\"tune-cpu\""
+)
+_INTRINSIC = re.compile(r"@\"?llvm\.([A-Za-z0-9_.]+)")
+# The intrinsics that every target lowers for every type; any other may abort in instruction selection.
+_INTRINSICS = re.compile(
+    r"(?:abs|assume|bitreverse|bswap|ceil|copysign|ctlz|ctpop|cttz|expect|fabs|floor|fma|fmuladd|fptosi\.sat|fptoui\.sat"
+    r"|fshl|fshr|is\.fpclass|lifetime\.(?:start|end)|masked\.(?:load|store|gather|scatter|compressstore|expandload)"
+    r"|maximum|maxnum|memcpy|memmove|memset|minimum|minnum|nearbyint|prefetch|rint|round|roundeven"
+    r"|[su](?:add|sub|mul)\.with\.overflow|[su](?:add|sub|shl)\.sat|[su](?:max|min)|sqrt|trunc"
+    r"|vector\.reduce\.[a-z]+|vector\.(?:interleave|deinterleave)2|get\.active\.lane\.mask)(?:\.[A-Za-z0-9_.]+)?"
+)
+# Linkers and loaded objects of every engine: dropping one would unmap code that somebody still calls.
+_kept: list[Any] = []
+
+_PLACE = re.compile(r"<string>:(\d+):\d+")
+
+
+class CompileError(Exception):
+    """The toolchain did not accept a text. `text` is all of it, `reason` what the toolchain said."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text, reason)
+        self.text = text
+        self.reason = reason.strip()
+
+    def __str__(self) -> str:
+        lines = self.text.splitlines()
+        place = _PLACE.search(self.reason)
+        at = int(place[1]) if place else None
+        shown = range(len(lines)) if at is None else range(max(0, at - 10), min(len(lines), at + 5))
+        body = "\n".join(f"{'->' if n + 1 == at else '  '} {n + 1:5} {lines[n]}" for n in shown)
+        return f"{self.reason}\n\n{body}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """What code is made for: LLVM's names, and the bytes of the widest vector register."""
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+
+
+@functools.cache
+def _llvm() -> Any:
+    """`llvmlite.binding`, imported and initialised at the first need."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@functools.cache
+def llvm_version() -> str:
+    """The versions that decide what a text becomes, such as "llvmlite 0.50.0 LLVM 22.1.0"."""
+    import llvmlite
+
+    return f"llvmlite {llvmlite.__version__} LLVM {'.'.join(map(str, _llvm().llvm_version_info))}"
+
+
+def find_host(level: str | None = None) -> Host:
+    """This machine as a target.
+
+    `level`, else the environment's `PULLBACK_CPU`, is "native" (the default), or on x86-64 "baseline", "avx2"
+    or "avx512", which give code for any machine of that level. Raises ValueError for another word, and for a
+    level that this CPU does not have.
+    """
+    llvm = _llvm()
+    level = level or os.environ.get("PULLBACK_CPU") or "native"
+    triple = llvm.get_process_triple()
+    have = llvm.get_host_cpu_features()
+    if level == "native":
+        wide = 64 if have.get("avx512f") else 32 if have.get("avx") else 16
+        return Host(triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide)
+    if level not in _LEVELS:
+        raise ValueError(f"PULLBACK_CPU={level}: native, {', '.join(_LEVELS)} are known")
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        raise ValueError(f"PULLBACK_CPU={level}: this is {platform.machine()}, where only native is known")
+    cpu, needed = _LEVELS[level]
+    missing = [feature for feature in needed if not have.get(feature)]
+    if missing:
+        raise ValueError(f"PULLBACK_CPU={level}: this CPU has no {', '.join(missing)}")
+    wide = {"baseline": 16, "avx2": 32, "avx512": 64}[level]
+    return Host(triple=triple, cpu=cpu, features="", vector_bytes=wide)
+
+
+class Engine:
+    """Compiles and loads; one for a process is enough. All methods may be called from any thread."""
+
+    def __init__(self, cache: KernelCache | None = None, *, level: str | None = None) -> None:
+        self._cache = KernelCache() if cache is None else cache
+        self._host = find_host(level)
+        self._target = _llvm().Target.from_triple(self._host.triple)
+        self._machine = self._new_machine()
+        self._layout = str(self._machine.target_data)
+        self._stamp = cache_key(*self._made_by())
+        self.lock = threading.RLock()
+        self._loaded: dict[str, dict[str, int]] = {}
+        self._linker: Any = None
+        self._libraries = 0
+
+    def host(self) -> Host:
+        """What this engine compiles for."""
+        return self._host
+
+    def load(
+        self,
+        text: str,
+        *,
+        symbols: Sequence[str],
+        meta: Mapping[str, Any] | None = None,
+        passes: Passes = "light",
+    ) -> dict[str, int]:
+        """The addresses of `symbols`, functions that `text` defines: found in memory, on disk, or compiled.
+
+        `meta` is shown by the cache's listing. `passes` says how much LLVM works on the text before code
+        generation: "none"; "light", which inlines `alwaysinline` functions, rotates loops and removes what is
+        redundant, in time near-linear in the text; "full", LLVM's O2 without its vectorisers and unroller.
+        Raises CompileError where the text is not accepted, needs a symbol from outside, or defines no such
+        function.
+        """
+        name = self.key(text, passes=passes)
+        found = self._loaded.get(name)
+        if found is not None and all(symbol in found for symbol in symbols):
+            counters.count("hits")
+            return {symbol: found[symbol] for symbol in symbols}
+        with self.lock:
+            found = self._loaded.get(name, {})
+            if found and all(symbol in found for symbol in symbols):
+                counters.count("hits")
+            else:
+                wanted = [*found, *(symbol for symbol in symbols if symbol not in found)]
+                found = self._obtain(name, text, wanted, meta or {}, passes)
+                self._loaded[name] = found
+        return {symbol: found[symbol] for symbol in symbols}
+
+    def key(self, text: str, *, passes: Passes = "light") -> str:
+        """The cache key of the machine code of `text`."""
+        if passes not in get_args(Passes):
+            raise ValueError(f"passes {passes!r}: one of {', '.join(get_args(Passes))}")
+        return cache_key(self._stamp, passes, text)
+
+    def optimised(self, text: str, *, passes: Passes = "light") -> str:
+        """The LLVM IR that code is generated from. Raises CompileError."""
+        with self.lock, self._module(text, passes) as module:
+            return str(module)
+
+    def assembly(self, text: str, *, passes: Passes = "light") -> str:
+        """The target's assembly of `text`. Raises CompileError."""
+        with self.lock, self._module(text, passes) as module:
+            return str(self._machine.emit_assembly(module))
+
+    def compile(self, text: str, *, passes: Passes = "light") -> bytes:
+        """The object file of `text`, past every cache. Raises CompileError."""
+        with self.lock, self._module(text, passes) as module, counters.timed("emit object"):
+            try:
+                return bytes(self._machine.emit_object(module))
+            except RuntimeError as error:
+                raise CompileError(text, str(error)) from None
+
+    def _made_by(self) -> Iterator[str]:
+        """All that decides what a text becomes, but the text and the passes.
+
+        Asked for once, with the engine: it imports modules, and a fork amid an import leaves the child waiting.
+        """
+        yield from (self._host.triple, self._host.cpu, self._host.features, f"O{CODEGEN_LEVEL}")
+        yield from (llvm_version(), generator_stamp())
+
+    def _obtain(self, name: str, text: str, symbols: list[str], meta: Mapping[str, Any], passes: Passes) -> dict[str, int]:
+        stored = self._cache.find(name)
+        if stored is not None:
+            payload, origin = stored
+            try:
+                addresses = self._link(payload, symbols)
+            except RuntimeError:
+                self._cache.discard(name)
+            else:
+                counters.count("hits" if origin == "memory" else "disk_hits")
+                return addresses
+        payload = self.compile(text, passes=passes)
+        _check_symbols(text, payload, symbols)
+        try:
+            addresses = self._link(payload, symbols)
+        except RuntimeError as error:
+            raise CompileError(text, str(error)) from None
+        counters.count("compiles")
+        about = {"symbols": symbols, "cpu": self._host.cpu, "triple": self._host.triple, **meta}
+        self._cache.put(name, payload, kind="object", meta=about)
+        return addresses
+
+    def _link(self, payload: bytes, symbols: Sequence[str]) -> dict[str, int]:
+        """Loads an object; its sections lie together, so that the small code model's offsets always reach."""
+        llvm = _llvm()
+        with counters.timed("load object"):
+            if self._linker is None or self._libraries % _LIBRARIES_PER_LINKER == 0:
+                self._linker = llvm.create_lljit_compiler(self._new_machine(), use_jit_link=True, suppress_errors=True)
+                _kept.append(self._linker)
+            self._libraries += 1
+            library = llvm.JITLibraryBuilder().add_object_img(payload)
+            for symbol in symbols:
+                library.export_symbol(symbol)
+            tracker = library.link(self._linker, f"kernel{self._libraries}")
+            _kept.append(tracker)
+            return {symbol: int(tracker[symbol]) for symbol in symbols}
+
+    def _new_machine(self) -> Any:
+        return self._target.create_target_machine(
+            cpu=self._host.cpu,
+            features=self._host.features,
+            opt=CODEGEN_LEVEL,
+            reloc="pic",
+            codemodel="small",
+            jit=True,
+        )
+
+    @contextmanager
+    def _module(self, text: str, passes: Passes) -> Iterator[Any]:
+        """The text parsed, checked and optimised, in an LLVM context of its own."""
+        _refuse(text)
+        llvm = _llvm()
+        # A module must go before its context, also where a traceback would keep it.
+        with ExitStack() as stack:
+            context = stack.enter_context(llvm.create_context())
+            with counters.timed("parse text"):
+                try:
+                    module = stack.enter_context(llvm.parse_assembly(text, context))
+                    module.verify()
+                except RuntimeError as error:
+                    raise CompileError(text, str(error)) from None
+            module.triple = self._host.triple
+            module.data_layout = self._layout
+            with counters.timed("optimise"):
+                self._run_passes(module, passes)
+            yield module
+
+    def _run_passes(self, module: Any, passes: Passes) -> None:
+        if passes == "none":
+            return
+        llvm = _llvm()
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = False
+        options.slp_vectorization = False
+        options.loop_unrolling = False
+        options.loop_interleaving = False
+        builder = llvm.create_pass_builder(self._machine, options)
+        if passes == "full":
+            builder.getModulePassManager().run(module, builder)
+            return
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_always_inliner_pass()
+        manager.add_global_dead_code_eliminate_pass()
+        manager.add_sroa_pass()
+        manager.add_simplify_cfg_pass()
+        manager.add_loop_rotate_pass()
+        manager.add_new_gvn_pass()
+        manager.add_dead_code_elimination_pass()
+        manager.run(module, builder)
+
+
+def _refuse(text: str) -> None:
+    """Raises CompileError for what LLVM would abort on and what would escape the host's description."""
+    if "\0" in text:
+        raise CompileError(text.replace("\0", "?"), "the text holds a zero byte")
+    code = _COMMENT.sub("", text)
+    refused = _REFUSED.search(code)
+    if refused is not None:
+        raise CompileError(text, f"{refused[0]!r} is not accepted in a kernel")
+    for intrinsic in sorted(set(_INTRINSIC.findall(code))):
+        if not _INTRINSICS.fullmatch(intrinsic):
+            raise CompileError(text, f"intrinsic llvm.{intrinsic} is not accepted in a kernel")
+
+
+def _check_symbols(text: str, payload: bytes, symbols: Sequence[str]) -> None:
+    """Raises CompileError for code that calls out; the linker would search this process."""
+    found = elf_symbols(payload)
+    if found is None:
+        return
+    defined, undefined = found
+    outside = sorted(undefined.difference(RUNTIME_SYMBOLS))
+    if outside:
+        reason = f"undefined symbol {', '.join(outside)}: code may call nothing that is not passed to it"
+        raise CompileError(text, reason)
+    absent = [symbol for symbol in symbols if symbol not in defined]
+    if absent:
+        raise CompileError(text, f"the text defines no {', '.join(absent)}")
+
+
+def elf_symbols(payload: bytes) -> tuple[set[str], set[str]] | None:
+    """The (defined, undefined) global symbols of a 64-bit little-endian ELF object; None for another format.
+
+    Layouts: System V ABI, chapter 4 (ELF header, section header, symbol table entry).
+    """
+    if payload[:6] != b"\x7fELF\x02\x01":
+        return None
+    defined: set[str] = set()
+    undefined: set[str] = set()
+    start, size, count = struct.unpack_from("<Q", payload, 40)[0], *struct.unpack_from("<HH", payload, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", payload, start + n * size) for n in range(count)]
+    for _, kind, _, _, offset, length, link, _, _, each in sections:
+        if kind != 2:
+            continue
+        strings = sections[link][4]
+        for at in range(offset, offset + length, each):
+            name, info, _, section = struct.unpack_from("<IBBH", payload, at)
+            if info >> 4 == 0 or name == 0:
+                continue
+            begin = strings + name
+            symbol = payload[begin : payload.index(b"\0", begin)].decode()
+            (defined if section else undefined).add(symbol)
+    return defined, undefined
+
+
+_default_lock = threading.Lock()
+_default: Engine | None = None
+
+
+def default_engine() -> Engine:
+    """The engine of this process, over its default cache."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Engine(default_cache())
+            hold_over_fork(_default.lock)
+        return _default

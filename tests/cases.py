@@ -1,0 +1,285 @@
+"""Cases of ops, generated from the op table: operand types, params, and random operands inside each op's domain.
+
+An elementwise op or a reduction needs nothing here: it gets cases from its family, and the domain (0.2, 0.9) unless
+``DOMAINS`` has another. Ops of other families need params that fit their operands; ``params_of`` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import DTYPES, OPS, ArrayType, Builder, DType, Function, Op, Value
+from pullback.ir.ops.contract import Contract
+from pullback.ir.ops.create import Constant, Iota
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.index import Gather, Place, Scatter
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.reindex import Reindex
+from pullback.ir.ops.scan import Recur
+from pullback.ir.types import I64
+
+SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (2, 3), (0,), (2, 0), (1, 2, 2))
+BY_KIND = {
+    "b": ("bool",), "i": ("i64", "i8"), "u": ("u8", "u64"), "f": ("f64", "f32"), "c": ("c128",),
+}  # fmt: skip
+ENTIRE = "sin cos exp exp2 expm1 tanh sinh cosh asinh atan erf erfc expit add sub mul neg maximum minimum fmax fmin"
+DOMAINS: dict[str, tuple[tuple[float, float], ...]] = {
+    **dict.fromkeys(ENTIRE.split(), ((-2.0, 2.0),)),
+    "abs": ((-2.0, -0.2),),
+    "acosh": ((1.2, 3.0),),
+    "clip": ((-1.0, 2.0), (0.0, 0.4), (0.6, 1.0)),
+    "copysign": ((0.2, 2.0), (-2.0, -0.2)),
+    "div": ((-2.0, 2.0), (0.3, 2.0)),
+    "floordiv": ((4.1, 4.9), (0.81, 0.99)),
+    "fmod": ((-4.9, -4.1), (0.81, 0.99)),
+    "gammaln": ((0.6, 4.0),),
+    "logaddexp": ((-3.0, 3.0),),
+    "mod": ((-4.9, -4.1), (0.81, 0.99)),
+    "shl": ((0, 5),),
+    "shr": ((0, 5),),
+    "tan": ((-1.2, 1.2),),
+    "zeta": ((1.5, 4.0), (0.5, 3.0)),
+}
+DEFAULT = ((0.2, 0.9),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One use of an op. ``bounds`` limits the integers that are indices, by operand position."""
+
+    op: Op
+    types: tuple[ArrayType, ...]
+    params: dict[str, Any] = field(default_factory=dict)
+    bounds: dict[int, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        params = "".join(f" {k}={v}" for k, v in self.params.items())
+        return f"{self.op.name}({', '.join(map(str, self.types))}){params}"
+
+    def arguments(self, rng: np.random.Generator) -> list[Any]:
+        """Random operands."""
+        return [
+            rng.integers(-self.bounds[k], self.bounds[k], t.shape) if k in self.bounds else sample(rng, t, domain(self.op, k))
+            for k, t in enumerate(self.types)
+        ]
+
+
+def domain(op: Op, position: int) -> tuple[float, float]:
+    """The interval from which operands are drawn."""
+    ranges = DOMAINS.get(op.name, DEFAULT)
+    return ranges[min(position, len(ranges) - 1)]
+
+
+def sample(rng: np.random.Generator, t: ArrayType, interval: tuple[float, float] = (-2.0, 2.0)) -> Any:
+    """A random array: floats in the interval, integers of both signs near it, bools."""
+    low, high = interval
+    dtype = t.dtype.numpy
+    match t.dtype.kind:
+        case "b":
+            return rng.random(t.shape) < 0.5
+        case "i" | "u":
+            least = 0 if t.dtype.kind == "u" or interval in (DOMAINS["shl"][0],) else -5
+            return rng.integers(least, 6, t.shape).astype(dtype)
+        case "c":
+            return (rng.uniform(low, high, t.shape) + 1j * rng.uniform(low, high, t.shape)).astype(dtype)
+    return np.asarray(rng.uniform(low, high, t.shape)).astype(dtype)
+
+
+SPECIAL_FLOATS = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 1e-310, 1.7976931348623157e308)
+
+
+def specials(dtype: DType) -> Any:
+    """The values at which functions of a dtype go wrong, as a vector."""
+    match dtype.kind:
+        case "b":
+            return np.array([False, True])
+        case "f":
+            with np.errstate(all="ignore"):
+                edge = [-np.pi, 3.0, 1e30, 2.0**31, 2.0**63, -(2.0**63), 255.5, -0.5]
+                return np.array([*SPECIAL_FLOATS, *edge]).astype(dtype.numpy)
+        case "c":
+            return np.array([0, 1, -1, 1j, complex(-0.0, 0.0), complex(np.inf, 1), complex(np.nan, 0)], dtype.numpy)
+    info = np.iinfo(dtype.numpy)
+    values = [0, 1, 2, 3, info.min, info.max, info.max - 1, info.bits - 1, info.bits]
+    return np.array(values + ([-1, -2, -3, info.min + 1] if info.min else []), dtype.numpy)
+
+
+def special_arguments(case: Case) -> list[Any]:
+    """All combinations of special values (for three operands, a sample of them), as vectors."""
+    columns = [specials(t.dtype) for t in case.types]
+    grid = [g.ravel() for g in np.meshgrid(*columns, indexing="ij")]
+    keep = np.random.default_rng(0).permutation(grid[0].size)[:2000]
+    return [g[np.sort(keep)] for g in grid]
+
+
+def covered_ops() -> list[Op]:
+    """The ops that have a meaning on arrays or scalars by themselves: neither regions nor memory."""
+    families = (Elementwise, Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Constant, Iota)
+    return [op for op in OPS.values() if isinstance(op, families)]
+
+
+def cases(op: Op) -> list[Case]:
+    """Cases of an op over kinds of elements and shapes, sizes 0 and 1 and rank 0 included."""
+    return list(_cases(op))
+
+
+def _cases(op: Op) -> Iterator[Case]:
+    match op:
+        case Elementwise():
+            for name in (n for kind in op.kinds for n in BY_KIND[kind]):
+                yield from _elementwise(op, DTYPES[name])
+        case Reduce():
+            for name in (n for kind in op.kinds for n in BY_KIND[kind]):
+                for shape in ((3,), (2, 3), (2, 3, 2), (0,), (2, 0), (0, 2), (1, 2)):
+                    yield from _reductions(op, ArrayType(DTYPES[name], shape))
+        case Constant():
+            for name, value in (("f64", -0.0), ("f32", float("nan")), ("i8", -3), ("bool", True)):
+                yield Case(op=op, types=(), params={"value": value, "dtype": DTYPES[name]})
+        case Iota():
+            for shape in ((3,), (2, 0), (2, 3)):
+                yield Case(op=op, types=(), params={"axis": len(shape) - 1, "shape": shape, "dtype": I64})
+        case _:
+            for name in ("f64", "f32", "i64"):
+                for types, params, bounds in BY_FAMILY.get(type(op), PARAMS.get(op.name, _nothing))(DTYPES[name]):
+                    yield Case(op=op, types=types, params=params, bounds=bounds)
+
+
+def _elementwise(op: Elementwise, dtype: DType) -> Iterator[Case]:
+    shapes = SHAPES if dtype.name in ("f64", "i64") else SHAPES[1:2]
+    for shape in shapes:
+        t = ArrayType(dtype, shape)
+        types = (ArrayType(DTYPES["bool"], shape), t, t) if op.gives == "select" else (t,) * op.arity
+        for params in elementwise_params(op, dtype):
+            yield Case(op=op, types=types, params=params)
+
+
+def elementwise_params(op: Elementwise, dtype: DType) -> list[dict[str, Any]]:
+    """The params with which an elementwise op is tried."""
+    if op.name == "bitcast":
+        return [{"dtype": d} for d in DTYPES.values() if d.bits == dtype.bits and d.kind in "ifu" and d.kind != dtype.kind != "b"]
+    if op.gives == "dtype":
+        names = ("f64", "f32", "c128") if dtype.kind == "c" else ("f64", "f32", "f16", "i64", "i8", "u8", "bool")
+        return [{"dtype": DTYPES[n]} for n in names if dtype.kind != "c" or n == "c128"]
+    fixed: dict[str, list[dict[str, Any]]] = {
+        "polygamma": [{"n": 1}, {"n": 2}],
+        "sqrt": [{}, {"norm": True}],
+        "select_slow": [{"function": "sin"}],
+    }
+    return fixed.get(op.name, [{}])
+
+
+def _reductions(op: Reduce, t: ArrayType) -> Iterator[Case]:
+    rank = t.rank
+    choices: Sequence[tuple[int, ...]] = [(k,) for k in range(rank)] + ([] if op.gives_position else [(), tuple(range(rank))])
+    for axes in choices:
+        if not (op.gives_position and 0 in (t.shape[a] for a in axes)):
+            yield Case(op=op, types=(t,), params={"axes": axes})
+
+
+Made = tuple[tuple[ArrayType, ...], dict[str, Any], dict[int, int]]
+
+
+def _arrays(dtype: DType, *shapes: tuple[int, ...]) -> tuple[ArrayType, ...]:
+    return tuple(ArrayType(dtype, s) for s in shapes)
+
+
+def _unary(*entries: tuple[tuple[int, ...], dict[str, Any]]) -> Any:
+    return lambda dtype: [(_arrays(dtype, shape), params, {}) for shape, params in entries]
+
+
+def _contractions(dtype: DType) -> list[Made]:
+    made: list[Made] = []
+    extents = {"i": 2, "j": 3, "k": 2, "z": 0, "o": 1}
+    words = "ij,jk->ik ij,kj->ik ij,j->i i,i-> i,j->ij bij,bjk->bik ij,ij->ij z,z-> iz,zk->ik oj,jo-> ij,ij->j ,ij->ji"
+    for word in words.split():
+        left, right = word.split("->")[0].split(",")
+        shapes = [tuple(extents.get(c, 2) for c in w) for w in (left, right)]
+        made.append((_arrays(dtype, *shapes), {"spec": word}, {}))
+    return made
+
+
+def _indexed(family: type[Op]) -> Any:
+    places = (((3,), (0,), (4,)), ((3, 2), (0,), (2, 2)), ((2, 3), (1,), ()), ((2, 3, 2), (0, 2), (3,)), ((3, 2), (0,), (0,)))
+
+    def make(dtype: DType) -> list[Made]:
+        made: list[Made] = []
+        for shape, axes, index in places:
+            x = ArrayType(dtype, shape)
+            indices = tuple(ArrayType(I64, index) for _ in axes)
+            values = ArrayType(dtype, index + tuple(e for k, e in enumerate(shape) if k not in axes))
+            types = (x, *indices) if family is Gather else (x, *indices, values)
+            made.append((types, {"axes": axes}, {k + 1: min(shape[a] for a in axes) for k in range(len(axes))}))
+        return made
+
+    return make
+
+
+def _placed(dtype: DType) -> list[Made]:
+    entries = (
+        ((4,), (2,), (1,), (1,)),
+        ((5, 2), (2, 2), (0, 0), (2, 1)),
+        ((3,), (3,), (0,), (1,)),
+        ((3,), (0,), (1,), (1,)),
+        ((), (), (), ()),
+    )
+    return [(_arrays(dtype, base, value), {"start": start, "step": step}, {}) for base, value, start, step in entries]
+
+
+def _recurrences(dtype: DType) -> list[Made]:
+    shapes = (((4,), 0), ((2, 3), 1), ((3, 2), 0), ((0,), 0))
+    return [
+        (_arrays(dtype, shape, shape), {"axis": axis, "reverse": reverse}, {})
+        for shape, axis in shapes
+        for reverse in (False, True)
+    ]
+
+
+def _nothing(dtype: DType) -> list[Made]:
+    return []
+
+
+PARAMS: dict[str, Any] = {
+    "broadcast": _unary(
+        ((), {"axes": (0,), "shape": (3,)}), ((3,), {"axes": (0,), "shape": (2, 3)}), ((3,), {"axes": (1,), "shape": (3, 1)}),
+        ((2,), {"axes": (0, 2), "shape": (0, 2, 3)}), ((2,), {"axes": (), "shape": (2,)}),
+    ),
+    "squeeze": _unary(((1,), {"axes": (0,)}), ((1, 3, 1), {"axes": (0, 2)}), ((2, 1), {"axes": ()})),
+    "transpose": _unary(
+        ((2, 3), {"perm": (1, 0)}), ((2, 3, 1), {"perm": (2, 0, 1)}), ((), {"perm": ()}), ((0, 2), {"perm": (1, 0)}),
+    ),
+    "reshape": _unary(
+        ((2, 3), {"shape": (3, 2)}), ((6,), {"shape": (2, 3)}), ((1,), {"shape": ()}), ((0, 2), {"shape": (0,)}),
+        ((), {"shape": (1, 1)}),
+    ),
+    "slice": _unary(
+        ((5,), {"start": (1,), "step": (2,), "shape": (2,)}), ((3, 4), {"start": (0, 1), "step": (1, 1), "shape": (3, 2)}),
+        ((3,), {"start": (1,), "step": (1,), "shape": (0,)}), ((), {"start": (), "step": (), "shape": ()}),
+    ),
+    "pad": _unary(
+        ((2,), {"start": (1,), "step": (2,), "shape": (5,)}), ((3, 2), {"start": (0, 1), "step": (1, 1), "shape": (3, 4)}),
+        ((0,), {"start": (1,), "step": (1,), "shape": (3,)}),
+    ),
+    "flip": _unary(((3,), {"axes": (0,)}), ((2, 3), {"axes": (0, 1)}), ((0, 2), {"axes": (1,)})),
+    "shift": _unary(
+        ((4,), {"axis": 0, "by": 1}), ((2, 3), {"axis": 1, "by": -2}), ((2,), {"axis": 0, "by": 5}), ((0,), {"axis": 0, "by": 1}),
+    ),
+    "concat": lambda dtype: [
+        (_arrays(dtype, (2,), (3,)), {"axis": 0, "starts": (0, 2), "shape": (5,)}, {}),
+        (_arrays(dtype, (2, 1), (2, 0), (2, 2)), {"axis": 1, "starts": (0, 1, 1), "shape": (2, 3)}, {}),
+        (_arrays(dtype, (2,)), {"axis": 0, "starts": (0,), "shape": (2,)}, {}),
+    ],
+}  # fmt: skip
+BY_FAMILY: dict[type[Op], Any] = {
+    Contract: _contractions, Gather: _indexed(Gather), Scatter: _indexed(Scatter), Place: _placed, Recur: _recurrences
+}  # fmt: skip
+
+
+def case_function(case: Case) -> Function:
+    """A function of one instruction."""
+    b = Builder()
+    parameters = [Value(t, f"x{k}") for k, t in enumerate(case.types)]
+    return b.function("f", parameters, b.emit(case.op, parameters, case.params))

@@ -1,0 +1,356 @@
+"""The kernel cache: what comes out is what was put in or nothing, whatever happened to the folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from pullback.runtime import cache as cache_module
+from pullback.runtime import counters
+from pullback.runtime.cache import KernelCache, default_folder, generator_stamp, key
+
+NAME = key("a kernel")
+PAYLOAD = bytes(range(256)) * 40
+
+
+def filled(folder: Path) -> Path:
+    """Stores PAYLOAD under NAME; the entry's file."""
+    KernelCache(folder).put(NAME, PAYLOAD, kind="object", meta={"symbols": ["f"]})
+    return folder / NAME[:2] / f"{NAME}.kernel"
+
+
+def test_key_separates_parts() -> None:
+    assert key("ab", "c") != key("a", "bc") != key("abc")
+    assert key("ab") == key("ab")
+    assert len(key()) == 64
+
+
+def test_memory_only() -> None:
+    store = KernelCache()
+    assert store.get(NAME) is None
+    store.put(NAME, PAYLOAD, kind="text")
+    assert store.find(NAME) == (PAYLOAD, "memory")
+    assert store.entries() == [] and store.path is None
+    store.discard(NAME)
+    assert store.get(NAME) is None
+
+
+def test_survives_the_process(tmp_path: Path) -> None:
+    filled(tmp_path / "c")
+    store = KernelCache(tmp_path / "c")
+    assert store.find(NAME) == (PAYLOAD, "disk")
+    assert store.find(NAME) == (PAYLOAD, "memory")
+    (entry,) = store.entries()
+    assert (entry.key, entry.kind, entry.size, entry.meta) == (
+        NAME,
+        "object",
+        len(PAYLOAD),
+        {"symbols": ["f"]},
+    )
+    assert store.info()["entries"] == 1
+    assert store.verify() == (1, 0)
+
+
+def test_folder_is_private(tmp_path: Path) -> None:
+    file = filled(tmp_path / "c")
+    assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [item.name for item in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("size", [0, 1, 50, 87, 88, 100, len(PAYLOAD)])
+def test_truncated_is_a_miss_and_removed(tmp_path: Path, size: int) -> None:
+    file = filled(tmp_path)
+    file.write_bytes(file.read_bytes()[:size])
+    assert KernelCache(tmp_path).get(NAME) is None
+    assert not file.exists()
+
+
+def test_every_flipped_byte_of_the_head_is_a_miss(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    good = file.read_bytes()
+    for at in [*range(len(good) - len(PAYLOAD)), len(good) - 1, len(good) - 5000]:
+        file.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        assert KernelCache(tmp_path).get(NAME) is None, f"byte {at}"
+        assert not file.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x80\x04\x95" * 100, b"pullback" * 50])
+def test_foreign_file_is_a_miss_and_replaced(tmp_path: Path, content: bytes) -> None:
+    file = filled(tmp_path)
+    file.write_bytes(content)
+    store = KernelCache(tmp_path)
+    assert store.get_or_make(NAME, lambda: b"made", kind="object") == b"made"
+    assert KernelCache(tmp_path).get(NAME) == b"made"
+
+
+def test_other_format_version_is_a_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "FORMAT_VERSION", cache_module.FORMAT_VERSION + 1)
+    filled(tmp_path)
+    monkeypatch.undo()
+    assert KernelCache(tmp_path).get(NAME) is None
+
+
+def test_entry_under_another_key_is_a_miss(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    other = key("another kernel")
+    (tmp_path / other[:2]).mkdir(mode=0o700, exist_ok=True)
+    file.rename(tmp_path / other[:2] / f"{other}.kernel")
+    assert KernelCache(tmp_path).get(other) is None
+
+
+def test_symlinked_entry_is_not_followed(tmp_path: Path) -> None:
+    file = filled(tmp_path / "c")
+    elsewhere = tmp_path / "elsewhere"
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+    assert KernelCache(tmp_path / "c").get(NAME) is None
+    assert elsewhere.exists() and not file.is_symlink()
+
+
+def test_pipe_and_folder_in_place_of_an_entry(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    assert KernelCache(tmp_path).get(NAME) is None
+    assert not file.exists()
+    file.mkdir()
+    store = KernelCache(tmp_path)
+    assert store.get(NAME) is None
+    store.put(NAME, PAYLOAD, kind="object")
+    assert store.get(NAME) == PAYLOAD
+    assert store.info()["problem"] is not None
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_folder_that_others_may_write_to_is_refused_once(tmp_path: Path, mode: int) -> None:
+    filled(tmp_path / "c")
+    (tmp_path / "c").chmod(mode)
+    with pytest.warns(RuntimeWarning, match="other users may write"):
+        store = KernelCache(tmp_path / "c")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.path is None and store.get(NAME) is None
+        store.put(NAME, PAYLOAD, kind="object")
+    assert store.get(NAME) == PAYLOAD
+
+
+def test_subfolder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    file.parent.chmod(0o777)
+    store = KernelCache(tmp_path)
+    with pytest.warns(RuntimeWarning, match="other users may write"):
+        assert store.get(NAME) is None
+    assert store.get(NAME) is None and file.exists()
+
+
+def test_entry_that_others_may_write_to_is_a_miss(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    file.chmod(0o666)
+    assert KernelCache(tmp_path).get(NAME) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    file = filled(tmp_path / "c")
+    os.chown(file, 12345, 12345)
+    assert KernelCache(tmp_path / "c").get(NAME) is None
+    os.chown(tmp_path / "c", 12345, 12345)
+    with pytest.warns(RuntimeWarning, match="belongs to user 12345"):
+        assert KernelCache(tmp_path / "c").path is None
+    (tmp_path / "mine").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    assert KernelCache(tmp_path / "link").path is not None
+    os.chown(tmp_path / "link", 12345, 12345, follow_symlinks=False)
+    with pytest.warns(RuntimeWarning, match="symbolic link of user"):
+        assert KernelCache(tmp_path / "link").path is None
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "c").write_text("x")
+    with pytest.warns(RuntimeWarning, match="not a folder"):
+        store = KernelCache(tmp_path / "c")
+    assert store.get_or_make(NAME, lambda: b"made", kind="text") == b"made"
+    assert KernelCache(tmp_path / "c" / "below").path is None
+
+
+def test_failing_disk_leaves_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = KernelCache(tmp_path)
+    monkeypatch.setattr(os, "replace", full)
+    store.put(NAME, PAYLOAD, kind="object")
+    assert store.get(NAME) == PAYLOAD
+    assert "No space left" in store.info()["problem"]
+    assert not list((tmp_path / NAME[:2]).iterdir())
+
+
+def test_eviction_keeps_the_recently_used(tmp_path: Path) -> None:
+    names = [key(f"kernel {n}") for n in range(20)]
+    store = KernelCache(tmp_path)
+    for age, name in enumerate(names):
+        store.put(name, PAYLOAD, kind="object")
+        used = time.time() - (age + 2) * 86400
+        os.utime(tmp_path / name[:2] / f"{name}.kernel", (used, used))
+    small = KernelCache(tmp_path, max_files=7)
+    assert small.get(names[15]) == PAYLOAD, "used again, hence kept"
+    small.put(NAME, PAYLOAD, kind="object")
+    assert {entry.key for entry in small.entries()} == {NAME, names[15], *names[:4]}
+
+
+def test_eviction_bounds_the_bytes(tmp_path: Path) -> None:
+    store = KernelCache(tmp_path, max_bytes=20 * len(PAYLOAD))
+    for n in range(60):
+        store.put(key(f"kernel {n}"), PAYLOAD, kind="object")
+    assert 0 < store.info()["bytes"] <= 23 * len(PAYLOAD)
+
+
+def test_reading_refreshes_an_old_entry_but_not_a_new_one(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    recent, old = time.time() - 3600, time.time() - 3 * 86400
+    os.utime(file, (recent, recent))
+    KernelCache(tmp_path).get(NAME)
+    assert abs(file.stat().st_mtime - recent) < 5
+    os.utime(file, (old, old))
+    KernelCache(tmp_path).get(NAME)
+    assert abs(file.stat().st_mtime - time.time()) < 60
+
+
+def test_old_temporaries_are_swept(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    stale, fresh = file.parent / ".new-1-a", file.parent / ".new-2-b"
+    stale.write_bytes(b"x")
+    fresh.write_bytes(b"x")
+    for path in (stale, tmp_path / "swept"):
+        os.utime(path, (time.time() - 7200, time.time() - 7200))
+    KernelCache(tmp_path).put(key("next"), PAYLOAD, kind="object")
+    assert fresh.exists() and not stale.exists()
+
+
+def test_verify_and_clear_leave_other_files_alone(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    (file.parent / "notes.txt").write_text("mine")
+    bad = key("bad")
+    (tmp_path / bad[:2]).mkdir(mode=0o700, exist_ok=True)
+    (tmp_path / bad[:2] / f"{bad}.kernel").write_bytes(b"rubbish")
+    store = KernelCache(tmp_path)
+    assert store.verify() == (1, 1)
+    assert store.verify() == (1, 0)
+    assert store.clear() == 1
+    assert store.get(NAME) is None
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["notes.txt", "notes.txt"]
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    store = KernelCache(tmp_path, max_memory_bytes=3 * len(PAYLOAD))
+    names = [key(f"kernel {n}") for n in range(5)]
+    for name in names:
+        store.put(name, PAYLOAD, kind="object")
+    assert store.info()["memory_bytes"] <= 3 * len(PAYLOAD)
+    assert store.find(names[0]) == (PAYLOAD, "disk")
+    assert store.find(names[4]) == (PAYLOAD, "memory")
+
+
+def test_threads_make_once() -> None:
+    store = KernelCache()
+    made: list[int] = []
+
+    def make() -> bytes:
+        made.append(1)
+        time.sleep(0.02)
+        return PAYLOAD
+
+    threads = [threading.Thread(target=lambda: store.get_or_make(NAME, make, kind="object")) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
+
+
+def test_a_maker_that_raises_leaves_nothing() -> None:
+    store = KernelCache()
+
+    def fail() -> bytes:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store.get_or_make(NAME, fail, kind="object")
+    assert store.get_or_make(NAME, lambda: b"made", kind="object") == b"made"
+
+
+RACE = """
+import sys
+from pullback.runtime.cache import KernelCache, key
+store = KernelCache(sys.argv[1], max_files=30)
+for turn in range(3):
+    for n in range(20):
+        name = key(f"kernel {n}")
+        wanted = (str(n) * 5000).encode()
+        assert store.get_or_make(name, lambda: wanted, kind="object") == wanted
+        if (n + turn) % 7 == 0:
+            store.discard(name)
+    store = KernelCache(sys.argv[1], max_files=30)
+print(store.verify()[1])
+"""
+
+
+def test_eight_processes_on_one_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", RACE, str(tmp_path / "new" / "c")]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(8)]
+    for process in running:
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, out.strip(), err) == (0, "0", "")
+    assert not list((tmp_path / "new" / "c").rglob(".new-*"))
+
+
+def test_bad_arguments() -> None:
+    store = KernelCache()
+    for name in ("", "../../etc/passwd", NAME.upper(), NAME + "0", NAME + "\n"):
+        with pytest.raises(ValueError, match="cache key"):
+            store.get(name)
+    with pytest.raises(ValueError, match="kind"):
+        store.put(NAME, PAYLOAD, kind="pickle")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="metadata"):
+        store.put(NAME, PAYLOAD, kind="text", meta={"long": "x" * 70_000})
+
+
+def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert default_folder({"PULLBACK_CACHE_DIR": "off"}) is None
+    assert default_folder({"PULLBACK_CACHE_DIR": str(tmp_path)}) == tmp_path
+    assert default_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "pullback"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_folder({}) == tmp_path / ".cache" / "pullback"
+    assert default_folder({"XDG_CACHE_HOME": "relative"}) == tmp_path / ".cache" / "pullback"
+    assert default_folder({"PULLBACK_CACHE_DIR": "~/here"}) == tmp_path / "here"
+
+
+def test_generator_stamp_is_the_same_in_every_process() -> None:
+    command = "from pullback.runtime.cache import generator_stamp; print(generator_stamp())"
+    out = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == generator_stamp()
+
+
+def test_counters() -> None:
+    counters.reset()
+    before = counters.snapshot()
+    counters.count("compiles", 2)
+    with counters.timed("stage"), pytest.raises(KeyError), counters.timed("inner"):
+        raise KeyError
+    taken = counters.snapshot() - before
+    assert (taken.hits, taken.disk_hits, taken.compiles) == (0, 0, 2)
+    assert dict(taken.runs) == {"stage": 1, "inner": 1}
+    assert taken.seconds["stage"] >= taken.seconds["inner"] >= 0
+    counters.reset()
+    assert counters.snapshot().compiles == 0

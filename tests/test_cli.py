@@ -1,0 +1,343 @@
+"""The command line: every stage of a function prints, parses back, runs and agrees; mistakes are one message and a code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.cli import main
+from pullback.ir.interpret import interpret
+from pullback.ir.text import parse_module, print_module
+from pullback.pipeline import STAGES
+from pullback.runtime.cache import default_cache
+
+DIGITS = Path(__file__).parent.parent / "examples" / "digits.py"
+MODULE = '''
+"""Functions to be dumped."""
+from typing import NamedTuple
+import numpy as np
+import pullback as pb
+
+SCALE = 1.75
+
+class Pair(NamedTuple):
+    a: object
+    b: object
+
+def f(x, y, power=2.0, *, shift=0.0):
+    return np.sum(np.sin(x) * y ** power * SCALE) + shift
+
+def by_rows(x):
+    e = np.exp(x - np.max(x, axis=1, keepdims=True))
+    return e / np.sum(e, axis=1, keepdims=True)
+
+def of_pair(p, n):
+    return p.a * p.b[:n]
+
+@pb.jit
+@pb.grad
+def slope(x):
+    return np.mean(np.tanh(x) ** 2)
+
+class Box:
+    def area(w, h):
+        return w * h
+
+def branch(x):
+    if x > 0:
+        return x
+    return -x
+
+def example():
+    return np.linspace(0.0, 1.0, 5), np.ones(5)
+
+def with_keywords():
+    return (np.ones(3), np.ones(3)), {"shift": 2.0}
+
+def pair():
+    return Pair(np.ones(4), np.arange(6.0)), 4
+
+def fails():
+    raise ValueError("no data here")
+
+def one_array():
+    return np.ones((2, 3))
+
+NOT_A_FUNCTION = 3
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / "functions_to_dump.py"
+    path.write_text(MODULE)
+    return path
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
+    """The exit code, output and messages of a command."""
+    capsys.readouterr()
+    try:
+        code = main([str(w) for w in words])
+    except SystemExit as stopped:
+        code = int(stopped.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def result_of(path: Path) -> list[Any]:
+    """The results of the first function of a file on its saved inputs."""
+    found = parse_module(path.read_text())
+    with np.load(path.parent / "inputs.npz") as inputs:
+        return list(interpret(found.functions[0], *(inputs[p.name] for p in found.functions[0].parameters), module=found))
+
+
+def ir_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.ir"))
+
+
+# dump
+
+
+def test_every_stage_of_the_demos_loss_runs_and_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "dump", f"{DIGITS}:loss", "--example", "example", "--grad", "--argnums", "0,1,2,3", "--out", tmp_path)
+    assert code == 0, err
+    assert out.split() == [str(p) for p in sorted(tmp_path.iterdir())]
+    names = [p.stem for p in sorted(tmp_path.iterdir()) if p.stem != "inputs"]
+    assert names == [f"{k:02}-{stage}" for k, stage in enumerate(STAGES)]
+    digits: dict[str, Any] = {"__file__": str(DIGITS), "__name__": "digits"}
+    exec(compile(DIGITS.read_text(), str(DIGITS), "exec"), digits)
+    value, gradients = pb.value_and_grad(digits["loss"], argnums=(0, 1, 2, 3))(*digits["example"]())
+    np.testing.assert_allclose(value, digits["loss"](*digits["example"]()), rtol=1e-12)
+    for path in ir_files(tmp_path)[1:]:
+        text = path.read_text()
+        assert print_module(parse_module(text)) == text
+        got = result_of(path)
+        assert len(got) == 5
+        for a, b in zip(got, (value, *gradients), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+    for path in ir_files(tmp_path):
+        code, out, err = call(capsys, "run", path)
+        assert code == 0, err
+        assert float(out.splitlines()[0].split("= ")[1]) == pytest.approx(float(value), rel=1e-12)
+    assert "tanh" in (tmp_path / "00-trace.ir").read_text()
+
+
+def test_dump_to_the_screen(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "dump", f"{module}:by_rows", "f32[4,6]", "--stage", "trace")
+    assert code == 0, err
+    assert out == print_module(parse_module(out)) and "%x: f32[4,6]" in out
+    code, out, _ = call(capsys, "dump", f"{module}:by_rows", "f32[4,6]", "--stage", "all")
+    assert code == 0
+    assert [line.removeprefix("# stage: ") for line in out.splitlines() if line.startswith("# stage: ")] == list(STAGES)
+    code, out, _ = call(capsys, "dump", f"{module}:by_rows", "f64[4,6]", "--stage", "grad", "--locations")
+    assert f"@{module.name}:17" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "shown"),
+    [
+        ("f", ["f64[5]", "f64[5]"], "%y: f64[5], %SCALE: f64[])"),
+        ("f", ["f64[5]", "f64[5]", "3.5", "shift=-1.5"], "%power: f64[]"),
+        ("f", ["f64[]", "2"], "%x: f64[]"),
+        ("slope", ["f64[3]"], "gradient"),
+        ("Box.area", ["2.0", "i32[2]"], "%h: i32[2]"),
+        ("of_pair", ["--example", "pair"], "%p_a: f64[4]"),
+        ("f", ["--example", "with_keywords"], "%shift: f64[]"),
+        ("by_rows", ["--example", "one_array"], "%x: f64[2,3]"),
+    ],
+)
+def test_arguments(module: Path, capsys: pytest.CaptureFixture[str], name: str, words: list[str], shown: str) -> None:
+    code, out, err = call(capsys, "dump", f"{module}:{name}", *words, "--stage", "trace")
+    assert code == 0, err
+    assert shown in out
+
+
+def test_random_arrays_of_a_dump_and_of_a_run_agree(module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["dump", f"{module}:by_rows", "f64[3,4]", "--seed", "7", "--out", tmp_path / "out"]
+    assert call(capsys, *arguments)[0] == 0
+    _, beside, err = call(capsys, "run", tmp_path / "out" / "02-simplify.ir")
+    assert "inputs from" in err
+    (tmp_path / "out" / "inputs.npz").rename(tmp_path / "moved.npz")
+    _, drawn, err = call(capsys, "run", tmp_path / "out" / "02-simplify.ir", "--seed", "7")
+    _, given, _ = call(capsys, "run", tmp_path / "out" / "02-simplify.ir", "--inputs", tmp_path / "moved.npz")
+    _, other, _ = call(capsys, "run", tmp_path / "out" / "02-simplify.ir", "--seed", "8")
+    assert beside == drawn == given != other and not err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["nothing"], 2, "FILE.py:NAME was expected"),
+        (["absent.py:f"], 2, "there is no file"),
+        (["MODULE:absent"], 2, "has no absent; it has f, by_rows"),
+        (["MODULE:NOT_A_FUNCTION"], 2, "is a int, not a function"),
+        (["MODULE:f", "g64[3]"], 2, "there is no dtype g64"),
+        (["MODULE:f", "f64[n]"], 2, "an array such as f64[64,32]"),
+        (["MODULE:f", "shift=1.0", "f64[3]"], 2, "positions come before keywords"),
+        (["MODULE:f", "f64[3]", "--example", "example"], 2, "either arguments or --example"),
+        (["MODULE:f", "--example", "fails"], 1, "functions_to_dump.py:50: ValueError: no data here"),
+        (["MODULE:f", "f64[3]"], 1, "missing 1 required positional argument"),
+        (["MODULE:f", "f64[3]", "f64[4]"], 1, "functions_to_dump.py:14"),
+        (["MODULE:branch", "f64[]"], 1, "functions_to_dump.py:35: a Python branch"),
+        (["MODULE:by_rows", "f64[3,3]", "--grad"], 1, "shape (3, 3)"),
+        (["MODULE:f", "f64[3]", "f64[3]", "--argnums", "0"], 2, "--argnums goes with --grad"),
+    ],
+)
+def test_mistakes_in_a_dump(module: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
+    got, _, err = call(capsys, "dump", *(w.replace("MODULE", str(module)) for w in words), "--stage", "trace")
+    assert (got, "Traceback" in err) == (code, False), err
+    assert err.startswith("pullback: ") and message in err
+
+
+def test_a_file_that_cannot_be_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, message in (("import absent_module_1", "ModuleNotFoundError"), ("def f(:", "SyntaxError"), ("exit(3)", "exit")):
+        path = tmp_path / "broken_to_dump.py"
+        path.write_text(text)
+        code, _, err = call(capsys, "dump", f"{path}:f")
+        assert code == 1 and message in err and str(path) in err
+
+
+# run and opt
+
+FILE = """pullback-ir 1
+
+func f(%x: f64[n], %y: f64[n]) -> (f64[]) {
+  %0: f64[n] = mul %x, %y
+  %1: f64[n] = mul %x, %y
+  %2: f64[n] = add %0, %1
+  %3: f64[] = sum %2 {axes=[0]}
+  return %3
+}
+
+func g(%x: f64[]) -> (f64[], bool[]) {
+  %0: f64[] = sqrt %x
+  %1: bool[] = lt %x, %x
+  return %0, %1
+}
+"""
+
+
+def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file.ir"
+    path.write_text(FILE)
+    np.savez(tmp_path / "x.npz", x=np.arange(4.0), y=np.ones(4))
+    code, out, _ = call(capsys, "run", path, "--size", "n=4", "--inputs", tmp_path / "x.npz")
+    assert code == 0 and out == "0: f64[] = 12.\n"
+    code, out, _ = call(capsys, "run", path, "--function", "g")
+    assert code == 0 and len(out.splitlines()) == 2 and out.splitlines()[1] == "1: bool[] = False"
+    assert call(capsys, "run", path, "--function", "g")[1] == out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, "give --size n=N"),
+        (["--size", "n=few"], 2, "NAME=N"),
+        (["--function", "h"], 2, "no function h; it has f, g"),
+        (["--size", "n=3", "--inputs", "FOLDER/x.npz"], 1, "%x is f64[3], got shape (4,)"),
+        (["--size", "n=4", "--inputs", "FOLDER/z.npz"], 2, "has no array x; it has z"),
+        (["--size", "n=4", "--inputs", "FOLDER/file.ir"], 1, "not a file of arrays"),
+        (["--size", "n=4", "--inputs", "FOLDER/absent.npz"], 1, "absent.npz"),
+    ],
+)
+def test_mistakes_in_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
+    path = tmp_path / "file.ir"
+    path.write_text(FILE)
+    np.savez(tmp_path / "x.npz", x=np.arange(4.0), y=np.ones(4))
+    np.savez(tmp_path / "z.npz", z=np.ones(1))
+    got, _, err = call(capsys, "run", path, *(w.replace("FOLDER", str(tmp_path)) for w in words))
+    assert got == code and message in err, err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected the header"),
+        ("func f() -> () {\n", "line 1"),
+        ("pullback-ir 1\nfunc f(%x: f64[2]) -> (f64[2]) {\n  %0: f64[2] = sine %x\n  return %0\n}\n", "line 3: there is no op sine"),
+        ("pullback-ir 1\nfunc f(%x: f64[2]) -> (f64[3]) {\n  %0: f64[3] = sin %x\n  return %0\n}\n", "sin has type"),
+        ("pullback-ir 1\nfunc f(%x: f64[2]) -> (f64[2]) {\n  %0: f64[2] = sin %y\n  return %0\n}\n", "line 3: expected a value"),
+        ("\0\xff", "line 1"),
+    ],
+)
+def test_files_that_are_not_ir(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str) -> None:
+    path = tmp_path / "file.ir"
+    path.write_text(text)
+    for command in (["run", path], ["opt", path, "--passes", "dce"]):
+        code, _, err = call(capsys, *command)
+        assert code == 1 and message in err, err
+
+
+def test_a_check_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file.ir"
+    path.write_text(
+        'pullback-ir 1\nfunc f(%x: f64[]) -> () {\n  %0: bool[] = gt %x, %x\n  check %0 {error="ValueError", message="too small"}\n  return\n}\n'
+    )
+    code, _, err = call(capsys, "run", path)
+    assert code == 1 and "too small" in err
+
+
+def test_opt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file.ir"
+    path.write_text(FILE)
+    code, out, _ = call(capsys, "opt", path, "--passes", "cse,dce")
+    assert code == 0 and out.count("mul %x, %y") == 1
+    assert out == print_module(parse_module(out))
+    code, _, err = call(capsys, "opt", path, "--passes", "cse,absent")
+    assert code == 2 and "there is no pass absent; there are simplify" in err
+
+
+# cache, doctor, and the program itself
+
+
+def test_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    cache = default_cache()
+    assert cache.path is not None
+    key = "ab" * 32
+    cache.put(key, b"payload", kind="text", meta={"symbols": ["somewhere"]})
+    code, out, _ = call(capsys, "cache", "info")
+    assert code == 0 and str(cache.path) in out
+    code, out, _ = call(capsys, "cache", "list")
+    assert code == 0 and key[:16] in out and "somewhere" in out
+    code, out, _ = call(capsys, "cache", "verify")
+    assert code == 0 and "0 damaged" in out
+    file = next(cache.path.rglob(f"{key}*"))
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    code, out, _ = call(capsys, "cache", "verify")
+    assert code == 1 and "1 damaged and removed" in out
+    code, out, _ = call(capsys, "cache", "clear")
+    assert code == 0 and "removed" in out
+    assert not cache.entries()
+    assert call(capsys, "cache", "burn")[0] == 2
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "doctor")
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert {"pullback", "numpy", "scipy", "llvmlite", "processor", "threads", "cache", "cuda"} <= set(lines)
+    assert np.__version__ in lines["numpy"] and pb.__version__ in lines["pullback"]
+    assert str(default_cache().path) in lines["cache"]
+
+
+def test_the_program(module: Path) -> None:
+    environment = {**os.environ, "PULLBACK_CACHE_DIR": "off"}
+    command = [sys.executable, "-m", "pullback"]
+    shown = subprocess.run(
+        [*command, "dump", f"{module}:slope", "f64[3]", "--stage", "grad"], capture_output=True, text=True, env=environment, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert parse_module(shown.stdout).functions[0].name == "slope"
+    assert subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout == f"pullback {pb.__version__}\n"
+    wrong = subprocess.run([*command, "polish"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2 and "invalid choice" in wrong.stderr
+    cut = subprocess.run(
+        f"{sys.executable} -m pullback dump {module}:slope 'f64[3]' | head -1", shell=True, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in cut.stderr

@@ -1,0 +1,184 @@
+"""The way of the imports: one direction between the packages, nothing heavy before it is needed, no cycles.
+
+Read from the sources by `ast`, so that a forbidden import is found whether or not it ever runs.
+"""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = {"pullback": "pullback", **{f"pullback.{p}": p for p in ("tracer", "ir", "codegen", "runtime")}}
+
+# Each layer and the layers that it may import.
+LAYERS = {
+    "pullback": {"pullback", "tracer", "ir", "codegen", "runtime"},
+    "tracer": {"tracer", "ir"},
+    "runtime": {"runtime", "codegen", "ir"},
+    "codegen": {"codegen", "ir"},
+    "ir": {"ir"},
+}
+# Third-party packages that each layer may import, within functions where they are heavy.
+LIBRARIES = {
+    "pullback": {"numpy", "scipy"},
+    "tracer": {"numpy", "scipy", "ml_dtypes"},
+    "runtime": {"numpy", "scipy", "ml_dtypes", "llvmlite", "pycuda"},
+    "codegen": {"numpy"},
+    "ir": {"numpy", "scipy", "ml_dtypes"},
+}
+HEAVY = {"scipy", "llvmlite", "ml_dtypes", "pycuda"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """One imported module name, where it stands, and under what."""
+
+    source: str
+    line: int
+    target: str
+    level: int
+    in_function: bool
+    for_types: bool
+
+    @property
+    def place(self) -> str:
+        return f"{self.source}:{self.line}: {self.target}"
+
+
+def modules() -> dict[str, Path]:
+    """Every source file by the name under which it is installed."""
+    found = {}
+    for package, folder in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            inner = path.relative_to(ROOT / folder).with_suffix("").parts
+            parts = inner[:-1] if inner[-1] == "__init__" else inner
+            found[".".join([package, *parts])] = path
+    return found
+
+
+MODULES = modules()
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    """All imports of one file; `from package import module` counts as the module if there is one."""
+    source = str(path.relative_to(ROOT))
+    work: list[tuple[ast.AST, bool, bool]] = [(ast.parse(path.read_text()), False, False)]
+    while work:
+        node, in_function, for_types = work.pop()
+        targets: list[tuple[str, int]] = []
+        if isinstance(node, ast.Import):
+            targets = [(alias.name, 0) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            inner = [f"{base}.{alias.name}" for alias in node.names]
+            targets = [(name if name in MODULES else base, node.level) for name in inner]
+        for target, level in targets:
+            line = node.lineno  # type: ignore[attr-defined]
+            yield Import(
+                source=source,
+                line=line,
+                target=target,
+                level=level,
+                in_function=in_function,
+                for_types=for_types,
+            )
+        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        typed = for_types or is_type_checking(node)
+        work.extend((child, inside, typed) for child in ast.iter_child_nodes(node))
+
+
+IMPORTS = {name: list(imports_of(path)) for name, path in MODULES.items()}
+
+
+def layer(module: str) -> str:
+    """The layer of one of our modules: `pullback.ir.text` is of `ir`, `pullback.api` of `pullback`."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in LAYERS else "pullback"
+
+
+def is_ours(target: str) -> bool:
+    return target.split(".")[0] == "pullback"
+
+
+def found_in(chosen: str) -> list[tuple[str, Import]]:
+    return [(name, i) for name, found in IMPORTS.items() if layer(name) == chosen for i in found]
+
+
+@pytest.mark.parametrize("chosen", LAYERS)
+def test_a_layer_imports_only_the_layers_below_it(chosen: str) -> None:
+    wrong = [
+        i.place for _, i in found_in(chosen) if is_ours(i.target) and layer(i.target) not in LAYERS[chosen]
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("chosen", LAYERS)
+def test_a_layer_imports_only_its_libraries(chosen: str) -> None:
+    allowed = LIBRARIES[chosen] | set(sys.stdlib_module_names) | {"pullback"}
+    wrong = [i.place for _, i in found_in(chosen) if not i.level and i.target.split(".")[0] not in allowed]
+    assert not wrong
+
+
+@pytest.mark.parametrize("chosen", LAYERS)
+def test_imports_are_absolute(chosen: str) -> None:
+    assert not [i.place for _, i in found_in(chosen) if i.level]
+
+
+@pytest.mark.parametrize("chosen", LAYERS)
+def test_our_imports_name_modules_that_exist(chosen: str) -> None:
+    assert not [i.place for _, i in found_in(chosen) if is_ours(i.target) and i.target not in MODULES]
+
+
+@pytest.mark.parametrize("chosen", LAYERS)
+def test_heavy_libraries_and_no_others_are_imported_within_functions(chosen: str) -> None:
+    """A module of `runtime` that is itself loaded late may import llvmlite at its top."""
+    early = HEAVY - ({"llvmlite"} if chosen == "runtime" else set())
+    wrong = []
+    for _, i in found_in(chosen):
+        library = i.target.split(".")[0]
+        if not i.for_types and (library in early if not i.in_function else library not in HEAVY):
+            wrong.append(i.place)
+    assert not wrong
+
+
+def test_no_cycles_between_modules() -> None:
+    """Imports for type checkers alone do not count: they never run."""
+    graph = {
+        name: {i.target for i in found if is_ours(i.target) and not i.for_types and i.target != name}
+        for name, found in IMPORTS.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_every_package_is_in_the_wheel() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    assert set(settings["packages"]) == packages
+    assert settings["package-dir"] == FOLDERS
+    without = {path.parent for path in MODULES.values() if not (path.parent / "__init__.py").exists()}
+    assert not without, "folders of modules without __init__.py"
+
+
+def test_import_loads_nothing_heavy(tmp_path: Path) -> None:
+    code = "import sys, pullback; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "pullback" in loaded
+    assert not loaded & (HEAVY | {"jax", "autograd", "numba", "pytest"})

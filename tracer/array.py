@@ -1,0 +1,565 @@
+"""The traced array, which stands for an IR value while a NumPy function runs, and the helpers NumPy functions are made of.
+
+Broadcasting, promotion and defaults are explicit here: an emitted op has operands of equal types. A Python scalar met in
+the trace is a literal and becomes a constant of the dtype it meets (NEP 50); a NumPy array becomes an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pullback.ir import OPS, Loc, Op, Value
+from pullback.ir.types import ArrayType, dtype_of
+from pullback.tracer import promotion
+from pullback.tracer.errors import TraceError, user_loc
+from pullback.tracer.frame import Frame, current, frame_of
+from pullback.tracer.promotion import Kind, name_of
+from pullback.tracer.tables import FUNCTIONS, METHODS
+from pullback.tracer.tables import implements as implements
+from pullback.tracer.tables import register_method as register_method
+
+Known = tuple[Any, frozenset[Value]]
+
+ARGUMENT = "it is an argument of the function; copy it first (x = x.copy()) and return the copy"
+VIEW = "it is a view of another array; write into that array, or into a copy"
+CAPTURED = "it comes from outside the function; copy it first, or pass it as an argument and return the new one"
+
+_WEAK: dict[type, tuple[str, ArrayType]] = {
+    bool: ("bool", ArrayType(dtype_of("bool"))),
+    int: ("int", ArrayType(dtype_of("i64"))),
+    float: ("float", ArrayType(dtype_of("f64"))),
+}
+_WEAK_KIND: dict[str, Kind] = {"int": int, "float": float}
+
+
+Operator = Callable[[Any, Any], Any]
+
+
+def _operators(ufunc: np.ufunc) -> tuple[Operator, Operator, Operator]:
+    """The operator of a ufunc, its reflected and its in-place form."""
+
+    def forward(self: TracedArray, other: Any) -> Any:
+        return METHODS["operate"](ufunc, self, other)
+
+    def reflected(self: TracedArray, other: Any) -> Any:
+        return METHODS["operate"](ufunc, other, self)
+
+    def in_place(self: TracedArray, other: Any) -> Any:
+        result = METHODS["operate"](ufunc, self, other)
+        if result is NotImplemented or not self.type.shape:
+            return result
+        update(self, result)
+        return self
+
+    return forward, reflected, in_place
+
+
+def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
+    return lambda self: METHODS["operate"](ufunc, self)
+
+
+class TracedArray:
+    """Stands for an array while a function is traced.
+
+    ``weak`` is "bool", "int" or "float" for a Python scalar, else empty. ``literal`` is the value of a constant scalar that
+    no instruction defines yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of a
+    scalar (or small mask or integer array) computed from captured ones alone, with the inputs it came from: it may stand
+    where a static value is needed, which turns those inputs into guards.
+    """
+
+    __slots__ = (
+        "__weakref__", "_value", "base", "frame", "known", "literal", "loc", "readonly", "recipe", "seen", "type", "version",
+        "weak",
+    )  # fmt: skip
+    __array_priority__ = 1000.0
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self, type: ArrayType, frame: Frame | None = None, value: Value | None = None, *, weak: str = "", literal: Any = None,
+        readonly: str = "", loc: Loc | None = None,
+    ) -> None:  # fmt: skip
+        self.type = type
+        self.frame = frame
+        self._value = value
+        self.weak = weak
+        self.literal = literal
+        self.readonly = readonly
+        self.known: Known | None = None
+        self.base: TracedArray | None = None
+        self.recipe: Recipe | None = None
+        self.seen = self.version = 0
+        self.loc = loc
+
+    @property
+    def value(self) -> Value:
+        """The IR value, in the frame that made it. Raises TraceError for a view whose base has been written since."""
+        if self.base is not None:
+            _refresh(self)
+        if self._value is None:
+            if current() is None and self.literal is not None:
+                raise TraceError("no function is being traced here")
+            return frame_of(self).lift(self)
+        return self._value
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype.numpy
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape  # type: ignore[return-value]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) if self.type.shape else 1
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def T(self) -> Any:
+        return self.transpose()
+
+    @property
+    def mT(self) -> Any:
+        return self.swapaxes(-1, -2)
+
+    @property
+    def real(self) -> TracedArray:
+        return self
+
+    @property
+    def imag(self) -> TracedArray:
+        return full(self.shape, 0, self.dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        method = METHODS.get(name)
+        if method is not None:
+            return partial(method, self)
+        if hasattr(np.ndarray, name) and not name.startswith("__"):
+            raise TraceError(f"the method or attribute .{name} of a traced array ({self!r}) is not supported")
+        raise AttributeError(f"a traced array has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        kind = f"Python {self.weak}" if self.weak else str(self.type)
+        return f"traced {kind}" if self.literal is None else f"{kind} {self.literal}"
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            _refuse(self, "a format of", "print after the call, or format a returned value")
+        return repr(self)
+
+    # sequence protocol
+
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.type.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __getitem__(self, key: Any) -> Any:
+        return METHODS["__getitem__"](self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        METHODS["__setitem__"](self, key, value)
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    def __copy__(self) -> TracedArray:
+        return copy_of(self)
+
+    def __deepcopy__(self, memo: Any) -> TracedArray:
+        return copy_of(self)
+
+    # what would need the value now
+
+    def __bool__(self) -> bool:
+        return bool(_static(self, "a Python branch (if, while, and, or, not) on", _BRANCH))
+
+    def __float__(self) -> float:
+        return float(_static(self, "float() of", _SCALAR))
+
+    def __int__(self) -> int:
+        return int(_static(self, "int() of", _SCALAR))
+
+    def __complex__(self) -> complex:
+        return complex(_static(self, "complex() of", _SCALAR))
+
+    def __index__(self) -> int:
+        value = _static(self, "an integer needed at trace time (range, a shape, an index of a list) from", _INDEX)
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+            raise TypeError(f"'{type(value).__name__}' object cannot be interpreted as an integer")
+        return int(value)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        _refuse(self, "a conversion to a NumPy array of", _ARRAY)
+
+    # protocols and operators; pullback.tracer.ufuncs supplies what they do
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return METHODS["__array_ufunc__"](ufunc, method, *inputs, **kwargs)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        implementation = FUNCTIONS.get(function)
+        if implementation is None:
+            raise TraceError(f"{name_of(function)} of traced arrays is not supported")
+        return implementation(*args, **kwargs)
+
+    __add__, __radd__, __iadd__ = _operators(np.add)
+    __sub__, __rsub__, __isub__ = _operators(np.subtract)
+    __mul__, __rmul__, __imul__ = _operators(np.multiply)
+    __truediv__, __rtruediv__, __itruediv__ = _operators(np.true_divide)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(np.floor_divide)
+    __mod__, __rmod__, __imod__ = _operators(np.remainder)
+    __pow__, __rpow__, __ipow__ = _operators(np.power)
+    __matmul__, __rmatmul__, __imatmul__ = _operators(np.matmul)
+    __and__, __rand__, __iand__ = _operators(np.bitwise_and)
+    __or__, __ror__, __ior__ = _operators(np.bitwise_or)
+    __xor__, __rxor__, __ixor__ = _operators(np.bitwise_xor)
+    __lshift__, __rlshift__, __ilshift__ = _operators(np.left_shift)
+    __rshift__, __rrshift__, __irshift__ = _operators(np.right_shift)
+    __lt__, __le__, __gt__, __ge__ = (_operators(u)[0] for u in (np.less, np.less_equal, np.greater, np.greater_equal))
+    __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]
+    __neg__, __pos__, __abs__, __invert__ = map(_unary, (np.negative, np.positive, np.absolute, np.invert))
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return METHODS["round"](self, ndigits or 0)
+
+
+def _refuse(x: TracedArray, what: str, instead: str) -> NoReturn:
+    """Raises TraceError, noting it so that a library that turns it into another error cannot hide it."""
+    name = "" if x._value is None else x._value.name
+    made = f", {name}" if name else f", made at {x.loc.file}:{x.loc.line}" if x.loc else ""
+    error = TraceError(f"{what} a traced value ({x!r}{made}); {instead}")
+    frame = current()
+    if frame is not None:
+        frame.root.refused = error
+    raise error
+
+
+_BRANCH = (
+    "its value is not known when the function is traced: choose with np.where(condition, a, b), "
+    "or name the argument in static_argnames if it is a Python value"
+)
+_SCALAR = "keep it as it is (NumPy functions take it), or name the argument in static_argnames if it must be a Python number"
+_INDEX = "pass the argument by static_argnames, or use the shape of an array"
+_ARRAY = "use functions of NumPy that take it as it is, or compute this outside the traced function"
+
+
+def _static(x: TracedArray, what: str, instead: str) -> Any:
+    """The value of a scalar known in the trace; the captured inputs it came from become guards."""
+    found = known_value(x)
+    if found is None:
+        if x.size != 1 and x.type.shape and what.startswith("a Python branch"):
+            instead = "use np.where(condition, a, b), or .any() and .all() inside it"
+        _refuse(x, what, instead)
+    return _pinned(x, found)
+
+
+def _pinned(x: TracedArray, known: Known) -> Any:
+    value, sources = known
+    root = frame_of(x).root
+    for source in sources:
+        root.names.pin(source)
+    return value
+
+
+def static_array(x: Any) -> Any:
+    """The NumPy array for one known in the trace, whose captured inputs become guards; any other value as it is."""
+    found = known_value(x) if isinstance(x, TracedArray) else None
+    return x if found is None else np.asarray(_pinned(x, found))
+
+
+def known_value(x: TracedArray) -> Known | None:
+    """The value of a scalar known in the trace, and the captured inputs it came from; None if it is not known."""
+    if x.literal is None:
+        return x.known
+    return x.literal if x.weak else x.dtype.type(x.literal), frozenset()
+
+
+# making traced arrays
+
+
+def wrap(value: Value, weak: str = "", readonly: str = "") -> TracedArray:
+    """The traced array for a value of the current frame."""
+    return TracedArray(value.type, frame_of(), value, weak=weak, readonly=readonly, loc=user_loc())  # type: ignore[arg-type]
+
+
+def literal(value: Any, dtype: Any = None) -> TracedArray:
+    """A constant scalar: weak for a Python scalar, unless ``dtype`` is given. Raises OverflowError as NumPy does."""
+    if dtype is None and type(value) in _WEAK:
+        weak, array_type = _WEAK[type(value)]
+        return TracedArray(array_type, weak=weak, literal=value, loc=user_loc())
+    scalar = np.asarray(value) if dtype is None else np.asarray(value, dtype)
+    array_type = ArrayType(_element(scalar.dtype))
+    plain = float(scalar) if array_type.dtype.is_float else scalar.item()
+    return TracedArray(array_type, literal=plain, loc=user_loc())
+
+
+def literal_type(value: Any) -> tuple[ArrayType, str]:
+    """The type of a Python scalar, NumPy scalar or array, and its weak kind."""
+    if type(value) in _WEAK:
+        weak, array_type = _WEAK[type(value)]
+        return array_type, weak
+    return ArrayType(_element(value.dtype), value.shape), ""
+
+
+def _element(dtype: Any) -> Any:
+    """The element type of a NumPy dtype. Raises TraceError for one that cannot be traced."""
+    refuse_dtype(np.dtype(dtype), "an array")
+    return dtype_of(dtype)
+
+
+def refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
+    """Raises TraceError unless arrays of ``dtype`` can be traced."""
+    if (dtype.kind in "biuf" and dtype.itemsize <= 8 and dtype.char != "g") or (dtype.kind == "V" and dtype.name == "bfloat16"):
+        return
+    instead = {
+        "O": "use an array of numbers (a ragged list is none)",
+        "c": "complex numbers are not supported yet; use real and imaginary parts",
+        "f": "use float64 (.astype(np.float64))",
+    }.get(dtype.kind, "use an array of numbers, or name the argument in static_argnames")
+    raise TraceError(f"{what} of dtype {dtype} cannot be traced; {instead}")
+
+
+def as_traced(x: Any, dtype: Any = None) -> TracedArray:
+    """A traced array for a traced array, scalar, NumPy array, or nested list of those; cast to ``dtype`` if given.
+
+    Python scalars stay weak. Raises TraceError for object, string, datetime and complex values, and NumPy's ValueError for a
+    ragged list.
+    """
+    found = _as_traced(x)
+    return found if dtype is None else cast(found, dtype)
+
+
+def _as_traced(x: Any) -> TracedArray:
+    if isinstance(x, TracedArray):
+        return x
+    if type(x) in _WEAK:
+        return literal(x) if not isinstance(x, int) or -(2**63) <= x < 2**63 else literal(x, np.asarray(x).dtype)
+    if isinstance(x, np.generic):
+        return literal(x, x.dtype)
+    if isinstance(x, np.ma.MaskedArray | np.matrix):
+        raise TraceError(f"a {type(x).__name__} cannot be traced; use a plain array (np.asarray)")
+    if isinstance(x, list | tuple) and any(isinstance(e, TracedArray | list | tuple) for e in x) and holds_traced(x):
+        return _stacked([_as_traced(e) for e in x])
+    if isinstance(x, complex):
+        refuse_dtype(np.dtype(complex), "a number")
+    if not isinstance(x, np.ndarray):
+        x = np.asarray(x)
+    refuse_dtype(x.dtype, "an array")
+    if not x.ndim:
+        return literal(x[()], x.dtype)
+    frame = frame_of().root
+    array = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+    array_type = ArrayType(dtype_of(array.dtype), array.shape)
+    return TracedArray(array_type, frame, frame.constant(array), readonly=CAPTURED, loc=user_loc())
+
+
+def holds_traced(x: Any) -> bool:
+    """Whether a value is a traced array or a nested list or tuple with one inside."""
+    return isinstance(x, TracedArray) or (isinstance(x, list | tuple) and any(map(holds_traced, x)))
+
+
+def _stacked(parts: Sequence[TracedArray]) -> TracedArray:
+    """What np.array makes of a list of arrays of one shape."""
+    if len({p.shape for p in parts}) > 1:
+        shapes = promotion.shapes_text([p.shape for p in parts])
+        raise ValueError(f"setting an array element with a sequence. The requested array has an inhomogeneous shape: {shapes}")
+    rows = [expand(p, (0,)) for p in promote(*parts)]
+    return emit("concat", *rows, axis=0, starts=tuple(range(len(rows))), shape=(len(rows), *parts[0].shape))
+
+
+def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) -> Any:
+    """Append an instruction to the current frame; its result, a tuple of results, or None for an op without results."""
+    record = OPS[op] if isinstance(op, str) else op
+    frame, loc = frame_of(*operands), user_loc()
+    if "dtype" in params:
+        params["dtype"] = dtype_of(params["dtype"])
+    values = [frame.lift(x, loc) for x in operands]
+    try:
+        results = frame.builder.at(loc).emit(record, values, params)
+    except TypeError as error:
+        raise TraceError(f"not supported: {error}", loc) from None
+    arrays = tuple(TracedArray(v.type, frame, v, weak=weak, loc=loc) for v in results)  # type: ignore[arg-type]
+    return arrays[0] if len(arrays) == 1 else arrays or None
+
+
+def full(shape: Sequence[int], value: Any, dtype: Any) -> TracedArray:
+    """An array of one constant."""
+    scalar = literal(value, dtype)
+    return broadcast_to(scalar, shape) if len(shape) else fresh(scalar)
+
+
+def fresh(x: TracedArray) -> TracedArray:
+    """The same value as another object, which can be written without changing ``x``."""
+    frame = frame_of(x)
+    found = TracedArray(x.type, frame, frame.lift(x), weak=x.weak, loc=user_loc())
+    found.known = known_value(x)
+    return found
+
+
+copy_of = fresh
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a view comes from its base: ``take(base)`` gives the view, ``put(base, new)`` the base with the view written.
+
+    Views of one base with equal ``key`` are the same part of it.
+    """
+
+    take: Callable[[TracedArray], TracedArray] = field(compare=False)
+    put: Callable[[TracedArray, TracedArray], TracedArray] = field(compare=False)
+    key: Any
+
+
+def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> TracedArray:
+    """Marks ``x`` as a view of ``of``. Without a recipe it cannot be written, nor read after ``of`` was written."""
+    if x is of or of.literal is not None:
+        return x
+    x.base, x.recipe, x.seen = of, recipe, of.version
+    x.readonly = "" if recipe else VIEW
+    return x
+
+
+def _refresh(x: TracedArray) -> None:
+    """Brings a view up to date with its base."""
+    base = x.base
+    assert base is not None
+    if base.base is not None:
+        _refresh(base)
+    if base.version == x.seen:
+        return
+    if x.recipe is None:
+        raise TraceError("a view is read after its array was written; take the view again after the write, or copy it before")
+    _set(x, x.recipe.take(base))
+    x.seen = base.version
+
+
+def _set(target: TracedArray, new: TracedArray) -> None:
+    frame = frame_of(new)
+    target._value, target.frame, target.literal, target.known = frame.lift(new), frame, None, None
+    target.version += 1
+
+
+def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
+    """``target[...] = value``: the object stands for a new value from now on, and so does what it is a view of.
+
+    Raises TraceError if it cannot be written.
+    """
+    if target.readonly:
+        raise TraceError(f"a write into a traced array ({target!r}): {target.readonly}")
+    source = as_traced(value)
+    if not source.weak and not np.can_cast(source.dtype, target.dtype, casting):  # type: ignore[arg-type]
+        raise TypeError(f"Cannot cast from {source.dtype!r} to {target.dtype!r} with casting rule {casting!r}")
+    new = broadcast_to(cast(source, target.dtype), target.shape)
+    base, recipe = target.base, target.recipe
+    if base is not None and recipe is not None:
+        update(base, recipe.put(base, new), casting)
+        target.seen = base.version
+    _set(target, new)
+
+
+# explicit casts, broadcasts and promotion
+
+
+def cast(x: TracedArray, dtype: Any) -> TracedArray:
+    """``x`` with another dtype; ``x`` itself if it has it (and is not weak)."""
+    element = _element(dtype)
+    if x.literal is not None:
+        return _cast_literal(x, element.numpy)
+    if x.type.dtype is element:
+        if not x.weak:
+            return x
+        strong = TracedArray(x.type, x.frame, x.value, loc=x.loc)
+        strong.known = x.known
+        return strong
+    found: TracedArray = emit("cast", x, dtype=element)
+    return found
+
+
+def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
+    value = x.literal
+    if x.weak == "int" and dtype.kind in "iu":
+        return literal(value, dtype)
+    with np.errstate(all="ignore"):
+        return literal(np.asarray(value, x.dtype).astype(dtype), dtype)
+
+
+def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
+    """NumPy's broadcast, explicit: axes that grow from 1 are squeezed away, then broadcast. ``x`` itself if it has the shape."""
+    target = tuple(int(e) for e in shape)
+    if x.shape == target:
+        return x
+    offset = len(target) - x.ndim
+    if offset < 0 or any(e != f and e != 1 for e, f in zip(x.shape, target[offset:], strict=True)):
+        text = "operands could not be broadcast together with remapped shapes [original->remapped]"
+        raise ValueError(f"{text}: {x.shape} and requested shape {target}")
+    grown = tuple(k for k, e in enumerate(x.shape) if e == 1 and target[offset + k] != 1)
+    narrow = emit("squeeze", x, axes=grown, weak=x.weak) if grown else x
+    found: TracedArray = emit("broadcast", narrow, axes=(*range(offset), *(offset + k for k in grown)), shape=target)
+    return found
+
+
+def broadcast_together(*xs: TracedArray) -> list[TracedArray]:
+    """All operands in their common shape. Raises NumPy's ValueError if there is none."""
+    shapes = [x.shape for x in xs]
+    if all(s == shapes[0] for s in shapes):
+        return list(xs)
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(f"operands could not be broadcast together with shapes {promotion.shapes_text(shapes)} ") from None
+    return [broadcast_to(x, shape) for x in xs]
+
+
+def expand(x: TracedArray, axes: Sequence[int]) -> TracedArray:
+    """``x`` with axes of extent 1 at positions ``axes`` (ascending) of the result."""
+    if not axes:
+        return x
+    rest = iter(x.shape)
+    shape = tuple(1 if k in axes else next(rest) for k in range(x.ndim + len(axes)))
+    found: TracedArray = emit("broadcast", x, axes=tuple(axes), shape=shape)
+    return found
+
+
+def kind_of(x: TracedArray) -> Kind:
+    """What stands for ``x`` in a promotion: its dtype, or the type of a weak Python scalar."""
+    return _WEAK_KIND.get(x.weak) or x.dtype
+
+
+def result_type(*xs: TracedArray) -> np.dtype[Any]:
+    """NumPy's ``result_type``, weak scalars included."""
+    return promotion.common(tuple(kind_of(x) for x in xs))
+
+
+def promote(*xs: TracedArray) -> list[TracedArray]:
+    """All operands cast to their common dtype."""
+    dtype = result_type(*xs)
+    return [cast(x, dtype) for x in xs]

@@ -1,0 +1,141 @@
+"""The function that is being traced: where instructions go, what its inputs are, which values of outer functions it reads.
+
+A root frame becomes a function; a frame inside another becomes a closed region, whose reads of outer values turn into
+parameters. The frame in use is a context variable, so that each thread traces by itself; leaving a frame, by an error
+too, restores the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pullback.ir import Builder, Loc, Value
+from pullback.ir.types import ArrayType, dtype_of
+from pullback.tracer.errors import TraceError, user_loc
+
+if TYPE_CHECKING:
+    from pullback.tracer.array import TracedArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """An input that is leaf ``index`` of the call's arguments."""
+
+    index: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Captured:
+    """An input read anew at each call: a global or closure variable called ``describe``.
+
+    ``key`` is what its type must still be (see ``tree.leaf_key``); ``value`` what it was in the trace.
+    """
+
+    read: Callable[[], Any]
+    describe: str
+    key: Any
+    value: Any
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Constant:
+    """An input that is always ``array``, which the program met while it was traced. Its contents are read at each call."""
+
+    array: np.ndarray[Any, Any]
+    digest: bytes = field(repr=False)
+
+
+Input = Argument | Captured | Constant
+
+_current: ContextVar[Frame | None] = ContextVar("pullback_frame", default=None)
+
+
+def current() -> Frame | None:
+    """The frame of the innermost function being traced in this thread, or None."""
+    return _current.get()
+
+
+class Frame:
+    """A function or region being traced. ``parent`` is the frame around a region, None for a root."""
+
+    def __init__(self, parent: Frame | None = None) -> None:
+        self.parent = parent
+        self.root: Frame = self if parent is None else parent.root
+        self.builder = Builder()
+        self.parameters: list[Value] = []
+        self.inputs: list[Input] = []
+        self.outer: list[Value] = []
+        self.names: Any = None
+        self.refused: TraceError | None = None
+        self._lifted: dict[Value, Value] = {}
+        self._constants: dict[int, Value] = {}
+
+    @contextmanager
+    def active(self) -> Iterator[Frame]:
+        """Makes this the current frame."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+
+    def parameter(self, type: ArrayType, name: str = "") -> Value:
+        """A new parameter; of a root, the caller appends what feeds it to ``inputs``."""
+        value = Value(type, name)
+        self.parameters.append(value)
+        return value
+
+    def lift(self, x: TracedArray, loc: Loc | None = None) -> Value:
+        """The value of a traced array in this frame. Reading a value of an outer frame makes a parameter of it."""
+        if x.literal is not None:
+            return self.builder.at(user_loc() if loc is None else loc).const(x.literal, x.type.dtype)
+        value = x.value
+        if x.frame is self:
+            return value
+        found = self._lifted.get(value)
+        if found is None:
+            if self.parent is None:
+                raise used_after_trace(x)
+            outer = self.parent.lift(x, loc)
+            found = self._lifted[value] = self.parameter(x.type, outer.name)
+            self.outer.append(outer)
+        return found
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Value:
+        """The parameter (of a root frame) for an array met in the trace."""
+        found = self._constants.get(id(array))
+        if found is None:
+            found = self.parameter(ArrayType(dtype_of(array.dtype), array.shape), "const")
+            self._constants[id(array)] = found
+            self.inputs.append(Constant(array=array, digest=digest(array)))
+        return found
+
+
+def digest(array: np.ndarray[Any, Any]) -> bytes:
+    """A hash of an array's contents."""
+    return hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
+
+
+def used_after_trace(x: TracedArray) -> TraceError:
+    made = f" (made at {x.loc})" if x.loc else ""
+    return TraceError(
+        f"traced value used after its trace, or in another thread or trace: {x!r}{made}; "
+        "return it from the traced function instead of keeping it"
+    )
+
+
+def frame_of(*operands: TracedArray) -> Frame:
+    """The current frame. Raises TraceError for traced values without one."""
+    frame = _current.get()
+    if frame is None:
+        if operands:
+            raise used_after_trace(operands[0])
+        raise TraceError("no function is being traced here")
+    return frame

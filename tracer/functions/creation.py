@@ -1,0 +1,307 @@
+"""Functions that make arrays. Those without traced arguments are reached by name: their twins stand for them in a trace.
+
+zeros, ones, empty, full, eye and identity give traced arrays, which the function may write into; what only counts or
+spaces static numbers (arange, linspace) stays a NumPy array, so that it can still be a static index.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import (
+    TracedArray,
+    as_traced,
+    broadcast_to,
+    broadcast_together,
+    cast,
+    expand,
+    fresh,
+    full,
+    holds_traced,
+    implements,
+)
+from pullback.tracer.functions.common import positions, refuse, reshaped, shape_of, xp
+from pullback.tracer.functions.shape import band
+from pullback.tracer.names import twin
+
+FLOAT: Any = np.float64
+
+
+def _checked(function: str, order: Any = "C", device: Any = None, subok: Any = True) -> None:
+    refuse(
+        function,
+        order=None if order in ("C", "K", "A", "F", None) else order,
+        device=None if device == "cpu" else device,
+    )
+
+
+@twin(np.zeros)
+@implements(np.zeros)
+def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
+    _checked("zeros", order, device)
+    return full(shape_of(shape), 0, dtype or FLOAT)
+
+
+@twin(np.empty)
+@implements(np.empty)
+def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
+    _checked("empty", order, device)
+    return full(shape_of(shape), 0, dtype or FLOAT)
+
+
+@twin(np.ones)
+@implements(np.ones)
+def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
+    _checked("ones", order, device)
+    return full(shape_of(shape), 1, dtype or FLOAT)
+
+
+@twin(np.full)
+@implements(np.full)
+def full_(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> TracedArray:
+    _checked("full", order, device)
+    value = as_traced(fill_value)
+    return fresh(broadcast_to(cast(value, value.dtype if dtype is None else dtype), shape_of(shape)))
+
+
+@twin(np.eye)
+@implements(np.eye)
+def eye(
+    N: Any,
+    M: Any = None,
+    k: Any = 0,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
+) -> TracedArray:
+    _checked("eye", order, device)
+    rows = operator.index(N)
+    columns = rows if M is None else operator.index(M)
+    return cast(band((rows, columns), operator.index(k), "eq"), dtype)
+
+
+@twin(np.identity)
+@implements(np.identity)
+def identity(n: Any, dtype: Any = None, *, like: Any = None) -> TracedArray:
+    return eye(n, dtype=dtype or FLOAT)
+
+
+@twin(np.tri)
+@implements(np.tri)
+def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = None) -> TracedArray:
+    rows = operator.index(N)
+    columns = rows if M is None else operator.index(M)
+    return cast(band((rows, columns), operator.index(k), "le"), dtype)
+
+
+def _like(a: Any, value: Any, dtype: Any, shape: Any) -> TracedArray:
+    x = as_traced(a)
+    target = x.dtype if dtype is None else np.dtype(dtype)
+    filled = cast(as_traced(value), target)
+    return fresh(broadcast_to(filled, x.shape if shape is None else shape_of(shape)))
+
+
+@implements(np.zeros_like)
+def zeros_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> TracedArray:
+    _checked("zeros_like", order, device)
+    return _like(a, 0, dtype, shape)
+
+
+@implements(np.empty_like)
+def empty_like(
+    prototype: Any,
+    /,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> TracedArray:
+    _checked("empty_like", order, device)
+    return _like(prototype, 0, dtype, shape)
+
+
+@implements(np.ones_like)
+def ones_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> TracedArray:
+    _checked("ones_like", order, device)
+    return _like(a, 1, dtype, shape)
+
+
+@implements(np.full_like)
+def full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> TracedArray:
+    _checked("full_like", order, device)
+    return _like(a, fill_value, dtype, shape)
+
+
+# twins of *_like for a static prototype: the result must be writable in the trace
+for _original, _twin in (
+    (np.zeros_like, zeros_like),
+    (np.ones_like, ones_like),
+    (np.empty_like, empty_like),
+    (np.full_like, full_like),
+):
+    twin(_original)(_twin)
+
+
+# arrays from what there is
+
+
+@twin(np.array)
+@implements(np.array)
+def array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: Any = True,
+    order: Any = "K",
+    subok: Any = False,
+    ndmin: int = 0,
+    like: Any = None,
+) -> Any:
+    """Writable if it holds traced values or floats; static integers, bools and other things stay a NumPy array."""
+    if not holds_traced(object) and like is None:
+        static = np.array(object, dtype, ndmin=ndmin)
+        return fresh(as_traced(static)) if static.dtype.kind == "f" and static.ndim else static
+    x = as_traced(object, dtype)
+    x = cast(x, x.dtype)
+    if x.ndim < ndmin:
+        x = reshaped(x, (1,) * (ndmin - x.ndim) + x.shape)
+    return x if copy is False else fresh(x)
+
+
+@twin(np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray, np.asarray_chkfinite, np.require)
+@implements(np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray, np.asarray_chkfinite, np.require)
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    requirements: Any = None,
+    device: Any = None,
+    copy: Any = None,
+    like: Any = None,
+) -> Any:
+    if isinstance(a, np.ndarray) and dtype is None and not copy:
+        return a
+    if isinstance(a, TracedArray) and not copy:
+        return cast(a, a.dtype if dtype is None else dtype)
+    return array(a, dtype, like=like)
+
+
+def _any_traced(*values: Any) -> bool:
+    return any(isinstance(v, TracedArray) for v in values)
+
+
+@twin(np.arange)
+@implements(np.arange)
+def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, **kwargs: Any) -> Any:
+    """Static bounds only: the number of elements is part of the result's shape."""
+    values = [*args, *kwargs.values()]
+    static = [_static_number(v) for v in values]
+    names = dict(zip(kwargs, static[len(args) :], strict=True))
+    found = np.arange(*static[: len(args)], dtype=dtype, **names)
+    return found if like is None else as_traced(found)
+
+
+def _static_number(value: Any) -> Any:
+    if not isinstance(value, TracedArray):
+        return value
+    return operator.index(value) if value.dtype.kind in "iu" else float(value)
+
+
+@twin(np.linspace)
+@implements(np.linspace)
+def linspace(
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    if not _any_traced(start, stop):
+        return xp.linspace(start, stop, operator.index(num), endpoint, retstep, dtype, axis)
+    count = operator.index(num)
+    if count < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    first, last = broadcast_together(as_traced(start) * 1.0, as_traced(stop) * 1.0)
+    delta = last - first
+    place = expand(cast(positions((count,), 0), delta.dtype), range(1, delta.ndim + 1))
+    gaps = count - 1 if endpoint else count
+    step = delta / gaps if gaps else delta * np.nan
+    found = place * expand(step if gaps else delta, (0,)) + expand(first, (0,))
+    if endpoint and count > 1:
+        found = np.concatenate([found[:-1], expand(cast(last, found.dtype), (0,))])
+    if dtype is not None:
+        found = cast(np.floor(found) if np.issubdtype(dtype, np.integer) else found, dtype)
+    found = np.moveaxis(found, 0, axis)
+    return (found, step) if retstep else found
+
+
+@twin(np.logspace)
+@implements(np.logspace)
+def logspace(
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    if not _any_traced(start, stop, base):
+        return np.logspace(start, stop, operator.index(num), endpoint, base, dtype, axis)
+    found = np.power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return found if dtype is None else cast(found, dtype)
+
+
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[TracedArray, ...]:
+    if indexing not in ("xy", "ij"):
+        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
+    rank = len(xi)
+    arrays = [as_traced(x) for x in xi]
+    grids = []
+    for k, x in enumerate(arrays):
+        at = 1 - k if indexing == "xy" and rank > 1 and k < 2 else k
+        flat = reshaped(x, (x.size,))
+        grids.append(expand(flat, [j for j in range(rank) if j != at]))
+    if sparse:
+        return tuple(fresh(g) for g in grids)
+    return tuple(fresh(g) for g in broadcast_together(*grids))
+
+
+@implements(np.vander)
+def vander(x: Any, N: Any = None, increasing: bool = False) -> TracedArray:
+    a = as_traced(x)
+    if a.ndim != 1:
+        raise ValueError("x must be a one-dimensional array or sequence.")
+    count = a.size if N is None else operator.index(N)
+    powers = np.arange(count) if increasing else np.arange(count)[::-1]
+    a = a if a.dtype.kind == "f" else cast(a, np.result_type(a.dtype, int))
+    columns = [np.ones_like(a) if p == 0 else a ** int(p) for p in powers]
+    return xp.stack(columns, 1)

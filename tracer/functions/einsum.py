@@ -1,0 +1,135 @@
+"""numpy.einsum: parses the subscripts, asks NumPy for the order, contracts pair by pair."""
+
+from __future__ import annotations
+
+import operator
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import TracedArray, cast, fresh, implements, promote
+from pullback.tracer.functions.common import refuse
+from pullback.tracer.functions.products import contraction, strong
+
+
+def _from_sublists(operands: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Subscripts and arrays of the form einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    pairs = list(operands)
+    out = pairs.pop() if len(pairs) % 2 else None
+    labels = sorted({k for entry in [*pairs[1::2], *([out] if out is not None else [])] for k in entry if k is not Ellipsis})
+    letter = {k: string.ascii_letters[operator.index(k)] for k in labels}
+
+    def spell(entry: Any) -> str:
+        return "".join("..." if k is Ellipsis else letter[k] for k in entry)
+
+    spec = ",".join(spell(entry) for entry in pairs[1::2])
+    return (spec if out is None else f"{spec}->{spell(out)}"), pairs[::2]
+
+
+def parse(spec: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """One letter for each axis of each operand and of the result; ellipses and an implicit result written out."""
+    spec = spec.replace(" ", "")
+    inputs, arrow, out = spec.partition("->")
+    words = inputs.split(",")
+    if len(words) != len(ranks):
+        raise ValueError(
+            "fewer operands provided to einstein sum function than specified in the subscripts string"
+            if len(words) > len(ranks)
+            else "more operands provided to einstein sum function than specified in the subscripts string"
+        )
+    used = {c for c in spec if c.isalpha()}
+    if {c for c in spec if not (c.isascii() and c.isalpha())} - set(".,->"):
+        raise ValueError(f"invalid subscript in einstein sum subscripts string {spec!r}: subscripts must be letters")
+    free = [c for c in string.ascii_letters if c not in used]
+    spread = [rank - len(word.replace("...", "")) for word, rank in zip(words, ranks, strict=True)]
+    most = max((n for word, n in zip(words, spread, strict=True) if "..." in word), default=0)
+    dots = "".join(free[:most])
+    full = []
+    for word, n in zip(words, spread, strict=True):
+        if n < 0 or (n and "..." not in word):
+            raise ValueError("einstein sum subscripts string does not contain the proper number of subscripts for an operand")
+        full.append(word.replace("...", dots[len(dots) - n :]))
+    if not arrow:
+        letters = sorted(c for c in used if sum(word.count(c) for word in full) == 1)
+        return full, dots + "".join(letters)
+    result = out.replace("...", dots)
+    if len(set(result)) != len(result):
+        raise ValueError("einstein sum subscripts string includes output subscript multiple times")
+    if dots and "..." not in out:
+        raise ValueError("output has ellipsis subscripts of its operands missing")
+    missing = set(result) - set("".join(full))
+    if missing:
+        raise ValueError(
+            f"einstein sum subscripts string included output subscript {min(missing)!r} which never appeared in an input"
+        )
+    return full, result
+
+
+def _order(words: Sequence[str], out: str, arrays: Sequence[TracedArray], optimize: Any) -> list[tuple[int, ...]]:
+    """Which operands meet in each step, as numpy.einsum_path counts them."""
+    if len(arrays) <= 2:
+        return [tuple(range(len(arrays)))]
+    if isinstance(optimize, list | tuple) and optimize and optimize[0] == "einsum_path":
+        return [tuple(step) for step in optimize[1:]]
+    stand_ins = [np.broadcast_to(np.zeros((), np.float64), a.shape) for a in arrays]
+    how = optimize if isinstance(optimize, str) else "greedy"
+    path, _ = np.einsum_path(f"{','.join(words)}->{out}", *stand_ins, optimize=how)
+    return [tuple(step) for step in path[1:]]
+
+
+@implements(np.einsum)
+def einsum(
+    *operands: Any,
+    out: Any = None,
+    optimize: Any = False,
+    dtype: Any = None,
+    order: Any = None,
+    casting: Any = None,
+) -> TracedArray:
+    refuse("einsum", out=out, casting=None if casting in (None, "safe") else casting)
+    refuse("einsum", order=None if order in (None, "K", "C", "A") else order)
+    if isinstance(operands[0], str):
+        spec, values = operands[0], list(operands[1:])
+    else:
+        spec, values = _from_sublists(operands)
+    arrays = [strong(v) for v in values]
+    arrays = promote(*arrays) if dtype is None else [cast(a, dtype) for a in arrays]
+    words, result = parse(spec, [a.ndim for a in arrays])
+    _check_extents(words, arrays)
+    if arrays[0].dtype == np.bool_:
+        counted = _steps([cast(a, np.int64) for a in arrays], words, result, optimize)
+        return counted != 0
+    return _steps(arrays, words, result, optimize)
+
+
+def _check_extents(words: Sequence[str], arrays: Sequence[TracedArray]) -> None:
+    extents: dict[str, int] = {}
+    for word, a in zip(words, arrays, strict=True):
+        for letter, n in zip(word, a.shape, strict=True):
+            known = extents.setdefault(letter, n)
+            if known != n and 1 not in (known, n):
+                raise ValueError(
+                    f"operand has a mismatch in its dimension {letter!r}: sizes {known} and {n} do not broadcast together"
+                )
+            extents[letter] = max(known, n)
+
+
+def _steps(arrays: Sequence[TracedArray], words: Sequence[str], out: str, optimize: Any) -> TracedArray:
+    """Contract along the path; a letter is kept while another operand or the result has it."""
+    left = list(zip(arrays, words, strict=True))
+    for step in _order(words, out, arrays, optimize):
+        chosen = [left.pop(k) for k in sorted(step, reverse=True)][::-1]
+        while len(chosen) > 1 or (len(chosen) == 1 and len(step) == 1):
+            pair, rest = chosen[:2], chosen[2:]
+            elsewhere = out if not left and not rest else out + "".join(word for _, word in [*left, *rest])
+            seen = dict.fromkeys("".join(word for _, word in pair))
+            keep = out if not left and not rest else "".join(k for k in seen if k in elsewhere)
+            joined = (contraction(pair, keep), keep)
+            chosen = [joined, *rest]
+            if len(chosen) == 1:
+                break
+        left.extend(chosen)
+    ((found, _),) = left
+    return fresh(found)

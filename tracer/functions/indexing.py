@@ -1,0 +1,281 @@
+"""Indexing: basic and advanced keys, and reading by them.
+
+A key is read once into a ``Plan``: what each axis does, by NumPy's rules. Ints and slices become slice, flip and squeeze;
+index arrays become one gather, with a check that they are in range; static masks become index arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import (
+    Recipe,
+    TracedArray,
+    as_traced,
+    broadcast_together,
+    cast,
+    emit,
+    expand,
+    full,
+    register_method,
+    static_array,
+    view,
+)
+from pullback.tracer.errors import TraceError
+from pullback.tracer.functions.common import permute, remove_axes
+
+DATA_DEPENDENT = (
+    "the shape of the result would depend on values; write np.where(mask, x, 0) or multiply by the mask, "
+    "and divide by its sum where a mean is meant"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """What a key does with one axis: a slice, an int (``index`` alone), or an index array (``array``)."""
+
+    start: int
+    step: int
+    count: int
+    is_int: bool = False
+    array: TracedArray | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A key over an array. ``order`` has, from the left, an axis number, or None for a new axis, or ``...``."""
+
+    axes: tuple[_Axis, ...]
+    order: tuple[Any, ...]
+
+    @property
+    def arrays(self) -> list[int]:
+        return [k for k, a in enumerate(self.axes) if a.array is not None]
+
+    @property
+    def ints(self) -> list[int]:
+        return [k for k, a in enumerate(self.axes) if a.is_int]
+
+
+# reading a key
+
+
+def _normal(item: Any) -> Any:
+    """An entry of a key as int, slice, None, Ellipsis, static array or traced array."""
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, bool | np.bool_):
+        raise TraceError(f"an index that is the bool {item}; use np.where, or x[None] for a new axis")
+    if isinstance(item, TracedArray):
+        return _normal_traced(item)
+    if isinstance(item, list | tuple) and any(isinstance(e, TracedArray) for e in item):
+        return _normal_traced(as_traced(list(item)))
+    if isinstance(item, int | np.integer):
+        return int(item)
+    if isinstance(item, list | tuple | np.ndarray):
+        array = np.asarray(item)
+        if array.size == 0 and not isinstance(item, np.ndarray):
+            array = array.astype(np.int64)
+        if array.dtype.kind in "iu":
+            return int(array) if array.ndim == 0 else array
+        if array.dtype.kind == "b" and array.ndim:
+            return array
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    if hasattr(item, "__index__"):
+        return operator.index(item)
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid indices"
+    )
+
+
+def _normal_traced(item: TracedArray) -> Any:
+    if item.dtype.kind == "b":
+        mask = static_array(item)
+        if isinstance(mask, np.ndarray) and mask.ndim:
+            return mask
+        raise TraceError(f"an index that is a traced mask ({item!r}); {DATA_DEPENDENT}")
+    if item.dtype.kind not in "iu":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    return int(item.literal) if item.literal is not None else cast(item, np.int64)
+
+
+def _unmasked(items: Sequence[Any], shape: Sequence[int]) -> list[Any]:
+    """Masks written as index arrays, and the ellipsis and missing axes as slices (an Ellipsis stays as a mark)."""
+    used = sum(_consumes(item) for item in items)
+    if used > len(shape):
+        raise IndexError(f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed")
+    if sum(item is Ellipsis for item in items) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if not any(item is Ellipsis for item in items):
+        items = [*items, Ellipsis]
+    found: list[Any] = []
+    axis = 0
+    for item in items:
+        if item is Ellipsis:
+            rest = len(shape) - used
+            found += [Ellipsis] if not rest else [slice(None)] * rest
+            axis += rest
+            continue
+        if isinstance(item, np.ndarray) and item.dtype.kind == "b":
+            for k, n in enumerate(item.shape):
+                if shape[axis + k] != n:
+                    raise IndexError(
+                        f"boolean index did not match indexed array along axis {axis + k}; size of axis is "
+                        f"{shape[axis + k]} but size of corresponding boolean axis is {n}"
+                    )
+            found += item.nonzero()
+        else:
+            found.append(item)
+        axis += _consumes(item)
+    return found
+
+
+def _consumes(item: Any) -> int:
+    """How many axes an entry of a key uses."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if isinstance(item, np.ndarray) and item.dtype.kind == "b" else 1
+
+
+def is_static_mask(key: Any) -> bool:
+    return isinstance(key, np.ndarray) and key.dtype.kind == "b"
+
+
+def plan_of(shape: Sequence[int], key: Any) -> Plan:
+    items = [_normal(item) for item in (key if isinstance(key, tuple) else (key,))]
+    axes: list[_Axis] = []
+    order: list[Any] = []
+    for item in _unmasked(items, shape):
+        if item is None or item is Ellipsis:
+            order.append(item)
+            continue
+        axis = len(axes)
+        order.append(axis)
+        axes.append(_axis(item, axis, shape[axis]))
+    return Plan(axes=tuple(axes), order=tuple(order))
+
+
+def _axis(item: Any, axis: int, n: int) -> _Axis:
+    if isinstance(item, slice):
+        start, stop, step = item.indices(n)
+        count = len(range(start, stop, step))
+        return _Axis(start=start if count else 0, step=step if count > 1 else 1, count=count)
+    if isinstance(item, int):
+        if not -n <= item < n:
+            raise IndexError(f"index {item} is out of bounds for axis {axis} with size {n}")
+        return _Axis(start=item % n, step=1, count=1, is_int=True)
+    if isinstance(item, np.ndarray):
+        outside = item[(item < -n) | (item >= n)]
+        if outside.size:
+            raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
+        return _Axis(start=0, step=1, count=n, array=as_traced(item.astype(np.int64, copy=False)))
+    check_range(item, axis, n)
+    return _Axis(start=0, step=1, count=n, array=item)
+
+
+def check_range(index: TracedArray, axis: int, n: int) -> None:
+    """Emit the check that every index is in -n ... n - 1."""
+    low, high = full(index.shape, -n, np.int64), full(index.shape, n, np.int64)
+    inside = emit("bitand", emit("ge", index, low), emit("lt", index, high))
+    emit("check", inside, error="IndexError", message=f"an index is out of bounds for axis {axis}")
+
+
+# the part that ints and slices choose
+
+
+def part_of(x: TracedArray, plan: Plan) -> TracedArray:
+    """Slices, flips and ints done; index arrays not yet, new axes neither."""
+    start, step, shape, flips = _slices(x.shape, plan)
+    if any(start) or any(s != 1 for s in step) or shape != x.shape:
+        x = emit("slice", x, start=start, step=step, shape=shape)
+    if flips:
+        x = emit("flip", x, axes=flips)
+    return remove_axes(x, plan.ints)
+
+
+def _slices(shape: Sequence[int], plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Start, step and shape of the slice op, and the axes to flip after it."""
+    first = [a.start if a.step > 0 else a.start + (a.count - 1) * a.step for a in plan.axes]
+    flips = tuple(k for k, a in enumerate(plan.axes) if a.step < 0)
+    return tuple(first), tuple(abs(a.step) for a in plan.axes), tuple(a.count for a in plan.axes), flips
+
+
+def with_part(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
+    """``x`` with the part that ``_part`` gives replaced."""
+    start, step, shape, flips = _slices(x.shape, plan)
+    value = expand(value, plan.ints)
+    if flips:
+        value = emit("flip", value, axes=flips)
+    if shape == x.shape:
+        return value
+    found: TracedArray = emit("slice_set", x, value, start=start, step=step)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gather:
+    """Index arrays over a part: their axes there, the common shape, and how gather's axes become the result's."""
+
+    axes: tuple[int, ...]
+    indices: list[TracedArray]
+    perm: tuple[int, ...]
+    new: tuple[int, ...]
+
+
+def gather_of(plan: Plan) -> _Gather:
+    """NumPy's rule: neighbouring index arrays leave their axes in place, separated ones put them first."""
+    arrays = plan.arrays
+    indices = broadcast_together(*(plan.axes[k].array for k in arrays))  # type: ignore[arg-type]
+    kept = [k for k in range(len(plan.axes)) if k not in plan.ints]
+    fancy = [p for p, k in enumerate(plan.order) if isinstance(k, int) and (k in arrays or k in plan.ints)]
+    rank = indices[0].ndim
+    together = fancy == list(range(fancy[0], fancy[-1] + 1))
+    stays = [k for k in plan.order if k is None or (k is not Ellipsis and k in kept and k not in arrays)]
+    split = sum(k is None or (k is not Ellipsis and k in kept) for k in plan.order[: fancy[0]]) if together else 0
+    before, after = stays[:split], stays[split:]
+    tokens = [*before, *[Ellipsis] * rank, *after]
+    count = sum(k is not None for k in before)
+    rest = len(kept) - len(arrays)
+    perm = [*range(rank, rank + count), *range(rank), *range(rank + count, rank + rest)]
+    return _Gather(
+        axes=tuple(kept.index(k) for k in arrays),
+        indices=indices,
+        perm=tuple(perm),
+        new=tuple(p for p, k in enumerate(tokens) if k is None),
+    )
+
+
+def new_axes(plan: Plan) -> list[int]:
+    """Positions of new axes in the result of a key without index arrays."""
+    tokens = [k for k in plan.order if k is None or (k is not Ellipsis and k not in plan.ints)]
+    return [p for p, k in enumerate(tokens) if k is None]
+
+
+@register_method("__getitem__")
+def getitem(x: TracedArray, key: Any) -> TracedArray:
+    """``x[key]``. Raises IndexError as NumPy, TraceError for a traced mask."""
+    plan = plan_of(x.shape, key)
+    if not plan.arrays:
+        found = _basic(x, plan)
+        if len(plan.ints) == x.ndim and x.ndim:
+            return found
+        recipe = Recipe(take=lambda base: _basic(base, plan), put=lambda base, new: with_basic(base, plan, new), key=plan)
+        return view(found, x, recipe)
+    how = gather_of(plan)
+    found = emit("gather", part_of(x, plan), *how.indices, axes=how.axes)
+    return expand(permute(found, how.perm), how.new)
+
+
+def _basic(x: TracedArray, plan: Plan) -> TracedArray:
+    """``x[key]`` without index arrays."""
+    return expand(part_of(x, plan), new_axes(plan))
+
+
+def with_basic(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
+    """``x`` with ``_basic(x, plan)`` replaced by a value of its shape."""
+    return with_part(x, plan, remove_axes(value, new_axes(plan)))

@@ -1,0 +1,237 @@
+"""Functions that pick elements: where, select, take and their kin; those whose shape depends on values are refused."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import (
+    TracedArray,
+    as_traced,
+    broadcast_to,
+    broadcast_together,
+    cast,
+    emit,
+    fresh,
+    full,
+    holds_traced,
+    implements,
+    promote,
+    register_method,
+    static_array,
+)
+from pullback.tracer.errors import TraceError
+from pullback.tracer.functions.common import (
+    NOVALUE,
+    as_bool,
+    axis_of,
+    choose_where,
+    positions,
+    refuse,
+    reshaped,
+    xp,
+)
+from pullback.tracer.functions.indexing import DATA_DEPENDENT, check_range
+from pullback.tracer.names import twin
+
+
+@twin(np.where)
+@implements(np.where)
+def where(condition: Any, x: Any = NOVALUE, y: Any = NOVALUE, /) -> Any:
+    if not any(holds_traced(v) for v in (condition, x, y)):
+        return np.where(condition) if x is NOVALUE and y is NOVALUE else np.where(condition, x, y)
+    if x is NOVALUE and y is NOVALUE:
+        raise TraceError(f"np.where(condition) alone: {DATA_DEPENDENT}")
+    if x is NOVALUE or y is NOVALUE:
+        raise ValueError("either both or neither of x and y should be given")
+    a, b = promote(as_traced(x), as_traced(y))
+    return choose_where(*broadcast_together(as_bool(as_traced(condition)), a, b))
+
+
+@implements(np.select)
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> TracedArray:
+    if len(condlist) != len(choicelist):
+        raise ValueError("list of cases must be same length as list of conditions")
+    if len(condlist) == 0:
+        raise ValueError("select with an empty condition list is not possible")
+    conditions = [as_traced(c) for c in condlist]
+    for k, c in enumerate(conditions):
+        if c.dtype != np.bool_:
+            raise TypeError(f"invalid entry {k} in condlist: should be boolean ndarray")
+    choices = promote(*(as_traced(c) for c in choicelist), as_traced(default))
+    together = broadcast_together(*conditions, *choices)
+    conditions, (*values, found) = together[: len(conditions)], together[len(conditions) :]
+    for c, value in zip(reversed(conditions), reversed(values), strict=True):
+        found = choose_where(c, value, found)
+    return found
+
+
+def _index(indices: Any) -> TracedArray:
+    index = as_traced(indices)
+    if index.dtype.kind not in "iub" or (index.dtype.kind == "b" and index.ndim):
+        raise TypeError(f"Cannot cast array data from {index.dtype!r} to dtype('int64') according to the rule 'safe'")
+    return cast(index, np.int64)
+
+
+def _in_range(index: TracedArray, axis: int, n: int, mode: str) -> TracedArray:
+    """Indices made to lie inside an axis, as ``mode`` says."""
+    match mode:
+        case "raise":
+            check_range(index, axis, n)
+            return index
+        case "wrap":
+            return xp.mod(index, n)
+        case "clip":
+            return xp.clip(index, 0, n - 1)
+    raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+
+
+@register_method("take")
+@implements(np.take)
+def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> TracedArray:
+    refuse("take", out=out)
+    x = as_traced(a)
+    if axis is None:
+        x, axis = reshaped(x, (x.size,)), 0
+    at = axis_of(axis, x.ndim)
+    if mode == "raise" and not isinstance(indices, TracedArray):
+        return fresh(x[(slice(None),) * at + (indices,)])
+    index = _in_range(_index(indices), at, x.shape[at], mode)
+    found = emit("gather", x, index, axes=(at,))
+    rank = index.ndim
+    perm = [*range(rank, rank + at), *range(rank), *range(rank + at, found.ndim)]
+    return xp.transpose(found, perm)
+
+
+@implements(np.take_along_axis)
+def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
+    x, index = as_traced(arr), _index(indices)
+    axis = -1 if axis is NOVALUE else axis
+    if axis is None:
+        if index.ndim != 1:
+            raise ValueError("when axis=None, `indices` must have a single dimension.")
+        x, axis = reshaped(x, (x.size,)), 0
+    at = axis_of(axis, x.ndim)
+    if x.ndim != index.ndim:
+        raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    others = [k for k in range(x.ndim) if k != at]
+    shape = tuple(index.shape[k] if k == at else np.broadcast_shapes((x.shape[k],), (index.shape[k],))[0] for k in range(x.ndim))
+    x = broadcast_to(x, tuple(x.shape[k] if k == at else shape[k] for k in range(x.ndim)))
+    index = broadcast_to(index, shape)
+    check_range(index, at, x.shape[at])
+    places = {k: positions(shape, k) for k in others}
+    return emit("gather", x, *(index if k == at else places[k] for k in range(x.ndim)), axes=tuple(range(x.ndim)))
+
+
+@implements(np.choose)
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> TracedArray:
+    refuse("choose", out=out)
+    values = promote(*(as_traced(c) for c in choices))
+    index = _in_range(_index(a), 0, len(values), mode)
+    index, *values = broadcast_together(index, *values)
+    if mode == "raise":
+        low = emit("ge", index, full(index.shape, 0, np.int64))
+        emit("check", low, error="ValueError", message="invalid entry in choice array")
+    found = values[0]
+    for k, value in enumerate(values[1:], 1):
+        found = choose_where(emit("eq", index, full(index.shape, k, np.int64)), value, found)
+    return found
+
+
+@implements(np.compress)
+def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> TracedArray:
+    refuse("compress", out=out)
+    condition = static_array(condition)
+    if isinstance(condition, TracedArray):
+        raise TraceError(f"np.compress of a traced condition: {DATA_DEPENDENT}")
+    mask = np.asarray(condition, bool)
+    if mask.ndim != 1:
+        raise ValueError("condition must be a 1-d array")
+    return take(a, mask.nonzero()[0], axis)
+
+
+@register_method("compress")
+def compress_method(a: TracedArray, condition: Any, axis: Any = None, out: Any = None) -> TracedArray:
+    return compress(condition, a, axis, out)
+
+
+@implements(np.extract)
+def extract(condition: Any, arr: Any) -> TracedArray:
+    condition = static_array(condition)
+    if isinstance(condition, TracedArray):
+        raise TraceError(f"np.extract of a traced condition: {DATA_DEPENDENT}")
+    return take(arr, np.asarray(condition, bool).ravel().nonzero()[0])
+
+
+@implements(np.delete)
+def delete(arr: Any, obj: Any, axis: Any = None) -> TracedArray:
+    x, obj = as_traced(arr), static_array(obj)
+    if isinstance(obj, TracedArray):
+        raise TraceError(f"np.delete at traced positions: {DATA_DEPENDENT}")
+    if axis is None:
+        x, axis = reshaped(x, (x.size,)), 0
+    at = axis_of(axis, x.ndim)
+    return take(x, np.delete(np.arange(x.shape[at]), obj), at)
+
+
+@implements(np.tril_indices_from)
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    x = as_traced(arr)
+    return np.tril_indices(x.shape[-2], k=operator.index(k), m=x.shape[-1])
+
+
+@implements(np.triu_indices_from)
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    x = as_traced(arr)
+    return np.triu_indices(x.shape[-2], k=operator.index(k), m=x.shape[-1])
+
+
+@implements(np.diag_indices_from)
+def diag_indices_from(arr: Any) -> Any:
+    x = as_traced(arr)
+    if x.ndim < 2 or len(set(x.shape)) != 1:
+        raise ValueError("All dimensions of input must be of equal length")
+    return np.diag_indices(x.shape[0], x.ndim)
+
+
+@implements(np.unravel_index)
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[TracedArray, ...]:
+    refuse("unravel_index", order=None if order == "C" else order)
+    rest = _index(indices)
+    inside = np.logical_and(rest >= 0, rest < math.prod(shape))
+    emit(
+        "check",
+        inside,
+        error="ValueError",
+        message="an index is out of bounds for the array with the given shape",
+    )
+    found: list[TracedArray] = []
+    for n in reversed(tuple(shape)):
+        found.insert(0, np.mod(rest, n))
+        rest = np.floor_divide(rest, n)
+    return tuple(found)
+
+
+def _refused(name: str) -> Any:
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise TraceError(f"{name} of a traced array: {DATA_DEPENDENT}")
+
+    return refused
+
+
+for _name in (
+    "nonzero",
+    "flatnonzero",
+    "argwhere",
+    "unique",
+    "unique_values",
+    "trim_zeros",
+    "union1d",
+    "intersect1d",
+    "setdiff1d",
+):
+    implements(getattr(np, _name))(_refused(f"np.{_name}"))
+register_method("nonzero")(_refused("x.nonzero()"))

@@ -1,0 +1,303 @@
+"""Products of arrays: matmul, dot, einsum and their kin, all over the IR's ``contract`` of two operands.
+
+A contraction is described by a label for each axis; labels are single letters. An axis of extent 1 that must grow is
+left out of its operand, so nothing is broadcast in memory. Products of bools are sums of ands, as in NumPy.
+"""
+
+from __future__ import annotations
+
+import operator
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import (
+    TracedArray,
+    as_traced,
+    broadcast_to,
+    cast,
+    emit,
+    expand,
+    implements,
+    promote,
+    register_method,
+)
+from pullback.tracer.functions.common import (
+    axis_list,
+    axis_of,
+    permute,
+    refuse,
+    remove_axes,
+    reshaped,
+    xp,
+)
+from pullback.tracer.functions.reductions import reduced
+from pullback.tracer.functions.shape import diagonal
+from pullback.tracer.promotion import composition
+
+Labels = str
+
+
+def _one_label_each(x: TracedArray, labels: Labels) -> tuple[TracedArray, Labels]:
+    """Repeated labels become diagonals."""
+    for letter in dict.fromkeys(labels):
+        while labels.count(letter) > 1:
+            i = labels.index(letter)
+            j = labels.index(letter, i + 1)
+            x = diagonal(x, 0, i, j)
+            labels = labels[:i] + labels[i + 1 : j] + labels[j + 1 :] + letter
+    return x, labels
+
+
+def _summed(x: TracedArray, labels: Labels, keep: str) -> tuple[TracedArray, Labels]:
+    """The axes whose labels are not in ``keep`` summed away."""
+    axes = tuple(k for k, letter in enumerate(labels) if letter not in keep)
+    total = reduced("sum", x, axes)
+    return total, "".join(letter for letter in labels if letter in keep)
+
+
+def _without_units(x: TracedArray, labels: Labels, extents: dict[str, int]) -> tuple[TracedArray, Labels]:
+    """Axes of extent 1 that must grow, away."""
+    axes = [k for k, letter in enumerate(labels) if x.shape[k] == 1 and extents[letter] != 1]
+    return remove_axes(x, axes), "".join(letter for k, letter in enumerate(labels) if k not in axes)
+
+
+def contraction(operands: Sequence[tuple[TracedArray, Labels]], out: Labels) -> TracedArray:
+    """Sum of products of one or two operands of one numeric dtype over the labels that ``out`` lacks."""
+    extents: dict[str, int] = {}
+    for x, labels in operands:
+        for n, letter in zip(x.shape, labels, strict=True):
+            if extents.setdefault(letter, n) == 1:
+                extents[letter] = n
+            if n not in (1, extents[letter]):
+                raise ValueError(f"operands do not agree on the extent of {letter!r}: {extents[letter]} and {n}")
+    prepared = [_one_label_each(x, labels) for x, labels in operands]
+    prepared = [_without_units(x, labels, extents) for x, labels in prepared]
+    if len(prepared) == 1:
+        found, labels = _summed(*prepared[0], out)
+    else:
+        (x, left), (y, right) = prepared
+        x, left = _summed(x, left, out + right)
+        y, right = _summed(y, right, out + left)
+        present = "".join(k for k in out if k in left or k in right)
+        found, labels = emit("contract", x, y, spec=f"{left},{right}->{present}"), present
+    found = permute(found, [labels.index(k) for k in out if k in labels])
+    missing = [k for k, letter in enumerate(out) if letter not in labels]
+    return broadcast_to(expand(found, missing), tuple(extents[k] for k in out)) if missing else found
+
+
+def _product(operands: Sequence[tuple[TracedArray, Labels]], out: Labels) -> TracedArray:
+    """``contraction`` for any dtype: bools are counted."""
+    if operands[0][0].dtype != np.bool_:
+        return contraction(operands, out)
+    counted = [(cast(x, np.int64), labels) for x, labels in operands]
+    return contraction(counted, out) != 0
+
+
+def _letters(count: int, start: int = 0) -> Labels:
+    return string.ascii_letters[start : start + count]
+
+
+@composition(np.matmul)
+@implements(np.matmul)
+def matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
+    dtype = kwargs.pop("dtype", None)
+    refuse("matmul", out=out, **kwargs)
+    x, y = _pair(x1, x2, dtype)
+    if x.ndim == 0 or y.ndim == 0:
+        which = int(x.ndim != 0)
+        raise ValueError(
+            f"matmul: Input operand {which} does not have enough dimensions "
+            f"(has 0, gufunc core with signature (n?,k),(k,m?)->(n?,m?) requires 1)"
+        )
+    k, m = x.shape[-1], y.shape[0 if y.ndim == 1 else -2]
+    if k != m:
+        raise ValueError(
+            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {m} is different from {k})"
+        )
+    rows, columns = "i" if x.ndim > 1 else "", "j" if y.ndim > 1 else ""
+    left, right = _batched(x, rows + "k"), _batched(y, "k" + columns)
+    batch = max(left[: -1 - len(rows)], right[: -1 - len(columns)], key=len)
+    return _product([(x, left), (y, right)], batch + rows + columns)
+
+
+def _batched(x: TracedArray, core: Labels) -> Labels:
+    """Labels whose batch axes are upper-case letters, aligned at the right."""
+    count = x.ndim - len(core)
+    return string.ascii_uppercase[26 - count :] + core
+
+
+def strong(x: Any) -> TracedArray:
+    """A traced array whose dtype counts in a promotion, as that of np.asarray does."""
+    found = as_traced(x)
+    return cast(found, found.dtype)
+
+
+def _pair(x1: Any, x2: Any, dtype: Any = None) -> tuple[TracedArray, TracedArray]:
+    x, y = strong(x1), strong(x2)
+    if dtype is not None:
+        return cast(x, dtype), cast(y, dtype)
+    x, y = promote(x, y)
+    return x, y
+
+
+@composition(np.vecdot)
+def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **kwargs: Any) -> TracedArray:
+    dtype = kwargs.pop("dtype", None)
+    refuse("vecdot", out=out, **kwargs)
+    x, y = _pair(x1, x2, dtype)
+    x, y = xp.moveaxis(x, axis, -1), xp.moveaxis(y, axis, -1)
+    if x.shape[-1] != y.shape[-1]:
+        raise ValueError(
+            "vecdot: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature (n),(n)->() "
+            f"(size {y.shape[-1]} is different from {x.shape[-1]})"
+        )
+    left, right = _batched(x, "k"), _batched(y, "k")
+    return _product([(x, left), (y, right)], max(left, right, key=len)[:-1])
+
+
+@register_method("dot")
+@implements(np.dot)
+def dot(a: Any, b: Any, out: Any = None) -> TracedArray:
+    refuse("dot", out=out)
+    x, y = _pair(a, b)
+    if x.ndim == 0 or y.ndim == 0:
+        return x * y
+    inner = 0 if y.ndim == 1 else y.ndim - 2
+    if x.shape[-1] != y.shape[inner]:
+        raise ValueError(
+            f"shapes {_text(x)} and {_text(y)} not aligned: {x.shape[-1]} (dim {x.ndim - 1}) != {y.shape[inner]} (dim {inner})"
+        )
+    return _over(x, y, [x.ndim - 1], [inner])
+
+
+def _text(x: TracedArray) -> str:
+    return str(x.shape).replace(" ", "")
+
+
+def _over(x: TracedArray, y: TracedArray, x_axes: Sequence[int], y_axes: Sequence[int]) -> TracedArray:
+    """Sum of products over paired axes; the other axes of x, then those of y."""
+    left = list(_letters(x.ndim))
+    right = list(_letters(y.ndim, x.ndim))
+    for i, j in zip(x_axes, y_axes, strict=True):
+        right[j] = left[i]
+    out = [k for n, k in enumerate(left) if n not in x_axes] + [k for n, k in enumerate(right) if n not in y_axes]
+    return _product([(x, "".join(left)), (y, "".join(right))], "".join(out))
+
+
+@implements(np.vdot)
+def vdot(a: Any, b: Any, /) -> TracedArray:
+    x, y = as_traced(a), as_traced(b)
+    return dot(reshaped(x, (x.size,)), reshaped(y, (y.size,)))
+
+
+@implements(np.inner)
+def inner(a: Any, b: Any, /) -> TracedArray:
+    x, y = _pair(a, b)
+    if x.ndim == 0 or y.ndim == 0:
+        return x * y
+    if x.shape[-1] != y.shape[-1]:
+        raise ValueError(
+            f"shapes {_text(x)} and {_text(y)} not aligned: {x.shape[-1]} (dim {x.ndim - 1}) != {y.shape[-1]} (dim {y.ndim - 1})"
+        )
+    return _over(x, y, [x.ndim - 1], [y.ndim - 1])
+
+
+@implements(np.outer)
+def outer(a: Any, b: Any, out: Any = None) -> TracedArray:
+    refuse("outer", out=out)
+    x, y = strong(a), strong(b)
+    return reshaped(x, (x.size, 1)) * reshaped(y, (1, y.size))
+
+
+@implements(np.tensordot)
+def tensordot(a: Any, b: Any, axes: Any = 2) -> TracedArray:
+    x, y = _pair(a, b)
+    if np.ndim(axes) == 0 and not isinstance(axes, tuple | list):
+        count = operator.index(axes)
+        x_axes, y_axes = list(range(x.ndim - count, x.ndim)), list(range(count))
+    else:
+        x_given, y_given = (k if isinstance(k, tuple | list) else (k,) for k in axes)
+        x_axes, y_axes = [axis_of(k, x.ndim) for k in x_given], [axis_of(k, y.ndim) for k in y_given]
+    if len(x_axes) != len(y_axes) or [x.shape[k] for k in x_axes] != [y.shape[k] for k in y_axes]:
+        raise ValueError("shape-mismatch for sum")
+    return _over(x, y, x_axes, y_axes)
+
+
+@implements(np.kron)
+def kron(a: Any, b: Any) -> TracedArray:
+    x, y = strong(a), strong(b)
+    rank = max(x.ndim, y.ndim)
+    x = reshaped(x, (1,) * (rank - x.ndim) + x.shape)
+    y = reshaped(y, (1,) * (rank - y.ndim) + y.shape)
+    product = expand(x, range(1, 2 * rank, 2)) * expand(y, range(0, 2 * rank, 2))
+    return reshaped(product, [n * m for n, m in zip(x.shape, y.shape, strict=True)])
+
+
+@implements(np.cross)
+def cross(a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1, axis: Any = None) -> TracedArray:
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = strong(a), strong(b)
+    x, y = xp.moveaxis(x, axis_of(axisa, x.ndim), -1), xp.moveaxis(y, axis_of(axisb, y.ndim), -1)
+    if x.shape[-1] not in (2, 3) or y.shape[-1] not in (2, 3):
+        raise ValueError(
+            "Both input arrays must be (arrays of) 3-dimensional vectors, but they are "
+            f"{x.shape[-1]} and {y.shape[-1]} dimensional instead."
+        )
+    u = [x[..., k] for k in range(x.shape[-1])]
+    v = [y[..., k] for k in range(y.shape[-1])]
+    last = u[0] * v[1] - u[1] * v[0]
+    if len(u) == 2 and len(v) == 2:
+        return last
+    if len(v) == 2:
+        first, second = -(u[2] * v[1]), u[2] * v[0]
+    elif len(u) == 2:
+        first, second = u[1] * v[2], -(u[0] * v[2])
+    else:
+        first, second = u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2]
+    found = np.stack([first, second, last], -1)
+    return xp.moveaxis(found, -1, axis_of(axisc, found.ndim))
+
+
+@implements(np.linalg.norm)
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> TracedArray:
+    """Vector norms and the Frobenius, 1, -1 and infinity norms of matrices."""
+    a = as_traced(x)
+    if a.dtype.kind in "biu":
+        a = cast(a, np.float64)
+    if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
+        found = np.sqrt(np.sum(a * a))
+        return expand(found, range(a.ndim)) if keepdims else found
+    axes = axis_list(range(a.ndim) if axis is None else axis, a.ndim)
+    if len(axes) == 1:
+        return _vector_norm(a, ord, axes, keepdims)
+    if len(axes) != 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    if ord is None or ord in ("f", "fro"):
+        return np.sqrt(np.sum(a * a, axis=axes, keepdims=keepdims))
+    if ord in (1, -1, np.inf, -np.inf):
+        over, rest = (axes[0], axes[1]) if abs(ord) == 1 else (axes[1], axes[0])
+        sums = np.sum(np.abs(a), axis=over, keepdims=True)
+        best = (np.max if ord > 0 else np.min)(sums, axis=rest, keepdims=True)
+        return best if keepdims else remove_axes(best, axes)
+    refuse("linalg.norm", instead="norms from singular values are not compiled yet", ord=ord)
+    raise AssertionError("unreachable")
+
+
+def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) -> TracedArray:
+    match ord:
+        case None | 2:
+            return np.sqrt(np.sum(a * a, axis=tuple(axes), keepdims=keepdims))
+        case 0:
+            return np.sum(cast(a != 0, a.dtype), axis=tuple(axes), keepdims=keepdims)
+        case 1:
+            return np.sum(np.abs(a), axis=tuple(axes), keepdims=keepdims)
+        case str():
+            raise ValueError(f"Invalid norm order '{ord}' for vectors")
+    if ord in (np.inf, -np.inf):
+        return (np.max if ord > 0 else np.min)(np.abs(a), axis=tuple(axes), keepdims=keepdims)
+    return np.sum(np.abs(a) ** ord, axis=tuple(axes), keepdims=keepdims) ** (1 / ord)

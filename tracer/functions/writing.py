@@ -1,0 +1,195 @@
+"""Writes into arrays that the traced function made: each makes a new value, which the object stands for from then on.
+
+A write into a view goes through to its base; arguments and captured arrays are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import (
+    TracedArray,
+    as_traced,
+    broadcast_to,
+    cast,
+    emit,
+    expand,
+    full,
+    static_array,
+    update,
+)
+from pullback.tracer.errors import TraceError
+from pullback.tracer.functions.common import as_bool, axis_of, choose_where, permute, positions, refuse, remove_axes, xp
+from pullback.tracer.functions.indexing import (
+    Plan,
+    gather_of,
+    is_static_mask,
+    new_axes,
+    part_of,
+    plan_of,
+    with_basic,
+    with_part,
+)
+from pullback.tracer.tables import implements, register_method
+
+
+@register_method("__setitem__")
+def setitem(x: TracedArray, key: Any, value: Any) -> None:
+    """``x[key] = value``: ``x`` stands for a new value from now on."""
+    if isinstance(value, TracedArray) and value.base is x and value.seen == x.version and _is_part(value, key):
+        return
+    update(x, x if x.readonly else written(x, key, as_traced(value)), casting="unsafe")
+
+
+@register_method("at")
+def accumulate(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> None:
+    """``ufunc.at(x, key, value)`` for add and subtract: repeated indices count each time."""
+    if not isinstance(x, TracedArray) or x.readonly:
+        update(as_traced(x), value)
+    if ufunc not in (np.add, np.subtract):
+        raise TraceError(f"np.{ufunc.__name__}.at of a traced array is not supported; np.add.at and np.subtract.at are")
+    amount = as_traced(value)
+    if not np.can_cast(amount.dtype, x.dtype, "same_kind") and not amount.weak:
+        raise TypeError(f"Cannot cast from {amount.dtype!r} to {x.dtype!r} with casting rule 'same_kind'")
+    amount = cast(amount, x.dtype)
+    plan = plan_of(x.shape, key)
+    if not plan.arrays:
+        x[key] = ufunc(x[key], amount)
+        return
+    amount = xp.negative(amount) if ufunc is np.subtract else amount
+    update(x, _scattered("scatter_add", x, plan, amount))
+
+
+def _is_part(value: TracedArray, key: Any) -> bool:
+    """Whether a view is what ``key`` chooses of its base, as in ``x[1:] += 1``."""
+    assert value.base is not None
+    items = key if isinstance(key, tuple) else (key,)
+    if not all(item is None or item is Ellipsis or isinstance(item, int | slice) for item in items):
+        return False
+    return value.recipe is not None and value.recipe.key == plan_of(value.base.shape, key)
+
+
+def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
+    """``x`` as ``x[key] = value`` would leave it."""
+    value = cast(value, x.dtype)
+    if (isinstance(key, TracedArray) and key.dtype.kind == "b") or is_static_mask(key):
+        masked = _masked(x, key, value)
+        if masked is not None:
+            return masked
+    plan = plan_of(x.shape, key)
+    if not plan.arrays:
+        shape = [a.count for a in plan.axes if not a.is_int]
+        return with_basic(x, plan, _fitted(value, _shape_with(shape, new_axes(plan))))
+    return _scattered("scatter_set", x, plan, value)
+
+
+def _scattered(op: str, x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
+    """``x`` with a value written, or added, at index arrays."""
+    how = gather_of(plan)
+    base = part_of(x, plan)
+    rest = tuple(n for k, n in enumerate(base.shape) if k not in how.axes)
+    gathered = how.indices[0].shape + rest
+    target = _shape_with([gathered[k] for k in how.perm], how.new)
+    back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
+    value = permute(remove_axes(_fitted(value, target), how.new), back)
+    return with_part(x, plan, emit(op, base, *how.indices, value, axes=how.axes))
+
+
+def _shape_with(shape: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
+    found = list(shape)
+    for axis in new:
+        found.insert(axis, 1)
+    return tuple(found)
+
+
+def _fitted(value: TracedArray, shape: Sequence[int]) -> TracedArray:
+    """A value broadcast to the shape it is written into; leading axes of extent 1 may be too many."""
+    extra = value.ndim - len(shape)
+    if extra > 0 and value.shape[:extra] == (1,) * extra:
+        value = remove_axes(value, range(extra))
+    try:
+        return broadcast_to(value, shape)
+    except ValueError:
+        raise ValueError(f"could not broadcast input array from shape {_text(value.shape)} into shape {_text(shape)}") from None
+
+
+def _text(shape: Sequence[int]) -> str:
+    return str(tuple(shape)).replace(" ", "")
+
+
+def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None:
+    """``x[mask] = value`` as a choice at every element; None if a static mask needs more."""
+    condition = as_traced(mask)
+    if condition.shape != x.shape[: condition.ndim]:
+        k = next((k for k, n in enumerate(condition.shape) if k >= x.ndim or x.shape[k] != n), 0)
+        raise IndexError(
+            f"boolean index did not match indexed array along axis {k}; size of axis is "
+            f"{x.shape[k] if k < x.ndim else 0} but size of corresponding boolean axis is {condition.shape[k]}"
+        )
+    trailing = x.ndim - condition.ndim
+    extra = value.ndim - trailing
+    if extra > 0:
+        if value.shape[:extra] != (1,) * extra:
+            if isinstance(static_array(mask), np.ndarray):
+                return None
+            raise TraceError(
+                f"a write of values of shape {value.shape} under a traced mask: which value goes where would depend on "
+                "the mask; write np.where(mask, values_of_full_shape, x)"
+            )
+        value = remove_axes(value, range(extra))
+    spread = expand(condition, range(condition.ndim, x.ndim))
+    return choose_where(broadcast_to(spread, x.shape), broadcast_to(value, x.shape), x)
+
+
+# functions that write
+
+
+@register_method("fill")
+def fill(x: TracedArray, value: Any) -> None:
+    update(x, value, casting="unsafe")
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """Write into an array the function made."""
+    source = as_traced(src)
+    if not isinstance(dst, TracedArray):
+        raise TraceError("np.copyto into an array that the traced function did not make; return the value instead")
+    if where is not True:
+        mask = broadcast_to(as_bool(as_traced(where)), dst.shape)
+        source = choose_where(mask, broadcast_to(cast(source, dst.dtype), dst.shape), dst)
+    update(dst, source, casting)
+
+
+@implements(np.put_along_axis)
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    """Write into an array the function made, one value at each index along an axis."""
+    if not isinstance(arr, TracedArray):
+        raise TraceError("np.put_along_axis into an array that the traced function did not make; return the value instead")
+    if axis is None:
+        raise TraceError("np.put_along_axis with axis=None is not supported; write into x.reshape(-1)")
+    index = cast(as_traced(indices), np.int64)
+    at = axis_of(axis, arr.ndim)
+    key = [
+        positions(index.shape, k) if n == arr.shape[k] or k == at else full(index.shape, 0, np.int64)
+        for k, n in enumerate(index.shape)
+    ]
+    key[at] = index
+    arr[tuple(key)] = values
+
+
+@implements(np.fill_diagonal)
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """Write the main diagonal of a matrix the function made."""
+    refuse("fill_diagonal", wrap=wrap or None)
+    if not isinstance(a, TracedArray):
+        raise TraceError("np.fill_diagonal of an array that the traced function did not make; return the value instead")
+    count = min(a.shape)
+    value = as_traced(val)
+    if value.ndim:
+        value = value[np.arange(count) % value.size] if value.ndim == 1 else value.ravel()[np.arange(count) % value.size]
+    place = np.arange(count)
+    a[(place,) * a.ndim] = value

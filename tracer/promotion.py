@@ -1,0 +1,100 @@
+"""NumPy's type promotion, asked of NumPy itself, and the way from a ufunc to an op.
+
+Python scalars are weak (NEP 50): they stand in as the types ``int``, ``float``, ``complex``. Nothing here knows traced
+arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.op import OPS, Op, resolve
+from pullback.ir.ops.elementwise import Elementwise
+
+DTypeLike = Any
+Kind = np.dtype[Any] | type
+Loop = tuple[tuple[np.dtype[Any], ...], tuple[np.dtype[Any], ...]]
+
+# Filled by pullback.tracer.functions: ufuncs that have no op of their own, or need more than one. A plain ufunc's function
+# takes traced arrays that have the loop's input dtypes and one shape, and its results are cast to the loop's output
+# dtypes. The function of a generalised ufunc (matmul, vecdot, ...) takes the arguments as they came, and keywords.
+COMPOSITIONS: dict[np.ufunc, Callable[..., Any]] = {}
+
+
+def composition(*ufuncs: np.ufunc) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function stands for these ufuncs."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for ufunc in ufuncs:
+            COMPOSITIONS[ufunc] = function
+        return function
+
+    return register
+
+
+@lru_cache(maxsize=4096)
+def loop(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype[Any] | None = None) -> Loop:
+    """The input and output dtypes of the loop that NumPy would run; ``dtype`` as the ufunc's keyword.
+
+    ``kinds`` has a dtype for each input, or ``int``, ``float``, ``complex`` for a Python scalar. Raises NumPy's TypeError
+    if there is no loop.
+    """
+    nothing = (None,) * ufunc.nout
+    given = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
+    found = ufunc.resolve_dtypes((*kinds, *nothing), **given)  # type: ignore[arg-type]
+    return tuple(found[: ufunc.nin]), tuple(found[ufunc.nin :])
+
+
+@lru_cache(maxsize=4096)
+def common(kinds: tuple[Kind, ...]) -> np.dtype[Any]:
+    """NumPy's ``result_type`` of dtypes and of the types of Python scalars."""
+    sample: dict[type, Any] = {int: 0, float: 0.0, complex: 0j}
+    return np.result_type(*(k if isinstance(k, np.dtype) else sample[k] for k in kinds))
+
+
+@lru_cache(maxsize=8)
+def _ops(count: int, newest: Op, with_scipy: bool) -> dict[int, tuple[Any, Op]]:
+    found: dict[int, tuple[Any, Op]] = {}
+    for op in OPS.values():
+        if not isinstance(op, Elementwise) or "func" not in op.vocabularies:
+            continue
+        for name in (op.reference, *op.also):
+            if isinstance(name, str) and name.startswith("scipy.") and not with_scipy:
+                continue
+            reference = resolve(name)
+            found.setdefault(id(reference), (reference, op))
+    return found
+
+
+def op_of(function: Any) -> Op | None:
+    """The elementwise op that a NumPy or SciPy function (by identity) or an op's own reference stands for, or None."""
+    found = _ops(len(OPS), next(reversed(OPS.values())), "scipy.special" in sys.modules).get(id(function))
+    return None if found is None else found[1]
+
+
+def name_of(function: Any) -> str:
+    """How a user writes a NumPy function."""
+    module = getattr(function, "__module__", None) or "numpy"
+    name = getattr(function, "__name__", repr(function))
+    if isinstance(function, np.ufunc):
+        special = sys.modules.get("scipy.special")
+        module = "numpy" if getattr(np, name, None) is function or special is None else "scipy.special"
+    if module.startswith("numpy"):
+        public = module if module in ("numpy.linalg", "numpy.fft", "numpy.random") else "numpy"
+        module = f"np{public[5:]}"
+    return f"{module}.{name}"
+
+
+def fits(value: int, dtype: np.dtype[Any]) -> bool:
+    """Whether a Python integer is in the range of an integer dtype."""
+    info = np.iinfo(dtype)
+    return bool(info.min <= value <= info.max)
+
+
+def shapes_text(shapes: Sequence[tuple[int, ...]]) -> str:
+    return " ".join(str(s).replace(" ", "") for s in shapes)

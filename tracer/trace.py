@@ -1,0 +1,256 @@
+"""trace: runs a NumPy function on traced arrays and returns it as IR, with all it depends on.
+
+A trace depends on its signature (structure, dtypes, shapes and memory order of the arguments), on the guards, and on nothing
+else: numbers and arrays, of arguments and from outside, are inputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import Function, Loc, Value
+from pullback.ir.structure import use_counts
+from pullback.tracer.array import ARGUMENT, TracedArray, as_traced, literal_type, refuse_dtype
+from pullback.tracer.errors import TraceError, error_loc, user_loc
+from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, digest
+from pullback.tracer.names import Guard, Names
+from pullback.tracer.outside import Outside
+from pullback.tracer.tree import TreeDef, flatten, leaf_key, map_statics, named, paths, unflatten
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """The parameters of a user's function: ``names`` by position, ``rest`` of ``*args``; ``static`` are its static names."""
+
+    names: tuple[str, ...]
+    rest: str
+    static: frozenset[str]
+
+    def name(self, position: int) -> str:
+        return self.names[position] if position < len(self.names) else f"{self.rest}_{position - len(self.names)}"
+
+
+def parameters_of(function: Callable[..., Any], static_argnames: str | Iterable[str] = ()) -> Parameters:
+    """The parameters of a function. Raises ValueError if a static name is none of them."""
+    static = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
+    try:
+        found = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return Parameters(names=(), rest="x", static=static)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = tuple(p.name for p in found if p.kind in positional)
+    rest = next((p.name for p in found if p.kind is inspect.Parameter.VAR_POSITIONAL), "x")
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found)
+    unknown = static - {p.name for p in found}
+    if unknown and not open_ended:
+        raise ValueError(f"static_argnames {sorted(unknown)} are no parameters of {getattr(function, '__name__', function)}")
+    return Parameters(names=names, rest=rest, static=static)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Signature:
+    """A call's ``leaves`` and what a trace depends on in them: ``key`` can be hashed and compared.
+
+    ``tree`` is the structure of ``(args, kwargs)``.
+    """
+
+    key: Any
+    leaves: list[Any]
+    tree: TreeDef
+
+
+def signature(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
+    """The signature of a call. Raises TraceError for a static value that cannot be hashed."""
+    if not parameters.static:
+        leaves, tree = flatten((tuple(args), dict(kwargs)))
+    else:
+        leaves = []
+        children = [_child(a, leaves, parameters.name(i) in parameters.static) for i, a in enumerate(args)]
+        positional = TreeDef("tuple", tuple, children=children)
+        children = [_child(v, leaves, k in parameters.static) for k, v in kwargs.items()]
+        _, keywords = flatten(dict.fromkeys(kwargs))
+        keyed = TreeDef("dict", dict, keywords.data, keywords.key[2], children)
+        tree = TreeDef("tuple", tuple, children=[positional, keyed])
+    return Signature(key=(tree, *map(leaf_key, leaves)), leaves=leaves, tree=tree)
+
+
+def _child(value: Any, leaves: list[Any], is_static: bool) -> TreeDef:
+    if is_static:
+        return named(value)
+    found, tree = flatten(value)
+    leaves.extend(found)
+    return tree
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trace:
+    """A traced function. ``inputs`` says what feeds each parameter of ``function``; ``guards`` must hold for it to be valid.
+
+    Its results fill the leaves of ``out_tree``; ``weak`` names the Python type ("bool", "int", "float") that a leaf would have
+    in Python, or is empty for a NumPy scalar or array. ``returned`` has, for each leaf, the index of the call's leaf that is
+    returned itself, or None.
+    """
+
+    function: Function
+    inputs: tuple[Input, ...]
+    guards: tuple[Guard, ...]
+    in_tree: TreeDef
+    out_tree: TreeDef
+    weak: tuple[str, ...]
+    returned: tuple[int | None, ...]
+
+    def holds(self) -> bool:
+        """Whether everything outside is still as the trace found it, up to the values of captured inputs."""
+        return all(g.holds() for g in self.guards)
+
+    def arguments(self, leaves: Sequence[Any]) -> list[Any] | None:
+        """The values for the function's parameters, read now; None if a captured value changed its type.
+
+        Scalars come as they are, arrays in native byte order.
+        """
+        values = []
+        for given in self.inputs:
+            match given:
+                case Argument(index=index):
+                    value = leaves[index]
+                case Constant(array=array):
+                    value = array
+                case Captured(read=read, key=key):
+                    try:
+                        value = read()
+                    except (KeyError, IndexError, AttributeError, ValueError):
+                        return None
+                    if not isinstance(value, float | int | np.generic | np.ndarray) or leaf_key(value) != key:
+                        return None
+            swapped = isinstance(value, np.ndarray) and not value.dtype.isnative
+            values.append(value.astype(value.dtype.newbyteorder("=")) if swapped else value)
+        return values
+
+
+def trace(
+    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
+    static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
+    call: Signature | None = None,
+) -> Trace:  # fmt: skip
+    """Trace a call. ``parameters`` and ``call`` (its signature) may be given if they are known already.
+
+    Raises TraceError for what cannot be traced, and what the function itself raises.
+    """
+    found = parameters or parameters_of(function, static_argnames)
+    call = call or signature(found, args, kwargs or {})
+    frame, loc = Frame(), user_loc()
+    names = frame.names = Names(frame)
+    with frame.active():
+        leaves = _arguments(frame, call, found, loc)
+        positional, keywords = unflatten(map_statics(call.tree, names.argument), leaves)
+        result = _run(frame, names.follow(function), positional, keywords)
+        names.finish()
+        results, out_tree = flatten(result, static_numbers=True)
+        map_statics(out_tree, _refuse_iterator)
+        traced = [as_traced(r) for r in results]
+        values = [frame.lift(t) for t in traced]
+    _check_constants(frame)
+    used, inputs = _used(frame, values)
+    title = name or getattr(function, "__name__", None) or type(function).__name__
+    return Trace(
+        function=frame.builder.function(_identifier(title), used, values),
+        inputs=inputs,
+        guards=tuple(names.guards.values()),
+        in_tree=call.tree,
+        out_tree=map_statics(out_tree, lambda v: object.__getattribute__(v, "_real") if issubclass(type(v), Outside) else v),
+        weak=tuple(t.weak for t in traced),
+        returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),
+    )
+
+
+def _refuse_iterator(value: Any) -> Any:
+    if isinstance(value, Iterator):
+        raise TraceError(f"the traced function returns a {type(value).__name__}, which would run after the trace; return a list")
+    return value
+
+
+def _arguments(frame: Frame, call: Signature, parameters: Parameters, loc: Loc) -> list[TracedArray]:
+    positional, keyed = call.tree.children
+    labels = [p for i, c in enumerate(positional.children) for p in paths(c, parameters.name(i))]
+    labels += [p for k, c in zip(keyed.data[0], keyed.children) for p in paths(c, k)]
+    taken: set[str] = set()
+    found = []
+    for index, (leaf, label) in enumerate(zip(call.leaves, labels, strict=True)):
+        check_leaf(leaf, f"argument {label}")
+        array_type, weak = literal_type(leaf)
+        value = frame.parameter(array_type, _unique(_identifier(label), taken))
+        frame.inputs.append(Argument(index=index))
+        readonly = ARGUMENT if isinstance(leaf, np.ndarray) else ""
+        found.append(TracedArray(array_type, frame, value, weak=weak, readonly=readonly, loc=loc))
+    return found
+
+
+def check_leaf(leaf: Any, what: str) -> None:
+    """Raises TraceError, naming it as ``what``, for an array or number that cannot be traced."""
+    if isinstance(leaf, np.ma.MaskedArray | np.matrix):
+        raise TraceError(f"{what} is a {type(leaf).__name__}; pass a plain array (np.asarray)")
+    if isinstance(leaf, np.ndarray | np.generic):
+        refuse_dtype(leaf.dtype, what)
+    elif isinstance(leaf, complex):
+        refuse_dtype(np.dtype(complex), what)
+    elif isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
+        raise TraceError(f"{what} is an integer outside int64; pass a float, or name it in static_argnames")
+
+
+def _identifier(text: str) -> str:
+    found = re.sub(r"\W", "_", text)
+    return found.strip("_") or "function" if not found[:1].isdigit() else f"x{found}"
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    found, k = name, 1
+    while found in taken:
+        k += 1
+        found = f"{name}_{k}"
+    taken.add(found)
+    return found
+
+
+def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call the user's function; a refusal that a library turned into another error comes out as it was."""
+    try:
+        return function(*args, **kwargs)
+    except TraceError:
+        raise
+    except Exception as error:
+        refused = frame.refused
+        if refused is not None and _stems_from(error, refused):
+            raise refused from None
+        raise
+
+
+def _stems_from(error: BaseException, refused: TraceError) -> bool:
+    seen: BaseException | None = error
+    while seen is not None:
+        if seen is refused:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    place = error_loc(error)
+    return (place.file, place.line) == (refused.file, refused.line)
+
+
+def _check_constants(frame: Frame) -> None:
+    for given in frame.inputs:
+        if isinstance(given, Constant) and digest(given.array) != given.digest:
+            raise TraceError(
+                "the traced function wrote into an array that it had already used with traced values; "
+                "make it with NumPy inside the function, or use a copy"
+            )
+
+
+def _used(frame: Frame, results: Sequence[Value]) -> tuple[list[Value], tuple[Input, ...]]:
+    """Parameters and inputs without captured ones that nothing reads."""
+    counts = use_counts(frame.builder.block(frame.parameters, results))
+    pairs = [(p, i) for p, i in zip(frame.parameters, frame.inputs, strict=True) if isinstance(i, Argument) or p in counts]
+    return [p for p, _ in pairs], tuple(i for _, i in pairs)

@@ -1,0 +1,226 @@
+"""Calls of ufuncs on traced arrays: NumPy's calling convention, its promotion, and the op or composition they stand for."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import Op
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.tracer import promotion
+from pullback.tracer.array import (
+    FUNCTIONS,
+    TracedArray,
+    as_traced,
+    broadcast_to,
+    broadcast_together,
+    cast,
+    emit,
+    expand,
+    kind_of,
+    known_value,
+    literal,
+    promote,
+    register_method,
+    update,
+)  # fmt: skip
+from pullback.tracer.errors import TraceError
+from pullback.tracer.frame import frame_of
+from pullback.tracer.promotion import COMPOSITIONS, name_of, op_of
+from pullback.tracer.tables import METHODS
+
+_WEAK = {"b": "bool", "i": "int", "f": "float"}
+_COMPARISONS: dict[np.ufunc, np.ufunc] = {
+    np.equal: np.equal, np.not_equal: np.not_equal, np.less: np.greater, np.less_equal: np.greater_equal,
+    np.greater: np.less, np.greater_equal: np.less_equal,
+}  # fmt: skip
+_REDUCTIONS: dict[np.ufunc, Any] = {
+    np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min, np.logical_and: np.all,
+    np.logical_or: np.any,
+}  # fmt: skip
+_ACCUMULATIONS: dict[np.ufunc, Any] = {np.add: np.cumsum, np.multiply: np.cumprod}
+_PYTHON: dict[np.ufunc, Any] = {
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.true_divide: operator.truediv,
+    np.floor_divide: operator.floordiv, np.remainder: operator.mod, np.power: operator.pow, np.negative: operator.neg,
+    np.positive: operator.pos, np.absolute: operator.abs,
+}  # fmt: skip
+
+
+@register_method("__array_ufunc__")
+def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """What ``__array_ufunc__`` of a traced array does."""
+    match method:
+        case "__call__":
+            return call_ufunc(ufunc, *inputs, **kwargs)
+        case "reduce" if ufunc in _REDUCTIONS:
+            return _reduce(ufunc, _REDUCTIONS[ufunc], *inputs, **kwargs)
+        case "accumulate" if ufunc in _ACCUMULATIONS:
+            return _reduce(ufunc, _ACCUMULATIONS[ufunc], *inputs, **kwargs)
+        case "at":
+            return METHODS["at"](ufunc, *inputs, **kwargs)
+        case "outer":
+            x, y = (as_traced(i) for i in inputs)
+            return call_ufunc(ufunc, expand(x, range(x.ndim, x.ndim + y.ndim)), y, **kwargs)
+    raise TraceError(f"{name_of(ufunc)}.{method} of traced arrays is not supported")
+
+
+def _reduce(
+    ufunc: np.ufunc, function: Any, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, *rest: Any, **kwargs: Any
+) -> Any:
+    if out not in (None, (None,)) or rest:
+        raise TraceError(f"{name_of(ufunc)}.reduce and .accumulate of traced arrays take no out=; use the result")
+    if dtype is not None:
+        kwargs["dtype"] = dtype
+    given = {k: v for k, v in kwargs.items() if v is not np._NoValue and not (k == "where" and v is True)}
+    return FUNCTIONS[function](as_traced(array), axis=axis, **given)
+
+
+def call_ufunc(
+    ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtype: Any = None, casting: str = "same_kind",
+    order: str = "K", subok: bool = True, **kwargs: Any,
+) -> Any:  # fmt: skip
+    """A ufunc called with at least one traced array. Raises NumPy's errors where there is no loop or no common shape."""
+    outs = out if isinstance(out, tuple) else (out,) * ufunc.nout if out is None else (out,)
+    inputs, outs = inputs[: ufunc.nin], (*inputs[ufunc.nin :], *outs[len(inputs) - ufunc.nin :])
+    frame_of(*(x for x in inputs if isinstance(x, TracedArray) and x.literal is None))
+    xs = [as_traced(x) for x in inputs]
+    if ufunc.signature is not None:
+        composition = COMPOSITIONS.get(ufunc)
+        if composition is None:
+            raise TraceError(f"{name_of(ufunc)} of traced arrays is not supported")
+        given = kwargs if dtype is None else {**kwargs, "dtype": dtype}
+        result = composition(*xs, **given)
+    else:
+        if kwargs:
+            raise TraceError(f"{name_of(ufunc)} with {', '.join(kwargs)}= is not supported for traced arrays")
+        result = apply(ufunc, *xs, dtype=None if dtype is None else np.dtype(dtype))
+    if all(o is None for o in outs):
+        if where is not True:
+            raise TraceError(f"{name_of(ufunc)} with where= but no out= leaves elements undefined; use np.where")
+        return result
+    results = result if isinstance(result, tuple) else (result,)
+    stored = [r if o is None else _into(ufunc, o, r, where, casting) for o, r in zip(outs, results, strict=True)]
+    return tuple(stored) if isinstance(result, tuple) else stored[0]
+
+
+def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:
+    if not isinstance(out, TracedArray):
+        raise TraceError(f"{name_of(ufunc)} with out= an array that the function did not make; use its result")
+    if where is not True:
+        mask, new = broadcast_together(cast(as_traced(where), bool), result)
+        result = emit("select", mask, cast(new, out.dtype), broadcast_to(out, new.shape))
+    update(out, result, casting)
+    return out
+
+
+def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None) -> Any:
+    """A plain ufunc of traced arrays: promoted, broadcast and emitted."""
+    inner, outer = promotion.loop(ufunc, tuple(kind_of(x) for x in xs), dtype)
+    if ufunc in _COMPARISONS:
+        compared = _compare_integers(ufunc, inner, *xs)
+        if compared is not None:
+            return compared
+    operands = broadcast_together(*(cast(x, d) for x, d in zip(xs, inner, strict=True)))
+    composition = COMPOSITIONS.get(ufunc)
+    if composition is not None:
+        result = composition(*operands)
+    else:
+        op = op_of(ufunc)
+        if op is None:
+            raise TraceError(f"{name_of(ufunc)} of traced arrays is not supported")
+        if ufunc is np.power and inner[0].kind == "i":
+            _refuse_negative_power(xs[1], operands[1])
+        result = emit(op, *operands)
+    results = result if isinstance(result, tuple) else (result,)
+    cast_results = tuple(cast(r, d) for r, d in zip(results, outer, strict=True))
+    _remember(ufunc, xs, cast_results)
+    return cast_results if isinstance(result, tuple) else cast_results[0]
+
+
+def _refuse_negative_power(given: TracedArray, exponent: TracedArray) -> None:
+    message = "Integers to negative integer powers are not allowed."
+    if given.literal is not None:
+        if given.literal < 0:
+            raise ValueError(message)
+        return
+    zero = broadcast_to(literal(0, exponent.dtype), exponent.shape)
+    emit("check", emit("ge", exponent, zero), error="ValueError", message=message)
+
+
+def _compare_integers(ufunc: np.ufunc, inner: Any, x: TracedArray, y: TracedArray) -> TracedArray | None:
+    """Comparisons that no one integer dtype can hold: of signed with unsigned, and with Python ints out of range."""
+    for a, b, d, swapped in ((x, y, inner[1], False), (y, x, inner[0], True)):
+        if b.weak == "int" and b.literal is not None and d.kind in "iu" and not promotion.fits(b.literal, d):
+            relation = _COMPARISONS[ufunc] if swapped else ufunc
+            found = bool(relation(0, b.literal))
+            return broadcast_to(literal(np.bool_(found)), a.shape)
+    if {inner[0].kind, inner[1].kind} != {"i", "u"}:
+        return None
+    if inner[0].kind == "u":
+        return _compare_integers(_COMPARISONS[ufunc], (inner[1], inner[0]), y, x)
+    signed, unsigned = broadcast_together(cast(x, np.int64), cast(y, np.uint64))
+    zero = broadcast_to(literal(0, np.int64), signed.shape)
+    op = op_of(ufunc)
+    assert op is not None
+    if ufunc in (np.equal, np.greater, np.greater_equal):
+        found = emit("bitand", emit("ge", signed, zero), emit(op, cast(signed, np.uint64), unsigned))
+    else:
+        found = emit("bitor", emit("lt", signed, zero), emit(op, cast(signed, np.uint64), unsigned))
+    assert isinstance(found, TracedArray)
+    return found
+
+
+def _remember(ufunc: np.ufunc, xs: Any, results: tuple[TracedArray, ...]) -> None:
+    """The results' values, if those of all operands are known."""
+    if all(x.known is None for x in xs):
+        return
+    known = [known_value(x) for x in xs]
+    if any(k is None for k in known):
+        return
+    with np.errstate(all="ignore"):
+        values = ufunc(*(k[0] for k in known if k))
+    sources = frozenset().union(*(k[1] for k in known if k))
+    for result, value in zip(results, values if isinstance(values, tuple) else (values,), strict=True):
+        result.known = (value, sources)
+
+
+@register_method("operate")
+def operate(ufunc: np.ufunc, *operands: Any) -> Any:
+    """What an operator does. Between Python scalars it keeps Python's types: the result is weak."""
+    try:
+        xs = [x if isinstance(x, TracedArray) else as_traced(x) for x in operands if not isinstance(x, str | type(None))]
+    except TypeError:
+        return NotImplemented
+    if len(xs) < len(operands):
+        return NotImplemented
+    if not all(x.weak for x in xs):
+        return call_ufunc(ufunc, *xs)
+    if ufunc in _PYTHON:
+        if all(x.literal is not None for x in xs):
+            return literal(_PYTHON[ufunc](*(x.literal for x in xs)))
+        xs = [_as_int(x) if x.weak == "bool" else x for x in xs]
+    result = call_ufunc(ufunc, *xs)
+    result.weak = _WEAK[result.dtype.kind]
+    if result.known is not None:
+        value, sources = result.known
+        result.known = (value.item(), sources)
+    return result
+
+
+def _as_int(x: TracedArray) -> TracedArray:
+    if x.literal is not None:
+        return literal(int(x.literal))
+    found = cast(x, np.int64)
+    found.weak, found.known = "int", x.known
+    return found
+
+
+def call_op(op: Op, *inputs: Any, **params: Any) -> Any:
+    """An elementwise op called through its own reference: operands promoted (integers to float64 where it wants floats)."""
+    assert isinstance(op, Elementwise)
+    xs = broadcast_together(*promote(*(as_traced(x) for x in inputs)))
+    if xs[0].dtype.kind not in op.kinds and "f" in op.kinds:
+        xs = [cast(x, np.float64) for x in xs]
+    return emit(op, *xs, **params)
