@@ -278,7 +278,7 @@ class Method:
 class Entry:
     """A compiled signature: called with the leaves of a call, it returns the result, or MISS where its trace does not hold."""
 
-    __slots__ = ("_arguments_are_leaves", "_extra", "_guarded", "_is_rank_0", "_program", "_trace")
+    __slots__ = ("_arguments_are_leaves", "_extra", "_guarded", "_is_direct", "_program", "_trace")
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any]) -> None:
         self._trace = trace
@@ -286,6 +286,8 @@ class Entry:
         self._guarded = bool(trace.guards)
         self._arguments_are_leaves = all(isinstance(i, Argument) for i in trace.inputs) and all(map(_is_plain, leaves))
         self._extra = list(program.constants)
+        is_fresh = program.template is None or not program.template.given
+        self._is_direct = is_fresh and all(o.source == "result" for o in program.outcomes)
 
     def __call__(self, leaves: list[Any]) -> Any:
         trace = self._trace
@@ -299,12 +301,12 @@ class Entry:
             arguments = [a[()] if isinstance(a, np.ndarray) and not a.ndim else a for a in values]
         program = self._program
         results: Sequence[Any] = ()
-        if program.runner is not None:
+        if program.template is not None:
             try:
-                results = program.runner.run(arguments + self._extra, program.sizes)
+                results = program.template.executable.run(arguments + self._extra, program.sizes)
             except CheckFailed as failed:
                 raise self._error(failed, arguments) from None
-        if len(program.outcomes) == len(results):
+        if self._is_direct:
             found = [r if r.ndim else r[()] for r in results]
         else:
             found = self._outcomes(results, leaves, arguments)
@@ -317,8 +319,11 @@ class Entry:
             match outcome.source:
                 case "result":
                     made = results[outcome.index]
+                    template = self._program.template
+                    if template is not None and outcome.index in template.given:
+                        made = np.array(made, value.type.dtype.numpy)
                 case "repeat":
-                    made = np.array(results[outcome.index])
+                    made = np.array(results[outcome.index], value.type.dtype.numpy)
                 case "leaf":
                     given = leaves[outcome.index]
                     found.append(given if isinstance(given, np.ndarray | np.generic) else value.type.dtype.numpy.type(given))

@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     dump.add_argument("--example", metavar="NAME", help="take the arguments from this callable of the file")
     dump.add_argument("--grad", action="store_true", help="of the function's value and gradient")
     dump.add_argument("--argnums", metavar="N[,N]", type=_numbers, help="with --grad: the arguments to differentiate (0)")
+    dump.add_argument("--static", metavar="NAME[,NAME]", default="", help="arguments that are static")
     dump.add_argument("--stage", default="all", choices=(*STAGES, "all"), help="one stage (all)")
     dump.add_argument("--out", metavar="DIR", type=Path, help=f"write numbered files, and the arguments as {INPUTS}")
     dump.add_argument("--locations", action="store_true", help="with the user's file and line of each instruction")
@@ -128,7 +129,9 @@ def dump_command(arguments: argparse.Namespace) -> int:
     if arguments.grad:
         argnums = arguments.argnums
         function = api.value_and_grad(function, argnums=argnums[0] if argnums is not None and len(argnums) == 1 else argnums)
-    compiled = api.jit(function, device=arguments.device)
+    static = [name for name in arguments.static.split(",") if name]
+    with targets.users_errors("--static"):
+        compiled = api.jit(function, static_argnames=static, device=arguments.device)
     with targets.users_errors(f"tracing {target.name}"):
         texts, inputs = compiled.inspect(args, kwargs, locations=arguments.locations)
     chosen = list(texts) if arguments.stage == "all" else [arguments.stage]

@@ -10,21 +10,20 @@ import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.ir import OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.extents import Abstract, abstract, rename
-from pullback.ir.interpret import interpret
 from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.text import canonical, print_module
 from pullback.runtime import counters
+from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import hold_over_fork
+from pullback.runtime.program import Executable, emit_kernel
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "llvm", "asm")
@@ -37,10 +36,12 @@ building = threading.RLock()
 hold_over_fork(building)
 
 
-class Runner(Protocol):
-    """A template that can be called: arrays and scalars, and the sizes by name, to fresh arrays."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Template:
+    """A program for all shapes. The results at ``given`` turned out to be parameters: they come back as they were given."""
 
-    def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> Sequence[Any]: ...
+    executable: Executable
+    given: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +63,15 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """A template with the sizes and constants of one trace. ``runner`` is None if nothing has to be computed."""
+    """A template with the sizes and constants of one trace. ``template`` is None if nothing has to be computed."""
 
-    runner: Runner | None
+    template: Template | None
     sizes: Mapping[str, int]
     constants: tuple[Any, ...]
     outcomes: tuple[Outcome, ...]
 
 
-_templates: dict[bytes, Runner] = {}
+_templates: dict[bytes, Template] = {}
 _counts = TemplateCounts()
 
 
@@ -84,18 +85,18 @@ def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
     global _counts
     function, outcomes = split_outcomes(trace)
     if not function.results and all(i.op.effect == "pure" for i in function.instructions):
-        return Program(runner=None, sizes={}, constants=(), outcomes=outcomes)
+        return Program(template=None, sizes={}, constants=(), outcomes=outcomes)
     found = abstract(function)
     layouts = layouts_of(trace, leaves, len(found.constants))
     key = hashlib.sha256("\n".join([device, *layouts, canonical(found.function)]).encode()).digest()
     with building:
-        runner = _templates.get(key)
-        if runner is None:
-            runner = _templates[key] = build(found, layouts, device)
+        template = _templates.get(key)
+        if template is None:
+            template = _templates[key] = build(found, layouts, device)
             _counts = replace(_counts, built=_counts.built + 1)
         else:
             _counts = replace(_counts, instantiated=_counts.instantiated + 1)
-    return Program(runner=runner, sizes=found.sizes, constants=typed_constants(found), outcomes=outcomes)
+    return Program(template=template, sizes=found.sizes, constants=typed_constants(found), outcomes=outcomes)
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
@@ -167,22 +168,16 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     return module
 
 
-def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Runner:
+def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
     """Run every pass on an abstract function and load the result."""
-    return Interpreted(function=optimised(found, lambda stage, module: None))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Interpreted:
-    """A template that runs on the interpreter."""
-
-    function: Function
-
-    def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> Sequence[Any]:
-        pairs = zip(arguments, self.function.parameters, strict=True)
-        arrays = [np.asarray(a, p.type.dtype.numpy) for a, p in pairs]
-        results = interpret(self.function, *arrays, sizes=sizes)
-        return [np.array(r) for r in results]
+    if device != "cpu":
+        raise RuntimeError(f"device={device!r}: programs are emitted for it (see .stages), not run yet; use device=\"cpu\"")
+    module = lowered(found, layouts, device, lambda stage, module: None)
+    program = module.functions[0]
+    with counters.timed("compile"):
+        executable = Executable(module)
+    given = tuple(k for k, v in enumerate(program.results) if v in program.parameters)
+    return Template(executable=executable, given=given)
 
 
 # the text of each stage
@@ -221,4 +216,6 @@ def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, location
 
 def emitted(module: Module, device: str) -> dict[str, str]:
     """The texts of a scheduled module's kernels in the target's languages."""
-    return {}
+    kernels = [emit_kernel(f).text for f in module.functions if f.kind == "kernel"]
+    engine = default_engine()
+    return {"llvm": "\n".join(kernels), "asm": "\n".join(map(engine.assembly, kernels))}

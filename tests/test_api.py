@@ -554,7 +554,8 @@ def test_orders_one_to_three(name: str) -> None:
     for order in (1, 2, 3):
         gradient = pb.grad(f)
         got, wanted = gradient(x), difference(pb.jit(f) if order > 1 else f, x)
-        np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=2e-6 * max(1.0, float(np.abs(wanted).max())), err_msg=f"order {order}")
+        size = max(1.0, float(np.abs(wanted).max()))
+        np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=2e-6 * size, err_msg=f"order {order}")
         direction = rng.normal(size=x.shape)
         f = functools.partial(_directional, gradient, direction)
 

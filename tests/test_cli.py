@@ -105,7 +105,8 @@ def ir_files(folder: Path) -> list[Path]:
 
 
 def test_every_stage_of_the_demos_loss_runs_and_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = call(capsys, "dump", f"{DIGITS}:loss", "--example", "example", "--grad", "--argnums", "0,1,2,3", "--out", tmp_path)
+    words = ["--example", "example", "--grad", "--argnums", "0,1,2,3"]
+    code, out, err = call(capsys, "dump", f"{DIGITS}:loss", *words, "--out", tmp_path)
     assert code == 0, err
     assert out.split() == [str(p) for p in sorted(tmp_path.iterdir())]
     names = [p.stem for p in sorted(tmp_path.iterdir()) if p.stem != "inputs"]
@@ -147,7 +148,7 @@ def test_dump_to_the_screen(module: Path, capsys: pytest.CaptureFixture[str]) ->
         ("f", ["f64[]", "2"], "%x: f64[]"),
         ("slope", ["f64[3]"], "gradient"),
         ("Box.area", ["2.0", "i32[2]"], "%h: i32[2]"),
-        ("of_pair", ["--example", "pair"], "%p_a: f64[4]"),
+        ("of_pair", ["--example", "pair", "--static", "n"], "%p_a: f64[4]"),
         ("f", ["--example", "with_keywords"], "%shift: f64[]"),
         ("by_rows", ["--example", "one_array"], "%x: f64[2,3]"),
     ],
@@ -175,18 +176,19 @@ def test_random_arrays_of_a_dump_and_of_a_run_agree(module: Path, tmp_path: Path
     [
         (["nothing"], 2, "FILE.py:NAME was expected"),
         (["absent.py:f"], 2, "there is no file"),
-        (["MODULE:absent"], 2, "has no absent; it has f, by_rows"),
+        (["MODULE:absent"], 2, "has no absent; it has Pair, f, by_rows"),
         (["MODULE:NOT_A_FUNCTION"], 2, "is a int, not a function"),
         (["MODULE:f", "g64[3]"], 2, "there is no dtype g64"),
         (["MODULE:f", "f64[n]"], 2, "an array such as f64[64,32]"),
         (["MODULE:f", "shift=1.0", "f64[3]"], 2, "positions come before keywords"),
         (["MODULE:f", "f64[3]", "--example", "example"], 2, "either arguments or --example"),
-        (["MODULE:f", "--example", "fails"], 1, "functions_to_dump.py:50: ValueError: no data here"),
+        (["MODULE:f", "--example", "fails"], 1, "functions_to_dump.py:47: ValueError: no data here"),
         (["MODULE:f", "f64[3]"], 1, "missing 1 required positional argument"),
         (["MODULE:f", "f64[3]", "f64[4]"], 1, "functions_to_dump.py:14"),
-        (["MODULE:branch", "f64[]"], 1, "functions_to_dump.py:35: a Python branch"),
+        (["MODULE:branch", "f64[]"], 1, "functions_to_dump.py:33: a Python branch"),
         (["MODULE:by_rows", "f64[3,3]", "--grad"], 1, "shape (3, 3)"),
         (["MODULE:f", "f64[3]", "f64[3]", "--argnums", "0"], 2, "--argnums goes with --grad"),
+        (["MODULE:f", "f64[3]", "f64[3]", "--static", "q"], 1, "static_argnames ['q'] are no parameters"),
     ],
 )
 def test_mistakes_in_a_dump(module: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
@@ -255,14 +257,21 @@ def test_mistakes_in_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], w
     assert got == code and message in err, err
 
 
+def file_of(instruction: str, result: str = "f64[2]") -> str:
+    """A file whose one instruction stands in its third line."""
+    return f"pullback-ir 1\nfunc f(%x: f64[2]) -> ({result}) {{\n  %0: {result} = {instruction}\n  return %0\n}}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "expected the header"),
         ("func f() -> () {\n", "line 1"),
-        ("pullback-ir 1\nfunc f(%x: f64[2]) -> (f64[2]) {\n  %0: f64[2] = sine %x\n  return %0\n}\n", "line 3: there is no op sine"),
-        ("pullback-ir 1\nfunc f(%x: f64[2]) -> (f64[3]) {\n  %0: f64[3] = sin %x\n  return %0\n}\n", "sin has type"),
-        ("pullback-ir 1\nfunc f(%x: f64[2]) -> (f64[2]) {\n  %0: f64[2] = sin %y\n  return %0\n}\n", "line 3: expected a value"),
+        (file_of("sine %x"), "line 3: there is no op sine"),
+        (file_of("sin %x", "f64[3]"), "sin has type"),
+        (file_of("sin %y"), "line 3: expected a value"),
+        (file_of("sum %x"), "axes"),
+        (file_of("sum %x {axes=[4]}"), "sum"),
         ("\0\xff", "line 1"),
     ],
 )
@@ -277,7 +286,8 @@ def test_files_that_are_not_ir(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_check_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "file.ir"
     path.write_text(
-        'pullback-ir 1\nfunc f(%x: f64[]) -> () {\n  %0: bool[] = gt %x, %x\n  check %0 {error="ValueError", message="too small"}\n  return\n}\n'
+        "pullback-ir 1\nfunc f(%x: f64[]) -> () {\n  %0: bool[] = gt %x, %x\n"
+        '  check %0 {error="ValueError", message="too small"}\n  return\n}\n'
     )
     code, _, err = call(capsys, "run", path)
     assert code == 1 and "too small" in err
@@ -328,16 +338,16 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_program(module: Path) -> None:
     environment = {**os.environ, "PULLBACK_CACHE_DIR": "off"}
-    command = [sys.executable, "-m", "pullback"]
-    shown = subprocess.run(
-        [*command, "dump", f"{module}:slope", "f64[3]", "--stage", "grad"], capture_output=True, text=True, env=environment, check=False
-    )
+
+    def command(words: str) -> subprocess.CompletedProcess[str]:
+        line = f"{sys.executable} -m pullback {words}"
+        return subprocess.run(line, shell=True, capture_output=True, text=True, env=environment, check=False)
+
+    shown = command(f"dump {module}:slope 'f64[3]' --stage grad")
     assert shown.returncode == 0, shown.stderr
     assert parse_module(shown.stdout).functions[0].name == "slope"
-    assert subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout == f"pullback {pb.__version__}\n"
-    wrong = subprocess.run([*command, "polish"], capture_output=True, text=True, check=False)
+    assert command("--version").stdout == f"pullback {pb.__version__}\n"
+    wrong = command("polish")
     assert wrong.returncode == 2 and "invalid choice" in wrong.stderr
-    cut = subprocess.run(
-        f"{sys.executable} -m pullback dump {module}:slope 'f64[3]' | head -1", shell=True, capture_output=True, text=True, check=False
-    )
-    assert "Traceback" not in cut.stderr
+    cut = command(f"dump {module}:slope 'f64[3]' | head -1")
+    assert cut.stdout == "# stage: trace\n" and "Traceback" not in cut.stderr

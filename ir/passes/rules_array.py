@@ -218,11 +218,14 @@ def slice_of_slice(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Shape
     made = b.made(x, "slice")
     if made is None:
         return None
-    starts: list[int | str] = []
+    starts: list[int | str | None] = []
     for s, inner_start, inner_step in zip(start, made.params["start"], made.params["step"]):
-        if s != 0 and (inner_start != 0 or inner_step != 1):
+        if not s:
+            starts.append(s if inner_start is None else inner_start)
+        elif not inner_start and inner_step == 1:
+            starts.append(s)
+        else:
             return None
-        starts.append(inner_start if s == 0 else s)
     steps = tuple(d * e for d, e in zip(step, made.params["step"]))
     return b.slice(made.operands[0], start=tuple(starts), step=steps, shape=shape)
 

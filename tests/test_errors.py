@@ -1,0 +1,390 @@
+"""Bad input: each is one error at the user's own file and line that says what was met and what to write instead.
+
+The line at which an error must point carries the comment ``# here``.
+"""
+
+import inspect
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.ir import OPS
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.tracer.ufuncs import call_op
+
+Array = Any
+X = np.linspace(0.1, 0.7, 4)
+KEPT: dict[str, Any] = {}
+
+
+def marked_line(function: Callable[..., Any]) -> tuple[str, int]:
+    """The file and line of a function's source that ends in ``# here``."""
+    lines, first = inspect.getsourcelines(function)
+    (offset,) = [k for k, line in enumerate(lines) if line.rstrip().endswith("# here")]
+    return inspect.getsourcefile(function) or "", first + offset
+
+
+def refused(function: Callable[..., Any], *args: Any, words: str, transform: Any = pb.jit, place: Any = None) -> pb.TraceError:
+    """The TraceError of a call; checks that it is at the marked line and has the words, and that the next trace is not hurt."""
+    with pytest.raises(pb.TraceError) as caught:
+        transform(function)(*args)
+    error = caught.value
+    assert (error.file, error.line) == marked_line(place or function), error
+    assert str(error).startswith(f"{error.file}:{error.line}: ")
+    for word in words.split("|"):
+        assert word in str(error), error
+    np.testing.assert_array_equal(pb.jit(lambda x: x + 1)(X), X + 1)
+    return error
+
+
+# arguments
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        (np.array([1, None, "a"]), "argument x of dtype object|numbers"),
+        (np.array(["a", "b"]), "argument x of dtype <U1"),
+        (np.array(["2020-01-01"], "M8[D]"), "argument x of dtype datetime64[D]"),
+        (np.array([1], "m8[s]"), "argument x of dtype timedelta64[s]"),
+        (np.array([b"a"]), "argument x of dtype |S1"),
+        (np.zeros(2, [("a", "f8")]), "argument x of dtype [('a', '<f8')]"),
+        (np.zeros(2, np.longdouble), "float64"),
+        (np.zeros(2, complex), "complex"),
+        (1j, "complex"),
+        (2**70, "int64"),
+        (np.ma.masked_array([1.0, 2.0]), "MaskedArray|np.asarray"),
+        (np.ones((1, 1)).view(np.matrix), "matrix|np.asarray"),
+        ([np.zeros(2), np.array([None])], "argument x_1 of dtype object"),
+        ({"a": np.array(["b"])}, "argument x_a of dtype <U1"),
+    ],
+)
+def test_arguments_that_are_not_numbers(argument: Any, words: str) -> None:
+    def call(x: Any) -> None:
+        pb.jit(lambda x: x)(x)  # here
+
+    with pytest.raises(pb.TraceError) as caught:
+        call(argument)
+    assert (caught.value.file, caught.value.line) == marked_line(call)
+    for word in words.split("|") if "|S1" not in words else [words]:
+        assert word in str(caught.value)
+
+
+def test_arguments_without_a_hash() -> None:
+    def call() -> None:
+        pb.jit(lambda x, s: x)(X, {1, 2})  # here
+
+    with pytest.raises(pb.TraceError, match="set cannot be a static argument") as caught:
+        call()
+    assert (caught.value.file, caught.value.line) == marked_line(call)
+
+
+def test_ragged_lists_and_strings_met_inside() -> None:
+    def ragged(x: Array) -> Array:
+        return x + np.array([[1.0], [1.0, 2.0]])
+
+    with pytest.raises(ValueError, match="inhomogeneous"):
+        pb.jit(ragged)(X)
+
+    def ragged_traced(x: Array) -> Array:
+        return np.array([x, x[:2]])
+
+    with pytest.raises((pb.TraceError, ValueError)):
+        pb.jit(ragged_traced)(X)
+
+    def text(x: Array) -> Array:
+        return x + np.array(["a", "b", "c", "d"])  # here
+
+    refused(text, X, words="<U1")
+
+    def objects(x: Array) -> Array:
+        return x * np.array([None, 1, 2, 3])  # here
+
+    refused(objects, X, words="object")
+
+
+# what would need a value
+
+
+def test_a_branch() -> None:
+    def branch(x: Array) -> Array:
+        if x[0] > 0:  # here
+            return x
+        return -x
+
+    refused(branch, X, words="a Python branch|np.where|static_argnames")
+
+    def loop(x: Array) -> Array:
+        while np.sum(x) < 10.0:  # here
+            x = x * 2
+        return x
+
+    refused(loop, X, words="a Python branch")
+
+    def chained(x: Array) -> Array:
+        return np.where(0 < x < 1, x, 0)  # here
+
+    refused(chained, X, words="np.where")
+
+
+def test_a_branch_in_a_helper_is_reported_there() -> None:
+    def helper(x: Array) -> Array:
+        return x if x.sum() > 0 else -x  # here
+
+    def caller(x: Array) -> Array:
+        return helper(x) + 1
+
+    refused(caller, X, words="a Python branch", place=helper)
+
+
+def test_conversions() -> None:
+    def to_float(x: Array) -> Array:
+        return x * float(x[0])  # here
+
+    refused(to_float, X, words="float()")
+
+    def to_int(x: Array) -> Array:
+        return x * int(x[0])  # here
+
+    refused(to_int, X, words="int()")
+
+    def to_index(x: Array, n: Array) -> Array:
+        return sum(x[i] for i in range(n))  # here
+
+    refused(to_index, X, 3, words="range|static_argnames")
+
+    def to_list(x: Array) -> Array:
+        return sorted(x.tolist())  # here
+
+    refused(to_list, X, words="tolist")
+
+    def to_format(x: Array) -> Array:
+        print(f"{x.sum():.3f}")  # here
+        return x
+
+    refused(to_format, X, words="print")
+
+
+def test_a_shape_that_depends_on_data() -> None:
+    def masked(x: Array) -> Array:
+        return x[x > 0.3]  # here
+
+    refused(masked, X, words="np.where")
+
+    def nonzero(x: Array) -> Array:
+        return np.nonzero(x)[0]  # here
+
+    refused(nonzero, X, words="nonzero")
+
+    def unique(x: Array) -> Array:
+        return np.unique(x)  # here
+
+    refused(unique, X, words="unique")
+
+    def zeros(x: Array, n: Array) -> Array:
+        return np.zeros(n) + x.sum()  # here
+
+    refused(zeros, X, 3, words="static_argnames")
+
+
+def test_functions_that_cannot_be_traced() -> None:
+    def fit(x: Array) -> Array:
+        return np.polyfit(x, x, 1)  # here
+
+    refused(fit, X, words="polyfit")
+
+    def draw(x: Array) -> Array:
+        return x + np.random.normal(size=4)  # here
+
+    refused(draw, X, words="random|argument")
+
+
+# state
+
+
+def test_a_traced_value_after_its_trace() -> None:
+    kept: deque[Any] = deque()
+
+    def keep(x: Array) -> Array:
+        kept.append(x * 2)
+        return x
+
+    pb.jit(keep)(X)
+
+    def use() -> Any:
+        return kept[0] + 1  # here
+
+    with pytest.raises(pb.TraceError, match=r"traced value used after its trace") as caught:
+        use()
+    assert (caught.value.file, caught.value.line) == marked_line(use)
+
+    def use_in_another(x: Array) -> Array:
+        return x + kept[0]  # here
+
+    refused(use_in_another, X, words="after its trace")
+
+
+def test_stores_to_the_outside() -> None:
+    def store(x: Array) -> Array:
+        global X2
+        X2 = x  # type: ignore[name-defined]
+        return x
+
+    with pytest.raises(pb.TraceError, match="writes the global X2"):
+        pb.jit(store)(X)
+
+    def fill(x: Array) -> Array:
+        KEPT["x"] = x
+        return x
+
+    with pytest.raises(pb.TraceError, match="KEPT"):
+        pb.jit(fill)(X)
+    assert not KEPT
+
+
+# gradients
+
+
+def test_results_that_have_no_gradient() -> None:
+    def vector(x: Array) -> Array:
+        return x * 2  # here
+
+    refused(vector, X, words="shape (4,)|.sum()", transform=pb.grad)
+
+    def integer(x: Array) -> Array:
+        return np.argmax(x)  # here
+
+    refused(integer, X, words="int64|float", transform=pb.grad)
+
+    def call_pair(x: Array) -> Any:
+        return pb.grad(lambda x: (x.sum(), x))(x)  # here
+
+    with pytest.raises(pb.TraceError, match=r"tuple.*has_aux"):
+        call_pair(X)
+
+    def call_no_aux(x: Array) -> Any:
+        return pb.grad(lambda x: x.sum(), has_aux=True)(x)
+
+    with pytest.raises(pb.TraceError, match=r"has_aux.*pair"):
+        call_no_aux(X)
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [(np.arange(3), "int64"), (3, "a Python int"), (np.array([True]), "bool"), ((1.0, 2), "argument x_1")],
+)
+def test_arguments_that_have_no_gradient(argument: Any, words: str) -> None:
+    def call(x: Any) -> None:
+        pb.grad(lambda x: np.sum(x[0] * 2.0))(x)  # here
+
+    with pytest.raises(pb.TraceError) as caught:
+        call(argument)
+    assert (caught.value.file, caught.value.line) == marked_line(call)
+    assert words in str(caught.value) and "float" in str(caught.value)
+
+
+def test_arguments_that_are_not_there() -> None:
+    f = pb.grad(lambda x: x * 2.0, argnums=1)
+    with pytest.raises(pb.TraceError, match="argnums 1, but the call has 1"):
+        f(1.0)
+    with pytest.raises(pb.TraceError, match="argnames 'y'"):
+        pb.grad(lambda x: x * 2.0, argnames="y")(1.0)
+    with pytest.raises(pb.TraceError, match="twice"):
+        pb.grad(lambda x: x * 2.0, argnums=(0, -1))(1.0)
+
+
+def test_an_op_without_a_rule() -> None:
+    ruleless = Elementwise(name="ruleless", reference=np.sinh, llvm="recipe")
+    try:
+
+        def wants(x: Array) -> Array:
+            return np.sum(call_op(ruleless, x) * 2)  # here
+
+        refused(wants, X, words="no gradient rule|ruleless", transform=pb.grad)
+
+        def does_not_want(x: Array) -> Array:
+            return np.sum(x**2) + (call_op(ruleless, x) > 0).sum()
+
+        np.testing.assert_allclose(pb.grad(does_not_want)(X), 2 * X)
+    finally:
+        del OPS["ruleless"]
+
+
+# errors of NumPy and of compiled code
+
+
+def test_numpys_own_errors_are_numpys() -> None:
+    def shapes(x: Array) -> Array:
+        return x + np.ones(3)
+
+    for function, kind in (
+        (shapes, ValueError),
+        (lambda x: x @ np.ones((3, 2)), ValueError),
+        (lambda x: x.reshape(3, 3), ValueError),
+        (lambda x: np.sum(x, axis=2), ValueError),
+        (lambda x: x[7], IndexError),
+        (lambda x: np.concatenate([x, x[None]]), ValueError),
+        (lambda x: x.absent, AttributeError),
+        (lambda x: np.zeros(4, int) ** -1 + x, ValueError),
+        (lambda x: np.left_shift(x, 1), TypeError),
+    ):
+        with pytest.raises(kind):
+            function(X)
+        with pytest.raises(kind) as caught:
+            pb.jit(function)(X)
+        assert __file__ in {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)}
+
+
+def test_a_check_in_compiled_code_names_the_line() -> None:
+    def pick(x: Array, i: Array) -> Array:
+        return x * 2 + x[i]  # here
+
+    compiled = pb.jit(pick)
+    np.testing.assert_array_equal(compiled(X, 3), pick(X, 3))
+    for i in (4, -5, np.array([0, 9, 1, 2])):
+        with pytest.raises(IndexError) as caught:
+            compiled(X, i)
+        file, line = marked_line(pick)
+        assert any(f"{file}:{line}" in note for note in caught.value.__notes__)
+    np.testing.assert_array_equal(compiled(X, -1), pick(X, -1))
+
+    def power(x: Array, n: Array) -> Array:
+        return x**n  # here
+
+    whole = np.arange(4)
+    np.testing.assert_array_equal(pb.jit(power)(whole, 2), whole**2)
+    with pytest.raises(ValueError, match="negative") as raised:
+        pb.jit(power)(whole, -2)
+    file, line = marked_line(power)
+    assert any(f"{file}:{line}" in note for note in raised.value.__notes__)
+
+
+def test_the_first_failure_wins() -> None:
+    def two(x: Array, i: Array, n: Array) -> Array:
+        return x[i], n ** (i - 9)
+
+    compiled = pb.jit(two)
+    with pytest.raises(IndexError):
+        compiled(X, 7, np.arange(3))
+    with pytest.raises(ValueError, match="negative"):
+        compiled(X, 2, np.arange(3))
+
+
+def test_a_check_of_a_shared_template_names_its_own_line() -> None:
+    def first(x: Array, i: Array) -> Array:
+        return x[i]
+
+    def second(x: Array, i: Array) -> Array:
+        return x[i]  # here
+
+    with pytest.raises(IndexError):
+        pb.jit(first)(X, 9)
+    with pytest.raises(IndexError) as caught:
+        pb.jit(second)(X, 9)
+    file, line = marked_line(second)
+    assert caught.value.__notes__ == [f"at {file}:{line}, in compiled code"]
