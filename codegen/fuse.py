@@ -154,6 +154,7 @@ class _Fuser:
             phase = self.phase_in(cluster, instruction, reads)
             if phase is not None and self.is_acyclic(cluster, reads):
                 self.add(cluster, instruction, reads, phase)
+                self.merge_neighbours(cluster, reads)
                 return
         cluster = self.new_cluster(space)
         phase = self.phase_in(cluster, instruction, reads)
@@ -260,6 +261,72 @@ class _Fuser:
                 if origin is not None:
                     cluster.needs.add(origin.number)
 
+    def merge_neighbours(self, cluster: Cluster, reads: Sequence[_Read]) -> None:
+        """Take in the other groups that an instruction just added reads from, where they can be one kernel."""
+        others = {self.home[r.root].number for r in reads if r.root in self.home and r.way != "other"}
+        for number in sorted(others - {cluster.number}):
+            other = self.clusters[number]
+            if other.opaque or other.space != cluster.space or not other.members:
+                continue
+            if len(other.members) + len(cluster.members) <= MOST_MEMBERS and not self.is_apart(cluster, other):
+                self.merge(cluster, other)
+
+    def is_apart(self, a: Cluster, b: Cluster) -> bool:
+        """Whether a third group must run between two groups."""
+        for first, last in ((a, b), (b, a)):
+            stack = [n for n in first.needs if n != last.number]
+            seen: set[int] = set()
+            while stack:
+                number = stack.pop()
+                if number == last.number:
+                    return True
+                if number not in seen:
+                    seen.add(number)
+                    stack.extend(self.clusters[number].needs)
+        return False
+
+    def merge(self, cluster: Cluster, other: Cluster) -> None:
+        """Make two groups one, if every member finds a phase in it."""
+        joined = Cluster(cluster.number, cluster.space)
+        work = sorted([*cluster.members, *other.members], key=lambda i: self.position[i])
+        copies = [*cluster.copies, *other.copies]
+        moved = {**cluster.phase, **other.phase}
+        homes = {v: self.home[v] for v in moved}
+        for value in moved:
+            self.home[value] = joined
+        views = [v for v, phase in moved.items() if phase == NEVER]
+        joined.phase.update((v, NEVER) for v in views)
+        for instruction in work:
+            reads = [r for v in instruction.operands for r in self.reads(v)]
+            phase = self.phase_in(joined, instruction, reads) if all(self.is_placed(joined, r) for r in reads) else None
+            if phase is None:
+                self.home.update(homes)
+                return
+            self.add(joined, instruction, reads, phase)
+        for value in copies:
+            reads = self.reads_of_copy(value)
+            phases = [self.read_phase(joined, r, "element") for r in reads if self.home.get(r.root) is joined]
+            if None in phases:
+                self.home.update(homes)
+                return
+            self.add_copy(joined, value, reads, max((p for p in phases if p is not None), default=0))
+        cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
+        cluster.rows, cluster.reads = joined.rows, joined.reads
+        cluster.needs = (cluster.needs | other.needs) - {cluster.number, other.number}
+        for value in moved:
+            self.home[value] = cluster
+        other.members, other.copies, other.phase, other.needs = [], [], {}, {cluster.number}
+
+    def is_placed(self, cluster: Cluster, read: _Read) -> bool:
+        return self.home.get(read.root) is not cluster or read.root in cluster.phase
+
+    def reads_of_copy(self, value: Value) -> list[_Read]:
+        """What a copied path reads, though the copy itself has a home."""
+        home = self.home.pop(value)
+        found = self.reads(value)
+        self.home[value] = home
+        return found
+
     def opaque(self, instruction: Instruction) -> None:
         cluster = self.new_cluster(())
         cluster.opaque = True
@@ -303,6 +370,8 @@ class _Fuser:
         builder = Builder()
         stored: dict[Value, Value] = {v: v for v in self.function.parameters}
         for cluster in self.order():
+            if not cluster.members and not cluster.copies:
+                continue
             if cluster.opaque:
                 (instruction,) = cluster.members
                 operands = tuple(self.stored(builder, v, stored) for v in instruction.operands)

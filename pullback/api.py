@@ -20,8 +20,8 @@ from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.grad import grad as expand_gradients
 from pullback.pipeline import DEVICES, Program, building, program, stages, template_counts
 from pullback.runtime import counters
-from pullback.tracer import Argument, Signature, Trace, current, follow, gradient_call, parameters_of, signature, trace, unflatten
-from pullback.tracer.tree import LEAF
+from pullback.tracer import Signature, Trace, current, follow, gradient_call, parameters_of, signature, trace
+from pullback.tracer.tree import filler
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
@@ -278,39 +278,40 @@ class Method:
 class Entry:
     """A compiled signature: called with the leaves of a call, it returns the result, or MISS where its trace does not hold."""
 
-    __slots__ = ("_arguments_are_leaves", "_extra", "_guarded", "_is_direct", "_program", "_trace")
+    __slots__ = ("_are_plain", "_constants", "_fill", "_is_direct", "_is_guarded", "_program", "_reads", "_trace")
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any]) -> None:
         self._trace = trace
         self._program = program
-        self._guarded = bool(trace.guards)
-        self._arguments_are_leaves = all(isinstance(i, Argument) for i in trace.inputs) and all(map(_is_plain, leaves))
-        self._extra = list(program.constants)
+        self._is_guarded = bool(trace.guards)
+        self._are_plain = all(map(_is_plain, leaves))
+        self._reads = len(trace.inputs) > len(leaves)
+        self._constants = list(program.constants)
+        self._fill = filler(trace.out_tree)
         is_fresh = program.template is None or not program.template.given
         self._is_direct = is_fresh and all(o.source == "result" for o in program.outcomes)
 
     def __call__(self, leaves: list[Any]) -> Any:
-        trace = self._trace
-        if self._guarded and not trace.holds():
+        if self._is_guarded and not self._trace.holds():
             return MISS
-        arguments = leaves
-        if not self._arguments_are_leaves:
-            values = trace.arguments(leaves)
-            if values is None:
-                return MISS
-            arguments = [a[()] if isinstance(a, np.ndarray) and not a.ndim else a for a in values]
+        arguments: list[Any] | None = leaves
+        if not self._are_plain:
+            arguments = self._trace.arguments(leaves)
+        elif self._reads:
+            outside = self._trace.outside()
+            arguments = None if outside is None else leaves + outside
+        if arguments is None:
+            return MISS
         program = self._program
         results: Sequence[Any] = ()
         if program.template is not None:
             try:
-                results = program.template.executable.run(arguments + self._extra, program.sizes)
+                results = program.template.executable.run(arguments + self._constants, program.sizes)
             except CheckFailed as failed:
                 raise self._error(failed, arguments) from None
         if self._is_direct:
-            found = [r if r.ndim else r[()] for r in results]
-        else:
-            found = self._outcomes(results, leaves, arguments)
-        return found[0] if trace.out_tree is LEAF else unflatten(trace.out_tree, found)
+            return self._fill([r if r.ndim else r[()] for r in results])
+        return self._fill(self._outcomes(results, leaves, arguments))
 
     def _outcomes(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
         """The leaves of the result where some are arguments returned whole, or the same value twice."""

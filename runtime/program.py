@@ -2,14 +2,12 @@
 
 An ``Executable`` holds the machine code of a program's kernels. For each set of sizes it keeps an ``Instance``: the argument slots of
 all steps in one block, with sizes and native addresses filled in, and the places of temporary buffers in one arena, planned from
-their lifetimes. A call copies the block, fills in the addresses of arguments, results and arena, and runs all steps natively.
-Executables may be called from several threads at once.
+their lifetimes. A call takes a ``Frame`` (a copy of the block, and an arena), fills in addresses and scalars, and runs all steps
+natively. Executables may be called from several threads at once.
 """
 
 from __future__ import annotations
 
-import ctypes
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,42 +20,15 @@ from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.program import Alloc, Free, Launch, View
 from pullback.ir.structure import Function, Module, Value
 from pullback.ir.text import canonical
-from pullback.ir.types import DTYPES, RefType
+from pullback.ir.types import DTYPES
 from pullback.runtime import cache, symbols
 from pullback.runtime.engine import default_engine
+from pullback.runtime.launcher import address_of, fill, launcher
 
 ALIGNMENT = 64
-KEPT_ARENAS = 4
+KEPT_FRAMES = 4
 
-RUNNER = """
-define i64 @pullback_run(ptr %functions, ptr %offsets, i64 %count, ptr %block) {
-entry:
-  br label %head
-head:
-  %k = phi i64 [ 0, %entry ], [ %next, %on ]
-  %more = icmp slt i64 %k, %count
-  br i1 %more, label %body, label %done
-body:
-  %fp = getelementptr ptr, ptr %functions, i64 %k
-  %function = load ptr, ptr %fp
-  %op = getelementptr i64, ptr %offsets, i64 %k
-  %offset = load i64, ptr %op
-  %slots = getelementptr i64, ptr %block, i64 %offset
-  %status = call i64 %function(ptr %slots)
-  %next = add i64 %k, 1
-  %failed = icmp ne i64 %status, 0
-  br i1 %failed, label %out, label %on
-on:
-  br label %head
-out:
-  %high = shl i64 %next, 32
-  %both = or i64 %high, %status
-  ret i64 %both
-done:
-  ret i64 0
-}
-"""
-
+Table = np.ndarray[Any, Any]
 
 def kernel_name(kernel: Function) -> str:
     """The symbol of a scheduled kernel: its own hash."""
@@ -72,19 +43,30 @@ def emit_kernel(kernel: Function) -> Emitted:
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A program with its sizes: ready to run but for addresses."""
+    """A program with its sizes: ready to run but for addresses. ``tables`` keeps what ``header`` points to alive."""
 
-    block: np.ndarray[Any, Any]
-    functions: np.ndarray[Any, Any]
-    offsets: np.ndarray[Any, Any]
-    pointers: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+    block: Table
+    header: Table
+    tables: tuple[Table, ...]
     strides: tuple[tuple[int, int, int], ...]
-    scalars: tuple[tuple[int, int, Any], ...]
-    arena_bytes: int
-    arena_offsets: np.ndarray[Any, Any]
+    scalars: tuple[tuple[str, int, int], ...]
     results: tuple[tuple[tuple[int, ...], Any], ...]
-    launches: tuple[Mapping[str, Any], ...]
-    arenas: list[np.ndarray[Any, Any]]
+    arena_bytes: int
+    frames: list[Frame]
+
+
+class Frame:
+    """The memory of one call in flight: argument slots, seen as each dtype, and the arena of temporaries."""
+
+    __slots__ = ("address", "arena", "base", "block", "views")
+
+    def __init__(self, instance: Instance) -> None:
+        self.block = instance.block.copy()
+        self.address = address_of(self.block)
+        self.arena = np.empty(instance.arena_bytes + ALIGNMENT, np.uint8)
+        self.base = address_of(self.arena)
+        self.base += -self.base % ALIGNMENT
+        self.views = {name: self.block.view(DTYPES[name].numpy) for name in {s[0] for s in instance.scalars}}
 
 
 class Executable:
@@ -95,18 +77,16 @@ class Executable:
 
     def __init__(self, module: Module) -> None:
         self.program, *kernels = module.functions
-        self.parameters = self.program.parameters
         self.emitted = {kernel.name: emit_kernel(kernel) for kernel in kernels}
         engine = default_engine()
         self.addresses: dict[str, int] = {}
         for emitted in self.emitted.values():
             self.addresses.update(engine.load(emitted.text, symbols=[emitted.name]))
-        self.runner = _runner()
+        self.launcher = launcher()
         self.plan = _Plan(self.program)
         self.instances: dict[tuple[int, ...], Instance] = {}
-        self.lock = threading.Lock()
 
-    def run(self, arguments: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+    def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
         """Run on arguments (arrays for references, scalars for rank-0 parameters) and the sizes of all extents.
 
         Returns fresh arrays, except that a parameter that is a result is returned as it was given. Raises CheckFailed.
@@ -115,45 +95,39 @@ class Executable:
         instance = self.instances.get(key)
         if instance is None:
             instance = self.instances.setdefault(key, self.instantiate(sizes))
-        block = instance.block.copy()
-        results = [np.empty(shape, dtype) for shape, dtype in instance.results]
-        arena = self.arena(instance)
-        addresses = [a.__array_interface__["data"][0] if p else 0 for a, p in zip(arguments, self.plan.is_ref, strict=True)]
-        addresses += [r.__array_interface__["data"][0] for r in results]
-        base = arena.__array_interface__["data"][0]
-        base += -base % ALIGNMENT
-        table = np.array(addresses + [base], np.int64)
-        targets, sources = instance.pointers
-        block[targets] = table[sources]
-        block[targets] += instance.arena_offsets
-        for position, argument, axis in instance.strides:
-            block[position] = arguments[argument].strides[axis]
-        for position, argument, dtype in instance.scalars:
-            block[position] = _bits(arguments[argument], dtype)
-        status = self.runner(instance.functions.ctypes.data, instance.offsets.ctypes.data, len(instance.functions), block.ctypes.data)
-        if len(instance.arenas) < KEPT_ARENAS:
-            instance.arenas.append(arena)
-        if status:
-            failures = instance.launches[(status >> 32) - 1]["failures"]
-            error, message, place = failures[(status & 0xFFFFFFFF) - 1]
-            failure = CheckFailed(error, message)
-            failure.add_note(place)
-            raise failure
-        return self.plan.give(arguments, results, sizes)
-
-    def arena(self, instance: Instance) -> np.ndarray[Any, Any]:
         try:
-            return instance.arenas.pop()
+            frame = instance.frames.pop()
         except IndexError:
-            return np.empty(instance.arena_bytes + ALIGNMENT, np.uint8)
+            frame = Frame(instance)
+        results = [np.empty(shape, dtype) for shape, dtype in instance.results]
+        for position, argument, axis in instance.strides:
+            frame.block[position] = arguments[argument].strides[axis]
+        for name, position, argument in instance.scalars:
+            frame.views[name][position] = arguments[argument]
+        if not self.launcher.reads_arrays:
+            fill(frame.block, *instance.tables[2:5], [*arguments, *results], frame.base)
+        status = self.launcher.native(address_of(instance.header), id(arguments), id(results), frame.base, frame.address)
+        if len(instance.frames) < KEPT_FRAMES:
+            instance.frames.append(frame)
+        if status:
+            raise self.failure(status)
+        return results if self.plan.gives_all else self.plan.give(arguments, results, sizes)
+
+    def failure(self, status: int) -> CheckFailed:
+        """What a status says: the step above bit 32, the kernel's own code below."""
+        step = self.plan.launches[(status >> 32) - 1]
+        error, message, place = step.params["failures"][(status & 0xFFFFFFFF) - 1]
+        failed = CheckFailed(error, message)
+        failed.add_note(place)
+        return failed
 
     def instantiate(self, sizes: Mapping[str, int]) -> Instance:
         """Fill in sizes and native addresses, and place the temporaries."""
-        offsets, places, arena_bytes = self.plan.place(sizes)
+        offsets, rows, arena_bytes = self.plan.place(sizes)
         block: list[int] = []
-        starts, functions, targets, sources, shifts = [], [], [], [], []
+        functions, starts, targets, sources, shifts = [], [], [], [], []
         strides: list[tuple[int, int, int]] = []
-        scalars: list[tuple[int, int, Any]] = []
+        scalars: list[tuple[str, int, int]] = []
         for step in self.plan.launches:
             emitted = self.emitted[step.params["kernel"]]
             starts.append(len(block))
@@ -164,26 +138,25 @@ class Executable:
                 kind, *rest = slot
                 if kind == "size":
                     block[at] = value_of(step.params["sizes"][rest[0]], sizes)
-                    continue
-                if kind in ("blas", "ufunc"):
+                elif kind in ("blas", "ufunc"):
                     block[at] = _native(slot)
-                    continue
-                owner = self.plan.owner[step.operands[rest[0]]]
-                if kind == "pointer":
-                    targets.append(at)
-                    sources.append(places[owner])
-                    shifts.append(offsets.get(owner, 0))
-                elif kind == "stride":
-                    strides.append((at, self.plan.parameter[owner], rest[1]))
-                elif owner in self.plan.parameter:
-                    scalars.append((at, self.plan.parameter[owner], _numpy_scalar(rest[1])))
-        pointers = (np.array(targets, np.int64), np.array(sources, np.int64))
-        results = tuple((tuple(value_of(e, sizes) for e in v.type.shape), v.type.dtype.numpy) for v in self.plan.fresh)
-        return Instance(
-            np.array(block, np.int64), np.array(functions, np.int64), np.array(starts, np.int64), pointers,
-            tuple(strides), tuple(scalars), arena_bytes, np.array(shifts, np.int64), results,
-            tuple(step.params for step in self.plan.launches), [],
-        )  # fmt: skip
+                else:
+                    owner = self.plan.owner[step.operands[rest[0]]]
+                    if kind == "pointer":
+                        targets.append(at)
+                        sources.append(rows[owner])
+                        shifts.append(offsets.get(owner, 0))
+                    elif kind == "stride":
+                        strides.append((at, self.plan.parameter[owner], rest[1]))
+                    else:
+                        scalars.append((rest[1], at * 8 // DTYPES[rest[1]].bytes, self.plan.parameter[owner]))
+        tables = tuple(np.array(t, np.int64) for t in (functions, starts, targets, sources, shifts))
+        counts = (len(targets) if self.launcher.reads_arrays else 0, len(self.program.parameters), len(self.plan.fresh))
+        addresses = [address_of(t) for t in tables]
+        header = np.array([*addresses[:2], len(functions), *addresses[2:], *counts], np.int64)
+        results = tuple((_shape(v, sizes), v.type.dtype.numpy) for v in self.plan.fresh)
+        slots = np.array(block, np.int64)
+        return Instance(slots, header, tables, tuple(strides), tuple(scalars), results, arena_bytes, [])
 
 
 class _Plan:
@@ -192,7 +165,6 @@ class _Plan:
     def __init__(self, program: Function) -> None:
         self.program = program
         self.parameter = {v: k for k, v in enumerate(program.parameters)}
-        self.is_ref = [isinstance(v.type, RefType) for v in program.parameters]
         self.owner: dict[Value, Value] = {v: v for v in program.parameters}
         self.launches = [i for i in program.instructions if isinstance(i.op, Launch)]
         for i in program.instructions:
@@ -202,6 +174,7 @@ class _Plan:
                 self.owner[i.result] = self.owner[i.operands[0]]
         owners = [self.owner[v] for v in program.results]
         self.fresh = list(dict.fromkeys(o for o in owners if o not in self.parameter))
+        self.gives_all = self.fresh == list(program.results)
 
     def place(self, sizes: Mapping[str, int]) -> tuple[dict[Value, int], dict[Value, int], int]:
         """Arena offsets of temporaries, the row of the address table of each buffer, and the arena's size."""
@@ -265,31 +238,8 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(value_of(e, sizes) for e in value.type.shape)
 
 
-def _bits(value: Any, dtype: np.dtype[Any]) -> int:
-    """The bits of a scalar as an i64."""
-    raw = np.asarray(value, dtype).tobytes()
-    return int.from_bytes(raw + b"\0" * (8 - len(raw)), "little", signed=True)
-
-
-def _numpy_scalar(name: str) -> np.dtype[Any]:
-    return DTYPES[name].numpy
-
-
 def _native(slot: tuple[Any, ...]) -> int:
     if slot[0] == "blas":
         return symbols.address(slot[1])
     loop = symbols.ufunc_loop(slot[1], slot[2])
     return int((loop.function if slot[3] == "function" else loop.data) or 0)
-
-
-_RUNNER: list[Any] = []
-
-
-def _runner() -> Any:
-    """The native function that runs the steps of a program."""
-    if not _RUNNER:
-        address = default_engine().load(RUNNER, symbols=["pullback_run"])["pullback_run"]
-        i64 = ctypes.c_int64
-        _RUNNER.append(ctypes.CFUNCTYPE(i64, i64, i64, i64, i64)(address))
-    return _RUNNER[0]
-

@@ -21,7 +21,7 @@ from pullback.tracer.errors import TraceError, error_loc, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, digest
 from pullback.tracer.names import Guard, Names
 from pullback.tracer.outside import Outside
-from pullback.tracer.tree import TreeDef, flatten, leaf_key, map_statics, named, paths, unflatten
+from pullback.tracer.tree import TreeDef, fingerprint, flatten, leaf_key, map_statics, named, paths, static_key, unflatten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,31 +53,52 @@ def parameters_of(function: Callable[..., Any], static_argnames: str | Iterable[
     return Parameters(names=names, rest=rest, static=static)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Signature:
-    """A call's ``leaves`` and what a trace depends on in them: ``key`` can be hashed and compared.
+    """A call's ``leaves`` and what a trace depends on in it: ``key`` can be hashed and compared."""
 
-    ``tree`` is the structure of ``(args, kwargs)``.
-    """
+    __slots__ = ("_args", "_kwargs", "_parameters", "key", "leaves")
 
-    key: Any
-    leaves: list[Any]
-    tree: TreeDef
+    def __init__(
+        self, key: Any, leaves: list[Any], parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        self.key = key
+        self.leaves = leaves
+        self._parameters = parameters
+        self._args = args
+        self._kwargs = kwargs
 
-
-def signature(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
-    """The signature of a call. Raises TraceError for a static value that cannot be hashed."""
-    if not parameters.static:
-        leaves, tree = flatten((tuple(args), dict(kwargs)))
-    else:
-        leaves = []
+    @property
+    def tree(self) -> TreeDef:
+        """The structure of ``(args, kwargs)``."""
+        args, kwargs, parameters = self._args, self._kwargs, self._parameters
+        if not parameters.static:
+            return flatten((tuple(args), dict(kwargs)))[1]
+        leaves: list[Any] = []
         children = [_child(a, leaves, parameters.name(i) in parameters.static) for i, a in enumerate(args)]
         positional = TreeDef("tuple", tuple, children=children)
         children = [_child(v, leaves, k in parameters.static) for k, v in kwargs.items()]
         _, keywords = flatten(dict.fromkeys(kwargs))
         keyed = TreeDef("dict", dict, keywords.data, keywords.key[2], children)
-        tree = TreeDef("tuple", tuple, children=[positional, keyed])
-    return Signature(key=(tree, *map(leaf_key, leaves)), leaves=leaves, tree=tree)
+        return TreeDef("tuple", tuple, children=[positional, keyed])
+
+
+def signature(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
+    """The signature of a call. Raises TraceError for a static value that cannot be hashed."""
+    leaves: list[Any] = []
+    key: list[Any] = [len(args), *kwargs]
+    if not parameters.static:
+        for value in args:
+            fingerprint(value, leaves, key)
+        for value in kwargs.values():
+            fingerprint(value, leaves, key)
+        return Signature(tuple(key), leaves, parameters, args, kwargs)
+    names = [*map(parameters.name, range(len(args))), *kwargs]
+    for name, value in zip(names, (*args, *kwargs.values())):
+        if name in parameters.static:
+            key.append(static_key(value, by_identity=False))
+        else:
+            fingerprint(value, leaves, key)
+    return Signature(tuple(key), leaves, parameters, args, kwargs)
 
 
 def _child(value: Any, leaves: list[Any], is_static: bool) -> TreeDef:
@@ -112,15 +133,18 @@ class Trace:
     def arguments(self, leaves: Sequence[Any]) -> list[Any] | None:
         """The values for the function's parameters, read now; None if a captured value changed its type.
 
-        Scalars come as they are, arrays in native byte order.
+        Arrays come in native byte order, those of rank 0 as scalars; scalars as they are.
         """
+        outside = self.outside()
+        return None if outside is None else [*map(_native, leaves), *outside]
+
+    def outside(self) -> list[Any] | None:
+        """The values for the parameters that are no leaves of the call, which are the last; None as in ``arguments``."""
         values = []
         for given in self.inputs:
             match given:
-                case Argument(index=index):
-                    value = leaves[index]
                 case Constant(array=array):
-                    value = array
+                    values.append(_native(array))
                 case Captured(read=read, key=key):
                     try:
                         value = read()
@@ -128,9 +152,17 @@ class Trace:
                         return None
                     if not isinstance(value, float | int | np.generic | np.ndarray) or leaf_key(value) != key:
                         return None
-            swapped = isinstance(value, np.ndarray) and not value.dtype.isnative
-            values.append(value.astype(value.dtype.newbyteorder("=")) if swapped else value)
+                    values.append(_native(value))
         return values
+
+
+def _native(value: Any) -> Any:
+    """An array in native byte order, one of rank 0 as a scalar; anything else as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if not value.ndim:
+        return value[()]
+    return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
 def trace(
@@ -146,9 +178,10 @@ def trace(
     call = call or signature(found, args, kwargs or {})
     frame, loc = Frame(), user_loc()
     names = frame.names = Names(frame)
+    tree = call.tree
     with frame.active():
-        leaves = _arguments(frame, call, found, loc)
-        positional, keywords = unflatten(map_statics(call.tree, names.argument), leaves)
+        leaves = _arguments(frame, call.leaves, tree, found, loc)
+        positional, keywords = unflatten(map_statics(tree, names.argument), leaves)
         result = _run(frame, names.follow(function), positional, keywords)
         names.finish()
         results, out_tree = flatten(result, static_numbers=True)
@@ -162,7 +195,7 @@ def trace(
         function=frame.builder.function(_identifier(title), used, values),
         inputs=inputs,
         guards=tuple(names.guards.values()),
-        in_tree=call.tree,
+        in_tree=tree,
         out_tree=map_statics(out_tree, lambda v: object.__getattribute__(v, "_real") if issubclass(type(v), Outside) else v),
         weak=tuple(t.weak for t in traced),
         returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),
@@ -175,13 +208,13 @@ def _refuse_iterator(value: Any) -> Any:
     return value
 
 
-def _arguments(frame: Frame, call: Signature, parameters: Parameters, loc: Loc) -> list[TracedArray]:
-    positional, keyed = call.tree.children
+def _arguments(frame: Frame, leaves: Sequence[Any], tree: TreeDef, parameters: Parameters, loc: Loc) -> list[TracedArray]:
+    positional, keyed = tree.children
     labels = [p for i, c in enumerate(positional.children) for p in paths(c, parameters.name(i))]
     labels += [p for k, c in zip(keyed.data[0], keyed.children) for p in paths(c, k)]
     taken: set[str] = set()
     found = []
-    for index, (leaf, label) in enumerate(zip(call.leaves, labels, strict=True)):
+    for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
         check_leaf(leaf, f"argument {label}")
         array_type, weak = literal_type(leaf)
         value = frame.parameter(array_type, _unique(_identifier(label), taken))

@@ -8,8 +8,9 @@ have one type and one value: 1, 1.0 and True are three, 0.0 and -0.0 two.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -216,3 +217,74 @@ def same_container(x: Any, tree: Any) -> bool:
     if type(x) is not type(tree) or len(x) != len(tree):
         return False
     return not isinstance(x, Mapping) or all(static_key(a) == static_key(b) for a, b in zip(x, tree))
+
+
+def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
+    """Append the leaves of a tree, and what a program depends on in it: two trees have equal keys exactly if their structures
+    and the keys of their leaves are equal. Raises TraceError on a static value without a hash.
+    """
+    kind = type(x)
+    if kind is np.ndarray:
+        leaves.append(x)
+        key += (x.dtype, x.shape, x.flags.num & _ROW_MAJOR == _ROW_MAJOR)
+    elif kind in _NUMBERS:
+        leaves.append(x)
+        key.append(kind)
+    elif kind is tuple or kind is list:
+        key += (kind, len(x))
+        for e in x:
+            fingerprint(e, leaves, key)
+    elif kind is dict:
+        key += (kind, tuple(k if type(k) is str else static_key(k) for k in x))
+        for e in x.values():
+            fingerprint(e, leaves, key)
+    elif isinstance(x, tuple) and hasattr(x, "_fields"):
+        key += (kind, len(x))
+        for e in x:
+            fingerprint(e, leaves, key)
+    else:
+        found, tree = flatten(x)
+        leaves += found
+        key += (tree, *((type(leaf), leaf_key(leaf)) for leaf in found))
+
+
+_ROW_MAJOR = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+
+
+def filler(tree: TreeDef) -> Any:
+    """A function like ``unflatten(tree, leaves)``, made for this one structure; leaves are a list of the right length."""
+    values: dict[str, Any] = {"new": object.__new__, "put": _put}
+    counter = itertools.count()
+    text = _expression(tree, counter, values)
+    return eval(f"lambda leaves: {text}", values)
+
+
+def _expression(tree: TreeDef, counter: Iterator[int], values: dict[str, Any]) -> str:
+    if tree.kind == "leaf":
+        return f"leaves[{next(counter)}]"
+    name = f"v{len(values)}"
+    if tree.kind in ("static", "named"):
+        values[name] = tree.data
+        return name
+    values[name] = tree.type
+    inside = [_expression(c, counter, values) for c in tree.children]
+    match tree.kind:
+        case "tuple":
+            return f"({', '.join(inside)}{',' if len(inside) == 1 else ''})"
+        case "list":
+            return f"[{', '.join(inside)}]"
+        case "namedtuple":
+            return f"{name}({', '.join(inside)})"
+        case "dict":
+            keys, extra = tree.data
+            values[f"{name}_keys"], values[f"{name}_extra"] = keys, extra
+            pairs = ", ".join(f"({name}_keys[{k}], {e})" for k, e in enumerate(inside))
+            return f"{name}({f'{name}_extra, ' if tree.type is defaultdict else ''}[{pairs}])"
+    values[f"{name}_names"] = tree.data
+    return f"put(new({name}), {name}_names, [{', '.join(inside)}])"
+
+
+def _put(made: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(made, name, value)
+    return made
