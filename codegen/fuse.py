@@ -70,6 +70,7 @@ class _Fuser:
         self.producer = {v: i for i in function.instructions for v in i.results}
         self.clusters: list[Cluster] = []
         self.home: dict[Value, Cluster] = {}
+        self.copied: dict[Value, Cluster] = {}
         self.floating: set[Value] = set()
         self.position = {i: k for k, i in enumerate(function.instructions)}
 
@@ -105,7 +106,7 @@ class _Fuser:
             return
         if isinstance(op, Reindex):
             self.store(instruction.operands[0])
-            origin = self.home.get(instruction.operands[0])
+            origin = self.holder(self.base(instruction.operands[0]))
             if origin is not None:
                 self.home[instruction.result] = origin
                 origin.phase[instruction.result] = NEVER
@@ -134,6 +135,9 @@ class _Fuser:
                 found.append(_Read(current, "scalar" if not current.type.shape else way, rank))
                 continue
             for position, operand in enumerate(made.operands):
+                if isinstance(made.op, Gather) and not position:
+                    found.append(_Read(operand, "other", operand.type.rank))
+                    continue
                 step = "other"
                 if made.op is broadcast and way in ("same", "row"):
                     axes, kept = made.params["axes"], operand.type.rank
@@ -195,7 +199,7 @@ class _Fuser:
             return None
         phase = 0
         for read in reads:
-            if self.home.get(read.root) is not cluster:
+            if self.holder(read.root) is not cluster:
                 continue
             known = self.read_phase(cluster, read, level)
             if known is None:
@@ -233,7 +237,8 @@ class _Fuser:
 
     def is_acyclic(self, cluster: Cluster, reads: Sequence[_Read]) -> bool:
         """Whether nothing that an instruction reads elsewhere depends on the group."""
-        stack = [self.home[r.root].number for r in reads if r.root in self.home and self.home[r.root] is not cluster]
+        origins = [self.holder(r.root) for r in reads]
+        stack = [origin.number for origin in origins if origin is not None and origin is not cluster]
         seen: set[int] = set()
         while stack:
             number = stack.pop()
@@ -255,7 +260,7 @@ class _Fuser:
 
     def link(self, cluster: Cluster, reads: Sequence[_Read]) -> None:
         for read in reads:
-            origin = self.home.get(read.root)
+            origin = self.holder(read.root)
             if origin is not cluster:
                 cluster.reads.add(read.root)
                 if origin is not None:
@@ -291,8 +296,8 @@ class _Fuser:
         work = sorted([*cluster.members, *other.members], key=lambda i: self.position[i])
         copies = [*cluster.copies, *other.copies]
         moved = {**cluster.phase, **other.phase}
-        homes = {v: self.home[v] for v in moved}
-        for value in moved:
+        homes = {v: self.home[v] for v in moved if v not in copies}
+        for value in homes:
             self.home[value] = joined
         views = [v for v, phase in moved.items() if phase == NEVER]
         joined.phase.update((v, NEVER) for v in views)
@@ -304,7 +309,7 @@ class _Fuser:
                 return
             self.add(joined, instruction, reads, phase)
         for value in copies:
-            reads = self.reads_of_copy(value)
+            reads = self.reads(value)
             phases = [self.read_phase(joined, r, "element") for r in reads if self.home.get(r.root) is joined]
             if None in phases:
                 self.home.update(homes)
@@ -313,31 +318,26 @@ class _Fuser:
         cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
         cluster.rows, cluster.reads = joined.rows, joined.reads
         cluster.needs = (cluster.needs | other.needs) - {cluster.number, other.number}
-        for value in moved:
+        for value in homes:
             self.home[value] = cluster
+        for value in copies:
+            self.copied[value] = cluster
         other.members, other.copies, other.phase, other.needs = [], [], {}, {cluster.number}
 
     def is_placed(self, cluster: Cluster, read: _Read) -> bool:
         return self.home.get(read.root) is not cluster or read.root in cluster.phase
 
-    def reads_of_copy(self, value: Value) -> list[_Read]:
-        """What a copied path reads, though the copy itself has a home."""
-        home = self.home.pop(value)
-        found = self.reads(value)
-        self.home[value] = home
-        return found
-
     def opaque(self, instruction: Instruction) -> None:
         cluster = self.new_cluster(())
         cluster.opaque = True
-        self.add(cluster, instruction, [r for v in instruction.operands for r in self.reads(v)], 0)
+        self.add(cluster, instruction, [_Read(self.base(v), "other", v.type.rank) for v in instruction.operands], 0)
 
     # storing
 
     def store(self, value: Value) -> None:
         """Have a value in memory: paths that are not views of stored values get a group that copies them."""
         value = self.base(value)
-        if value in self.home or value not in self.producer:
+        if value in self.home or value in self.copied or value not in self.producer:
             return
         reads = self.reads(value)
         space = value.type.shape
@@ -360,8 +360,12 @@ class _Fuser:
     def add_copy(self, cluster: Cluster, value: Value, reads: Sequence[_Read], phase: int) -> None:
         cluster.copies.append(value)
         cluster.phase[value] = phase
-        self.home[value] = cluster
+        self.copied[value] = cluster
         self.link(cluster, reads)
+
+    def holder(self, value: Value) -> Cluster | None:
+        """The group that computes, or stores, a value."""
+        return self.home.get(value) or self.copied.get(value)
 
     # the result
 
@@ -390,19 +394,20 @@ class _Fuser:
         found: dict[int, dict[Value, None]] = {}
 
         def need(value: Value, reader: Cluster | None) -> None:
-            for read in self.reads(value):
-                root = self.base(read.root)
-                origin = self.home.get(root)
-                if origin is not None and not origin.opaque and (origin is not reader or root is not read.root):
-                    found.setdefault(origin.number, {})[root] = None
+            root = self.base(value)
+            origin = self.holder(root)
+            if origin is not None and not origin.opaque and (origin is not reader or root is not value):
+                found.setdefault(origin.number, {})[root] = None
 
         for cluster in self.clusters:
             for instruction in cluster.members:
                 for value in instruction.operands:
-                    need(value, cluster)
+                    for root in [value] if cluster.opaque else [r.root for r in self.reads(value)]:
+                        need(root, cluster)
             for value in cluster.copies:
-                for operand in self.producer[value].operands:
-                    need(operand, cluster)
+                found.setdefault(cluster.number, {})[value] = None
+                for read in self.reads(value):
+                    need(read.root, cluster)
         for value in self.function.results:
             need(value, None)
         return {n: list(values) for n, values in found.items()}
@@ -467,7 +472,7 @@ class _Fuser:
             if isinstance(made.op, Reindex) and made.op.view:
                 continue
             wanted.add(made)
-            stack.extend(made.operands)
+            stack.extend(made.operands[1:] if isinstance(made.op, Gather) else made.operands)
         return sorted(wanted, key=lambda i: self.position[i])
 
 

@@ -304,15 +304,33 @@ class _Emitter:
             if source.bits == target.bits:
                 x, s = self.let(f"fpext {s} {x} to {wide('float', width)}"), wide("float", width)
                 return self.let(f"fptrunc {s} {x} to {t}")
+            if source.bits == 64 and target.bits == 16:
+                x, s = self.to_odd(x, width), wide("float", width)
             return self.let(f"{'fpext' if source.bits < target.bits else 'fptrunc'} {s} {x} to {t}")
         if target.is_float:
-            return self.let(f"{'sitofp' if source.kind == 'i' else 'uitofp'} {s} {x} to {t}")
+            verb = "sitofp" if source.kind == "i" else "uitofp"
+            if target.bits > 16:
+                return self.let(f"{verb} {s} {x} to {t}")
+            exact = self.to_odd(self.let(f"{verb} {s} {x} to {wide('double', width)}"), width)
+            return self.let(f"fptrunc {wide('float', width)} {exact} to {t}")
         if source.is_float:
             return self.to_integer(x, source, target, width, in_range)
         if source.bits == target.bits and not source.is_bool:
             return x
         verb = "zext" if source.kind in "bu" else "sext"
         return self.let(f"{'trunc' if source.bits > target.bits and not source.is_bool else verb} {s} {x} to {t}")
+
+    def to_odd(self, x: str, width: int) -> str:
+        """A double as a float whose last bit is set if it is not exact, so that rounding it again rounds once."""
+        d, f, i, c = (wide(name, width) for name in ("double", "float", "i32", "i1"))
+        near = self.let(f"fptrunc {d} {x} to {f}")
+        back = self.let(f"fpext {f} {near} to {d}")
+        m = mangled("double", width)
+        size, rounded = (self.intrinsic(d, f"llvm.fabs.{m}", [(d, v)]) for v in (x, back))
+        up = self.let(f"zext {c} {self.let(f'fcmp ogt {d} {rounded}, {size}')} to {i}")
+        odd = self.let(f"zext {c} {self.let(f'fcmp une {d} {back}, {x}')} to {i}")
+        bits = self.let(f"sub {i} {self.let(f'bitcast {f} {near} to {i}')}, {up}")
+        return self.let(f"bitcast {i} {self.let(f'or {i} {bits}, {odd}')} to {f}")
 
     def to_integer(self, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
         """NaN and values out of range give the least value of i32 or i64; other types convert through those and wrap."""

@@ -20,7 +20,7 @@ from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.grad import grad as expand_gradients
 from pullback.pipeline import DEVICES, Program, building, program, stages, template_counts
 from pullback.runtime import counters
-from pullback.tracer import Signature, Trace, current, follow, gradient_call, parameters_of, signature, trace
+from pullback.tracer import Signature, Trace, TraceError, current, follow, gradient_call, parameters_of, signature, trace
 from pullback.tracer.tree import filler
 
 Function = Callable[..., Any]
@@ -241,7 +241,11 @@ class Compiled:
             self._entries[call.key] = [entry, *variants[: MOST_VARIANTS - 1]]
         result = entry(call.leaves)
         if result is MISS:
-            raise RuntimeError(f"{_title(self)}: a value from outside changed while the function was traced")
+            changed = [g.describe for g in traced.guards if not g.holds()]
+            raise TraceError(
+                f"{_title(self)} reads {', '.join(changed) or 'a value'} from outside, which is another object at each read; "
+                "bind it to a name once, or pass it as an argument"
+            )
         return result
 
     def _for_methods(self) -> Compiled:

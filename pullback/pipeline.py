@@ -216,6 +216,8 @@ def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, location
 
 def emitted(module: Module, device: str) -> dict[str, str]:
     """The texts of a scheduled module's kernels in the target's languages."""
+    if device != "cpu":
+        return {}
     kernels = [emit_kernel(f).text for f in module.functions if f.kind == "kernel"]
     engine = default_engine()
     return {"llvm": "\n".join(kernels), "asm": "\n".join(map(engine.assembly, kernels))}

@@ -75,6 +75,28 @@ def test_arguments_that_are_not_numbers(argument: Any, words: str) -> None:
         assert word in str(caught.value)
 
 
+def test_a_subclass_is_refused_after_an_array_was_taken() -> None:
+    f = pb.jit(lambda x: x * 2)
+    f(np.ones((1, 1)))
+    with pytest.raises(pb.TraceError, match="matrix"):
+        f(np.ones((1, 1)).view(np.matrix))
+
+
+def test_an_outside_value_that_is_never_the_same() -> None:
+    class Fickle:
+        @property
+        def table(self) -> Any:
+            return object()
+
+    fickle = Fickle()
+
+    def f(x: Array) -> Array:
+        return x if fickle.table is None else x * 2
+
+    with pytest.raises(pb.TraceError, match=r"<Fickle>.table from outside.*another object"):
+        pb.jit(f)(X)
+
+
 def test_arguments_without_a_hash() -> None:
     def call() -> None:
         pb.jit(lambda x, s: x)(X, {1, 2})  # here

@@ -1,0 +1,274 @@
+"""Device functions of emitted CUDA C: those that its kernels call and CUDA has not.
+
+Each means what the op of its name means (``pullback.ir.ops.meaning``) for every element type. They need no header, so that the
+run-time compiler takes them as they are. ``functions(text)`` gives the text of those that are called, callees first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+DEVICE: Mapping[str, str] = {
+    "PB_INF": "#define PB_INF __longlong_as_double(0x7ff0000000000000LL)\n#define PB_NAN __longlong_as_double(0x7ff8000000000000LL)",
+    "pb_first": """\
+// The first index of a thread, and how far the next one is, where all threads of a grid share out a loop.
+__device__ long long pb_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ long long pb_step() { return (long long)gridDim.x * blockDim.x; }""",
+    "pb_sum": """\
+// A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
+template <class T> struct pb_sum {
+    T low = 0, middle = 0, high = 0;
+    unsigned count = 0;
+    __device__ void add(T x) {
+        low += x;
+        count += 1;
+        if (count % 64 == 0) { middle += low; low = 0; }
+        if (count % 4096 == 0) { high += middle; middle = 0; }
+    }
+    __device__ T total() const { return (high + middle) + low; }
+};""",
+    "pb_best": """\
+// A value and its position; -1 is none.
+template <class T> struct pb_best { T value; long long at; };
+template <class T> __device__ bool pb_is_earlier(pb_best<T> x, pb_best<T> y) { return (unsigned long long)x.at < (unsigned long long)y.at; }""",
+    "pb_argmax": """\
+// The larger value: NaN is the largest, the first position wins a tie.
+template <class T> __device__ pb_best<T> pb_argmax(pb_best<T> x, pb_best<T> y) {
+    if (x.at < 0 || y.at < 0) return x.at < 0 ? y : x;
+    bool x_nan = x.value != x.value, y_nan = y.value != y.value;
+    if (x_nan || y_nan) return x_nan && (!y_nan || pb_is_earlier(x, y)) ? x : y;
+    if (x.value == y.value) return pb_is_earlier(x, y) ? x : y;
+    return x.value > y.value ? x : y;
+}""",
+    "pb_argmin": """\
+// The smaller value: NaN is the smallest, the first position wins a tie.
+template <class T> __device__ pb_best<T> pb_argmin(pb_best<T> x, pb_best<T> y) {
+    if (x.at < 0 || y.at < 0) return x.at < 0 ? y : x;
+    bool x_nan = x.value != x.value, y_nan = y.value != y.value;
+    if (x_nan || y_nan) return x_nan && (!y_nan || pb_is_earlier(x, y)) ? x : y;
+    if (x.value == y.value) return pb_is_earlier(x, y) ? x : y;
+    return x.value < y.value ? x : y;
+}""",
+    "pb_down": """\
+template <class T> __device__ T pb_down(T x, int distance) { return (T)__shfl_down_sync(0xffffffffu, x, distance); }""",
+    "pb_block": """\
+// The combination of what all threads of a block give, in a fixed tree: lanes of a warp by halves, then the warps in order.
+template <auto combine, class T> __device__ T pb_block(T x) {
+    __shared__ T warps[32];
+    for (int distance = 16; distance; distance /= 2) x = combine(x, pb_down(x, distance));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    T all = warps[0];
+    for (int warp = 1; warp < blockDim.x / 32; ++warp) all = combine(all, warps[warp]);
+    return all;
+}""",
+    "pb_down_best": """\
+template <class T> __device__ pb_best<T> pb_down(pb_best<T> x, int distance) {
+    return {(T)__shfl_down_sync(0xffffffffu, x.value, distance), __shfl_down_sync(0xffffffffu, x.at, distance)};
+}""",
+    "pb_gemm": """\
+// c = a @ b over tiles of 16 by 16 that the blocks of the grid share out; a block has 256 threads.
+template <bool ta, bool tb, class T>
+__device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns) {
+    __shared__ T left[16][17], right[16][17];
+    int y = threadIdx.x / 16, x = threadIdx.x % 16;
+    long long across = (columns + 15) / 16, tiles = (rows + 15) / 16 * across;
+    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        long long top = tile / across * 16, side = tile % across * 16;
+        pb_sum<T> total;
+        for (long long start = 0; start < summed; start += 16) {
+            long long i = top + (ta ? x : y), k = start + (ta ? y : x);
+            left[ta ? x : y][ta ? y : x] = i < rows && k < summed ? a[ta ? k * rows + i : i * summed + k] : T(0);
+            long long m = start + (tb ? x : y), j = side + (tb ? y : x);
+            right[tb ? x : y][tb ? y : x] = m < summed && j < columns ? b[tb ? j * summed + m : m * columns + j] : T(0);
+            __syncthreads();
+            for (int n = 0; n < 16; ++n) total.add(left[y][n] * right[n][x]);
+            __syncthreads();
+        }
+        if (top + y < rows && side + x < columns) c[(top + y) * columns + side + x] = total.total();
+    }
+}""",
+    "pb_fail": """\
+__device__ void pb_fail(int* status, bool failed, int code) { if (failed) atomicCAS(status, 0, code); }""",
+    "pb_at": """\
+template <class T> __device__ T* pb_at(T* base, long long bytes) {
+    return (T*)((const char*)base + bytes);
+}""",
+    "pb_rem": """\
+template <class T> __device__ T pb_rem(T x, T y) {
+    if (y == T(0) || (T(-1) < T(0) && y == T(-1))) return 0;
+    return x % y;
+}""",
+    "pb_quotient": """\
+template <class T> __device__ T pb_quotient(T x, T y) {
+    if (y == T(0)) return 0;
+    if (T(-1) < T(0) && y == T(-1)) return (T)(0ULL - (unsigned long long)x);
+    return x / y;
+}""",
+    "pb_goes_down": """\
+// Whether a quotient rounded to zero is one above the floor.
+template <class T> __device__ bool pb_goes_down(T remainder, T y) { return remainder != T(0) && (remainder < T(0)) != (y < T(0)); }""",
+    "pb_floordiv": """\
+template <class T> __device__ T pb_floordiv(T x, T y) {
+    if constexpr (T(0.5) == T(0)) {
+        return pb_quotient(x, y) - (pb_goes_down(pb_rem(x, y), y) ? 1 : 0);
+    } else {
+        if (y == T(0)) return x / y;
+        T remainder = fmod(x, y), whole = (x - remainder) / y;
+        if (pb_goes_down(remainder, y)) whole -= 1;
+        if (whole == T(0)) return copysign(T(0), x / y);
+        T below = floor(whole);
+        return whole - below > T(0.5) ? below + 1 : below;
+    }
+}""",
+    "pb_mod": """\
+template <class T> __device__ T pb_mod(T x, T y) {
+    if constexpr (T(0.5) == T(0)) {
+        T remainder = pb_rem(x, y);
+        return pb_goes_down(remainder, y) ? (T)(remainder + y) : remainder;
+    } else {
+        T remainder = fmod(x, y);
+        if (y == T(0)) return remainder;
+        if (remainder == T(0)) return copysign(T(0), y);
+        return pb_goes_down(remainder, y) ? remainder + y : remainder;
+    }
+}""",
+    "pb_abs": """\
+template <class T> __device__ T pb_abs(T x) {
+    if constexpr (T(0.5) != T(0)) return fabs(x);
+    else return x < T(0) ? (T)(0ULL - (unsigned long long)x) : x;
+}""",
+    "pb_sign": """\
+template <class T> __device__ T pb_sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : x == T(0) ? T(0) : x; }""",
+    "pb_pow": """\
+template <class T> __device__ T pb_pow(T x, T y) {
+    if constexpr (T(0.5) != T(0)) {
+        return pow(x, y);
+    } else {
+        if (y < T(0)) return 0;
+        unsigned long long power = 1, square = (unsigned long long)x;
+        for (unsigned long long left = (unsigned long long)y; left; left >>= 1, square *= square)
+            if (left & 1) power *= square;
+        return (T)power;
+    }
+}""",
+    "pb_maximum": """\
+// NaN wins; +0 is above -0.
+template <class T> __device__ T pb_maximum(T x, T y) {
+    if (x == y) return x == T(0) ? (T)(x + y) : x;
+    return x > y || x != x ? x : y;
+}""",
+    "pb_minimum": """\
+// NaN wins; -0 is below +0.
+template <class T> __device__ T pb_minimum(T x, T y) {
+    if (x == y) return x == T(0) ? (T)-(-x - y) : x;
+    return x < y || x != x ? x : y;
+}""",
+    "pb_fmax": """\
+template <class T> __device__ T pb_fmax(T x, T y) { return x != x ? y : y != y ? x : pb_maximum(x, y); }""",
+    "pb_fmin": """\
+template <class T> __device__ T pb_fmin(T x, T y) { return x != x ? y : y != y ? x : pb_minimum(x, y); }""",
+    "pb_logaddexp": """\
+template <class T> __device__ T pb_logaddexp(T x, T y) {
+    if (x == y) return x + T(0.6931471805599453);
+    T difference = x - y;
+    if (difference > T(0)) return x + log1p(exp(-difference));
+    return difference <= T(0) ? y + log1p(exp(difference)) : difference;
+}""",
+    "pb_expit": """\
+template <class T> __device__ T pb_expit(T x) {
+    if (x >= T(0)) return T(1) / (T(1) + exp(-x));
+    T e = exp(x);
+    return e / (T(1) + e);
+}""",
+    "pb_digamma": """\
+// Reflection to x > 0, recurrence to x >= 10, then the asymptotic series (DLMF 5.5.4, 5.5.2, 5.11.2).
+template <class T> __device__ T pb_digamma(T value) {
+    double x = value, shift = 0.0;
+    if (x == 0.0) return (T)copysign(PB_INF, -x);
+    if (x < 0.0) {
+        if (x == floor(x)) return (T)PB_NAN;
+        shift = -3.141592653589793 / tan(3.141592653589793 * (x - rint(x)));
+        x = 1.0 - x;
+    }
+    for (; x < 10.0; x += 1.0) shift -= 1.0 / x;
+    double z = 1.0 / (x * x);
+    double tail = 1.0 / 132 - z * (691.0 / 32760 - z / 12);
+    tail = z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * tail))));
+    return (T)(x < PB_INF ? shift + (log(x) - 0.5 / x - tail) : x);
+}""",
+    "pb_zeta": """\
+// Hurwitz's zeta function for s > 1 by Euler and Maclaurin's sum (DLMF 25.11.5): terms to q >= 10, then ten corrections.
+template <class T> __device__ T pb_zeta(T order, T start) {
+    const double corrections[] = {12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1307674368000.0 / 691, 74724249600.0,
+                                  -10670622842880000.0 / 3617, 5109094217170944000.0 / 43867, -802857662698291200000.0 / 174611};
+    double s = order, q = start, sum = 0.0;
+    if (s == 1.0) return (T)PB_INF;
+    if (!(s > 1.0)) return (T)PB_NAN;
+    if (q <= 0.0 && q == floor(q)) return (T)PB_INF;
+    if (q <= 0.0 && s != floor(s)) return (T)PB_NAN;
+    for (; q < 10.0; q += 1.0) sum += pow(q, -s);
+    double power = pow(q, -s), factor = s, denominator = q;
+    sum += power * (q / (s - 1.0) + 0.5);
+    for (int k = 0; k < 10; ++k) {
+        sum += power * factor / (corrections[k] * denominator);
+        factor *= (s + 2 * k + 1) * (s + 2 * k + 2);
+        denominator *= q * q;
+    }
+    return (T)sum;
+}""",
+    "pb_polygamma": """\
+template <class T> __device__ T pb_polygamma(T x, int n) {
+    double size = tgamma(n + 1.0) * pb_zeta<double>(n + 1.0, x);
+    return (T)(n % 2 ? size : -size);
+}""",
+    "pb_shl": """\
+template <class T> __device__ T pb_shl(T x, T n) {
+    return n >= T(0) && n < T(8 * sizeof(T)) ? (T)((unsigned long long)x << (unsigned long long)n) : T(0);
+}""",
+    "pb_shr": """\
+template <class T> __device__ T pb_shr(T x, T n) { return n >= T(0) && n < T(8 * sizeof(T)) ? (T)(x >> n) : x < T(0) ? T(-1) : T(0); }""",
+    "pb_cast": """\
+// NaN and floats out of range give the least int or long long; other integer types convert through those and wrap.
+template <class T, class S> __device__ T pb_cast(S x) {
+    constexpr bool is_signed = T(-1) < T(0), rounds = S(0.5) != S(0) && S(0.5) != S(1) && T(0.5) == T(0);
+    if constexpr (!rounds) {
+        return T(x);
+    } else if constexpr (sizeof(T) < 4 || (sizeof(T) == 4 && is_signed)) {
+        double wide = x;
+        return T(wide > -2147483649.0 && wide < 2147483648.0 ? (int)wide : -2147483647 - 1);
+    } else {
+        double wide = x, moved = !is_signed && sizeof(T) == 8 && wide >= 9223372036854775808.0 ? wide - 9223372036854775808.0 : wide;
+        long long least = -9223372036854775807LL - 1;
+        long long whole = moved >= -9223372036854775808.0 && moved < 9223372036854775808.0 ? (long long)moved : least;
+        return T(moved == wide ? whole : whole ^ least);
+    }
+}""",
+    "pb_bitcast": """\
+template <class T, class S> __device__ T pb_bitcast(S x) {
+    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
+    union { S from; T to; } bits;
+    bits.from = x;
+    return bits.to;
+}""",
+}
+_ALIASES = {"PB_NAN": "PB_INF", "pb_step": "pb_first"}
+
+
+def functions(text: str, own: Mapping[str, str]) -> str:
+    """The device functions that ``text`` calls and those that these call. ``own``: further ones, by name."""
+    table = {**DEVICE, **own}
+    wanted: set[str] = set()
+    left = [text]
+    while left:
+        for name in re.findall(r"\b(?:pb|PB)_\w+", left.pop()):
+            name = _ALIASES.get(name, name)
+            if name in table and name not in wanted:
+                wanted.add(name)
+                left.append(table[name])
+                if {"pb_best", "pb_down"} <= wanted and "pb_down_best" not in wanted:
+                    wanted.add("pb_down_best")
+                    left.append(table["pb_down_best"])
+    return "\n".join(table[name] for name in table if name in wanted)
