@@ -84,7 +84,9 @@ __device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long 
             long long m = start + (tb ? x : y), j = side + (tb ? y : x);
             right[tb ? x : y][tb ? y : x] = m < summed && j < columns ? b[tb ? j * summed + m : m * columns + j] : T(0);
             __syncthreads();
-            for (int n = 0; n < 16; ++n) total.add(left[y][n] * right[n][x]);
+            T part = 0;
+            for (int n = 0; n < 16; ++n) part += left[y][n] * right[n][x];
+            total.add(part);
             __syncthreads();
         }
         if (top + y < rows && side + x < columns) c[(top + y) * columns + side + x] = total.total();
@@ -240,10 +242,12 @@ template <class T, class S> __device__ T pb_cast(S x) {
         double wide = x;
         return T(wide > -2147483649.0 && wide < 2147483648.0 ? (int)wide : -2147483647 - 1);
     } else {
-        double wide = x, moved = !is_signed && sizeof(T) == 8 && wide >= 9223372036854775808.0 ? wide - 9223372036854775808.0 : wide;
+        double wide = x;
+        bool high = !is_signed && sizeof(T) == 8 && wide >= 9223372036854775808.0;
+        if (high) wide -= 9223372036854775808.0;
         long long least = -9223372036854775807LL - 1;
-        long long whole = moved >= -9223372036854775808.0 && moved < 9223372036854775808.0 ? (long long)moved : least;
-        return T(moved == wide ? whole : whole ^ least);
+        long long whole = wide >= -9223372036854775808.0 && wide < 9223372036854775808.0 ? (long long)wide : least;
+        return T(high ? whole ^ least : whole);
     }
 }""",
     "pb_bitcast": """\

@@ -1,364 +1,247 @@
 """Memory of results: large arrays that own their data and whose memory is used again when they die.
 
-A freshly mapped page costs more than writing it, so blocks of dead results wait in a bounded pool. NumPy allocates and
-frees through a handler of ours (NEP 49), which each array names: it works on any thread, in forked children, and for arrays
-that outlive this module, since handler, table and code are never freed. The handler is installed for the moment of an
-allocation alone, in the context of the caller. It is made at the first large result and tested before its first use; where
-anything is not as expected, ``np.empty`` serves instead and ``status`` says why. The layout of NumPy's handler and the places of
-its two functions are part of NumPy's ABI: ``PyDataMem_Handler`` in ``ndarraytypes.h``, the API table in ``__multiarray_api.h``.
+A freshly mapped page costs more than writing it, so the blocks of dead results wait in a bounded pool (``pool`` has its code). NumPy
+allocates and frees through a handler of ours (NEP 49), which each array names. So arrays may be freed on any thread, in forked
+children and after this module: handler, table and code stay for the life of the process. The handler is installed for the
+moment of an allocation alone, in the context of the caller. It is made at the first large result and tested before its first use;
+where anything is not as expected, ``np.empty`` serves instead and ``status`` says why.
+
+The layout of the handler and the places of NumPy's functions are part of NumPy's ABI: ``PyDataMem_Handler`` in
+``ndarraytypes.h`` and the API table in ``__multiarray_api.h``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib
 import math
-import mmap
 import os
+import struct
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pullback.runtime.engine import default_engine
+from pullback.runtime.engine import CompileError, default_engine
 from pullback.runtime.fork import hold_over_fork
+from pullback.runtime.pool import ALLOCATOR, FIELDS, LARGE_BYTES, SERVICES, SOURCE, STATE_BYTES
 
-LARGE_BYTES = 1 << 16
-POOL_BYTES = 256 << 20
-POOL_BLOCKS = 64
 VARIABLE = "PULLBACK_POOL_BYTES"
-HANDLER_NAME = b"pullback"
+POOL_BYTES = 256 << 20
+HANDLER_NAME = "pullback"
 
-ABI_VERSION = 0x02000000
-GET_ABI_VERSION, SET_HANDLER, GET_HANDLER = 0, 304, 305
-CAPSULE_NAME = b"mem_handler"
-NAME_BYTES = 127
+_ABI_VERSION = 0x02000000
+_GET_ABI_VERSION, _SET_HANDLER, _GET_HANDLER = 0, 304, 305
+_CAPSULE_NAME = b"mem_handler"
+_HANDLER = struct.Struct("127sB5P")
 
-# The fields of %pool below, 64 bits each, before the table of blocks.
-FIELDS = ("lock", "count", "bytes", "limit", "hits", "misses", "malloc", "calloc", "free", "madvise")
-FUNCTIONS = ("malloc", "calloc", "realloc", "free")
-SERVICES = ("trim", "acquire", "release")
-
-# A block is what the C library gave, then up to 80 bytes, then the data at a multiple of 64. The 16 bytes before the data name
-# the block and its capacity. A lock that stays taken is passed by: memory then goes to and comes from the C library.
-SOURCE = f"""
-%block = type {{ ptr, i64 }}
-%pool = type {{ i64, i64, i64, i64, i64, i64, ptr, ptr, ptr, ptr, [{POOL_BLOCKS} x %block] }}
-
-define i64 @pullback_pool_acquire(ptr %pool) nounwind {{
-entry:
-  br label %try
-try:
-  %k = phi i64 [ 0, %entry ], [ %next, %again ]
-  %pair = cmpxchg ptr %pool, i64 0, i64 1 acquire monotonic, align 8
-  %won = extractvalue {{ i64, i1 }} %pair, 1
-  br i1 %won, label %done, label %again
-again:
-  %next = add i64 %k, 1
-  %more = icmp ult i64 %next, 100
-  br i1 %more, label %try, label %done
-done:
-  %result = zext i1 %won to i64
-  ret i64 %result
-}}
-
-define void @pullback_pool_release(ptr %pool) nounwind {{
-  store atomic i64 0, ptr %pool release, align 8
-  ret void
-}}
-
-; Takes block %k out of the table, whose lock is held.
-define internal ptr @remove(ptr %pool, i64 %k) alwaysinline nounwind {{
-  %at = getelementptr %pool, ptr %pool, i64 0, i32 10, i64 %k
-  %data = load ptr, ptr %at
-  %capacity_at = getelementptr %block, ptr %at, i64 0, i32 1
-  %capacity = load i64, ptr %capacity_at
-  %count_at = getelementptr %pool, ptr %pool, i64 0, i32 1
-  %count = load i64, ptr %count_at
-  %left = sub i64 %count, 1
-  store i64 %left, ptr %count_at
-  %bytes_at = getelementptr %pool, ptr %pool, i64 0, i32 2
-  %bytes = load i64, ptr %bytes_at
-  %fewer = sub i64 %bytes, %capacity
-  store i64 %fewer, ptr %bytes_at
-  %after = getelementptr %block, ptr %at, i64 1
-  %behind = sub i64 %left, %k
-  %moved = mul i64 %behind, 16
-  call void @llvm.memmove.p0.p0.i64(ptr align 8 %at, ptr align 8 %after, i64 %moved, i1 false)
-  ret ptr %data
-}}
-
-; The newest block of exactly this capacity, or null.
-define internal ptr @take(ptr %pool, i64 %capacity) nounwind {{
-entry:
-  %locked = call i64 @pullback_pool_acquire(ptr %pool)
-  %held = icmp ne i64 %locked, 0
-  br i1 %held, label %start, label %none
-start:
-  %count_at = getelementptr %pool, ptr %pool, i64 0, i32 1
-  %count = load i64, ptr %count_at
-  br label %head
-head:
-  %k = phi i64 [ %count, %start ], [ %before, %body ]
-  %more = icmp ugt i64 %k, 0
-  br i1 %more, label %body, label %unlock
-body:
-  %before = sub i64 %k, 1
-  %at = getelementptr %pool, ptr %pool, i64 0, i32 10, i64 %before, i32 1
-  %size = load i64, ptr %at
-  %fits = icmp eq i64 %size, %capacity
-  br i1 %fits, label %found, label %head
-found:
-  %data = call ptr @remove(ptr %pool, i64 %before)
-  br label %unlock
-unlock:
-  %result = phi ptr [ null, %head ], [ %data, %found ]
-  call void @pullback_pool_release(ptr %pool)
-  ret ptr %result
-none:
-  ret ptr null
-}}
-
-define internal void @to_library(ptr %pool, ptr %data) nounwind {{
-  %free_at = getelementptr %pool, ptr %pool, i64 0, i32 8
-  %free = load ptr, ptr %free_at
-  %header = getelementptr i8, ptr %data, i64 -16
-  %block = load ptr, ptr %header
-  call void %free(ptr %block)
-  ret void
-}}
-
-; Frees the oldest block if more than %keep bytes or %blocks blocks are held. Gives 1 if there may be more to do.
-define internal i64 @evict(ptr %pool, i64 %keep, i64 %blocks) nounwind {{
-entry:
-  %locked = call i64 @pullback_pool_acquire(ptr %pool)
-  %held = icmp ne i64 %locked, 0
-  br i1 %held, label %look, label %busy
-look:
-  %count_at = getelementptr %pool, ptr %pool, i64 0, i32 1
-  %count = load i64, ptr %count_at
-  %bytes_at = getelementptr %pool, ptr %pool, i64 0, i32 2
-  %bytes = load i64, ptr %bytes_at
-  %heavy = icmp ugt i64 %bytes, %keep
-  %many = icmp ugt i64 %count, %blocks
-  %over = or i1 %heavy, %many
-  br i1 %over, label %drop, label %enough
-drop:
-  %data = call ptr @remove(ptr %pool, i64 0)
-  call void @pullback_pool_release(ptr %pool)
-  call void @to_library(ptr %pool, ptr %data)
-  ret i64 1
-enough:
-  call void @pullback_pool_release(ptr %pool)
-  ret i64 0
-busy:
-  ret i64 1
-}}
-
-define i64 @pullback_pool_trim(ptr %pool, i64 %keep) nounwind {{
-  %more = call i64 @evict(ptr %pool, i64 %keep, i64 {POOL_BLOCKS})
-  ret i64 %more
-}}
-
-; Where the data of a block lies; null for null.
-define internal ptr @place(ptr %block, i64 %capacity) nounwind {{
-entry:
-  %absent = icmp eq ptr %block, null
-  br i1 %absent, label %none, label %some
-some:
-  %address = ptrtoint ptr %block to i64
-  %behind = add i64 %address, 79
-  %aligned = and i64 %behind, -64
-  %offset = sub i64 %aligned, %address
-  %data = getelementptr i8, ptr %block, i64 %offset
-  %header = getelementptr i8, ptr %data, i64 -16
-  store ptr %block, ptr %header
-  %capacity_at = getelementptr i8, ptr %data, i64 -8
-  store i64 %capacity, ptr %capacity_at
-  ret ptr %data
-none:
-  ret ptr null
-}}
-
-define internal i64 @capacity_of(i64 %size) alwaysinline nounwind {{
-  %more = add i64 %size, 4095
-  %pages = and i64 %more, -4096
-  %large = icmp uge i64 %size, {LARGE_BYTES}
-  %capacity = select i1 %large, i64 %pages, i64 %size
-  ret i64 %capacity
-}}
-
-define internal i1 @is_pooled(ptr %pool, i64 %capacity) alwaysinline nounwind {{
-  %limit_at = getelementptr %pool, ptr %pool, i64 0, i32 3
-  %limit = load i64, ptr %limit_at
-  %large = icmp uge i64 %capacity, {LARGE_BYTES}
-  %small = icmp ule i64 %capacity, %limit
-  %both = and i1 %large, %small
-  ret i1 %both
-}}
-
-; Asks for huge pages in whole pages of a fresh large block, as NumPy does for its own.
-define internal void @advise(ptr %pool, ptr %data, i64 %capacity) nounwind {{
-entry:
-  %madvise_at = getelementptr %pool, ptr %pool, i64 0, i32 9
-  %madvise = load ptr, ptr %madvise_at
-  %known = icmp ne ptr %madvise, null
-  %large = icmp uge i64 %capacity, {4 << 20}
-  %both = and i1 %known, %large
-  br i1 %both, label %ask, label %done
-ask:
-  %address = ptrtoint ptr %data to i64
-  %more = add i64 %address, 4095
-  %page = and i64 %more, -4096
-  %offset = sub i64 %page, %address
-  %start = getelementptr i8, ptr %data, i64 %offset
-  %length = sub i64 %capacity, 4096
-  %ignored = call i32 %madvise(ptr %start, i64 %length, i32 {getattr(mmap, "MADV_HUGEPAGE", 0)})
-  br label %done
-done:
-  ret void
-}}
-
-define ptr @pullback_pool_malloc(ptr %pool, i64 %size) nounwind {{
-entry:
-  %absurd = icmp ugt i64 %size, {1 << 62}
-  br i1 %absurd, label %none, label %start
-start:
-  %capacity = call i64 @capacity_of(i64 %size)
-  %pooled = call i1 @is_pooled(ptr %pool, i64 %capacity)
-  br i1 %pooled, label %search, label %fresh
-search:
-  %again = call ptr @take(ptr %pool, i64 %capacity)
-  %found = icmp ne ptr %again, null
-  %field = select i1 %found, i32 4, i32 5
-  %tally = getelementptr i64, ptr %pool, i32 %field
-  %previous = atomicrmw add ptr %tally, i64 1 monotonic, align 8
-  br i1 %found, label %hit, label %fresh
-hit:
-  ret ptr %again
-fresh:
-  %malloc_at = getelementptr %pool, ptr %pool, i64 0, i32 6
-  %malloc = load ptr, ptr %malloc_at
-  %all = add i64 %capacity, 80
-  %block = call ptr %malloc(i64 %all)
-  %data = call ptr @place(ptr %block, i64 %capacity)
-  %made = icmp ne ptr %data, null
-  br i1 %made, label %advised, label %none
-advised:
-  call void @advise(ptr %pool, ptr %data, i64 %capacity)
-  ret ptr %data
-none:
-  ret ptr null
-}}
-
-define ptr @pullback_pool_calloc(ptr %pool, i64 %count, i64 %each) nounwind {{
-entry:
-  %pair = call {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64 %count, i64 %each)
-  %size = extractvalue {{ i64, i1 }} %pair, 0
-  %wrapped = extractvalue {{ i64, i1 }} %pair, 1
-  %absurd = icmp ugt i64 %size, {1 << 62}
-  %refused = or i1 %wrapped, %absurd
-  br i1 %refused, label %none, label %start
-start:
-  %capacity = call i64 @capacity_of(i64 %size)
-  %calloc_at = getelementptr %pool, ptr %pool, i64 0, i32 7
-  %calloc = load ptr, ptr %calloc_at
-  %all = add i64 %capacity, 80
-  %block = call ptr %calloc(i64 1, i64 %all)
-  %data = call ptr @place(ptr %block, i64 %capacity)
-  ret ptr %data
-none:
-  ret ptr null
-}}
-
-define ptr @pullback_pool_realloc(ptr %pool, ptr %data, i64 %size) nounwind {{
-entry:
-  %absent = icmp eq ptr %data, null
-  br i1 %absent, label %anew, label %compare
-anew:
-  %first = call ptr @pullback_pool_malloc(ptr %pool, i64 %size)
-  ret ptr %first
-compare:
-  %capacity_at = getelementptr i8, ptr %data, i64 -8
-  %had = load i64, ptr %capacity_at
-  %wanted = call i64 @capacity_of(i64 %size)
-  %same = icmp eq i64 %had, %wanted
-  br i1 %same, label %keep, label %move
-keep:
-  ret ptr %data
-move:
-  %other = call ptr @pullback_pool_malloc(ptr %pool, i64 %size)
-  %failed = icmp eq ptr %other, null
-  br i1 %failed, label %none, label %copy
-copy:
-  %kept = call i64 @llvm.umin.i64(i64 %had, i64 %size)
-  call void @llvm.memcpy.p0.p0.i64(ptr %other, ptr %data, i64 %kept, i1 false)
-  call void @pullback_pool_free(ptr %pool, ptr %data, i64 %had)
-  ret ptr %other
-none:
-  ret ptr null
-}}
-
-; NumPy's idea of the size is not needed: the block knows its own.
-define void @pullback_pool_free(ptr %pool, ptr %data, i64 %size) nounwind {{
-entry:
-  %absent = icmp eq ptr %data, null
-  br i1 %absent, label %done, label %start
-start:
-  %capacity_at = getelementptr i8, ptr %data, i64 -8
-  %capacity = load i64, ptr %capacity_at
-  %pooled = call i1 @is_pooled(ptr %pool, i64 %capacity)
-  br i1 %pooled, label %lock, label %give_back
-lock:
-  %locked = call i64 @pullback_pool_acquire(ptr %pool)
-  %held = icmp ne i64 %locked, 0
-  br i1 %held, label %look, label %give_back
-look:
-  %count_at = getelementptr %pool, ptr %pool, i64 0, i32 1
-  %count = load i64, ptr %count_at
-  %bytes_at = getelementptr %pool, ptr %pool, i64 0, i32 2
-  %bytes = load i64, ptr %bytes_at
-  %limit_at = getelementptr %pool, ptr %pool, i64 0, i32 3
-  %limit = load i64, ptr %limit_at
-  %more = add i64 %bytes, %capacity
-  %light = icmp ule i64 %more, %limit
-  %few = icmp ult i64 %count, {POOL_BLOCKS}
-  %room = and i1 %light, %few
-  br i1 %room, label %put, label %crowded
-put:
-  %at = getelementptr %pool, ptr %pool, i64 0, i32 10, i64 %count
-  store ptr %data, ptr %at
-  %size_at = getelementptr %block, ptr %at, i64 0, i32 1
-  store i64 %capacity, ptr %size_at
-  %counted = add i64 %count, 1
-  store i64 %counted, ptr %count_at
-  store i64 %more, ptr %bytes_at
-  call void @pullback_pool_release(ptr %pool)
-  ret void
-crowded:
-  call void @pullback_pool_release(ptr %pool)
-  %keep = sub i64 %limit, %capacity
-  %ignored = call i64 @evict(ptr %pool, i64 %keep, i64 {POOL_BLOCKS - 1})
-  br label %lock
-give_back:
-  call void @to_library(ptr %pool, ptr %data)
-  br label %done
-done:
-  ret void
-}}
-
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
-declare {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64, i64)
-declare i64 @llvm.umin.i64(i64, i64)
-"""
-
-Spec = tuple[tuple[int, ...], Any]
+Array = np.ndarray[Any, Any]
 
 
 class Unavailable(Exception):
-    """Why there is no pool here."""
+    """Why there is no pool in this process."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pool:
+    """A handler of NumPy's and its table of freed blocks. Never freed, since arrays may outlive everything else."""
+
+    handler: Any
+    limit: int
+    fields: Any
+    get_handler: Callable[[], Any]
+    set_handler: Callable[[Any], Any]
+    trim_one: Callable[[int, int], int]
+    try_acquire: Callable[[int], int]
+    unlock: Callable[[int], None]
+
+    def __getitem__(self, field: str) -> int:
+        return int(self.fields[FIELDS.index(field)])
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.fields)
+
+    def empty_many(self, specs: Sequence[tuple[tuple[int, ...], Any]]) -> list[Array]:
+        """Arrays whose memory comes from the pool, whatever their sizes."""
+        previous = self.get_handler()
+        try:
+            self.set_handler(self.handler)
+            return [np.empty(shape, dtype) for shape, dtype in specs]
+        finally:
+            self.set_handler(previous)
+
+    def trim(self, keep: int = 0) -> None:
+        """Give the oldest blocks back to the system until at most ``keep`` bytes are held."""
+        while self.trim_one(self.address, keep):
+            pass
+
+    def acquire(self) -> bool:
+        while not self.try_acquire(self.address):
+            time.sleep(0)
+        return True
+
+    def release(self) -> None:
+        self.unlock(self.address)
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An uninitialised array that owns its data, like ``np.empty``. Raises MemoryError."""
+    return empty_many([(shape, dtype)])[0]
+
+
+def empty_many(specs: Sequence[tuple[tuple[int, ...], Any]]) -> list[Array]:
+    """An uninitialised array for each (shape, dtype); those of ``LARGE_BYTES`` and more from the pool. Raises MemoryError."""
+    large = [math.prod(shape) * np.dtype(dtype).itemsize >= LARGE_BYTES for shape, dtype in specs]
+    pool = _find() if any(large) else None
+    if pool is None:
+        return [np.empty(shape, dtype) for shape, dtype in specs]
+    if all(large):
+        return pool.empty_many(specs)
+    pooled = iter(pool.empty_many([spec for spec, is_large in zip(specs, large, strict=True) if is_large]))
+    return [next(pooled) if is_large else np.empty(*spec) for spec, is_large in zip(specs, large, strict=True)]
+
+
+def clear() -> None:
+    """Give the memory that waits in the pool back to the system."""
+    if isinstance(found := _state.get("pool"), Pool):
+        found.trim()
+
+
+def info() -> dict[str, int]:
+    """The ``bytes`` and ``blocks`` that wait in the pool, and how many allocations it served (``hits``) or not (``misses``)."""
+    found = _state.get("pool")
+    if not isinstance(found, Pool):
+        return {"bytes": 0, "blocks": 0, "hits": 0, "misses": 0}
+    return {"bytes": found["bytes"], "blocks": found["count"], "hits": found["hits"], "misses": found["misses"]}
+
+
+def status() -> str:
+    """One line: how many bytes the pool may hold, or why there is none."""
+    pool = _find()
+    return str(_state["pool"]) if pool is None else f"up to {pool.limit:,} bytes ({VARIABLE})"
+
+
+def make_pool(limit: int) -> Pool:
+    """A pool of at most ``limit`` bytes that passed its test. Raises Unavailable."""
+    if sys.implementation.name != "cpython" or struct.calcsize("P") != 8:
+        raise Unavailable(f"{sys.implementation.name}, {8 * struct.calcsize('P')} bits: CPython with 64 bits is known")
+    try:
+        pool = _build(limit)
+        problem = _test(pool)
+    except (AttributeError, ImportError, OSError, TypeError, ValueError, MemoryError, CompileError) as error:
+        raise Unavailable(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+    if problem:
+        raise Unavailable(problem)
+    pool.trim()
+    pool.fields[FIELDS.index("hits")] = pool.fields[FIELDS.index("misses")] = 0
+    return pool
+
+
+# "pool": the pool, or why there is none.
+_state: dict[str, Pool | Unavailable] = {}
+
+
+def _find() -> Pool | None:
+    """The pool of this process, made at the first call; None if there is none."""
+    found = _state.get("pool")
+    if found is None:
+        made: Pool | Unavailable
+        try:
+            made = make_pool(_limit())
+        except Unavailable as reason:
+            made = reason
+        found = _state.setdefault("pool", made)
+        if found is made and isinstance(made, Pool):
+            hold_over_fork(made)
+    return found if isinstance(found, Pool) else None
+
+
+def _limit() -> int:
+    text = os.environ.get(VARIABLE, "").strip() or str(POOL_BYTES)
+    if not text.isdecimal() or int(text) >= 1 << 62:
+        raise Unavailable(f"{VARIABLE}={text}: a number of bytes is expected")
+    if int(text) < LARGE_BYTES:
+        raise Unavailable(f"{VARIABLE}={text}: off below {LARGE_BYTES:,} bytes")
+    return int(text)
+
+
+def _build(limit: int) -> Pool:
+    numpy_core = importlib.import_module("numpy._core._multiarray_umath")
+    get_pointer = _python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    table = (ctypes.c_void_p * (_GET_HANDLER + 1)).from_address(get_pointer(numpy_core._ARRAY_API, None))
+    version = ctypes.PYFUNCTYPE(ctypes.c_uint)(table[_GET_ABI_VERSION])()
+    if version != _ABI_VERSION:
+        raise Unavailable(f"NumPy's ABI is {version:#x}: {_ABI_VERSION:#x} is known")
+    libc = ctypes.CDLL(None)
+    code = default_engine().load(SOURCE, symbols=[f"pullback_pool_{name}" for name in ALLOCATOR + SERVICES])
+    # All of this lives in memory of the C library that is never freed.
+    calloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)(("calloc", libc))
+    state, handler, name = (calloc(1, size) for size in (STATE_BYTES, _HANDLER.size, 16))
+    if not (state and handler and name):
+        raise MemoryError("no memory for the pool itself")
+    fields = (ctypes.c_int64 * len(FIELDS)).from_address(state)
+    fields[FIELDS.index("limit")] = limit
+    for function in ("malloc", "calloc", "free", "madvise"):
+        if function != "madvise" or _wants_huge_pages(numpy_core):
+            fields[FIELDS.index(function)] = ctypes.cast(getattr(libc, function), ctypes.c_void_p).value or 0
+    ctypes.memmove(name, _CAPSULE_NAME, len(_CAPSULE_NAME))
+    functions = [code[f"pullback_pool_{function}"] for function in ALLOCATOR]
+    ctypes.memmove(handler, _HANDLER.pack(HANDLER_NAME.encode(), 1, state, *functions), _HANDLER.size)
+    new_capsule = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    pointer, long = ctypes.c_void_p, ctypes.c_int64
+    return Pool(
+        handler=new_capsule(handler, name, None),
+        limit=limit,
+        fields=fields,
+        get_handler=ctypes.PYFUNCTYPE(ctypes.py_object)(table[_GET_HANDLER]),
+        set_handler=ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER]),
+        trim_one=ctypes.CFUNCTYPE(long, pointer, long)(code["pullback_pool_trim"]),
+        try_acquire=ctypes.CFUNCTYPE(long, pointer)(code["pullback_pool_acquire"]),
+        unlock=ctypes.CFUNCTYPE(None, pointer)(code["pullback_pool_release"]),
+    )
+
+
+def _python(name: str, *types: Any) -> Any:
+    """A function of Python's C API, by its result type and argument types."""
+    return ctypes.PYFUNCTYPE(*types)((name, ctypes.pythonapi))
+
+
+def _wants_huge_pages(numpy_core: Any) -> bool:
+    """Whether NumPy asks for huge pages; we do as it does."""
+    wants = getattr(numpy_core, "_get_madvise_hugepage", None)
+    return sys.platform == "linux" and wants is not None and bool(wants())
+
+
+def _test(pool: Pool) -> str | None:
+    """What is wrong with the pool; None if it does what it should."""
+    numpy_core = importlib.import_module("numpy._core._multiarray_umath")
+    before = numpy_core.get_handler_name()
+    first, small = pool.empty_many([((LARGE_BYTES,), np.uint8), ((3,), np.uint8)])
+    if numpy_core.get_handler_name() != before:
+        return "NumPy's own handler was not put back"
+    for array in (first, small):
+        if (numpy_core.get_handler_name(array), numpy_core.get_handler_version(array)) != (HANDLER_NAME, 1):
+            return "an array names another handler"
+        if array.base is not None or not array.flags.owndata or array.ctypes.data % 64:
+            return "an array does not own aligned memory"
+    pattern = np.arange(LARGE_BYTES, dtype=np.uint16).astype(np.uint8)
+    first[:] = pattern
+    first.resize(3 * LARGE_BYTES, refcheck=False)
+    if not np.array_equal(first[:LARGE_BYTES], pattern) or first[LARGE_BYTES:].any():
+        return "a longer array lost its values"
+    first.resize(100, refcheck=False)
+    if not np.array_equal(first, pattern[:100]):
+        return "a shorter array lost its values"
+    del array
+    (first,) = pool.empty_many([((3 * LARGE_BYTES,), np.uint8)])
+    place = first.ctypes.data
+    del first
+    held = pool["bytes"]
+    (again,) = pool.empty_many([((3 * LARGE_BYTES,), np.uint8)])
+    if pool.limit >= 3 * LARGE_BYTES and (again.ctypes.data != place or pool["bytes"] != held - 3 * LARGE_BYTES):
+        return "freed memory is not used again"
+    return None

@@ -1,0 +1,238 @@
+"""Which loops of a kernel a GPU runs side by side, and what becomes of the memory that they write.
+
+A loop is shared out only if each reference that it writes has a fate: ``OWN`` (each iteration has places of its own), ``PRIVATE``
+(each iteration writes what it then reads: scratch), or the name of a combiner (iterations add into the same places). The
+blocks of a grid get copies of the last two. Within a block, lanes may only write places of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pullback.ir.op import OPS
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, If, Load, Store, Sub
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.structure import Block, Instruction, Value, walk
+from pullback.ir.types import RefType
+
+OWN, PRIVATE = "own", "private"
+FEW = 32
+COMBINERS = frozenset(op.combine for op in OPS.values() if isinstance(op, Reduce) and not op.gives_position)
+Index = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read or write of a parameter; a matrix product touches everything below its leading indices."""
+
+    ref: Value
+    index: Index
+    is_store: bool
+    instruction: Instruction
+
+
+def is_independent(i: Instruction) -> bool:
+    """Whether a loop's iterations may run in any order, side by side."""
+    if not isinstance(i.op, For) or i.params.get("ordered"):
+        return False
+    return "combine" in i.params or len(i.operands) == 1
+
+
+class Loops:
+    """What the loops of a kernel's body read and write."""
+
+    def __init__(self, body: Block) -> None:
+        self.body = body
+        self.defined = {v: i for i in walk(body) for v in i.results}
+
+    def place(self, ref: Value) -> tuple[Value, Index]:
+        """The parameter that a reference is a part of, and the indices that lead to it."""
+        made = self.defined.get(ref)
+        if made is None or not isinstance(made.op, Sub):
+            return ref, ()
+        root, index = self.place(made.operands[0])
+        return root, (*index, made.operands[1])
+
+    def accesses(self, block: Block) -> Iterator[Access]:
+        """The reads and writes of a block, in program order."""
+        for i in walk(block):
+            match i.op:
+                case Load(masked=masked):
+                    root, index = self.place(i.operands[0])
+                    yield Access(root, (*index, *i.operands[2 if masked else 1 :]), False, i)
+                case Store(masked=masked):
+                    root, index = self.place(i.operands[1])
+                    yield Access(root, (*index, *i.operands[3 if masked else 2 :]), True, i)
+                case Gemm():
+                    for position, ref in enumerate(i.operands):
+                        root, index = self.place(ref)
+                        yield Access(root, index, position == 2, i)
+
+    def stored(self, block: Block) -> set[Value]:
+        return {a.ref for a in self.accesses(block) if a.is_store}
+
+    def fates(self, nest: Sequence[Instruction]) -> dict[Value, str] | None:
+        """The fate of each reference that a nest of loops writes; None if the nest must not be shared out."""
+        region = nest[-1].regions[0]
+        inside = {v for i in walk(nest[0].regions[0]) for v in (*i.results, *(p for r in i.regions for p in r.parameters))}
+        by_ref: dict[Value, list[Access]] = {}
+        for access in self.accesses(region):
+            by_ref.setdefault(access.ref, []).append(access)
+        found: dict[Value, str] = {}
+        for ref, accesses in by_ref.items():
+            if not any(a.is_store for a in accesses):
+                continue
+            fate = self.fate(ref, accesses, nest, inside)
+            if fate is None:
+                return None
+            found[ref] = fate
+        return found
+
+    def fate(self, ref: Value, accesses: Sequence[Access], nest: Sequence[Instruction], inside: set[Value]) -> str | None:
+        common = accesses[0].index
+        for access in accesses[1:]:
+            common = tuple(a if a is b else ref for a, b in zip(common, access.index))  # ref: not one index
+        free = list(range(len(common)))
+        owned = True
+        for loop in nest:
+            counter = loop.regions[0].parameters[0]
+            axis = next((k for k in free if common[k] is not ref and self.moves_with(common[k], counter, inside)), None)
+            owned = owned and axis is not None
+            if axis is not None:
+                free.remove(axis)
+        if owned:
+            return OWN
+        assert isinstance(ref.type, RefType)
+        if ref.type.layout != "c":
+            return None
+        return self.combiner(accesses) or (PRIVATE if self.is_private(ref, accesses, nest) else None)
+
+    def moves_with(self, value: Value, counter: Value, inside: set[Value]) -> bool:
+        """Whether different values of a counter give different values."""
+        if value is counter:
+            return True
+        made = self.defined.get(value)
+        if made is None or made.op.name not in ("add", "sub", "mul"):
+            return False
+        a, b = made.operands
+        if self.is_fixed(a, inside):
+            a, b = b, a
+        if not self.is_fixed(b, inside) or not self.moves_with(a, counter, inside):
+            return False
+        if made.op.name != "mul":
+            return True
+        factor = self.defined.get(b)
+        return factor is not None and (isinstance(factor.op, Extent) or (isinstance(factor.op, Constant) and factor.params["value"] != 0))
+
+    def is_fixed(self, value: Value, inside: set[Value]) -> bool:
+        made = self.defined.get(value)
+        return (made is not None and isinstance(made.op, Extent | Constant)) or value not in inside
+
+    def combiner(self, accesses: Sequence[Access]) -> str | None:
+        """The combiner by which one read and one write of the same place add to it."""
+        if len(accesses) != 2 or accesses[0].is_store or not accesses[1].is_store:
+            return None
+        load, store = accesses
+        if not isinstance(store.instruction.op, Store) or store.instruction.op.masked or load.index != store.index:
+            return None
+        joined = self.defined.get(store.instruction.operands[0])
+        if joined is None or joined.op.name not in COMBINERS or load.instruction.result not in joined.operands:
+            return None
+        uses = sum(i.operands.count(load.instruction.result) for i in walk(self.body))
+        return joined.op.name if uses == 1 else None
+
+    def is_private(self, ref: Value, accesses: Sequence[Access], nest: Sequence[Instruction]) -> bool:
+        """Whether every iteration first writes what it reads, and nobody else reads it."""
+        outside = sum(a.ref is ref for a in self.accesses(self.body)) > len(accesses)
+        if outside or not accesses[0].is_store or all(a.is_store for a in accesses):
+            return False
+        own = {i.regions[0].parameters[0] for i in walk(nest[-1].regions[0]) if isinstance(i.op, For)}
+        return all(v in own for a in accesses for v in a.index)
+
+
+def perfect_nest(loop: Instruction) -> list[Instruction]:
+    """The loop and, as long as a body is one loop and pure instructions, the loops in it."""
+    nest = [loop]
+    while "combine" not in nest[-1].params:
+        region = nest[-1].regions[0]
+        inner = [i for i in region.instructions if i.regions]
+        plain = all(isinstance(i.op, Elementwise | Constant | Extent | Load) for i in region.instructions if not i.regions)
+        if len(inner) != 1 or not plain or not is_independent(inner[0]) or "combine" in inner[0].params:
+            break
+        nest.append(inner[0])
+    return nest
+
+
+def map_loops(body: Block) -> Block:
+    """A kernel's body whose loops say how a GPU runs them.
+
+    At the top: "grid", a nest whose iterations are threads; "block", a nest whose iterations are blocks; or "serial". In a
+    "block" or "serial" loop: "lane", shared out among the threads of a block; everything else is "serial".
+    """
+    loops = Loops(body)
+    return Block(body.parameters, tuple(_top(loops, i) if isinstance(i.op, For) else i for i in body.instructions), body.results)
+
+
+def _top(loops: Loops, loop: Instruction) -> Instruction:
+    if any(isinstance(i.op, Gemm) for i in walk(loop.regions[0])):
+        return _all_serial(loop)
+    if not is_independent(loop):
+        return _with(loop, "serial", _in_block(loops, loop.regions[0]))
+    nest = perfect_nest(loop)
+    choices = [(k, loops.fates(nest[:k])) for k in range(len(nest), 0, -1)]
+    allowed = [(k, fates) for k, fates in choices if fates is not None]
+    best = next(((k, f) for k, f in allowed if set(f.values()) <= {OWN}), allowed[0] if allowed else None)
+    if best is None:
+        return _with(loop, "serial", _in_block(loops, loop.regions[0]))
+    depth, fates = best
+    inner = _in_block(loops, nest[depth - 1].regions[0])
+    has_lanes = any(i.params.get("map") == "lane" for i in walk(inner))
+    if has_lanes or set(fates.values()) > {OWN} or PRIVATE in fates.values():
+        return _nested(nest[:depth], "block", inner)
+    return _nested(nest[:depth], "grid", _serial(nest[depth - 1].regions[0]))
+
+
+def _nested(nest: Sequence[Instruction], how: str, inner: Block) -> Instruction:
+    """A nest mapped ``how``, with ``inner`` the body of its last loop."""
+    made = _with(nest[-1], how, inner)
+    for before, loop in zip(reversed(nest[1:]), reversed(nest[:-1])):
+        region = loop.regions[0]
+        instructions = tuple(made if i is before else i for i in region.instructions)
+        made = _with(loop, how, Block(region.parameters, instructions, region.results))
+    return made
+
+
+def _in_block(loops: Loops, block: Block) -> Block:
+    """The body of a loop that whole blocks run."""
+    return Block(block.parameters, tuple(_in_block_loop(loops, i) for i in block.instructions), block.results)
+
+
+def _in_block_loop(loops: Loops, i: Instruction) -> Instruction:
+    if not i.regions:
+        return i
+    if isinstance(i.op, If):
+        return _all_serial(i)
+    count = loops.defined.get(i.operands[0])
+    few = count is not None and isinstance(count.op, Constant) and count.params["value"] <= FEW
+    fates = loops.fates([i]) if is_independent(i) and not few else None
+    fails = any(isinstance(k.op, Fail) for k in walk(i.regions[0]))
+    if fates is not None and set(fates.values()) <= {OWN} and not fails:
+        return _with(i, "lane", _serial(i.regions[0]))
+    return _with(i, "serial", _in_block(loops, i.regions[0]))
+
+
+def _serial(block: Block) -> Block:
+    return Block(block.parameters, tuple(_all_serial(i) if i.regions else i for i in block.instructions), block.results)
+
+
+def _all_serial(i: Instruction) -> Instruction:
+    regions = tuple(_serial(r) for r in i.regions)
+    params = {**i.params, "map": "serial"} if isinstance(i.op, For) else i.params
+    return Instruction(i.op, i.operands, i.results, params, regions, i.loc)
+
+
+def _with(loop: Instruction, how: str, region: Block) -> Instruction:
+    return Instruction(loop.op, loop.operands, loop.results, {**loop.params, "map": how}, (region,), loop.loc)

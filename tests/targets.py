@@ -1,0 +1,141 @@
+"""One function on every target there is: the interpreter of each stage's text, and the compiled program.
+
+The verifier runs after every stage, and each stage's text must print and parse back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.codegen.fuse import fuse
+from pullback.codegen.lower import lower
+from pullback.codegen.schedule import schedule
+from pullback.ir import Function, Module
+from pullback.ir.extents import abstract
+from pullback.ir.interpret import interpret
+from pullback.ir.passes.grad import grad
+from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
+from pullback.ir.text import parse_module, print_module
+from pullback.ir.verify import verify_module
+from pullback.runtime.program import Executable
+
+Results = tuple[Any, ...]
+MOST_INTERPRETED = 3000
+"""Programs on more elements skip the interpreter of kernels, which takes microseconds for each scalar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """Every stage of a function of concrete shapes."""
+
+    function: Function
+    optimised: Function
+    fused: Function
+    lowered: Module
+    scheduled: Module
+    executable: Executable
+    sizes: Mapping[str, int]
+    constants: tuple[Any, ...]
+
+    @property
+    def kernels(self) -> int:
+        return len(self.lowered.functions) - 1
+
+    def run(self, arguments: Sequence[Any]) -> Results:
+        """The compiled program's results."""
+        return tuple(self.executable.run([*arguments, *self.constants], self.sizes))
+
+
+def checked(module: Module) -> Module:
+    """A module that is well-formed and whose text is a fixed point of parsing and printing."""
+    verify_module(module)
+    text = print_module(module)
+    assert print_module(parse_module(text)) == text
+    return module
+
+
+def layout_of(argument: Any) -> str:
+    """The memory order the runtime would name for an argument."""
+    return "c" if np.asarray(argument).flags.c_contiguous else "strided"
+
+
+def compiled(function: Function, layouts: Sequence[str] = ()) -> Compiled:
+    """All stages of a function. ``layouts`` of its parameters: "c" or "strided"; all "c" if empty."""
+    checked(Module((function,)))
+    found = abstract(function)
+    count = len(found.constants)
+    last = found.function.parameters[len(found.function.parameters) - count :]
+    constants = tuple(v.type.dtype.numpy.type(c) for v, c in zip(last, found.constants, strict=True))
+    optimised = run(grad(run(found.function, BEFORE_GRAD)), OPTIMIZE)
+    fused = fuse(optimised)
+    for stage in (found.function, optimised, fused):
+        checked(Module((stage,)))
+    everything = (*(layouts or ["c"] * len(function.parameters)), *["c"] * count)
+    lowered = checked(lower(fused, everything))
+    program, *kernels = lowered.functions
+    scheduled = checked(Module((program, *map(schedule, kernels))))
+    return Compiled(
+        function=function,
+        optimised=optimised,
+        fused=fused,
+        lowered=lowered,
+        scheduled=scheduled,
+        executable=Executable(scheduled),
+        sizes=found.sizes,
+        constants=constants,
+    )
+
+
+def run_targets(function: Function, arguments: Sequence[Any]) -> dict[str, Results]:
+    """The results on every target, by the target's name; "interpreter" runs the func itself and is the oracle.
+
+    Arguments that are not contiguous are passed with their strides.
+    """
+    found = compiled(function, [layout_of(a) for a in arguments])
+    results: dict[str, Results] = {"interpreter": interpret(grad(function), *arguments)}
+    given = (*arguments, *found.constants)
+    results["fused"] = interpret(found.fused, *given, sizes=found.sizes)
+    if sum(_elements(f.results) for f in (found.function, found.fused)) + sum(np.size(a) for a in arguments) <= MOST_INTERPRETED:
+        for stage, module in (("kernels", found.lowered), ("scheduled", found.scheduled)):
+            results[stage] = interpret(module.functions[0], *given, sizes=found.sizes, module=module)
+    results["cpu"] = found.run(arguments)
+    return results
+
+
+def _elements(values: Sequence[Any]) -> int:
+    return sum(int(np.prod([e for e in v.type.shape if isinstance(e, int)])) for v in values)
+
+
+def spacing(x: Any) -> Any:
+    """The distance of floats near ``x``, subnormal numbers included, in float64."""
+    info = np.finfo(x.dtype) if x.dtype.name != "bfloat16" else None
+    if info is None:
+        return np.abs(x.astype(np.float64)) * 2.0**-8 + 2.0**-133
+    size = np.minimum(np.abs(np.where(np.isfinite(x), x, 0)), info.max)
+    return np.spacing(size).astype(np.float64)
+
+
+def assert_close(found: Any, expected: Any, ulps: float = 0, floor: float = 0.0, note: object = "") -> None:
+    """One result agrees in dtype, shape and value: NaNs and infinities alike, other floats to ``ulps`` units in the last place of
+    the expected value or of ``floor``; zeros keep their sign if ``ulps`` is 0."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), note
+    if expected.dtype.kind not in "fV":
+        np.testing.assert_array_equal(found, expected, err_msg=str(note))
+        return
+    a, e = found.astype(np.float64), expected.astype(np.float64)
+    same = (a == e) | (np.isnan(a) & np.isnan(e))
+    if ulps:
+        size = np.maximum(spacing(expected), spacing(np.full(expected.shape, floor, expected.dtype)))
+        with np.errstate(invalid="ignore"):
+            same |= np.isfinite(a) & np.isfinite(e) & (np.abs(a - e) <= ulps * size)
+    else:
+        same &= (np.signbit(a) == np.signbit(e)) | np.isnan(e)
+    if not same.all():
+        wrong = np.argwhere(~same)[:8]
+        lines = [f"at {tuple(map(int, w))}: {found[tuple(w)]!r}, expected {expected[tuple(w)]!r}" for w in wrong]
+        raise AssertionError("\n".join([f"{(~same).sum()} of {same.size} elements differ: {note}", *lines]))
