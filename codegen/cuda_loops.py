@@ -190,7 +190,7 @@ def _top(loops: Loops, loop: Instruction) -> Instruction:
     depth, fates = best
     inner = _in_block(loops, nest[depth - 1].regions[0])
     has_lanes = any(i.params.get("map") == "lane" for i in walk(inner))
-    if has_lanes or set(fates.values()) > {OWN} or PRIVATE in fates.values():
+    if has_lanes or set(fates.values()) - {OWN}:
         return _nested(nest[:depth], "block", inner)
     return _nested(nest[:depth], "grid", _serial(nest[depth - 1].regions[0]))
 

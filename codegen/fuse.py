@@ -22,7 +22,7 @@ from pullback.codegen.contractions import contractions
 from pullback.codegen.positions import positions
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Check, Group, group
-from pullback.ir.ops.create import Constant, Iota
+from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
@@ -89,7 +89,7 @@ class _Fuser:
         op = instruction.op
         if isinstance(op, Reindex):
             return not op.view
-        if isinstance(op, Constant | Iota | Gather):
+        if isinstance(op, Constant | Count | Iota | Gather):
             return True
         return isinstance(op, Elementwise) and instruction.result in self.floating
 
@@ -121,7 +121,7 @@ class _Fuser:
         made = self.producer.get(value)
         if made is None:
             return not value.type.shape
-        if value in self.floating or isinstance(made.op, Constant):
+        if value in self.floating or isinstance(made.op, Constant | Count):
             return True
         return False
 

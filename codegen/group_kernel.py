@@ -11,9 +11,10 @@ from typing import Any
 
 from pullback.codegen.collapse import Space
 from pullback.codegen.draft import Draft, KernelBuilder
+from pullback.ir.extents import product
 from pullback.ir.op import OPS
 from pullback.ir.ops.control import Check
-from pullback.ir.ops.create import Constant, Iota
+from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
@@ -171,6 +172,8 @@ class _GroupKernel:
                 return self.b.emit(made.op, scalars, dict(made.params))[0]
             case Constant():
                 return self.b.emit(made.op, (), dict(made.params))[0]
+            case Count():
+                return self.b.extent_of(product(made.params["shape"]))
             case Iota():
                 position = index[made.params["axis"]]
                 dtype = made.params["dtype"]

@@ -281,6 +281,8 @@ class _Emitter:
 
     def spelled(self, op: Elementwise, spelling: str, texts: list[str], dtype: DType, width: int) -> str:
         t = wide(element(dtype), width)
+        if op.name == "fma" and dtype.bits == 16:
+            return self.half_fma(texts, dtype, width)
         if op.name == "fma" and not self.has_fma:
             product = self.let(f"fmul {t} {texts[0]}, {texts[1]}")
             return self.let(f"fadd {t} {product}, {texts[2]}")
@@ -292,6 +294,13 @@ class _Emitter:
             name = text.partition("@")[2].partition("(")[0]
             self.declared[f"declare {t} @{name}({', '.join(types)})"] = None
         return self.let(text)
+
+    def half_fma(self, texts: list[str], dtype: DType, width: int) -> str:
+        """In float64, where the product of two halves is exact and the sum is too wherever its rounding could matter."""
+        d = wide("double", width)
+        x, y, z = (self.cast(text, dtype, _F64, width, False) for text in texts)
+        product = self.let(f"fmul {d} {x}, {y}")
+        return self.cast(self.let(f"fadd {d} {product}, {z}"), _F64, dtype, width, False)
 
     def cast(self, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
         s, t = wide(element(source), width), wide(element(target), width)

@@ -2,7 +2,7 @@
 
 Requires: a lowered kernel. Keeps: its meaning. On the CPU the innermost loops whose iterations are independent become vector loops,
 the others run serially; functions spelled ``recipe`` become kernel ops, shared parts once. Half-precision functions are
-computed in float32. On CUDA the outermost independent loops become the grid.
+computed in float32. On CUDA the outermost loops become grids of threads or blocks (``map_loops``).
 """
 
 from __future__ import annotations
@@ -10,48 +10,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.math import NEEDS_SLOW
 from pullback.codegen.recipes import HALF, RECIPES
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.elementwise import Elementwise, cast
-from pullback.ir.ops.kernel import For, Gemm
+from pullback.ir.ops.kernel import Gemm
 from pullback.ir.structure import Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.types import F32, DType
 
 
 def schedule(kernel: Function, target: str = "cpu") -> Function:
     """The kernel as ``target`` ("cpu" or "cuda") runs it."""
-    block = _Spelling(target).block(kernel.body, {}) if target == "cpu" else kernel.body
-    return Function(kernel.name, _map(block, target, 0), kernel.kind)
+    if target == "cuda":
+        return Function(kernel.name, map_loops(kernel.body), kernel.kind)
+    return Function(kernel.name, _map(_Spelling(target).block(kernel.body, {})), kernel.kind)
 
 
-def is_independent(i: Instruction) -> bool:
-    """Whether a loop's iterations may run in any order, side by side."""
-    if not isinstance(i.op, For) or i.params.get("ordered"):
-        return False
-    return "combine" in i.params or len(i.operands) == 1
-
-
-def _map(block: Block, target: str, depth: int) -> Block:
+def _map(block: Block) -> Block:
     made = []
     for i in block.instructions:
         if not i.regions:
             made.append(i)
             continue
         inside = list(walk(i.regions[0]))
-        if target == "cuda":
-            how = "grid" if depth == 0 and is_independent(i) else "serial"
-        else:
-            blocked = any(isinstance(k.op, Gemm) or is_independent(k) for k in inside)
-            how = "vector" if is_independent(i) and not blocked else "serial"
-        regions = tuple(_map(r, target, depth + 1) for r in i.regions)
+        blocked = any(isinstance(k.op, Gemm) or is_independent(k) for k in inside)
+        how = "vector" if is_independent(i) and not blocked else "serial"
+        regions = tuple(_map(r) for r in i.regions)
         made.append(Instruction(i.op, i.operands, i.results, {**i.params, "map": how}, regions, i.loc))
     return Block(block.parameters, tuple(made), block.results)
 
 
 class _Expander(Builder):
-    """Appends kernel ops to a block, each once, spelling out those that are recipes."""
+    """Appends kernel ops to a block, each once, spelling out those that are recipes.
+
+    ``inside`` a recipe, casts and shifts are in range: recipes promise it.
+    """
 
     def __init__(self, loc: Loc, instructions: list[Instruction], known: dict[Any, tuple[Value, ...]], inside: bool = False) -> None:
         super().__init__(loc, instructions)
@@ -64,6 +59,8 @@ class _Expander(Builder):
         params = params or {}
         if self.inside and op is cast:
             params = {**params, "in_range": True}
+        if self.inside and op.name in ("shl", "shr"):
+            op = OPS[f"raw_{op.name}"]
         key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())))
         found = self.known.get(key)
         if found is None:

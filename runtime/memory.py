@@ -2,9 +2,9 @@
 
 A freshly mapped page costs more than writing it, so the blocks of dead results wait in a bounded pool (``pool`` has its code). NumPy
 allocates and frees through a handler of ours (NEP 49), which each array names. So arrays may be freed on any thread, in forked
-children and after this module: handler, table and code stay for the life of the process. The handler is installed for the
-moment of an allocation alone, in the context of the caller. It is made at the first large result and tested before its first use;
-where anything is not as expected, ``np.empty`` serves instead and ``status`` says why.
+children and after this module: handler, table and code stay for the life of the process. NumPy finds the handler in a context
+variable; it is set only in contexts of our own, in which nothing but ``np.empty`` runs. The pool is made at the first large
+result and tested before its first use; where anything is not as expected, ``np.empty`` serves instead and ``status`` says why.
 
 The layout of the handler and the places of NumPy's functions are part of NumPy's ABI: ``PyDataMem_Handler`` in
 ``ndarraytypes.h`` and the API table in ``__multiarray_api.h``.
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import math
 import os
 import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextvars import Context
+from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,12 @@ POOL_BYTES = 256 << 20
 HANDLER_NAME = "pullback"
 
 _ABI_VERSION = 0x02000000
-_GET_ABI_VERSION, _SET_HANDLER, _GET_HANDLER = 0, 304, 305
+_GET_ABI_VERSION, _SET_HANDLER = 0, 304
 _CAPSULE_NAME = b"mem_handler"
 _HANDLER = struct.Struct("127sB5P")
 
 Array = np.ndarray[Any, Any]
+Spec = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 class Unavailable(Exception):
@@ -52,27 +54,31 @@ class Pool:
     handler: Any
     limit: int
     fields: Any
-    get_handler: Callable[[], Any]
     set_handler: Callable[[Any], Any]
+    contexts: list[Context] = field(default_factory=list)
     trim_one: Callable[[int, int], int]
     try_acquire: Callable[[int], int]
     unlock: Callable[[int], None]
 
-    def __getitem__(self, field: str) -> int:
-        return int(self.fields[FIELDS.index(field)])
+    def __getitem__(self, name: str) -> int:
+        return int(self.fields[FIELDS.index(name)])
 
     @property
     def address(self) -> int:
         return ctypes.addressof(self.fields)
 
-    def empty_many(self, specs: Sequence[tuple[tuple[int, ...], Any]]) -> list[Array]:
-        """Arrays whose memory comes from the pool, whatever their sizes."""
-        previous = self.get_handler()
+    def empty_many(self, specs: Sequence[Spec], pooled: Sequence[bool]) -> list[Array]:
+        """Uninitialised arrays, those for which ``pooled`` is true from the pool, whatever their sizes."""
         try:
-            self.set_handler(self.handler)
-            return [np.empty(shape, dtype) for shape, dtype in specs]
+            context = self.contexts.pop()
+        except IndexError:
+            context = Context()
+            context.run(self.set_handler, self.handler)
+        try:
+            run = context.run
+            return [run(np.empty, *spec) if own else np.empty(*spec) for spec, own in zip(specs, pooled)]
         finally:
-            self.set_handler(previous)
+            self.contexts.append(context)
 
     def trim(self, keep: int = 0) -> None:
         """Give the oldest blocks back to the system until at most ``keep`` bytes are held."""
@@ -88,21 +94,18 @@ class Pool:
         self.unlock(self.address)
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> Array:
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An uninitialised array that owns its data, like ``np.empty``. Raises MemoryError."""
     return empty_many([(shape, dtype)])[0]
 
 
-def empty_many(specs: Sequence[tuple[tuple[int, ...], Any]]) -> list[Array]:
+def empty_many(specs: Sequence[Spec]) -> list[Array]:
     """An uninitialised array for each (shape, dtype); those of ``LARGE_BYTES`` and more from the pool. Raises MemoryError."""
-    large = [math.prod(shape) * np.dtype(dtype).itemsize >= LARGE_BYTES for shape, dtype in specs]
-    pool = _find() if any(large) else None
+    large = [prod(shape) * dtype.itemsize >= LARGE_BYTES for shape, dtype in specs]
+    pool = _find() if True in large else None
     if pool is None:
         return [np.empty(shape, dtype) for shape, dtype in specs]
-    if all(large):
-        return pool.empty_many(specs)
-    pooled = iter(pool.empty_many([spec for spec, is_large in zip(specs, large, strict=True) if is_large]))
-    return [next(pooled) if is_large else np.empty(*spec) for spec, is_large in zip(specs, large, strict=True)]
+    return pool.empty_many(specs, large)
 
 
 def clear() -> None:
@@ -172,7 +175,7 @@ def _limit() -> int:
 def _build(limit: int) -> Pool:
     numpy_core = importlib.import_module("numpy._core._multiarray_umath")
     get_pointer = _python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-    table = (ctypes.c_void_p * (_GET_HANDLER + 1)).from_address(get_pointer(numpy_core._ARRAY_API, None))
+    table = (ctypes.c_void_p * (_SET_HANDLER + 1)).from_address(get_pointer(numpy_core._ARRAY_API, None))
     version = ctypes.PYFUNCTYPE(ctypes.c_uint)(table[_GET_ABI_VERSION])()
     if version != _ABI_VERSION:
         raise Unavailable(f"NumPy's ABI is {version:#x}: {_ABI_VERSION:#x} is known")
@@ -197,7 +200,6 @@ def _build(limit: int) -> Pool:
         handler=new_capsule(handler, name, None),
         limit=limit,
         fields=fields,
-        get_handler=ctypes.PYFUNCTYPE(ctypes.py_object)(table[_GET_HANDLER]),
         set_handler=ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER]),
         trim_one=ctypes.CFUNCTYPE(long, pointer, long)(code["pullback_pool_trim"]),
         try_acquire=ctypes.CFUNCTYPE(long, pointer)(code["pullback_pool_acquire"]),
@@ -220,9 +222,10 @@ def _test(pool: Pool) -> str | None:
     """What is wrong with the pool; None if it does what it should."""
     numpy_core = importlib.import_module("numpy._core._multiarray_umath")
     before = numpy_core.get_handler_name()
-    first, small = pool.empty_many([((LARGE_BYTES,), np.uint8), ((3,), np.uint8)])
+    byte = np.dtype(np.uint8)
+    first, small = pool.empty_many([((LARGE_BYTES,), byte), ((3,), byte)], [True, True])
     if numpy_core.get_handler_name() != before:
-        return "NumPy's own handler was not put back"
+        return "the handler is not confined to our contexts"
     for array in (first, small):
         if (numpy_core.get_handler_name(array), numpy_core.get_handler_version(array)) != (HANDLER_NAME, 1):
             return "an array names another handler"
@@ -237,11 +240,11 @@ def _test(pool: Pool) -> str | None:
     if not np.array_equal(first, pattern[:100]):
         return "a shorter array lost its values"
     del array
-    (first,) = pool.empty_many([((3 * LARGE_BYTES,), np.uint8)])
+    (first,) = pool.empty_many([((3 * LARGE_BYTES,), byte)], [True])
     place = first.ctypes.data
     del first
     held = pool["bytes"]
-    (again,) = pool.empty_many([((3 * LARGE_BYTES,), np.uint8)])
+    (again,) = pool.empty_many([((3 * LARGE_BYTES,), byte)], [True])
     if pool.limit >= 3 * LARGE_BYTES and (again.ctypes.data != place or pool["bytes"] != held - 3 * LARGE_BYTES):
         return "freed memory is not used again"
     return None

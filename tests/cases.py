@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, DType, Function, Op, Value
 from pullback.ir.ops.contract import Contract
-from pullback.ir.ops.create import Constant, Iota
+from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.reduce import Reduce
@@ -118,7 +118,7 @@ def special_arguments(case: Case) -> list[Any]:
 
 def covered_ops() -> list[Op]:
     """The ops that have a meaning on arrays or scalars by themselves: neither regions nor memory."""
-    families = (Elementwise, Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Constant, Iota)
+    families = (Elementwise, Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Constant, Count, Iota)
     return [op for op in OPS.values() if isinstance(op, families)]
 
 
@@ -139,6 +139,9 @@ def _cases(op: Op) -> Iterator[Case]:
         case Constant():
             for name, value in (("f64", -0.0), ("f32", float("nan")), ("i8", -3), ("bool", True)):
                 yield Case(op=op, types=(), params={"value": value, "dtype": DTYPES[name]})
+        case Count():
+            for shape in ((), (3,), (2, 0), (2, 3)):
+                yield Case(op=op, types=(), params={"shape": shape})
         case Iota():
             for shape in ((3,), (2, 0), (2, 3)):
                 yield Case(op=op, types=(), params={"axis": len(shape) - 1, "shape": shape, "dtype": I64})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from pullback.ir.op import Op, Same
 from pullback.ir.structure import Block
-from pullback.ir.types import ArrayType, Type
+from pullback.ir.types import I64, ArrayType, Type
 
 EVERYWHERE = frozenset({"func", "kernel", "program"})
 
@@ -45,5 +46,19 @@ class Iota(Op):
         return (np.broadcast_to(line.reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape),)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Count(Op):
+    """How many elements an array of ``shape`` has, as an i64: the divisor of a mean, the same instruction for all sizes."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (ArrayType(I64),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        return (np.asarray(math.prod(params["shape"]), np.int64),)
+
+
 const = Constant(name="const", typed=("dtype",), vocabularies=EVERYWHERE)
 iota = Iota(name="iota", typed=("dtype", "shape"), extents=("shape",))
+count = Count(name="count", extents=("shape",))

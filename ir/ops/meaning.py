@@ -16,10 +16,14 @@ import numpy as np
 Array = Any
 
 
+def is_float(x: Array) -> bool:
+    """Whether an array holds floats, bfloat16 included, which NumPy takes for a void type."""
+    return np.asarray(x).dtype.kind in "fV"
+
+
 def _guarded(function: Any, x: Array, y: Array) -> Array:
     """An integer division that is 0 where the divisor is 0."""
-    y = np.asarray(y)
-    if y.dtype.kind == "f":
+    if is_float(y):
         return function(x, y)
     zero = y == 0
     return np.where(zero, np.zeros_like(y), function(x, np.where(zero, np.ones_like(y), y)))
@@ -78,14 +82,15 @@ def _fma_one(x: float, y: float, z: float) -> float:
 
 
 def sign(x: Array) -> Array:
-    return np.sign(x)
+    return np.add(np.sign(x), np.zeros_like(x)) if is_float(x) else np.sign(x)
 
 
 def pow(x: Array, y: Array) -> Array:
-    """NumPy's power; the wrapped inverse of nothing: a negative integer exponent gives 0 (the tracer checks it first)."""
+    """C's power of floats, which NumPy leaves for square roots only where the exponent is a lone 0.5; a negative integer exponent
+    gives 0 (the tracer checks it first)."""
     x, y = np.asarray(x), np.asarray(y)
-    if x.dtype.kind == "f":
-        return np.power(x, y)
+    if is_float(x):
+        return np.power(np.atleast_1d(x), np.atleast_1d(y)).reshape(np.broadcast_shapes(x.shape, y.shape))
     negative = y < 0
     return np.where(negative, np.zeros_like(x), np.power(x, np.where(negative, np.zeros_like(y), y)))
 
@@ -96,7 +101,7 @@ def sqrt(x: Array, norm: bool = False) -> Array:
 
 
 def _signed_zeros(out: Array, x: Array, y: Array, zero: Array) -> Array:
-    if np.asarray(out).dtype.kind != "f":
+    if not is_float(out):
         return out
     return np.where((np.asarray(x) == 0) & (np.asarray(y) == 0), zero, out)
 
@@ -107,7 +112,7 @@ def maximum(x: Array, y: Array) -> Array:
 
 def minimum(x: Array, y: Array) -> Array:
     out = np.minimum(x, y)
-    return out if out.dtype.kind != "f" else _signed_zeros(out, x, y, -np.add(-np.asarray(x), -np.asarray(y)))
+    return out if not is_float(out) else _signed_zeros(out, x, y, -np.add(-np.asarray(x), -np.asarray(y)))
 
 
 def fmax(x: Array, y: Array) -> Array:
@@ -116,7 +121,7 @@ def fmax(x: Array, y: Array) -> Array:
 
 def fmin(x: Array, y: Array) -> Array:
     out = np.fmin(x, y)
-    return out if out.dtype.kind != "f" else _signed_zeros(out, x, y, -np.add(-np.asarray(x), -np.asarray(y)))
+    return out if not is_float(out) else _signed_zeros(out, x, y, -np.add(-np.asarray(x), -np.asarray(y)))
 
 
 def clip(x: Array, lo: Array, hi: Array) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pullback.ir.op import Op, Same
 from pullback.ir.ops.elementwise import each, no
+from pullback.ir.ops.meaning import is_float
 from pullback.ir.structure import Block, Value
 from pullback.ir.types import I64, ArrayType, DType, Type
 
@@ -89,13 +90,13 @@ def _extreme_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) 
 
 
 def _max(x: Any, axes: Any) -> Any:
-    out = np.max(x, axis=axes, initial=_lowest(x)) if x.dtype.kind != "f" else np.max(x, axis=axes, initial=-np.inf)
-    return out if x.dtype.kind != "f" else np.where(out == 0, np.where(np.any((x == 0) & ~np.signbit(x), axis=axes), 0.0, -0.0), out)
+    out = np.max(x, axis=axes, initial=_lowest(x)) if not is_float(x) else np.max(x, axis=axes, initial=-np.inf)
+    return out if not is_float(x) else np.where(out == 0, np.where(np.any((x == 0) & ~np.signbit(x), axis=axes), 0.0, -0.0), out)
 
 
 def _min(x: Any, axes: Any) -> Any:
-    out = np.min(x, axis=axes, initial=_highest(x)) if x.dtype.kind != "f" else np.min(x, axis=axes, initial=np.inf)
-    return out if x.dtype.kind != "f" else np.where(out == 0, np.where(np.any((x == 0) & np.signbit(x), axis=axes), -0.0, 0.0), out)
+    out = np.min(x, axis=axes, initial=_highest(x)) if not is_float(x) else np.min(x, axis=axes, initial=np.inf)
+    return out if not is_float(x) else np.where(out == 0, np.where(np.any((x == 0) & np.signbit(x), axis=axes), -0.0, 0.0), out)
 
 
 def _lowest(x: Any) -> Any:

@@ -1,0 +1,102 @@
+"""The words of emitted CUDA C: types, literals and names.
+
+Every value keeps its name, made an identifier that is no keyword and no function.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from pullback.ir.op import OPS
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.structure import Value
+from pullback.ir.types import DType
+
+TYPES = {
+    "bool": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
+    "u8": "unsigned char", "u16": "unsigned short", "u32": "unsigned int", "u64": "unsigned long long",
+    "f32": "float", "f64": "double",
+}  # fmt: skip
+_SUFFIXES = {"i32": "", "i64": "LL", "u32": "U", "u64": "ULL"}
+_KEYWORDS = """
+alignas alignof and asm assert atomicCAS auto bitand bitor blockDim blockIdx bool break case catch char class compl const constexpr continue
+decltype default delete do double else enum explicit export extern false float for friend goto gridDim if inline int long main mutable
+namespace new noexcept not nullptr operator or private protected public register return short signed sizeof static static_assert
+status struct switch template this threadIdx throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+while xor j0 j1 jn y0 y1 yn gamma index signgam time warpSize min max
+"""
+
+
+def type_name(dtype: DType) -> str:
+    """The C type of a scalar in a register."""
+    if dtype.name not in TYPES:
+        raise NotImplementedError(f"kernels on {dtype} are not emitted for CUDA: use float32 or float64")
+    return TYPES[dtype.name]
+
+
+def stored_name(dtype: DType) -> str:
+    """The C type of a scalar in memory."""
+    return "unsigned char" if dtype.is_bool else type_name(dtype)
+
+
+def literal(value: object, dtype: DType) -> str:
+    """A constant of exactly a type; negative ones stand in parentheses."""
+    name = type_name(dtype)
+    if dtype.is_bool:
+        return "true" if value else "false"
+    if dtype.is_integer:
+        number = int(value)  # type: ignore[call-overload]
+        if dtype.name not in _SUFFIXES:
+            return f"({name}){number}"
+        suffix = _SUFFIXES[dtype.name]
+        if dtype.kind == "i" and number == np.iinfo(dtype.numpy).min:
+            return f"({number + 1}{suffix} - 1)"
+        return f"({number}{suffix})" if number < 0 else f"{number}{suffix}"
+    number = dtype.numpy.type(value)
+    if not np.isfinite(number):
+        text = "PB_NAN" if np.isnan(number) else "PB_INF" if number > 0 else "(-PB_INF)"
+        return text if dtype.name == "f64" else f"(float){text}"
+    text = str(number) + ("f" if dtype.name == "f32" else "")
+    return f"({text})" if np.signbit(number) else text
+
+
+def bare(text: str) -> str:
+    """An i64 literal without its suffix, for positions; anything else as it is."""
+    return text[:-2] if re.fullmatch(r"\d+LL", text) else text
+
+
+def unsigned(dtype: DType) -> str:
+    """The type in which an integer type's sums and products wrap around."""
+    return "unsigned long long" if dtype.bits == 64 else "unsigned int"
+
+
+class Names:
+    """The identifiers of a kernel's values."""
+
+    def __init__(self) -> None:
+        spellings = [s for op in OPS.values() if isinstance(op, Elementwise) for s in _texts(op)]
+        self.taken = {*_KEYWORDS.split(), *(word for s in spellings for word in re.findall(r"[A-Za-z_]\w*", s))}
+        self.found: dict[Value, str] = {}
+
+    def of(self, value: Value) -> str:
+        if value not in self.found:
+            self.found[value] = self.fresh(value.name or "t")
+        return self.found[value]
+
+    def fresh(self, hint: str) -> str:
+        """A new identifier like ``hint``."""
+        word = re.sub(r"[^0-9A-Za-z_]", "_", hint)
+        if not re.match(r"[A-Za-z]", word) or word.startswith(("pb_", "PB_")) or re.fullmatch(r"s\d+", word):
+            word = f"t{word}"
+        name, count = word, 1
+        while name in self.taken:
+            count += 1
+            name = f"{word}_{count}"
+        self.taken.add(name)
+        return name
+
+
+def _texts(op: Elementwise) -> list[str]:
+    return [op.cuda] if isinstance(op.cuda, str) else list(op.cuda.values())
