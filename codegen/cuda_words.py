@@ -25,7 +25,7 @@ alignas alignof and asm assert atomicCAS auto bitand bitor blockDim blockIdx boo
 decltype default delete do double else enum explicit export extern false float for friend goto gridDim if inline int long main mutable
 namespace new noexcept not nullptr operator or private protected public register return short signed sizeof static static_assert
 status struct switch template this threadIdx throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
-while xor j0 j1 jn y0 y1 yn gamma index signgam time warpSize min max
+while xor warpSize
 """
 
 

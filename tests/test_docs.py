@@ -1,0 +1,33 @@
+"""The listings in the documentation are what the commands above them print; ``--bless`` writes them anew."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LISTING = re.compile(r"(<!-- \$ pullback (?P<command>[^\n]+?) -->\n```\n)(?P<text>.*?)(```)", re.DOTALL)
+PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if LISTING.search(path.read_text())]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_listings_are_real(page: Path, bless: bool) -> None:
+    def listing(found: re.Match[str]) -> str:
+        command = [sys.executable, "-m", "pullback", *shlex.split(found["command"])]
+        output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return f"{found[1]}{output.strip()}\n```"
+
+    text = page.read_text()
+    fresh = LISTING.sub(listing, text)
+    if bless:
+        page.write_text(fresh)
+    assert fresh == text or bless
+
+
+def test_there_are_listings() -> None:
+    assert PAGES
