@@ -1,0 +1,346 @@
+"""Random programs agree on every target, and so do gradients of random losses.
+
+A program is grown instruction by instruction and evaluated as it grows. A value is exact if every target must give the same
+bits, and rough if it went through a float sum or an elementary function. Ops that jump read exact values only, and rough values
+stay finite and moderate, so that a difference of a few units in the last place stays one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import covered_ops, elementwise_params, specials
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from targets import assert_close, run_targets
+
+from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Loc, Op, Value
+from pullback.ir.interpret import interpret
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.text import print_function
+from pullback.ir.types import F64, I64
+
+Pick = Callable[[int], int]
+
+EXTENTS = (2, 3, 5, 17, 1, 0)
+KINDS = ("f64", "f64", "f32", "i64", "u8", "bool", "i32", "f16")
+SMOOTH = "add sub mul neg sin cos tanh expit erf atan asinh exp logaddexp abs maximum minimum select fmax fmin clip cast fma".split()
+KINKED = ("abs", "maximum", "minimum", "fmax", "fmin", "clip")
+MOVES = "broadcast squeeze transpose reshape slice pad flip shift concat gather slice_add slice_set scatter_add contract recur".split()
+MOST_ELEMENTS = 600
+MODERATE = 50.0
+
+
+class Program:
+    """A function in the making: its builder, and for each value its number and whether it is rough."""
+
+    def __init__(self, pick: Pick, dtypes: Sequence[str] = KINDS, special: bool = True) -> None:
+        self.pick = pick
+        self.rng = np.random.default_rng(pick(1 << 16))
+        self.b = Builder(Loc("program.py", 1))
+        self.number: dict[Value, Any] = {}
+        self.rough: set[Value] = set()
+        self.known = 0
+        self.parameters = [self.parameter(k, dtypes, special) for k in range(1 + pick(3))]
+
+    def parameter(self, position: int, dtypes: Sequence[str], special: bool) -> Value:
+        dtype = DTYPES[dtypes[self.pick(len(dtypes))]]
+        shape = tuple(EXTENTS[self.pick(len(EXTENTS))] for _ in range(self.pick(4)))
+        while np.prod(shape) > MOST_ELEMENTS:
+            shape = shape[1:]
+        value = Value(ArrayType(dtype, shape), f"x{position}")
+        array = np.asarray(np.round(self.rng.uniform(-4, 5, shape), 2)).astype(dtype.numpy)
+        if special and self.pick(4) == 3:
+            array = np.resize(self.rng.permutation(specials(dtype)), shape).astype(dtype.numpy)
+        self.number[value] = array
+        return value
+
+    @property
+    def values(self) -> list[Value]:
+        return list(self.number)
+
+    @property
+    def arguments(self) -> list[Any]:
+        return [self.number[v] for v in self.parameters]
+
+    def like(self, t: ArrayType) -> Value:
+        """A value of a type: one there is, or a constant."""
+        found = [v for v in self.values if v.type == t]
+        if found and self.pick(5):
+            return found[-1 - self.pick(len(found))]
+        choices = [0, 1, 2, 3] if t.dtype.kind in "biu" else [0, -0.0, 1, -1, 0.5, 3, -2.25]
+        return self.full(choices[self.pick(len(choices))] % 2 if t.dtype.is_bool else choices[self.pick(4)], t)
+
+    def full(self, number: Any, t: ArrayType) -> Value:
+        value: Value = self.b.full(number, t)
+        self.evaluate()
+        return value
+
+    def evaluate(self) -> None:
+        """Give new instructions their numbers; drop them if a rough result is not moderate."""
+        made: dict[Value, Any] = {}
+        first, self.known = self.known, len(self.b.instructions)
+        rough = set()
+        for i in self.b.instructions[first:]:
+            operands = [made[v] if v in made else self.number[v] for v in i.operands]
+            numbers = i.op.evaluate(operands, i.params, [v.type for v in i.results])
+            is_rough = any(v in self.rough or v in rough for v in i.operands) or _rounds(i.op, i.operands)
+            for value, number in zip(i.results, numbers, strict=True):
+                made[value] = np.asarray(number)
+                if is_rough and value.type.dtype.is_float:
+                    rough.add(value)
+                    with np.errstate(all="ignore"):
+                        if not (np.abs(made[value].astype(np.float64)) <= MODERATE).all():
+                            del self.b.instructions[first:]
+                            self.known = first
+                            return
+        self.number.update(made)
+        self.rough |= rough
+
+    def step(self, ops: Sequence[Op], line: int) -> None:
+        """One more use of an op, if it fits."""
+        op = ops[self.pick(len(ops))]
+        values = self.values
+        x = values[-1 - self.pick(len(values))]
+        b = self.b.at(Loc("program.py", line))
+        if isinstance(op, Elementwise):
+            self.elementwise(b, op, x)
+        elif isinstance(op, Reduce):
+            self.reduction(b, op, x)
+        else:
+            self.move(b, op.name, x)
+        self.evaluate()
+
+    def elementwise(self, b: Builder, op: Elementwise, x: Value) -> None:
+        t: Any = x.type
+        if t.dtype.kind not in op.kinds:
+            return
+        operands = [x] + [self.like(t) for _ in range(op.arity - 1)]
+        if op.gives == "select":
+            operands[0] = self.like(t.with_dtype(DTYPES["bool"]))
+        params = elementwise_params(op, t.dtype)
+        if not params or (op.name not in SMOOTH and any(v in self.rough for v in operands)):
+            return
+        chosen = params[self.pick(len(params))]
+        to = chosen.get("dtype")
+        if to is not None and (to.kind == "c" or (not to.is_float and x in self.rough)):
+            return
+        b.emit(op, operands, chosen)
+
+    def reduction(self, b: Builder, op: Reduce, x: Value) -> None:
+        t: Any = x.type
+        axes = self.some_axes(t.rank)
+        if t.dtype.kind not in op.kinds or (t.dtype.is_float and not np.isfinite(self.number[x].astype(np.float64)).all()):
+            return
+        if op.gives_position:
+            if t.rank and x not in self.rough:
+                axis = self.pick(t.rank)
+                if t.shape[axis]:
+                    b.emit(op, (x,), {"axes": (axis,)})
+            return
+        b.emit(op, (x,), {"axes": axes})
+
+    def some_axes(self, rank: int) -> tuple[int, ...]:
+        return tuple(k for k in range(rank) if self.pick(2))
+
+    def move(self, b: Builder, name: str, x: Value) -> None:
+        t: Any = x.type
+        match name:
+            case "broadcast" if t.rank < 3:
+                axis, extent = self.pick(t.rank + 1), EXTENTS[self.pick(len(EXTENTS))]
+                if np.prod(t.shape) * extent <= MOST_ELEMENTS:
+                    b.broadcast(x, axes=(axis,), shape=(*t.shape[:axis], extent, *t.shape[axis:]))
+            case "squeeze":
+                b.squeeze(x, axes=tuple(k for k in range(t.rank) if t.shape[k] == 1 and self.pick(2)))
+            case "transpose":
+                b.transpose(x, perm=tuple(int(k) for k in self.rng.permutation(t.rank)))
+            case "reshape":
+                count = int(np.prod(t.shape))
+                shapes = [(count,), tuple(reversed(t.shape)), (count, 1)]
+                shapes += [(k, count // k) for k in (2, 3, 5, 17) if count % k == 0 and count]
+                b.reshape(x, shape=shapes[self.pick(len(shapes))])
+            case "flip":
+                b.flip(x, axes=self.some_axes(t.rank))
+            case "shift" if t.rank:
+                b.shift(x, axis=self.pick(t.rank), by=(1, -1, 2, -7)[self.pick(4)])
+            case "slice":
+                b.slice(x, **self.place(t.shape), shape=self.part)
+            case "pad":
+                shape = tuple(e * (1 + self.pick(2)) + self.pick(3) for e in t.shape)
+                place = self.place(shape, t.shape)
+                if np.prod(shape) <= MOST_ELEMENTS and self.part == t.shape:
+                    b.pad(x, **place, shape=shape)
+            case "concat" if t.rank:
+                self.concat(b, x)
+            case "slice_add" | "slice_set":
+                place = self.place(t.shape)
+                value = self.like(t.with_shape(self.part))
+                if t.dtype.kind != "b" or name == "slice_set":
+                    getattr(b, name)(x, value, **place)
+            case "gather" | "scatter_add" if t.rank:
+                self.indexed(b, name, x)
+            case "contract" if t.dtype.kind in "ifu":
+                self.contract(b, x)
+            case "recur" if t.rank and t.dtype.kind in "iu":
+                b.recur(self.like(t), x, axis=self.pick(t.rank), reverse=bool(self.pick(2)))
+
+    def place(self, shape: Sequence[int], part: Sequence[int] | None = None) -> dict[str, Any]:
+        """Start and step of a regular part of a shape; its extents are in ``part`` afterwards."""
+        start, step, found = [], [], []
+        for k, e in enumerate(shape):
+            first, stride = self.pick(min(e, 3) + 1), 1 + self.pick(3)
+            room = max((e - first + stride - 1) // stride, 0)
+            count = room - self.pick(2) if room else 0
+            if part is not None:
+                count = part[k] if part[k] <= room else -1
+            if not self.pick(3) and (part is None or part[k] == e):
+                first, stride, count = 0, 1, e
+            start.append(first)
+            step.append(stride)
+            found.append(count)
+        self.part = tuple(found)
+        return {"start": tuple(start), "step": tuple(step)}
+
+    def concat(self, b: Builder, x: Value) -> None:
+        t: Any = x.type
+        axis = self.pick(t.rank)
+        fits = [v for v in self.values if v.type.dtype is t.dtype and v.type.rank == t.rank]
+        fits = [v for v in fits if all(e == f for k, (e, f) in enumerate(zip(v.type.shape, t.shape, strict=True)) if k != axis)]
+        parts = [x] + [fits[self.pick(len(fits))] for _ in range(self.pick(3))]
+        counts = [int(v.type.shape[axis]) for v in parts]
+        starts = tuple(sum(counts[:k]) for k in range(len(counts)))
+        shape = (*t.shape[:axis], sum(counts), *t.shape[axis + 1 :])
+        if np.prod(shape) <= MOST_ELEMENTS:
+            b.concat(*parts, axis=axis, starts=starts, shape=shape)
+
+    def indexed(self, b: Builder, name: str, x: Value) -> None:
+        t: Any = x.type
+        axis = self.pick(t.rank)
+        n = t.shape[axis]
+        if not n:
+            return
+        shape = tuple(EXTENTS[self.pick(4)] for _ in range(self.pick(2)))
+        source = self.full(self.pick(n), ArrayType(I64, shape))
+        if shape and self.pick(2):
+            line = b.iota(shape=shape, axis=0, dtype=I64)
+            index = b.mod(b.mul(line, b.full(3, line.type)), b.full(n, line.type))
+            source = b.sub(index, b.full(n, line.type)) if self.pick(2) else index
+            self.evaluate()
+        if name == "gather":
+            b.gather(x, source, axes=(axis,))
+            return
+        rest = tuple(e for k, e in enumerate(t.shape) if k != axis)
+        b.scatter_add(x, source, self.like(t.with_shape(shape + rest)), axes=(axis,))
+
+    def contract(self, b: Builder, x: Value) -> None:
+        """A sum over some axes of a product with a value of the same type, or a matrix product with its transpose."""
+        t: Any = x.type
+        if t.rank == 2 and self.pick(2):
+            spec = ("ij,kj->ik", "ji,jk->ik", "ij,kj->ki")[self.pick(3)]
+            other = self.like(t)
+            if max(t.shape, default=0) <= 17:
+                b.contract(x, other, spec=spec)
+            return
+        letters = "ijk"[: t.rank]
+        kept = "".join(k for k in letters if self.pick(2))
+        b.contract(x, self.like(t), spec=f"{letters},{letters}->{kept}")
+
+
+def _rounds(op: Op, operands: Sequence[Value]) -> bool:
+    """Whether targets may round an op's result differently."""
+    if not operands or not operands[0].type.dtype.is_float and not operands[-1].type.dtype.is_float:
+        return False
+    if isinstance(op, Elementwise):
+        return not op.cheap and op.name not in ("floordiv", "mod", "fmod")
+    return op.name in ("sum", "prod", "contract", "scatter_add", "slice_add", "recur")
+
+
+TABLE = [op for op in covered_ops() if "func" in op.vocabularies]
+ANY = [op for op in TABLE if isinstance(op, Elementwise | Reduce) or op.name in MOVES]
+ANY += [op for op in ANY if not isinstance(op, Elementwise)] * 2
+FLOATS = [op for op in ANY if op.name in SMOOTH or op.name in MOVES or op.name in ("sum", "prod", "max", "min")]
+
+
+def random_program(pick: Pick) -> tuple[Function, list[Any], list[bool]]:
+    """A function of 5 to 40 instructions, arguments, and which results are rough."""
+    program = Program(pick)
+    for line in range(5 + pick(36)):
+        program.step(ANY, line + 2)
+    values = program.values
+    results = [values[-1 - pick(len(values))] for _ in range(1 + pick(3))] + values[-2:]
+    function = program.b.function("program", program.parameters, results)
+    return function, program.arguments, [v in program.rough for v in results]
+
+
+def random_gradient(pick: Pick) -> tuple[Function, list[Any]]:
+    """The gradient of a random float64 loss, and arguments."""
+    program = Program(pick, ("f64",), special=False)
+    inside = program.parameters
+    for line in range(5 + pick(25)):
+        program.step([op for op in FLOATS if op.name not in KINKED or not program.rough], line + 2)
+    loss = program.b.const(0.0, F64)
+    for value in [v for v in program.values if v.type.dtype is F64][-6:]:
+        bounded = program.b.tanh(value)
+        loss = program.b.add(loss, program.b.sum(bounded, axes=tuple(range(value.type.rank))))
+    region = program.b.block(inside, [loss])
+    b = Builder(Loc("program.py", 1))
+    parameters = [Value(v.type, v.name) for v in inside]
+    results = b.emit(OPS["gradient"], parameters, {"wrt": tuple(range(len(inside)))}, [region])
+    return b.function("gradient", parameters, results), program.arguments
+
+
+def check_program(pick: Pick) -> None:
+    function, arguments, rough = random_program(pick)
+    compare(function, arguments, rough)
+
+
+def check_gradient(pick: Pick) -> None:
+    function, arguments = random_gradient(pick)
+    compare(function, arguments, [True] * len(function.results))
+
+
+def compare(function: Function, arguments: list[Any], rough: Sequence[bool]) -> None:
+    try:
+        targets = run_targets(function, arguments)
+        expected = targets.pop("interpreter")
+        for target, results in targets.items():
+            for position, (found, wanted) in enumerate(zip(results, expected, strict=True)):
+                floor = max(1.0, float(np.max(np.abs(np.nan_to_num(wanted)), initial=0))) if rough[position] else 0.0
+                ulps = {2: 2**6, 4: 2**12, 8: 2**20}[wanted.dtype.itemsize] if rough[position] and wanted.dtype.kind == "f" else 0
+                assert_close(found, wanted, ulps, floor, note=f"result {position} on {target}")
+    except Exception as error:
+        error.add_note(print_function(function))
+        error.add_note(f"arguments: {arguments!r}")
+        raise
+
+
+def budget(examples: int) -> Any:
+    return settings(
+        max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+
+
+@budget(60)
+@given(st.data())
+def test_programs(data: Any) -> None:
+    check_program(lambda n: data.draw(st.integers(0, n - 1)))
+
+
+@budget(40)
+@given(st.data())
+def test_gradients(data: Any) -> None:
+    check_gradient(lambda n: data.draw(st.integers(0, n - 1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [check_program, check_gradient])
+@pytest.mark.parametrize("seed", range(10))
+def test_many(check: Callable[[Pick], None], seed: int) -> None:
+    """Larger programs from NumPy's generator, which hypothesis would make too slowly."""
+    for number in range(60):
+        rng = np.random.default_rng((seed, number))
+        check(lambda n: int(rng.integers(n)))  # noqa: B023
