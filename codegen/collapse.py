@@ -59,9 +59,9 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
         if isinstance(i.op, Elementwise | Check) or not shape:
             if isinstance(i.op, Reduce):
                 alike(i.params["axes"])
-        elif i.op is broadcast and shape == space.extents:
-            alike(i.params["axes"])
-        elif isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents:
+        elif (i.op is broadcast and shape == space.extents) or (
+            isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents
+        ):
             alike(i.params["axes"])
         elif i.op is broadcast and not i.operands[0].type.shape and shape == row_shape:
             pass

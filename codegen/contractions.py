@@ -35,9 +35,7 @@ def contractions(function: Function) -> Function:
             continue
         b = builder.at(i.loc, i.result.name)
         renamed[i.result] = _canonical(b, operands[0], operands[1], i.params["spec"])
-    return builder.function(
-        function.name, function.parameters, [renamed.get(v, v) for v in function.results], function.kind
-    )
+    return builder.function(function.name, function.parameters, [renamed.get(v, v) for v in function.results], function.kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,5 +119,5 @@ def _operand(
     merged = [part for part in ((batch, second, first) if is_crossed else (batch, first, second)) if part]
     if any(len(part) > 1 for part in merged):
         x = b.reshape(x, shape=tuple(product([extents[k] for k in part]) for part in merged))
-    z, m, n = names
-    return x, ("z" if batch else "") + (n + m if is_crossed else m + n)
+    matrix = names[2] + names[1] if is_crossed else names[1:]
+    return x, names[0] * bool(batch) + matrix

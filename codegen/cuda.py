@@ -9,19 +9,19 @@ text needs no header; it is meant for compilation with ``-fmad=false``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
-from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops
+from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_stages import Stage, stages
-from pullback.codegen.cuda_words import TYPES, Names, stored_name, type_name
-from pullback.codegen.cuda_writer import IDENTITY, Place, Writer, join_text
+from pullback.codegen.cuda_words import Names, stored_name
+from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
 from pullback.ir.extents import value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Gemm, Load, combined_values
+from pullback.ir.ops.kernel import Gemm
 from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
 
@@ -88,18 +88,16 @@ class _Emitter:
         self.top = {v: i for i in kernel.body.instructions for v in i.results}
         self.scratch: list[Scratch] = []
         self.partial: dict[Instruction, list[int]] = {}
-        self.copies: dict[tuple[int, Value], int] = {}
+        self.copies: dict[tuple[Instruction, Value], int] = {}
         self.saved: dict[Value, int] = {}
-        self.position = {stage: k for k, stage in enumerate(self.stages)}
         self.maker = {v: stage for stage in self.stages for v in stage.made()}
-        self.imports = [self.needed(stage)[1] for stage in self.stages]
-        self.combiners: dict[str, None] = {}
+        self.needs = [self.needed(stage) for stage in self.stages]
+        self.imported = {v for _, imports in self.needs for v in imports}
 
     def run(self) -> Emitted:
         found = [self.launch(k, stage) for k, stage in enumerate(self.stages)]
         body = "\n\n".join(text for text, _ in found)
-        own = {f"pb_{name}": _combiner(name) for name in OPS if f"pb_{name}" not in DEVICE and name in _JOINED}
-        prelude = functions(body, own)
+        prelude = functions(body, {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE})
         return Emitted(
             name=self.name,
             text=f"{prelude}\n\n{body}\n" if prelude else f"{body}\n",
@@ -117,188 +115,220 @@ class _Emitter:
             made = self.top.get(value)
             if made is None or made in again:
                 continue
-            if value in self.maker:
-                if self.maker[value] is not stage:
-                    imports.add(value)
-                continue
-            again.add(made)
-            stack.extend(made.operands)
+            if value not in self.maker:
+                again.add(made)
+                stack.extend(made.operands)
+            elif self.maker[value] is not stage:
+                imports.add(value)
         return again, imports
 
     def launch(self, number: int, stage: Stage) -> tuple[str, Launch]:
         """The text of one launch."""
         w = Writer(self.kernel, self.names, self.loops)
-        again, imports = self.needed(stage)
-        for value in self.kernel.parameters:
-            self.parameter(w, value, stage)
+        written = self.written(stage)
+        for position, value in enumerate(self.kernel.parameters):
+            if isinstance(value.type, RefType):
+                w.places[value] = Place(self.names.of(value), value.type, position, 0, True, value in written)
+        again, imports = self.needs[number]
+        own = {v for i in stage.tail for v in i.results}
+        late = self.behind(again, own | (set(stage.loop.results) if stage.loop is not None else set()))
         for i in self.kernel.body.instructions:
-            if i in again:
+            for value in (v for v in i.results if v in imports):
+                w.let(value, f"{self.memory(w, self.saved[value])}[0]" + _test(value.type.dtype))
+            if i in again and i not in late:
                 w.instruction(i)
-            for value in i.results:
-                if value in imports:
-                    memory = w.scratch(self.saved[value], self.scratch[self.saved[value]])
-                    w.let(value, f"{memory}[0]" + (" != 0" if value.type.dtype.is_bool else ""))
-        count, per_block, copied = self.body(w, number, stage)
-        self.save(w, number, stage)
+        after = [i for i in self.kernel.body.instructions if i in late or i in stage.tail]
+        launch = self.body(w, number, stage, after)
         name = self.name if len(self.stages) == 1 else f"{self.name}_{number}"
-        text = w.function(name)
-        threads = 1 if stage.kind == "one" else THREADS
-        return text, Launch(name=name, slots=w.slots(), threads=threads, count=count, per_block=per_block, copied=copied)
+        text = w.function(name, _about(stage, self.names))
+        return text, Launch(name=name, slots=w.slots(), **launch)
 
-    def parameter(self, w: Writer, value: Value, stage: Stage) -> None:
-        t = value.type
-        if isinstance(t, ArrayType):
-            w.scalar(value)
-            return
-        stored = stage.ref is value or value in self.written(stage)
-        w.places[value] = Place(self.names.of(value), t, t.shape, value, stored)
-
-    def written(self, stage: Stage) -> set[Value]:
-        found = {r for i in stage.tail for r in self.written_by(i)}
-        if stage.loop is not None and stage.kind not in ("finish", "fold"):
-            found |= self.written_by(stage.loop)
+    def behind(self, again: set[Instruction], values: set[Value]) -> set[Instruction]:
+        """The instructions that need a value which this launch makes."""
+        found: set[Instruction] = set()
+        for i in self.kernel.body.instructions:
+            if i in again and any(v in values for v in i.operands):
+                found.add(i)
+                values = values | set(i.results)
         return found
 
-    def written_by(self, i: Instruction) -> set[Value]:
-        if i.regions:
-            return self.loops.stored(i.regions[0])
-        return {a.ref for a in self.loops.accesses(self.kernel.body) if a.instruction is i and a.is_store}
+    def written(self, stage: Stage) -> set[Value]:
+        """The parameters that a launch writes."""
+        if stage.kind == "fold":
+            return {stage.ref} if stage.ref is not None else set()
+        inside = set(stage.tail) | {k for i in stage.tail for r in i.regions for k in walk(r)}
+        if stage.loop is not None and stage.kind != "finish":
+            inside |= {stage.loop, *(k for r in stage.loop.regions for k in walk(r))}
+        return {a.ref for a in self.loops.accesses(self.kernel.body) if a.is_store and a.instruction in inside}
 
-    def body(self, w: Writer, number: int, stage: Stage) -> tuple[Shape, int, tuple[Shape, ...]]:
-        """The statements of a launch; returns the extents whose iterations are shared out, how many a block takes, and the
-        shapes that every block has a copy of."""
+    def body(self, w: Writer, number: int, stage: Stage, after: Sequence[Instruction]) -> dict[str, Any]:
+        """The statements of a launch; returns how it is launched: its threads, the extents that are shared out, how many
+        iterations a block takes, and the shapes of which every block has a copy."""
         match stage.kind:
             case "one":
-                for i in stage.tail:
+                for i in after:
                     w.instruction(i)
-                return (), 1, ()
+                self.save(w, stage)
+                return {"threads": 1, "count": (), "per_block": 1}
             case "gemm":
                 return self.gemm(w, stage)
             case "fold":
-                return self.fold(w, number, stage)
+                return self.fold(w, stage)
             case "finish":
-                self.finish(w, number, stage)
-                return (), 1, ()
+                self.finish(w, stage)
+                self.tail(w, stage, after)
+                return {"threads": THREADS, "count": (), "per_block": 1}
             case "serial":
                 assert stage.loop is not None
-                w.enter_blocks(stage.loop)
+                w.enter_blocks(stage.loop.regions[0])
                 w.instruction(stage.loop)
-                self.tail(w, stage)
-                return (), 1, ()
-        return self.shared_out(w, number, stage)
+                self.tail(w, stage, after)
+                return {"threads": THREADS, "count": (), "per_block": 1}
+        return self.share_out(w, number, stage)
 
-    def tail(self, w: Writer, stage: Stage) -> None:
+    def tail(self, w: Writer, stage: Stage, after: Sequence[Instruction]) -> None:
+        """What one thread does when the block is done."""
         w.in_block = False
-        if not stage.tail:
+        if not after and not stage.made() & self.imported:
             return
-        w.sync()
+        if stage.kind == "serial":
+            w.sync()
         with w.braces("if (threadIdx.x == 0) {"):
-            for i in stage.tail:
+            for i in after:
                 w.instruction(i)
-            self.save_all(w, stage, [v for i in stage.tail for v in i.results])
+            self.save(w, stage)
 
-    def shared_out(self, w: Writer, number: int, stage: Stage) -> tuple[Shape, int, tuple[Shape, ...]]:
+    def save(self, w: Writer, stage: Stage) -> None:
+        """Keep the values that later launches read."""
+        number = self.stages.index(stage)
+        for value in (v for i in self.kernel.body.instructions for v in i.results if v in stage.made() & self.imported):
+            self.saved[value] = self.reserve(number, f"{self.names.of(value)}_saved", value.type.dtype, ())
+            w.line(f"{self.memory(w, self.saved[value], True)}[0] = {w.value(value)};")
+
+    def reserve(self, launch: int, name: str, dtype: DType, shape: Shape) -> int:
+        """The number of a new scratch buffer."""
+        self.scratch.append(Scratch(name=self.names.fresh(name), dtype=dtype, shape=shape, launch=launch))
+        return len(self.scratch) - 1
+
+    def memory(self, w: Writer, number: int, is_stored: bool = False) -> str:
+        return w.scratch(number, self.scratch[number].name, self.scratch[number].dtype, is_stored)
+
+    # loops
+
+    def share_out(self, w: Writer, number: int, stage: Stage) -> dict[str, Any]:
         """A nest whose iterations are threads or blocks."""
         loop, inner = stage.loop, stage.nest[-1]
         assert loop is not None
-        counts = tuple(w.extent_of(i.operands[0]) for i in stage.nest)
+        is_grid = stage.kind == "grid"
         copied: list[Shape] = []
-        if stage.kind == "block":
-            w.enter_blocks(inner)
-            for ref, fate in stage.fates.items():
-                if fate != OWN:
-                    copied.append(self.copy(w, number, ref, fate))
-        combine = loop.params.get("combine") or ()
-        dtypes = [v.type.dtype for v in loop.results]
-        parts = w.accumulators(combine, loop.results)
-        with w.nest(stage.nest, counts, stage.kind == "grid"):
-            w.nest_body(stage.nest)
+        if not is_grid:
+            w.enter_blocks(inner.regions[0])
+            copied = [self.copy(w, number, ref, fate) for ref, fate in stage.fates.items() if fate != OWN]
+        parts = w.accumulators(loop.params.get("combine") or (), loop.results)
+        with w.shared_out(stage.nest, is_grid):
             w.take(parts, [w.value(v) for v in inner.regions[0].results])
-        if combine:
-            self.partials(w, number, loop, w.totals(parts, stage.kind == "grid"), dtypes)
-        return counts, THREADS if stage.kind == "grid" else 1, tuple(copied)
+        if parts:
+            self.keep_partials(w, number, loop, w.totals(parts, is_grid))
+        count = tuple(self.extent(i.operands[0]) for i in stage.nest)
+        return {"threads": THREADS, "count": count, "per_block": THREADS if is_grid else 1, "copied": tuple(copied)}
+
+    def extent(self, count: Value) -> int | str:
+        """A trip count as an extent; where it is computed, one that asks for as many blocks as there may be."""
+        params = self.top[count].params if count in self.top else {}
+        found = params.get("size", params.get("value"))
+        return found if isinstance(found, int | str) else MOST_BLOCKS * THREADS
 
     def copy(self, w: Writer, number: int, ref: Value, fate: str) -> Shape:
-        """Give each block a copy of what it writes, at first without effect on what it is added to."""
-        t, place = ref.type, w.places[ref]
-        assert isinstance(t, RefType)
-        index = self.new_scratch(number, f"{place.text}_{'rows' if fate == PRIVATE else 'parts'}", t.dtype, t.shape)
-        self.copies[(number, ref)] = index
-        memory, size = w.scratch(index, self.scratch[index], True), w.size_text(t.shape)
-        own = self.names.fresh(f"{place.text}_own")
-        w.line(f"{stored_name(t.dtype)}* {own} = {memory} + blockIdx.x * {size};")
-        w.places[ref] = Place(own, t, t.shape, None, True)
+        """Give each block a copy of what it writes, filled with what changes nothing."""
+        place = w.places[ref]
+        t = place.type
+        index = self.reserve(number, f"{place.text}_{'rows' if fate == PRIVATE else 'parts'}", t.dtype, t.shape)
+        self.copies[(stage_loop(self.stages[number]), ref)] = index
+        own, size = self.names.fresh(f"{place.text}_own"), w.product(t.shape)
+        w.line(f"{stored_name(t.dtype)}* {own} = {self.memory(w, index, True)} + blockIdx.x * {size};")
+        w.places[ref] = Place(own, t)
         if fate != PRIVATE:
             n = self.names.fresh("n")
             with w.braces(f"for (long long {n} = threadIdx.x; {n} < {size}; {n} += blockDim.x) {{"):
-                w.line(f"{own}[{n}] = {IDENTITY[fate](t.dtype)};")
+                w.line(f"{own}[{n}] = {identity(fate, t.dtype)};")
             w.sync()
         return t.shape
 
-    def new_scratch(self, number: int, name: str, dtype: DType, shape: Shape) -> int:
-        self.scratch.append(Scratch(name=self.names.fresh(name), dtype=dtype, shape=shape, launch=number))
-        return len(self.scratch) - 1
-
-    def partials(self, w: Writer, number: int, loop: Instruction, totals: Sequence[str], dtypes: Sequence[DType]) -> None:
-        """Keep the partial results of a block for the launch that joins them."""
-        self.partial[loop] = []
+    def keep_partials(self, w: Writer, number: int, loop: Instruction, totals: Sequence[str]) -> None:
+        """Keep a block's partial results for the launch that joins them."""
+        self.partial[loop] = [self.reserve(number, f"{self.names.of(v)}_parts", v.type.dtype, ()) for v in loop.results]
         with w.braces("if (threadIdx.x == 0) {"):
-            for value, total, dtype in zip(loop.results, totals, dtypes, strict=True):
-                index = self.new_scratch(number, f"{self.names.of(value)}_parts", dtype, ())
-                self.partial[loop].append(index)
-                w.line(f"{w.scratch(index, self.scratch[index], True)}[blockIdx.x] = {total};")
+            for index, total in zip(self.partial[loop], totals, strict=True):
+                w.line(f"{self.memory(w, index, True)}[blockIdx.x] = {total};")
 
-    def finish(self, w: Writer, number: int, stage: Stage) -> None:
-        """One block joins the partial results."""
-        loop = stage.loop
-        assert loop is not None
-        combine = loop.params["combine"]
-        memory = [w.scratch(k, self.scratch[k]) for k in self.partial[loop]]
-        parts, k = w.accumulators(combine, loop.results), self.names.fresh("k")
-        source = self.scratch[self.partial[loop][0]].launch
-        with w.braces(f"for (long long {k} = threadIdx.x; {k} < {w.blocks(source)}; {k} += blockDim.x) {{"):
-            w.take(parts, [f"{m}[{k}]" + (" != 0" if v.type.dtype.is_bool else "") for m, v in zip(memory, loop.results, strict=True)])
+    def finish(self, w: Writer, stage: Stage) -> None:
+        """One block joins the partial results of all blocks."""
+        loop = stage_loop(stage)
+        parts, k = w.accumulators(loop.params["combine"], loop.results), self.names.fresh("k")
+        blocks = w.blocks(self.scratch[self.partial[loop][0]].launch)
+        with w.braces(f"for (long long {k} = threadIdx.x; {k} < {blocks}; {k} += blockDim.x) {{"):
+            w.take(parts, [f"{self.memory(w, m)}[{k}]{_test(v.type.dtype)}" for m, v in zip(self.partial[loop], loop.results, strict=True)])
         w.results(loop, w.totals(parts, True))
-        self.tail(w, stage)
 
-    def fold(self, w: Writer, number: int, stage: Stage) -> tuple[Shape, int, tuple[Shape, ...]]:
+    def fold(self, w: Writer, stage: Stage) -> dict[str, Any]:
         """Add the copies of all blocks to a result, block after block."""
         ref = stage.ref
         assert ref is not None
-        t = ref.type
-        assert isinstance(t, RefType)
-        index = next(k for (launch, value), k in self.copies.items() if value is ref and self.stages[launch].loop is stage.loop)
-        name, source = stage.fates[ref], self.scratch[index].launch
-        memory, place, n, k = w.scratch(index, self.scratch[index]), w.pointer(w.places[ref]), self.names.fresh("n"), self.names.fresh("k")
-        size, test = w.size_text(t.shape), " != 0" if t.dtype.is_bool else ""
+        place, name = w.places[ref], stage.fates[ref]
+        t = place.type
+        index = self.copies[(stage_loop(stage), ref)]
+        n, k, size = self.names.fresh("n"), self.names.fresh("k"), w.product(t.shape)
+        target = f"{w.pointer(place)}[{n}]"
         with w.braces(f"for (long long {n} = pb_first(); {n} < {size}; {n} += pb_step()) {{"):
-            result = Value(ArrayType(t.dtype), "all")
-            parts = w.accumulators((name,), (result,))
-            with w.braces(f"for (long long {k} = 0; {k} < {w.blocks(source)}; ++{k}) {{"):
-                w.take(parts, [f"{memory}[{k} * {size} + {n}]{test}"])
+            parts = w.accumulators((name,), (Value(ArrayType(t.dtype), "all"),))
+            blocks = w.blocks(self.scratch[index].launch)
+            with w.braces(f"for (long long {k} = 0; {k} < {blocks}; ++{k}) {{"):
+                w.take(parts, [f"{self.memory(w, index)}[{k} * {size} + {n}]{_test(t.dtype)}"])
             (total,) = w.totals(parts, False)
-            w.line(f"{place}[{n}] = {join_text(name, t.dtype, f'{place}[{n}]{test}', total)};")
-        return t.shape, THREADS, ()
+            w.line(f"{target} = {join_text(name, t.dtype, f'{target}{_test(t.dtype)}', total)};")
+        return {"threads": THREADS, "count": t.shape, "per_block": THREADS}
 
-    def gemm(self, w: Writer, stage: Stage) -> tuple[Shape, int, tuple[Shape, ...]]:
-        """All blocks share out the tiles of a matrix product; products of a batch come one after the other."""
-        assert stage.loop is not None
-        inside = [stage.loop, *(i for r in stage.loop.regions for i in walk(r))]
-        if any(isinstance(i.op, Load) for i in inside):
-            raise NotImplementedError("a matrix product in a loop that also reads elements is not emitted for CUDA")
-        w.instruction(stage.loop)
-        product = next(i for i in inside if isinstance(i.op, Gemm))
-        return w.shape_of(product.operands[2]), THREADS, ()
+    def gemm(self, w: Writer, stage: Stage) -> dict[str, Any]:
+        """All blocks share out the tiles of a matrix product; the products of a batch come one after the other."""
+        loop = stage_loop(stage)
+        w.instruction(loop)
+        product = next(i for i in (loop, *(k for r in loop.regions for k in walk(r))) if isinstance(i.op, Gemm))
+        t = product.operands[2].type
+        assert isinstance(t, RefType)
+        return {"threads": THREADS, "count": t.shape, "per_block": THREADS}
 
-    def save(self, w: Writer, number: int, stage: Stage) -> None:
-        """Keep what later launches read."""
 
-    def save_all(self, w: Writer, stage: Stage, values: Sequence[Value]) -> None:
-        """Keep what later launches read."""
+def stage_loop(stage: Stage) -> Instruction:
+    """The instruction a launch stands for."""
+    if stage.loop is None:
+        raise AssertionError(f"a launch of kind {stage.kind} has no loop")
+    return stage.loop
+
+
+def _test(dtype: DType) -> str:
+    """What makes a bool of a byte in memory."""
+    return " != 0" if dtype.is_bool else ""
 
 
 def _combiner(name: str) -> str:
-    return ""
+    op = OPS[name]
+    assert isinstance(op, Elementwise)
+    return f"template <class T> __device__ T pb_{name}(T x, T y) {{ return {op.spelling('cuda', 'f').format('x', 'y')}; }}"
 
 
-_JOINED: frozenset[str] = frozenset()
+def _about(stage: Stage, names: Names) -> str:
+    """The comment over a launch."""
+    match stage.kind:
+        case "grid":
+            return "A thread for each element."
+        case "block":
+            return "A block for each row."
+        case "finish":
+            return f"One block joins what all blocks found: {', '.join(names.of(v) for v in stage_loop(stage).results)}."
+        case "fold":
+            return f"A thread for each element of {names.of(stage.ref)} adds up what the blocks found." if stage.ref else ""
+        case "gemm":
+            return "A block for each tile."
+        case "serial":
+            return "One block."
+    return "One thread."

@@ -46,9 +46,10 @@ class Stage:
 
     def reads(self) -> Iterator[Value]:
         for i in self.instructions():
-            yield from i.operands
             if i is self.loop and self.kind == "finish":
+                yield from i.operands[1:]
                 continue
+            yield from i.operands
             for region in i.regions:
                 for inner in walk(region):
                     yield from inner.operands

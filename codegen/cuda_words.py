@@ -88,12 +88,12 @@ class Names:
     def fresh(self, hint: str) -> str:
         """A new identifier like ``hint``."""
         word = re.sub(r"[^0-9A-Za-z_]", "_", hint)
-        if not re.match(r"[A-Za-z]", word) or word.startswith(("pb_", "PB_")) or re.fullmatch(r"s\d+", word):
+        if not re.match(r"[A-Za-z]", word) or word.startswith(("pb_", "PB_")):
             word = f"t{word}"
         name, count = word, 1
-        while name in self.taken:
+        while name in self.taken or re.fullmatch(r"s\d+", name):
             count += 1
-            name = f"{word}_{count}"
+            name = f"{word}{'_' if word[-1].isdigit() else ''}{count}"
         self.taken.add(name)
         return name
 

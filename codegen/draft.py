@@ -59,7 +59,9 @@ class KernelBuilder(Builder):
             return self.const(extent, I64)
         return self.emit(OPS["extent"], (), {"size": self.size(extent)})[0]
 
-    def emit(self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()) -> tuple[Value, ...]:
+    def emit(
+        self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
+    ) -> tuple[Value, ...]:
         params = params or {}
         key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())))
         found = self.known.get(key)
@@ -69,7 +71,9 @@ class KernelBuilder(Builder):
             self.known[key] = found
         return found
 
-    def put(self, depth: int, op: Op, operands: Sequence[Value], params: dict[str, Any], regions: Sequence[Block] = ()) -> tuple[Value, ...]:
+    def put(
+        self, depth: int, op: Op, operands: Sequence[Value], params: dict[str, Any], regions: Sequence[Block] = ()
+    ) -> tuple[Value, ...]:
         types = op.infer([v.type for v in operands], params, regions, lambda a, b: None)
         results = tuple(Value(t, self.word) for t in types)
         self.levels[depth].append(Instruction(op, tuple(operands), results, params, tuple(regions), self.place))
@@ -93,7 +97,15 @@ class KernelBuilder(Builder):
         self.level[value] = len(self.levels) - 1
         return value
 
-    def close(self, index: Value, count: Value, initial: Sequence[Value] = (), yields: Sequence[Value] = (), combine: Sequence[str] | None = None, carried: Sequence[Value] = ()) -> tuple[Value, ...]:
+    def close(
+        self,
+        index: Value,
+        count: Value,
+        initial: Sequence[Value] = (),
+        yields: Sequence[Value] = (),
+        combine: Sequence[str] | None = None,
+        carried: Sequence[Value] = (),
+    ) -> tuple[Value, ...]:
         """Leave a loop body; returns the loop's results."""
         body = Block((index, *carried), tuple(self.levels.pop()), tuple(yields))
         params: dict[str, Any] = {} if combine is None else {"combine": tuple(combine)}

@@ -1,8 +1,8 @@
 """fuse: decides which instructions share a kernel and which values are stored.
 
 Requires: an optimised func without gradient instructions, contractions canonical. Keeps: the meaning; every elementwise op,
-reduction and check of the result sits in a ``group`` instruction, one kernel each; what remains outside are views of stored values and
-ops with kernels of their own.
+reduction and check of the result sits in a ``group`` instruction, one kernel each; what remains outside are views of stored
+values and ops with kernels of their own.
 
 A group has a space (a shape) and, once a reduction over the trailing axes is used inside it, a number of ``rows`` axes: the
 leading axes that the reduction keeps. Its members are elements (of the space's shape), rows (of the leading axes' shape), and
@@ -38,7 +38,11 @@ NEVER = ENDED + 1
 
 @dataclass(eq=False)
 class Cluster:
-    """A group in the making. ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which other groups read."""
+    """A group in the making.
+
+    ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which other
+    groups read.
+    """
 
     number: int
     space: Shape
@@ -121,9 +125,7 @@ class _Fuser:
         made = self.producer.get(value)
         if made is None:
             return not value.type.shape
-        if value in self.floating or isinstance(made.op, Constant | Count):
-            return True
-        return False
+        return value in self.floating or isinstance(made.op, Constant | Count)
 
     def reads(self, value: Value) -> list[_Read]:
         """What the evaluation of a value reads, through paths."""
@@ -143,8 +145,9 @@ class _Fuser:
                 if made.op is broadcast and way in ("same", "row"):
                     axes, kept = made.params["axes"], operand.type.rank
                     step = "row" if tuple(axes) == tuple(range(kept, rank)) and kept else "other"
-                elif isinstance(made.op, Elementwise) or (isinstance(made.op, Gather) and position and way == "same"
-                                                           and operand.type.rank == current.type.rank):
+                elif isinstance(made.op, Elementwise) or (
+                    isinstance(made.op, Gather) and position and way == "same" and operand.type.rank == current.type.rank
+                ):
                     step = way
                 stack.append((operand, step, operand.type.rank))
         return found

@@ -52,7 +52,9 @@ class _GroupKernel:
             self.outputs.setdefault(value, out)
             self.parameters.append(out)
         self.copies = [(v, p) for v, p in zip(self.region.results, self.parameters[len(self.region.parameters) :], strict=True)]
-        self.reduces = [i for i in self.region.instructions if isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents]
+        self.reduces = [
+            i for i in self.region.instructions if isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents
+        ]
         self.reduces = [i for i in self.reduces if self.rank]
         self.checks = [i for i in self.region.instructions if isinstance(i.op, Check)]
         self.passes = self.find_passes()
@@ -70,7 +72,7 @@ class _GroupKernel:
 
     def find_passes(self) -> dict[Value, int]:
         """The pass that computes each value; for a row's value, the first pass that may read it."""
-        passes: dict[Value, int] = {v: 0 for v in self.region.parameters}
+        passes: dict[Value, int] = dict.fromkeys(self.region.parameters, 0)
         for i in self.region.instructions:
             latest = max((passes[v] for v in i.operands), default=0)
             if isinstance(i.op, Reduce) and i in self.reduces and self.is_row_reduce(i):
@@ -143,7 +145,9 @@ class _GroupKernel:
             return [(v, index[:rank], guard) for v in made.operands[1:]]
         return []
 
-    def sources(self, made: Instruction, index: tuple[Value, ...], guard: Value | None) -> list[tuple[Value, tuple[Value, ...], Value | None, Value | None]]:
+    def sources(
+        self, made: Instruction, index: tuple[Value, ...], guard: Value | None
+    ) -> list[tuple[Value, tuple[Value, ...], Value | None, Value | None]]:
         """The alternatives of a reindex op: operand, index, condition, and the guard under which it is read."""
         assert isinstance(made.op, Reindex)
         types = [v.type for v in made.operands]
@@ -275,7 +279,8 @@ class _GroupKernel:
     def row(self, prefix: tuple[Value, ...]) -> dict[Instruction, list[Value]]:
         """All passes of one row, and its row results."""
         results: dict[Instruction, list[Value]] = {}
-        for self.now in range(self.last_pass() + 1):
+        for number in range(self.last_pass() + 1):
+            self.now = number
             results.update(self.over_elements(prefix, self.rows))
         self.now += 1
         if self.rows:

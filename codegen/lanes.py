@@ -12,7 +12,7 @@ NAMES = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "bool
 
 @dataclass(frozen=True)
 class Lanes:
-    """``step`` None: ``text`` is a vector. 0: a scalar, the same in all lanes. Else: an i64 that is ``text`` + lane * ``step``."""
+    """``step`` None: ``text`` is a vector. 0: a scalar, the same in all lanes. Else: an i64, ``text`` + lane * ``step``."""
 
     text: str
     step: int | None = 0

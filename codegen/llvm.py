@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
-from pullback.ir.op import OPS, Op
+from pullback.codegen.llvm_casts import cast
+from pullback.codegen.llvm_native import gemm, slow, ufunc
+from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, Load, Store, Sub, combined_values
-from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, Load, Store, Sub
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import BOOL as _BOOL
 from pullback.ir.types import F64 as _F64
@@ -27,22 +30,21 @@ from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, RefType
 
 MOST_LANES = 16
-_IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Reduce)}
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """``text``: a module without a header that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position),
-    ("stride", position, axis), ("scalar", position, dtype), ("size", number), ("blas", name), ("ufunc", name, types, part)."""
+    """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
+    position, axis), ("scalar", position, dtype), ("size", number), ("blas", name), ("ufunc", name, types, part)."""
 
     name: str
     text: str
-    slots: tuple[tuple[object, ...], ...]
+    slots: tuple[tuple[Any, ...], ...]
 
 
 def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True) -> Emitted:
     """The LLVM text of a kernel scheduled for the CPU."""
-    return _Emitter(kernel, name, vector_bytes, has_fma).run()
+    return Emitter(kernel, name, vector_bytes, has_fma).run()
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class _Place:
     strides: tuple[Lanes, ...]
 
 
-class _Emitter:
+class Emitter:
     def __init__(self, kernel: Function, name: str, vector_bytes: int, has_fma: bool) -> None:
         self.kernel, self.name = kernel, name
         self.vector_bytes, self.has_fma = vector_bytes, has_fma
@@ -232,7 +234,7 @@ class _Emitter:
             case Fail():
                 self.fail(i)
             case Gemm():
-                self.gemm(i)
+                gemm(self, i)
             case Elementwise():
                 self.elementwise(i)
             case _:
@@ -254,20 +256,25 @@ class _Emitter:
         dtype = dtypes[1] if op.gives == "select" else dtypes[0]
         spelling = op.spelling("llvm", dtype.kind)
         if spelling == "cast":
-            text = self.cast(texts[0], dtype, i.params["dtype"], width, bool(i.params.get("in_range")))
+            text = cast(self, texts[0], dtype, i.params["dtype"], width, bool(i.params.get("in_range")))
         elif spelling == "bitcast":
             text = self.let(f"bitcast {wide(element(dtype), width)} {texts[0]} to {wide(element(i.params['dtype']), width)}")
         elif spelling == "slow":
-            text = self.slow(texts, dtype, width, i.params["function"])
+            text = slow(self, texts, dtype, width, i.params["function"])
         elif spelling.startswith("ufunc:"):
-            text = self.ufunc(spelling[6:], texts, dtype, width)
+            text = ufunc(self, spelling[6:], texts, dtype, width)
         else:
             text = self.spelled(op, spelling, texts, dtype, width)
         self.env[i.result] = Lanes(text, 0 if width == 1 else None)
 
     def affine(self, op: Op, operands: list[Lanes], dtypes: list[DType]) -> Lanes | None:
         """Sums, differences and products of positions stay positions."""
-        if self.width == 1 or dtypes[0] is not _I64 or op.name not in ("add", "sub", "mul") or any(o.step is None for o in operands):
+        if (
+            self.width == 1
+            or dtypes[0] is not _I64
+            or op.name not in ("add", "sub", "mul")
+            or any(o.step is None for o in operands)
+        ):
             return None
         a, b = operands
         if a.is_scalar and b.is_scalar:
@@ -298,130 +305,9 @@ class _Emitter:
     def half_fma(self, texts: list[str], dtype: DType, width: int) -> str:
         """In float64, where the product of two halves is exact and the sum is too wherever its rounding could matter."""
         d = wide("double", width)
-        x, y, z = (self.cast(text, dtype, _F64, width, False) for text in texts)
+        x, y, z = (cast(self, text, dtype, _F64, width, False) for text in texts)
         product = self.let(f"fmul {d} {x}, {y}")
-        return self.cast(self.let(f"fadd {d} {product}, {z}"), _F64, dtype, width, False)
-
-    def cast(self, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
-        s, t = wide(element(source), width), wide(element(target), width)
-        if source is target:
-            return x
-        if target.is_bool:
-            zero = "zeroinitializer" if width > 1 else ("0.0" if source.is_float else "0")
-            return self.let(f"fcmp une {s} {x}, {zero}" if source.is_float else f"icmp ne {s} {x}, {zero}")
-        if source.is_float and target.is_float:
-            if source.bits == target.bits:
-                x, s = self.let(f"fpext {s} {x} to {wide('float', width)}"), wide("float", width)
-                return self.let(f"fptrunc {s} {x} to {t}")
-            if source.bits == 64 and target.bits == 16:
-                x, s = self.to_odd(x, width), wide("float", width)
-            return self.let(f"{'fpext' if source.bits < target.bits else 'fptrunc'} {s} {x} to {t}")
-        if target.is_float:
-            verb = "sitofp" if source.kind == "i" else "uitofp"
-            if target.bits > 16:
-                return self.let(f"{verb} {s} {x} to {t}")
-            exact = self.to_odd(self.let(f"{verb} {s} {x} to {wide('double', width)}"), width)
-            return self.let(f"fptrunc {wide('float', width)} {exact} to {t}")
-        if source.is_float:
-            return self.to_integer(x, source, target, width, in_range)
-        if source.bits == target.bits and not source.is_bool:
-            return x
-        verb = "zext" if source.kind in "bu" else "sext"
-        return self.let(f"{'trunc' if source.bits > target.bits and not source.is_bool else verb} {s} {x} to {t}")
-
-    def to_odd(self, x: str, width: int) -> str:
-        """A double as a float whose last bit is set if it is not exact, so that rounding it again rounds once."""
-        d, f, i, c = (wide(name, width) for name in ("double", "float", "i32", "i1"))
-        near = self.let(f"fptrunc {d} {x} to {f}")
-        back = self.let(f"fpext {f} {near} to {d}")
-        m = mangled("double", width)
-        size, rounded = (self.intrinsic(d, f"llvm.fabs.{m}", [(d, v)]) for v in (x, back))
-        up = self.let(f"zext {c} {self.let(f'fcmp ogt {d} {rounded}, {size}')} to {i}")
-        odd = self.let(f"zext {c} {self.let(f'fcmp une {d} {back}, {x}')} to {i}")
-        bits = self.let(f"sub {i} {self.let(f'bitcast {f} {near} to {i}')}, {up}")
-        return self.let(f"bitcast {i} {self.let(f'or {i} {bits}, {odd}')} to {f}")
-
-    def to_integer(self, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
-        """NaN and values out of range give the least value of i32 or i64; other types convert through those and wrap."""
-        if in_range:
-            verb = "fptosi" if target.kind == "i" else "fptoui"
-            return self.let(f"{verb} {wide(element(source), width)} {x} to {wide(element(target), width)}")
-        if source.bits < 64:
-            x = self.let(f"fpext {wide(element(source), width)} {x} to {wide('double', width)}")
-        if target.name == "u64":
-            return self.to_u64(x, width)
-        bits = 64 if target.bits > 32 or target.name == "u32" else 32
-        found = self.to_signed(x, bits, width)
-        if bits == target.bits:
-            return found
-        return self.let(f"trunc {wide(f'i{bits}', width)} {found} to {wide(element(target), width)}")
-
-    def to_signed(self, x: str, bits: int, width: int) -> str:
-        d, t, c = wide("double", width), wide(f"i{bits}", width), wide("i1", width)
-        low = -(2.0 ** (bits - 1)) - (1.0 if bits == 32 else 0.0)
-        above = self.let(f"fcmp {'ogt' if bits == 32 else 'oge'} {d} {x}, {self.number(low, width)}")
-        below = self.let(f"fcmp olt {d} {x}, {self.number(2.0 ** (bits - 1), width)}")
-        good = self.let(f"and {c} {above}, {below}")
-        safe = self.let(f"select {c} {good}, {d} {x}, {d} {self.number(0.0, width)}")
-        whole = self.let(f"fptosi {d} {safe} to {t}")
-        least = self.spread(Lanes(str(-(2 ** (bits - 1)))), f"i{bits}", width) if width > 1 else str(-(2 ** (bits - 1)))
-        return self.let(f"select {c} {good}, {t} {whole}, {t} {least}")
-
-    def to_u64(self, x: str, width: int) -> str:
-        d, t, c = wide("double", width), wide("i64", width), wide("i1", width)
-        high = self.let(f"fcmp oge {d} {x}, {self.number(2.0**63, width)}")
-        moved = self.let(f"fsub {d} {x}, {self.number(2.0**63, width)}")
-        low = self.to_signed(self.let(f"select {c} {high}, {d} {moved}, {d} {x}"), 64, width)
-        top = self.spread(Lanes(str(-(2**63))), "i64", width) if width > 1 else str(-(2**63))
-        flipped = self.let(f"xor {t} {low}, {top}")
-        return self.let(f"select {c} {high}, {t} {flipped}, {t} {low}")
-
-    def number(self, value: float, width: int) -> str:
-        text = literal(value, _F64)
-        return self.spread(Lanes(text), "double", width) if width > 1 else text
-
-    # native functions
-
-    def native(self, *what: object) -> str:
-        if what not in self.natives:
-            self.natives[what] = self.argument(*what)
-        return self.natives[what]
-
-    def ufunc(self, name: str, texts: list[str], dtype: DType, width: int) -> str:
-        """A call of a ufunc's loop on all lanes, through the stack."""
-        letter = "f" if dtype.name == "f32" else "d"
-        types = f"{letter * len(texts)}->{letter}"
-        function, data = (self.native("ufunc", name, types, part) for part in ("function", "data"))
-        t = wide(element(dtype), width)
-        buffers = [self.slot(t) for _ in range(len(texts) + 1)]
-        pointers, steps, count = self.slot(f"[{len(buffers)} x ptr]"), self.slot(f"[{len(buffers)} x i64]"), self.slot("i64")
-        for text, buffer in zip(texts, buffers, strict=False):
-            self.line(f"store {t} {text}, ptr {buffer}")
-        for k, buffer in enumerate(buffers):
-            self.line(f"store ptr {buffer}, ptr {self.let(f'getelementptr ptr, ptr {pointers}, i64 {k}')}")
-            self.line(f"store i64 {dtype.bytes}, ptr {self.let(f'getelementptr i64, ptr {steps}, i64 {k}')}")
-        self.line(f"store i64 {width}, ptr {count}")
-        callee, context = (self.let(f"inttoptr i64 {v} to ptr") for v in (function, data))
-        self.line(f"call void {callee}(ptr {pointers}, ptr {count}, ptr {steps}, ptr {context})")
-        return self.let(f"load {t}, ptr {buffers[-1]}")
-
-    def slow(self, texts: list[str], dtype: DType, width: int, function: str) -> str:
-        """The quick result, unless some lane is slow: then those lanes are NumPy's."""
-        t, c = wide(element(dtype), width), wide("i1", width)
-        result = self.slot(t)
-        self.line(f"store {t} {texts[1]}, ptr {result}")
-        condition = texts[0]
-        if width > 1:
-            condition = self.intrinsic("i1", f"llvm.vector.reduce.or.v{width}i1", [(c, texts[0])])
-        self.count += 1
-        slow, done = f"slow{self.count}", f"done{self.count}"
-        self.line(f"br i1 {condition}, label %{slow}, label %{done}")
-        self.label(slow)
-        exact = self.ufunc(f"numpy.{function}", [texts[2]], dtype, width)
-        self.line(f"store {t} {self.let(f'select {c} {texts[0]}, {t} {exact}, {t} {texts[1]}')}, ptr {result}")
-        self.line(f"br label %{done}")
-        self.label(done)
-        return self.let(f"load {t}, ptr {result}")
+        return cast(self, self.let(f"fadd {d} {product}, {z}"), _F64, dtype, width, False)
 
     # memory
 
@@ -464,7 +350,9 @@ class _Emitter:
             if mask is None:
                 return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
             m = mangled(name, self.width)
-            found = self.intrinsic(t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")])
+            found = self.intrinsic(
+                t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]
+            )
             return Lanes(self.loaded(found, dtype, self.width), None)
         pointers = self.pointers(place, Lanes(self.i64(offset), None))
         lanes = mask or self.all_lanes()
@@ -556,7 +444,9 @@ class _Emitter:
         self.line(f"br label %{head}")
         self.label(head)
         index = self.let(f"load i64, ptr {slot}")
-        test = self.let(f"icmp slt i64 {index}, {count}" if step == 1 else f"icmp sle i64 {self.let(f'add i64 {index}, {step}')}, {count}")
+        test = self.let(
+            f"icmp slt i64 {index}, {count}" if step == 1 else f"icmp sle i64 {self.let(f'add i64 {index}, {step}')}, {count}"
+        )
         self.line(f"br i1 {test}, label %{body}, label %{end}")
         self.label(body)
         return slot, index, f"{head} {end}"
@@ -589,12 +479,16 @@ class _Emitter:
         for value, carried, dtype in zip(region.results, slots, dtypes, strict=True):
             self.line(f"store {wide(element(dtype), self.width)} {self.vector(self.env[value], dtype)}, ptr {carried}")
         self.advance(slot, index, 1, labels)
-        return [Lanes(self.let(f"load {wide(element(d), self.width)}, ptr {s}"), step) for s, d in zip(slots, dtypes, strict=True)]
+        return [
+            Lanes(self.let(f"load {wide(element(d), self.width)}, ptr {s}"), step) for s, d in zip(slots, dtypes, strict=True)
+        ]
 
-    def combining_loop(self, i: Instruction, count: Lanes, initial: list[Lanes], dtypes: list[DType], combine: Sequence[str]) -> list[Lanes]:
+    def combining_loop(
+        self, i: Instruction, count: Lanes, initial: list[Lanes], dtypes: list[DType], combine: Sequence[str]
+    ) -> list[Lanes]:
         """A serial loop of a scalar kernel that combines what its iterations yield."""
         (region,) = i.regions
-        sums = _Accumulators(self, combine, dtypes, self.width)
+        sums = Accumulators(self, combine, dtypes, self.width)
         slot, index, labels = self.counter(count.text, 1)
         self.env[region.parameters[0]] = Lanes(index)
         self.block(region)
@@ -611,7 +505,7 @@ class _Emitter:
         dtypes = [v.type.dtype for v in i.results]
         combine = i.params.get("combine") or ()
         self.width = self.choose_width(region)
-        sums = _Accumulators(self, combine, dtypes, self.width)
+        sums = Accumulators(self, combine, dtypes, self.width)
         outer = dict(self.env)
         self.splats = {}
         slot, index, labels = self.counter(count.text, self.width)
@@ -635,7 +529,7 @@ class _Emitter:
         self.width = 1
         return [Lanes(text) for text in sums.join([v.text for v in initial], totals, 1)]
 
-    def body(self, region: Block, index: str, sums: _Accumulators, dtypes: list[DType]) -> None:
+    def body(self, region: Block, index: str, sums: Accumulators, dtypes: list[DType]) -> None:
         self.env[region.parameters[0]] = Lanes(index, 1)
         self.block(region)
         sums.take([self.vector(self.env[v], d) for v, d in zip(region.results, dtypes, strict=True)], self.mask)
@@ -655,172 +549,6 @@ class _Emitter:
         both = self.let(f"and i1 {first}, {self.env[i.operands[0]].text}")
         after = self.let(f"select i1 {both}, i64 {i.params['code']}, i64 {before}")
         self.line(f"store i64 {after}, ptr {self.status}")
-
-    def gemm(self, i: Instruction) -> None:
-        """BLAS is column-major: c^T = op(b)^T op(a)^T."""
-        a, b, c = (self.places[v] for v in i.operands)
-        dtype = c.type.dtype
-        ta, tb = i.params["ta"], i.params["tb"]
-        rows, columns = c.extents
-        summed = a.extents[0 if ta else 1]
-        numbers = [self.int32(v.text) for v in (columns, rows, summed)]
-        leads = [self.int32(self.at_least_one(p.extents[1].text)) for p in (b, a, c)]
-        t = element(dtype)
-        one, zero, plain, crossed = self.slot(t), self.slot(t), self.slot("i8"), self.slot("i8")
-        self.line(f"store {t} {literal(1, dtype)}, ptr {one}")
-        self.line(f"store {t} {literal(0, dtype)}, ptr {zero}")
-        self.line(f"store i8 {ord('N')}, ptr {plain}")
-        self.line(f"store i8 {ord('T')}, ptr {crossed}")
-        name = {"f64": "blas.dgemm", "f32": "blas.sgemm"}[dtype.name]
-        callee = self.let(f"inttoptr i64 {self.native('blas', name)} to ptr")
-        arguments = [crossed if tb else plain, crossed if ta else plain, *numbers, one, b.pointer, leads[0], a.pointer, leads[1]]
-        arguments += [zero, c.pointer, leads[2]]
-        self.line(f"call void {callee}({', '.join(f'ptr {p}' for p in arguments)})")
-
-    def at_least_one(self, text: str) -> str:
-        return self.intrinsic("i64", "llvm.smax.i64", [("i64", text), ("i64", "1")])
-
-    def int32(self, text: str) -> str:
-        slot = self.slot("i32")
-        self.line(f"store i32 {self.let(f'trunc i64 {text} to i32')}, ptr {slot}")
-        return slot
-
-
-class _Accumulators:
-    """The partial results of a combining loop: three tiers for sums of floats, one for everything else."""
-
-    def __init__(self, emitter: _Emitter, combine: Sequence[str], dtypes: Sequence[DType], width: int) -> None:
-        self.e, self.width = emitter, width
-        self.groups = combined_values(combine, list(range(len(dtypes))))
-        self.dtypes = list(dtypes)
-        self.types = [wide(element(d), width) for d in dtypes]
-        self.tiers: list[list[str]] = []
-        for name, positions in self.groups:
-            for part, position in enumerate(positions):
-                count = 3 if self.is_sum(name, position) else 1
-                self.tiers.append([emitter.slot(self.types[position]) for _ in range(count)])
-                for slot in self.tiers[-1]:
-                    emitter.line(f"store {self.types[position]} {self.identity(name, part, position)}, ptr {slot}")
-
-    def is_sum(self, name: str, position: int) -> bool:
-        return name == "add" and self.dtypes[position].is_float
-
-    def identity(self, name: str, part: int, position: int) -> str:
-        dtype = self.dtypes[position]
-        if name.startswith("arg"):
-            value: object = -1 if part else _IDENTITY[name](dtype)
-        else:
-            value = _IDENTITY[name](dtype)
-        text = literal(value, dtype)
-        return self.e.spread(Lanes(text), element(dtype), self.width) if self.width > 1 else text
-
-    def take(self, values: list[str], mask: str | None) -> None:
-        """Combine the values of one iteration, lane by lane; lanes outside the mask change nothing."""
-        c = wide("i1", self.width)
-        for name, positions in self.groups:
-            before = [self.e.let(f"load {self.types[p]}, ptr {self.tiers[p][0]}") for p in positions]
-            given = [values[p] for p in positions]
-            after = self.combined(name, before, given, positions, self.width)
-            for position, old, new in zip(positions, before, after, strict=True):
-                t = self.types[position]
-                kept = new if mask is None else self.e.let(f"select {c} {mask}, {t} {new}, {t} {old}")
-                self.e.line(f"store {t} {kept}, ptr {self.tiers[position][0]}")
-
-    def flush(self, index: str, step: int) -> None:
-        """Every 64 iterations of a sum move its partial sums up a tier, every 4,096 those."""
-        sums = [p for name, positions in self.groups for p in positions if self.is_sum(name, p)]
-        if not sums:
-            return
-        for tier, period in ((0, 64), (1, 64 * 64)):
-            self.e.count += 1
-            full, on = f"full{self.e.count}", f"on{self.e.count}"
-            low = self.e.let(f"and i64 {index}, {period * step - 1}")
-            test = self.e.let(f"icmp eq i64 {low}, {(period - 1) * step}")
-            self.e.line(f"br i1 {test}, label %{full}, label %{on}")
-            self.e.label(full)
-            for p in sums:
-                t, slots = self.types[p], self.tiers[p]
-                total = self.added(p, slots[tier], slots[tier + 1])
-                self.e.line(f"store {t} {total}, ptr {slots[tier + 1]}")
-                self.e.line(f"store {t} {self.identity('add', 0, p)}, ptr {slots[tier]}")
-            self.e.line(f"br label %{on}")
-            self.e.label(on)
-
-    def added(self, position: int, lower: str, upper: str) -> str:
-        t = self.types[position]
-        a, b = (self.e.let(f"load {t}, ptr {slot}") for slot in (upper, lower))
-        return self.e.let(f"fadd {t} {a}, {b}")
-
-    def total(self) -> list[str]:
-        """Each value's tiers as one."""
-        found = []
-        for t, slots in zip(self.types, self.tiers, strict=True):
-            text = self.e.let(f"load {t}, ptr {slots[-1]}")
-            for slot in reversed(slots[:-1]):
-                below = self.e.let(f"load {t}, ptr {slot}")
-                text = self.e.let(f"fadd {t} {text}, {below}")
-            found.append(text)
-        return found
-
-    def across(self, values: list[str]) -> list[str]:
-        """Combine the lanes, halves first."""
-        width = self.width
-        while width > 1:
-            half = width // 2
-            low, high = (self.part(values, width, start, half) for start in (0, half))
-            values = self.join(low, high, half)
-            width = half
-        return values
-
-    def part(self, values: list[str], width: int, start: int, half: int) -> list[str]:
-        found = []
-        for text, dtype in zip(values, self.dtypes, strict=True):
-            t = wide(element(dtype), width)
-            if half == 1:
-                found.append(self.e.let(f"extractelement {t} {text}, i64 {start}"))
-                continue
-            picked = ", ".join(f"i32 {k}" for k in range(start, start + half))
-            found.append(self.e.let(f"shufflevector {t} {text}, {t} poison, <{half} x i32> <{picked}>"))
-        return found
-
-    def join(self, left: list[str], right: list[str], width: int) -> list[str]:
-        found: list[str] = []
-        for name, positions in self.groups:
-            found += self.combined(name, [left[p] for p in positions], [right[p] for p in positions], positions, width)
-        return found
-
-    def combined(self, name: str, a: list[str], b: list[str], positions: Sequence[int], width: int) -> list[str]:
-        if name.startswith("arg"):
-            return self.better(name, a, b, positions, width)
-        op = OPS[name]
-        assert isinstance(op, Elementwise)
-        dtype = self.dtypes[positions[0]]
-        return [self.e.spelled(op, op.spelling("llvm", dtype.kind), [a[0], b[0]], dtype, width)]
-
-    def better(self, name: str, a: list[str], b: list[str], positions: Sequence[int], width: int) -> list[str]:
-        """The larger (smaller) value with its position; NaN is best; the first position wins a tie; position -1 is none."""
-        dtype, let = self.dtypes[positions[0]], self.e.let
-        t, i, c = wide(element(dtype), width), wide("i64", width), wide("i1", width)
-        (x, at), (y, other) = a, b
-        earlier = let(f"icmp ult {i} {at}, {other}")
-        kind = "o" if dtype.is_float else "s" if dtype.kind == "i" else "u"
-        verb, way = ("fcmp" if dtype.is_float else "icmp"), ("gt" if name == "argmax" else "lt")
-        above = let(f"{verb} {kind}{way} {t} {x}, {y}")
-        level = let(f"{verb} {'oeq' if dtype.is_float else 'eq'} {t} {x}, {y}")
-        if dtype.is_float:
-            x_nan, y_nan = (let(f"fcmp uno {t} {v}, {v}") for v in (x, y))
-            both = let(f"and {c} {x_nan}, {y_nan}")
-            level = let(f"or {c} {level}, {both}")
-            not_y = let(f"xor {c} {y_nan}, {self.e.spread(Lanes('true'), 'i1', width) if width > 1 else 'true'}")
-            only = let(f"and {c} {x_nan}, {not_y}")
-            above = let(f"or {c} {above}, {only}")
-        tie = let(f"and {c} {level}, {earlier}")
-        first = let(f"or {c} {above}, {tie}")
-        none = self.e.spread(Lanes("-1"), "i64", width) if width > 1 else "-1"
-        a_none, b_none = (let(f"icmp eq {i} {v}, {none}") for v in (at, other))
-        first = let(f"select {c} {a_none}, {c} {'zeroinitializer' if width > 1 else 'false'}, {c} {first}")
-        first = let(f"or {c} {first}, {b_none}")
-        return [let(f"select {c} {first}, {t} {x}, {t} {y}"), let(f"select {c} {first}, {i} {at}, {i} {other}")]
 
 
 def _size_names(kernel: Function) -> set[str]:

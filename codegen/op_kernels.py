@@ -48,7 +48,7 @@ def _matrix_product(i: Instruction) -> Draft:
     b.place = i.loc
     parameters = _refs(b, (*i.operands, i.result), "a b c")
     batch = out[:-2]
-    rows, columns = out[-2:]
+    rows, columns = out[-2], out[-1]
     params = {"ta": left[-1] == rows, "tb": right[-1] != columns}
 
     def body(index: tuple[Value, ...]) -> None:

@@ -1,5 +1,8 @@
-"""Scalar functions spelled ``recipe``: compositions of kernel ops, the same for every vector width. ``RECIPES`` maps an op's name to
-``recipe(b, *operands, **params)``. The elementary functions are in ``pullback.codegen.math``; here are integers, choice and bits."""
+"""Scalar functions spelled ``recipe``: compositions of kernel ops, the same for every vector width.
+
+``RECIPES`` maps an op's name to ``recipe(b, *operands, **params)``. The elementary functions are in ``pullback.codegen.math``;
+here are integers, choice and bits.
+"""
 
 from __future__ import annotations
 
@@ -92,9 +95,9 @@ def sign(b: Any, x: Value) -> Value:
     zero, one = _zero(b, x), _like(b, 1, x)
     positive = b.select(b.gt(x, zero), one, zero)
     if x.type.dtype.kind == "u":
-        return positive  # type: ignore[no-any-return]
+        return positive
     either = b.select(b.lt(x, zero), _like(b, -1, x), positive)
-    return b.select(b.ne(x, x), x, either) if _is_float(x) else either  # type: ignore[no-any-return]
+    return b.select(b.ne(x, x), x, either) if _is_float(x) else either
 
 
 def integer_power(b: Any, x: Value, y: Value) -> Value:
@@ -131,7 +134,10 @@ def clip(b: Any, x: Value, lo: Value, hi: Value) -> Value:
 
 
 def bitnot(b: Any, x: Value) -> Value:
-    found: Value = b.bitxor(x, b.const(True if x.type.dtype.is_bool else -1 if x.type.dtype.kind == "i" else (1 << x.type.dtype.bits) - 1, x.type.dtype))
+    found: Value = b.bitxor(
+        x,
+        b.const(True if x.type.dtype.is_bool else -1 if x.type.dtype.kind == "i" else (1 << x.type.dtype.bits) - 1, x.type.dtype),
+    )
     return found
 
 

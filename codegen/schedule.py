@@ -1,7 +1,7 @@
 """schedule: says how a target runs a kernel's loops, and spells out what the target has no instruction for.
 
-Requires: a lowered kernel. Keeps: its meaning. On the CPU the innermost loops whose iterations are independent become vector loops,
-the others run serially; functions spelled ``recipe`` become kernel ops, shared parts once. Half-precision functions are
+Requires: a lowered kernel. Keeps: its meaning. On the CPU the innermost loops whose iterations are independent become vector
+loops, the others run serially; functions spelled ``recipe`` become kernel ops, shared parts once. Half-precision functions are
 computed in float32. On CUDA the outermost loops become grids of threads or blocks (``map_loops``).
 """
 
@@ -48,7 +48,9 @@ class _Expander(Builder):
     ``inside`` a recipe, casts and shifts are in range: recipes promise it.
     """
 
-    def __init__(self, loc: Loc, instructions: list[Instruction], known: dict[Any, tuple[Value, ...]], inside: bool = False) -> None:
+    def __init__(
+        self, loc: Loc, instructions: list[Instruction], known: dict[Any, tuple[Value, ...]], inside: bool = False
+    ) -> None:
         super().__init__(loc, instructions)
         self.known = known
         self.inside = inside
@@ -79,8 +81,7 @@ class _Expander(Builder):
         if op.name not in NEEDS_SLOW:
             return result
         slow = NEEDS_SLOW[op.name](inner, *operands)
-        found = inner.emit(OPS["select_slow"], (slow, result, *operands), {"function": op.name})[0]
-        return found
+        return inner.emit(OPS["select_slow"], (slow, result, *operands), {"function": op.name})[0]
 
 
 def _needs_recipe(op: Op, operands: Sequence[Value]) -> bool:
@@ -118,7 +119,9 @@ def _renamed(block: Block, env: dict[Value, Value]) -> Block:
     if not env:
         return block
     made = [
-        Instruction(i.op, tuple(env.get(v, v) for v in i.operands), i.results, i.params, tuple(_renamed(r, env) for r in i.regions), i.loc)
+        Instruction(
+            i.op, tuple(env.get(v, v) for v in i.operands), i.results, i.params, tuple(_renamed(r, env) for r in i.regions), i.loc
+        )
         for i in block.instructions
     ]
     return Block(block.parameters, tuple(made), tuple(env.get(v, v) for v in block.results))

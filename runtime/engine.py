@@ -47,7 +47,7 @@ _REFUSED = re.compile(
     r"|\"target-(?:cpu|features)\"|\"tune-cpu\""
 )
 # A plain search for these is far quicker than the pattern, and the pattern cannot match without one.
-_SUSPECT = ("asm", "gc ", "target", "thread_local", "vscale", "fp128", "fp80", "amx", "ifunc", "presplit", "tune-cpu", "gc\t", "gc\n")
+_SUSPECT = ("asm", "gc", "target", "thread_local", "vscale", "fp128", "fp80", "amx", "ifunc", "presplit", "tune-cpu")
 _INTRINSIC = re.compile(r"@\"?llvm\.([A-Za-z0-9_.]+)")
 # The intrinsics that every target lowers for every type; any other may abort in instruction selection.
 _INTRINSICS = re.compile(

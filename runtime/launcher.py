@@ -24,9 +24,14 @@ HEADER = ("functions", "offsets", "steps", "targets", "sources", "shifts", "poin
 RUNNER = f"""
 define i64 @pullback_run(ptr %header, ptr %arguments, ptr %results, i64 %arena, ptr %block) {{
 entry:
-{"".join(f'''  %{name}.at = getelementptr i64, ptr %header, i64 {k}
+{
+    "".join(
+        f'''  %{name}.at = getelementptr i64, ptr %header, i64 {k}
   %{name} = load {"ptr" if name in ("functions", "offsets", "targets", "sources", "shifts") else "i64"}, ptr %{name}.at
-''' for k, name in enumerate(name if name not in ("arguments", "results") else f"n.{name}" for name in HEADER))}
+'''
+        for k, name in enumerate(name if name not in ("arguments", "results") else f"n.{name}" for name in HEADER)
+    )
+}
   %both = add i64 %n.arguments, %n.results
   %ai = getelementptr i8, ptr %arguments, i64 {LIST_ITEMS}
   %a.items = load ptr, ptr %ai
@@ -129,7 +134,9 @@ def address_of(array: Any) -> int:
     return found
 
 
-def fill(block: Any, targets: Sequence[int], sources: Sequence[int], shifts: Sequence[int], arrays: Sequence[Any], arena: int) -> None:
+def fill(
+    block: Any, targets: Sequence[int], sources: Sequence[int], shifts: Sequence[int], arrays: Sequence[Any], arena: int
+) -> None:
     """What the native function does with addresses, in Python."""
     for target, source, shift in zip(targets, sources, shifts, strict=True):
         block[target] = (address_of(arrays[source]) if source < len(arrays) else arena) + shift

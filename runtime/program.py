@@ -1,9 +1,9 @@
 """Programs: what one signature compiles to, run as one native call.
 
-An ``Executable`` holds the machine code of a program's kernels. For each set of sizes it keeps an ``Instance``: the argument slots of
-all steps in one block, with sizes and native addresses filled in, and the places of temporary buffers in one arena, planned from
-their lifetimes. A call takes a ``Frame`` (a copy of the block, and an arena), fills in addresses and scalars, and runs all steps
-natively. Executables may be called from several threads at once.
+An ``Executable`` holds the machine code of a program's kernels. For each set of sizes it keeps an ``Instance``: the argument
+slots of all steps in one block, with sizes and native addresses filled in, and the places of temporary buffers in one arena,
+planned from their lifetimes. A call takes a ``Frame`` (a copy of the block, and an arena), fills in addresses and scalars, and
+runs all steps natively. Executables may be called from several threads at once.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ALIGNMENT = 64
 KEPT_FRAMES = 4
 
 Table = np.ndarray[Any, Any]
+
 
 def kernel_name(kernel: Function) -> str:
     """The symbol of a scheduled kernel: its own hash."""
@@ -105,7 +106,8 @@ class Executable:
         for name, position, argument in instance.scalars:
             frame.views[name][position] = arguments[argument]
         if not self.launcher.reads_arrays:
-            fill(frame.block, *instance.tables[2:5], [*arguments, *results], frame.base)
+            targets, sources, shifts = (table.tolist() for table in instance.tables[2:5])
+            fill(frame.block, targets, sources, shifts, [*arguments, *results], frame.base)
         status = self.launcher.native(address_of(instance.header), id(arguments), id(results), frame.base, frame.address)
         if len(instance.frames) < KEPT_FRAMES:
             instance.frames.append(frame)
@@ -219,6 +221,8 @@ class _Arena:
         self.most = 0
 
     def take(self, size: int) -> int:
+        """A place for so many bytes; empty buffers have one of their own too."""
+        size = max(size, 1)
         size += -size % ALIGNMENT
         start = 0
         for position, (at, length) in enumerate(self.used):

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from targets import assert_close, run_targets
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Loc, Op, Value
-from pullback.ir.interpret import interpret
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.text import print_function
@@ -28,9 +27,9 @@ Pick = Callable[[int], int]
 
 EXTENTS = (2, 3, 5, 17, 1, 0)
 KINDS = ("f64", "f64", "f32", "i64", "u8", "bool", "i32", "f16")
-SMOOTH = "add sub mul neg sin cos tanh expit erf atan asinh exp logaddexp abs maximum minimum select fmax fmin clip cast fma".split()
+SMOOTH = ["add", "sub", "mul", "neg", "sin", "cos", "tanh", "expit", "erf", "atan", "asinh", "exp", "logaddexp", "abs", "maximum", "minimum", "select", "fmax", "fmin", "clip", "cast", "fma"]
 KINKED = ("abs", "maximum", "minimum", "fmax", "fmin", "clip")
-MOVES = "broadcast squeeze transpose reshape slice pad flip shift concat gather slice_add slice_set scatter_add contract recur".split()
+MOVES = ["broadcast", "squeeze", "transpose", "reshape", "slice", "pad", "flip", "shift", "concat", "gather", "slice_add", "slice_set", "scatter_add", "contract", "recur"]
 MOST_ELEMENTS = 600
 MODERATE = 50.0
 
@@ -252,7 +251,7 @@ class Program:
 
 def _rounds(op: Op, operands: Sequence[Value]) -> bool:
     """Whether targets may round an op's result differently."""
-    if not operands or not operands[0].type.dtype.is_float and not operands[-1].type.dtype.is_float:
+    if not operands or (not operands[0].type.dtype.is_float and not operands[-1].type.dtype.is_float):
         return False
     if isinstance(op, Elementwise):
         return not op.cheap and op.name not in ("floordiv", "mod", "fmod")

@@ -53,7 +53,7 @@ class Check(Op):
 
 
 class CheckFailed(Exception):
-    """A check found a false condition; ``error`` is the exception the user should see, ``loc`` the check's place if it is known."""
+    """A check found a false condition; ``error`` is the exception the user should see, ``loc`` the check's place if known."""
 
     def __init__(self, error: str, message: str) -> None:
         super().__init__(message)

@@ -116,7 +116,7 @@ def _arith(llvm: Spelling, cuda: str) -> dict[str, Any]:
     return {"llvm": llvm, "cuda": cuda, "cheap": True}
 
 
-def _unary(name: str, partial: Partial, reference: str = "", cuda: str = "", llvm: Spelling = "recipe", **kw: Any) -> Elementwise:
+def _unary(name: str, partial: Partial, reference: Any = "", cuda: str = "", llvm: Spelling = "recipe", **kw: Any) -> Elementwise:
     """A floating-point function of one operand, called ``name`` in NumPy's namespace unless ``reference`` says otherwise."""
     return Elementwise(
         name=name, reference=reference or f"numpy.{name}", pullback=each(partial), cuda=cuda or f"{name}({{0}})", llvm=llvm, **kw
@@ -173,7 +173,8 @@ mod = Elementwise(
 fmod = Elementwise(
     name="fmod", reference=meaning.fmod, also=("numpy.fmod",), arity=2, kinds="ifu",
     pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(b.mul(ct, b.trunc(b.div(x, y))))),
-    llvm={"f": "ufunc:numpy.fmod", "i": "recipe", "u": "recipe"}, cuda={"f": "fmod({0}, {1})", "i": "pb_rem({0}, {1})", "u": "pb_rem({0}, {1})"},
+    llvm={"f": "ufunc:numpy.fmod", "i": "recipe", "u": "recipe"},
+    cuda={"f": "fmod({0}, {1})", "i": "pb_rem({0}, {1})", "u": "pb_rem({0}, {1})"},
 )  # fmt: skip
 idiv = Elementwise(
     name="idiv", reference=meaning.idiv, arity=2, kinds="iu", pullback=each(no, no),
@@ -193,13 +194,18 @@ fma = Elementwise(
 abs = Elementwise(
     name="abs", reference="numpy.absolute", also=("numpy.abs", "numpy.fabs"), kinds="ifu",
     pullback=each(lambda b, ct, out, x: b.mul(ct, b.sign(x))),
-    **_arith({"f": "call {t} @llvm.fabs.{m}({t} {0})", "i": "call {t} @llvm.abs.{m}({t} {0}, i1 false)", "u": "recipe"}, "pb_abs({0})"),
+    **_arith(
+        {"f": "call {t} @llvm.fabs.{m}({t} {0})", "i": "call {t} @llvm.abs.{m}({t} {0}, i1 false)", "u": "recipe"},
+        "pb_abs({0})",
+    ),
 )  # fmt: skip
-sign = Elementwise(name="sign", reference=meaning.sign, also=("numpy.sign",), kinds="ifu", pullback=each(no), cheap=True, cuda="pb_sign({0})")
+sign = Elementwise(
+    name="sign", reference=meaning.sign, also=("numpy.sign",), kinds="ifu", pullback=each(no), cheap=True, cuda="pb_sign({0})"
+)
 copysign = Elementwise(
     name="copysign", reference="numpy.copysign", arity=2, cheap=True,
     pullback=each(
-        lambda b, ct, out, x, y: b.mul(ct, b.copysign(b.copysign(const_like(b, 1, x), x), b.mul(b.copysign(const_like(b, 1, x), x), b.copysign(const_like(b, 1, x), y)))),
+        lambda b, ct, out, x, y: b.mul(ct, b.mul(b.copysign(const_like(b, 1, x), x), b.copysign(const_like(b, 1, x), y))),
         no,
     ),
     llvm="call {t} @llvm.copysign.{m}({t} {0}, {t} {1})", cuda="copysign({0}, {1})",
@@ -207,7 +213,9 @@ copysign = Elementwise(
 pow = Elementwise(
     name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifu",
     pullback=each(
-        lambda b, ct, out, x, y: _where(b, b.ne(y, b.zeros_like(y)), b.mul(ct, b.mul(y, b.pow(x, b.sub(y, const_like(b, 1, y)))))),
+        lambda b, ct, out, x, y: _where(
+            b, b.ne(y, b.zeros_like(y)), b.mul(ct, b.mul(y, b.pow(x, b.sub(y, const_like(b, 1, y)))))
+        ),
         lambda b, ct, out, x, y: _where(b, b.ne(x, b.zeros_like(x)), b.mul(ct, b.mul(out, b.log(x)))),
     ),
     cuda="pb_pow({0}, {1})",
@@ -309,7 +317,9 @@ sin = _unary("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
 cos = _unary("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))))
 tan = _unary("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))))
 asin = _unary("asin", lambda b, ct, out, x: b.div(ct, b.sqrt(_one_minus_square(b, x))), "numpy.arcsin", also=("numpy.asin",))
-acos = _unary("acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(_one_minus_square(b, x)))), "numpy.arccos", also=("numpy.acos",))
+acos = _unary(
+    "acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(_one_minus_square(b, x)))), "numpy.arccos", also=("numpy.acos",)
+)
 atan = _unary(
     "atan", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), b.mul(x, x))), "numpy.arctan", also=("numpy.atan",)
 )
@@ -335,9 +345,22 @@ atanh = _unary("atanh", lambda b, ct, out, x: b.div(ct, _one_minus_square(b, x))
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 erf = _unary("erf", lambda b, ct, out, x: b.mul(ct, _scaled(b, b.exp(b.neg(b.mul(x, x))), TWO_OVER_SQRT_PI)), "scipy.special.erf")
-erfc = _unary("erfc", lambda b, ct, out, x: b.mul(ct, _scaled(b, b.exp(b.neg(b.mul(x, x))), -TWO_OVER_SQRT_PI)), "scipy.special.erfc")
-expit = _unary("expit", lambda b, ct, out, x: b.mul(ct, b.mul(out, b.sub(const_like(b, 1, x), out))), "scipy.special.expit", cuda="pb_expit({0})")
-gammaln = _unary("gammaln", lambda b, ct, out, x: b.mul(ct, b.digamma(x)), "scipy.special.gammaln", cuda="lgamma({0})", llvm="ufunc:scipy.special.gammaln")
+erfc = _unary(
+    "erfc", lambda b, ct, out, x: b.mul(ct, _scaled(b, b.exp(b.neg(b.mul(x, x))), -TWO_OVER_SQRT_PI)), "scipy.special.erfc"
+)
+expit = _unary(
+    "expit",
+    lambda b, ct, out, x: b.mul(ct, b.mul(out, b.sub(const_like(b, 1, x), out))),
+    "scipy.special.expit",
+    cuda="pb_expit({0})",
+)
+gammaln = _unary(
+    "gammaln",
+    lambda b, ct, out, x: b.mul(ct, b.digamma(x)),
+    "scipy.special.gammaln",
+    cuda="lgamma({0})",
+    llvm="ufunc:scipy.special.gammaln",
+)
 digamma = _unary(
     "digamma", lambda b, ct, out, x: b.mul(ct, b.polygamma(x, n=1)), "scipy.special.digamma", also=("scipy.special.psi",),
     cuda="pb_digamma({0})", llvm="ufunc:scipy.special.psi",
@@ -346,7 +369,12 @@ zeta = Elementwise(
     name="zeta", reference="scipy.special.zeta", arity=2, llvm="ufunc:scipy.special._ufuncs._zeta", cuda="pb_zeta({0}, {1})",
     vocabularies=frozenset({"kernel"}),
 )  # fmt: skip
-polygamma = _unary("polygamma", lambda b, ct, out, x, n: b.mul(ct, b.polygamma(x, n=n + 1)), reference=meaning.polygamma, cuda="pb_polygamma({0}, {n})")
+polygamma = _unary(
+    "polygamma",
+    lambda b, ct, out, x, n: b.mul(ct, b.polygamma(x, n=n + 1)),
+    reference=meaning.polygamma,
+    cuda="pb_polygamma({0}, {n})",
+)
 
 # rounding
 
@@ -366,19 +394,60 @@ ge = _compare("ge", "greater_equal", "ge", ">=")
 select = Elementwise(
     name="select", reference="numpy.where", arity=3, kinds="bifuc", gives="select", linear=True, cheap=True,
     pullback=each(
-        no, lambda b, ct, out, c, x, y: b.select(c, ct, b.zeros_like(ct)), lambda b, ct, out, c, x, y: b.select(c, b.zeros_like(ct), ct)
+        no,
+        lambda b, ct, out, c, x, y: b.select(c, ct, b.zeros_like(ct)),
+        lambda b, ct, out, c, x, y: b.select(c, b.zeros_like(ct), ct),
     ),
     llvm="select {c} {0}, {t} {1}, {t} {2}", cuda="{0} ? {1} : {2}",
 )  # fmt: skip
-bitand = Elementwise(name="bitand", reference="numpy.bitwise_and", arity=2, kinds="biu", pullback=each(no, no), **_arith("and {t} {0}, {1}", "{0} & {1}"))
-bitor = Elementwise(name="bitor", reference="numpy.bitwise_or", arity=2, kinds="biu", pullback=each(no, no), **_arith("or {t} {0}, {1}", "{0} | {1}"))
-bitxor = Elementwise(name="bitxor", reference="numpy.bitwise_xor", arity=2, kinds="biu", pullback=each(no, no), **_arith("xor {t} {0}, {1}", "{0} ^ {1}"))
+bitand = Elementwise(
+    name="bitand",
+    reference="numpy.bitwise_and",
+    arity=2,
+    kinds="biu",
+    pullback=each(no, no),
+    **_arith("and {t} {0}, {1}", "{0} & {1}"),
+)
+bitor = Elementwise(
+    name="bitor",
+    reference="numpy.bitwise_or",
+    arity=2,
+    kinds="biu",
+    pullback=each(no, no),
+    **_arith("or {t} {0}, {1}", "{0} | {1}"),
+)
+bitxor = Elementwise(
+    name="bitxor",
+    reference="numpy.bitwise_xor",
+    arity=2,
+    kinds="biu",
+    pullback=each(no, no),
+    **_arith("xor {t} {0}, {1}", "{0} ^ {1}"),
+)
 bitnot = Elementwise(
     name="bitnot", reference="numpy.invert", kinds="biu", pullback=each(no), cheap=True,
     llvm="recipe", cuda={"b": "!{0}", "i": "~{0}", "u": "~{0}"},
 )  # fmt: skip
-shl = Elementwise(name="shl", reference=meaning.shl, also=("numpy.left_shift",), arity=2, kinds="iu", pullback=each(no, no), cheap=True, cuda="pb_shl({0}, {1})")
-shr = Elementwise(name="shr", reference=meaning.shr, also=("numpy.right_shift",), arity=2, kinds="iu", pullback=each(no, no), cheap=True, cuda="pb_shr({0}, {1})")
+shl = Elementwise(
+    name="shl",
+    reference=meaning.shl,
+    also=("numpy.left_shift",),
+    arity=2,
+    kinds="iu",
+    pullback=each(no, no),
+    cheap=True,
+    cuda="pb_shl({0}, {1})",
+)
+shr = Elementwise(
+    name="shr",
+    reference=meaning.shr,
+    also=("numpy.right_shift",),
+    arity=2,
+    kinds="iu",
+    pullback=each(no, no),
+    cheap=True,
+    cuda="pb_shr({0}, {1})",
+)
 
 # conversions
 
@@ -402,12 +471,21 @@ bitcast = Elementwise(
 # what only kernels have
 
 KERNEL = frozenset({"kernel"})
-raw_shl = Elementwise(name="raw_shl", reference="numpy.left_shift", arity=2, kinds="iu", pullback=each(no, no), vocabularies=KERNEL, **_arith("shl {t} {0}, {1}", "{0} << {1}"))
+raw_shl = Elementwise(
+    name="raw_shl",
+    reference="numpy.left_shift",
+    arity=2,
+    kinds="iu",
+    pullback=each(no, no),
+    vocabularies=KERNEL,
+    **_arith("shl {t} {0}, {1}", "{0} << {1}"),
+)
 raw_shr = Elementwise(
     name="raw_shr", reference="numpy.right_shift", arity=2, kinds="iu", pullback=each(no, no), vocabularies=KERNEL,
     **_arith({"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"}, "{0} >> {1}"),
 )  # fmt: skip
 select_slow = Elementwise(
-    name="select_slow", reference=meaning.select_slow, arity=3, gives="select", pullback=each(no, no, no), llvm="slow", cuda="{1}",
+    name="select_slow", reference=meaning.select_slow, arity=3, gives="select", pullback=each(no, no, no),
+    llvm="slow", cuda="{1}",
     vocabularies=KERNEL,
 )  # fmt: skip

@@ -3,7 +3,8 @@ arrays, so the elementwise ops serve here too. Sizes are named s0, s1, ... and p
 
 ``for`` has two forms. With ``combine`` (one elementwise op's name, "argmax" or "argmin" a carried value) each iteration
 yields an element and the results are their combination in a fixed tree; without, values are carried from iteration to
-iteration in order. Iterations that carry nothing are independent unless ``ordered``. ``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
+iteration in order. Iterations that carry nothing are independent unless ``ordered``.
+``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from pullback.ir.op import Op, Same
 from pullback.ir.structure import Block
-from pullback.ir.types import I64, ArrayType, RefType, Type, scalar
+from pullback.ir.types import I64, RefType, Type, scalar
 
 KERNEL = frozenset({"kernel"})
 

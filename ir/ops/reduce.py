@@ -44,11 +44,11 @@ class Reduce(Op):
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
         with np.errstate(all="ignore"):
             result = self.function(operands[0], tuple(params["axes"]))
-        return (np.asarray(result, types[0].dtype.numpy),)  # type: ignore[union-attr]
+        return (np.asarray(result, types[0].dtype.numpy),)
 
 
 def _spread(b: Any, x: Value, like: Value, axes: Sequence[int]) -> Value:
-    found: Value = b.broadcast(x, axes=tuple(axes), shape=like.type.shape) if axes else x  # type: ignore[union-attr]
+    found: Value = b.broadcast(x, axes=tuple(axes), shape=like.type.shape) if axes else x
     return found
 
 
@@ -59,7 +59,7 @@ def _sum_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) -> V
 def _prod_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) -> Value:
     """ct times the product of all other elements: products from both sides, so that zeros need no division."""
     one = b.full(1, x.type)
-    shape = x.type.shape  # type: ignore[union-attr]
+    shape = x.type.shape
     others = one
     for position, axis in enumerate(axes):
         inner = x
@@ -73,7 +73,7 @@ def _others(b: Any, x: Value, axis: int, shape: Any) -> Value:
     """Along one axis, the product of the elements before times that of the elements after each position."""
     position = b.iota(shape=shape, axis=axis, dtype=I64)
     first = b.eq(position, b.zeros_like(position))
-    start = b.cast(first, dtype=x.type.dtype)  # type: ignore[union-attr]
+    start = b.cast(first, dtype=x.type.dtype)
     before = b.recur(b.shift(x, axis=axis, by=1), start, axis=axis, reverse=False)
     mirrored = b.shift(b.flip(x, axes=(axis,)), axis=axis, by=1)
     after = b.recur(mirrored, start, axis=axis, reverse=False)
@@ -84,7 +84,7 @@ def _others(b: Any, x: Value, axis: int, shape: Any) -> Value:
 def _extreme_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) -> Value:
     """Ties share equally."""
     is_best = b.eq(x, _spread(b, out, x, axes))
-    count = b.sum(b.cast(is_best, dtype=x.type.dtype), axes=tuple(axes))  # type: ignore[union-attr]
+    count = b.sum(b.cast(is_best, dtype=x.type.dtype), axes=tuple(axes))
     found: Value = b.select(is_best, _spread(b, b.div(ct, count), x, axes), b.zeros_like(x))
     return found
 
@@ -122,13 +122,33 @@ def _keep_dtype(function: Any) -> Any:
 
 
 sum_ = Reduce(
-    name="sum", reference=_keep_dtype(np.sum), combine="add", identity=lambda d: 0, kinds="ifuc", linear=True, pullback=each(_sum_rule)
+    name="sum",
+    reference=_keep_dtype(np.sum),
+    combine="add",
+    identity=lambda d: 0,
+    kinds="ifuc",
+    linear=True,
+    pullback=each(_sum_rule),
 )
 prod = Reduce(name="prod", reference=_keep_dtype(np.prod), combine="mul", identity=lambda d: 1, pullback=each(_prod_rule))
 max_ = Reduce(name="max", reference=_max, combine="maximum", identity=lowest, kinds="bifu", pullback=each(_extreme_rule))
 min_ = Reduce(name="min", reference=_min, combine="minimum", identity=highest, kinds="bifu", pullback=each(_extreme_rule))
-any_ = Reduce(name="any", reference=lambda x, axes: np.any(x, axis=axes), combine="bitor", identity=lambda d: False, kinds="b", pullback=each(no))
-all_ = Reduce(name="all", reference=lambda x, axes: np.all(x, axis=axes), combine="bitand", identity=lambda d: True, kinds="b", pullback=each(no))
+any_ = Reduce(
+    name="any",
+    reference=lambda x, axes: np.any(x, axis=axes),
+    combine="bitor",
+    identity=lambda d: False,
+    kinds="b",
+    pullback=each(no),
+)
+all_ = Reduce(
+    name="all",
+    reference=lambda x, axes: np.all(x, axis=axes),
+    combine="bitand",
+    identity=lambda d: True,
+    kinds="b",
+    pullback=each(no),
+)
 argmax = Reduce(
     name="argmax", reference=lambda x, axes: np.argmax(x, axis=axes[0]), combine="argmax", identity=lowest, kinds="bifu",
     nondifferentiable="a position is an integer",

@@ -8,6 +8,7 @@ program template are not known when passes run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,7 @@ class Reindex(Op):
         return (arrays[0].with_shape(self.shape(arrays, params, same)),)
 
 
-def _any_or_sum(b: Any, ct: Value, axes: tuple[int, ...]) -> Value:
+def _any_or_sum(b: Any, ct: Any, axes: tuple[int, ...]) -> Value:
     found: Value = (b.any if ct.type.dtype.is_bool else b.sum)(ct, axes=axes) if axes else ct
     return found
 
@@ -129,7 +130,7 @@ transpose = Reindex(
 
 def _reshape_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
     x, shape = types[0], tuple(params["shape"])
-    if all(isinstance(e, int) for e in (*x.shape, *shape)) and np.prod(x.shape, dtype=object) != np.prod(shape, dtype=object):
+    if all(isinstance(e, int) for e in (*x.shape, *shape)) and math.prod(map(int, x.shape)) != math.prod(map(int, shape)):
         raise TypeError(f"{x} has not the number of elements of shape {list(shape)}")
     return shape
 
@@ -163,7 +164,9 @@ Place = Sequence[Any]
 def same_part(inner: Shape, outer: Shape, start: Place, step: Place, same: Same) -> None:
     """The type rule of a regular part: whole axes (start none) have equal extents. Raises TypeError."""
     if not len(inner) == len(outer) == len(start) == len(step):
-        raise TypeError(f"the part, the whole, start and step must have one rank, found {len(inner)}, {len(outer)}, {len(start)}, {len(step)}")
+        raise TypeError(
+            f"the part, the whole, start and step must have one rank, found {len(inner)}, {len(outer)}, {len(start)}, {len(step)}"
+        )
     for e, f, first, stride in zip(inner, outer, start, step, strict=True):
         if stride < 1 or (isinstance(first, int) and first < 0):
             raise TypeError("starts are not negative and steps are positive")
@@ -194,7 +197,8 @@ def _pad_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same
 def slices(start: Place, step: Place, count: Sequence[int]) -> tuple[slice, ...]:
     """The regular part as NumPy slices."""
     return tuple(
-        slice(None) if s is None else slice(s, s + (n - 1) * d + 1 if n else s, d) for s, d, n in zip(start, step, count, strict=True)
+        slice(None) if s is None else slice(s, s + (n - 1) * d + 1 if n else s, d)
+        for s, d, n in zip(start, step, count, strict=True)
     )
 
 
@@ -315,7 +319,7 @@ def _concat_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: S
         if t.rank != len(shape):
             raise TypeError("operands and result must have one rank")
         for k, (e, f) in enumerate(zip(t.shape, shape, strict=True)):
-            if k != axis:
+            if k != axis or len(types) == 1:
                 same(e, f)
     return shape
 
@@ -340,6 +344,7 @@ def _concat_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: An
 
 
 concat = Reindex(
-    name="concat", reference=lambda *xs, axis, starts, shape: np.concatenate(xs, axis), typed=("shape",), extents=("starts", "shape"),
+    name="concat", reference=lambda *xs, axis, starts, shape: np.concatenate(xs, axis),
+    typed=("shape",), extents=("starts", "shape"),
     shape=_concat_shape, access=_concat_access, pullback=_concat_rule,
 )  # fmt: skip

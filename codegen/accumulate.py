@@ -1,0 +1,155 @@
+"""The partial results of a combining loop in emitted LLVM code: how iterations, lanes and tiers become one value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pullback.codegen.lanes import Lanes, element, literal, wide
+from pullback.ir.op import OPS
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import combined_values
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.types import DType
+
+if TYPE_CHECKING:
+    from pullback.codegen.llvm import Emitter
+
+IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Reduce)}
+
+
+class Accumulators:
+    """The partial results of a combining loop: three tiers for sums of floats, one for everything else."""
+
+    def __init__(self, emitter: Emitter, combine: Sequence[str], dtypes: Sequence[DType], width: int) -> None:
+        self.e, self.width = emitter, width
+        self.groups = combined_values(combine, list(range(len(dtypes))))
+        self.dtypes = list(dtypes)
+        self.types = [wide(element(d), width) for d in dtypes]
+        self.tiers: list[list[str]] = []
+        for name, positions in self.groups:
+            for part, position in enumerate(positions):
+                count = 3 if self.is_sum(name, position) else 1
+                self.tiers.append([emitter.slot(self.types[position]) for _ in range(count)])
+                for slot in self.tiers[-1]:
+                    emitter.line(f"store {self.types[position]} {self.identity(name, part, position)}, ptr {slot}")
+
+    def is_sum(self, name: str, position: int) -> bool:
+        return name == "add" and self.dtypes[position].is_float
+
+    def identity(self, name: str, part: int, position: int) -> str:
+        dtype = self.dtypes[position]
+        if name.startswith("arg"):
+            value: object = -1 if part else IDENTITY[name](dtype)
+        else:
+            value = IDENTITY[name](dtype)
+        text = literal(value, dtype)
+        return self.e.spread(Lanes(text), element(dtype), self.width) if self.width > 1 else text
+
+    def take(self, values: list[str], mask: str | None) -> None:
+        """Combine the values of one iteration, lane by lane; lanes outside the mask change nothing."""
+        c = wide("i1", self.width)
+        for name, positions in self.groups:
+            before = [self.e.let(f"load {self.types[p]}, ptr {self.tiers[p][0]}") for p in positions]
+            given = [values[p] for p in positions]
+            after = self.combined(name, before, given, positions, self.width)
+            for position, old, new in zip(positions, before, after, strict=True):
+                t = self.types[position]
+                kept = new if mask is None else self.e.let(f"select {c} {mask}, {t} {new}, {t} {old}")
+                self.e.line(f"store {t} {kept}, ptr {self.tiers[position][0]}")
+
+    def flush(self, index: str, step: int) -> None:
+        """Every 64 iterations of a sum move its partial sums up a tier, every 4,096 those."""
+        sums = [p for name, positions in self.groups for p in positions if self.is_sum(name, p)]
+        if not sums:
+            return
+        for tier, period in ((0, 64), (1, 64 * 64)):
+            self.e.count += 1
+            full, on = f"full{self.e.count}", f"on{self.e.count}"
+            low = self.e.let(f"and i64 {index}, {period * step - 1}")
+            test = self.e.let(f"icmp eq i64 {low}, {(period - 1) * step}")
+            self.e.line(f"br i1 {test}, label %{full}, label %{on}")
+            self.e.label(full)
+            for p in sums:
+                t, slots = self.types[p], self.tiers[p]
+                total = self.added(p, slots[tier], slots[tier + 1])
+                self.e.line(f"store {t} {total}, ptr {slots[tier + 1]}")
+                self.e.line(f"store {t} {self.identity('add', 0, p)}, ptr {slots[tier]}")
+            self.e.line(f"br label %{on}")
+            self.e.label(on)
+
+    def added(self, position: int, lower: str, upper: str) -> str:
+        t = self.types[position]
+        a, b = (self.e.let(f"load {t}, ptr {slot}") for slot in (upper, lower))
+        return self.e.let(f"fadd {t} {a}, {b}")
+
+    def total(self) -> list[str]:
+        """Each value's tiers as one."""
+        found = []
+        for t, slots in zip(self.types, self.tiers, strict=True):
+            text = self.e.let(f"load {t}, ptr {slots[-1]}")
+            for slot in reversed(slots[:-1]):
+                below = self.e.let(f"load {t}, ptr {slot}")
+                text = self.e.let(f"fadd {t} {text}, {below}")
+            found.append(text)
+        return found
+
+    def across(self, values: list[str]) -> list[str]:
+        """Combine the lanes, halves first."""
+        width = self.width
+        while width > 1:
+            half = width // 2
+            low, high = (self.part(values, width, start, half) for start in (0, half))
+            values = self.join(low, high, half)
+            width = half
+        return values
+
+    def part(self, values: list[str], width: int, start: int, half: int) -> list[str]:
+        found = []
+        for text, dtype in zip(values, self.dtypes, strict=True):
+            t = wide(element(dtype), width)
+            if half == 1:
+                found.append(self.e.let(f"extractelement {t} {text}, i64 {start}"))
+                continue
+            picked = ", ".join(f"i32 {k}" for k in range(start, start + half))
+            found.append(self.e.let(f"shufflevector {t} {text}, {t} poison, <{half} x i32> <{picked}>"))
+        return found
+
+    def join(self, left: list[str], right: list[str], width: int) -> list[str]:
+        found: list[str] = []
+        for name, positions in self.groups:
+            found += self.combined(name, [left[p] for p in positions], [right[p] for p in positions], positions, width)
+        return found
+
+    def combined(self, name: str, a: list[str], b: list[str], positions: Sequence[int], width: int) -> list[str]:
+        if name.startswith("arg"):
+            return self.better(name, a, b, positions, width)
+        op = OPS[name]
+        assert isinstance(op, Elementwise)
+        dtype = self.dtypes[positions[0]]
+        return [self.e.spelled(op, op.spelling("llvm", dtype.kind), [a[0], b[0]], dtype, width)]
+
+    def better(self, name: str, a: list[str], b: list[str], positions: Sequence[int], width: int) -> list[str]:
+        """The larger (smaller) value with its position; NaN is best; the first position wins a tie; position -1 is none."""
+        dtype, let = self.dtypes[positions[0]], self.e.let
+        t, i, c = wide(element(dtype), width), wide("i64", width), wide("i1", width)
+        (x, at), (y, other) = a, b
+        earlier = let(f"icmp ult {i} {at}, {other}")
+        kind = "o" if dtype.is_float else "s" if dtype.kind == "i" else "u"
+        verb, way = ("fcmp" if dtype.is_float else "icmp"), ("gt" if name == "argmax" else "lt")
+        above = let(f"{verb} {kind}{way} {t} {x}, {y}")
+        level = let(f"{verb} {'oeq' if dtype.is_float else 'eq'} {t} {x}, {y}")
+        if dtype.is_float:
+            x_nan, y_nan = (let(f"fcmp uno {t} {v}, {v}") for v in (x, y))
+            both = let(f"and {c} {x_nan}, {y_nan}")
+            level = let(f"or {c} {level}, {both}")
+            not_y = let(f"xor {c} {y_nan}, {self.e.spread(Lanes('true'), 'i1', width) if width > 1 else 'true'}")
+            only = let(f"and {c} {x_nan}, {not_y}")
+            above = let(f"or {c} {above}, {only}")
+        tie = let(f"and {c} {level}, {earlier}")
+        first = let(f"or {c} {above}, {tie}")
+        none = self.e.spread(Lanes("-1"), "i64", width) if width > 1 else "-1"
+        a_none, b_none = (let(f"icmp eq {i} {v}, {none}") for v in (at, other))
+        first = let(f"select {c} {a_none}, {c} {'zeroinitializer' if width > 1 else 'false'}, {c} {first}")
+        first = let(f"or {c} {first}, {b_none}")
+        return [let(f"select {c} {first}, {t} {x}, {t} {y}"), let(f"select {c} {first}, {i} {at}, {i} {other}")]

@@ -1,0 +1,454 @@
+"""The statements of one CUDA launch: kernel instructions as lines of C, and the parameters that they turn out to need.
+
+``in_block`` says who runs a statement: every thread for itself, or all threads of a block together with the same values; then
+the first thread alone writes, and barriers stand around memory that several threads share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pullback.codegen.cuda_loops import Loops
+from pullback.codegen.cuda_words import Names, bare, literal, stored_name, type_name, unsigned
+from pullback.ir.op import OPS
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
+from pullback.ir.types import I64, DType, RefType, Shape
+
+SMALL = 1 << 20
+WIDTH = 118
+_IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Reduce)}
+_KINDS = ("pointer", "scalar", "stride", "size", "scratch", "blocks", "status")
+
+
+def identity(name: str, dtype: DType) -> str:
+    """What a combiner changes nothing with."""
+    return literal(_IDENTITY[name](dtype), dtype)
+
+
+def spelled(op: Elementwise, texts: Sequence[str], dtype: DType, result: DType, params: dict[str, object] | None = None) -> str:
+    """An elementwise op as an expression. Integer sums and products are made of unsigned numbers, which wrap around."""
+    spelling = op.spelling("cuda", dtype.kind)
+    if not spelling:
+        raise NotImplementedError(f"{op.name} has no CUDA spelling")
+    if dtype.is_integer and result is dtype and re.search(r"^-|[+*-]|<<", spelling) and "(" not in spelling:
+        texts = [f"({unsigned(dtype)}){t}" for t in texts]
+        spelling = f"({{t}})({spelling})"
+    return spelling.format(*texts, t=type_name(result), **(params or {}))
+
+
+def join_text(name: str, dtype: DType, left: str, right: str) -> str:
+    """Two partial results combined; pairs go through ``Writer.results``."""
+    op = OPS[name]
+    assert isinstance(op, Elementwise)
+    return spelled(op, [left, right], dtype, dtype)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a reference's elements are. ``position`` and ``axis``: the parameter whose strides are its own, from which axis on."""
+
+    text: str
+    type: RefType
+    position: int = -1
+    axis: int = 0
+    is_parameter: bool = False
+    is_stored: bool = True
+
+
+@dataclass(frozen=True)
+class Part:
+    """A partial result: the variable that collects it."""
+
+    name: str
+    text: str
+    dtype: DType
+
+    @property
+    def is_pair(self) -> bool:
+        return self.name.startswith("arg")
+
+    @property
+    def is_sum(self) -> bool:
+        return self.name == "add" and self.dtype.is_float
+
+
+class Writer:
+    """Writes one device function; ``places`` of the kernel's references are set by its user."""
+
+    def __init__(self, kernel: Function, names: Names, loops: Loops) -> None:
+        self.kernel, self.names, self.loops = kernel, names, loops
+        self.lines: list[str] = []
+        self.depth = 1
+        self.texts: dict[Value, str] = {}
+        self.places: dict[Value, Place] = {}
+        self.parameters: dict[tuple[object, ...], str] = {}
+        self.degrees: dict[Value, int] = {}
+        self.in_block = False
+        self.shared: set[Value] = set()
+        self.loc: Loc = NOWHERE
+
+    # lines and parameters
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    @contextmanager
+    def braces(self, opening: str) -> Iterator[None]:
+        self.line(opening)
+        self.depth += 1
+        self.loc = NOWHERE
+        yield
+        self.depth -= 1
+        self.loc = NOWHERE
+        self.line("}")
+
+    def sync(self) -> None:
+        """A barrier of the block, unless one stands here already."""
+        if self.lines and self.lines[-1].strip() != "__syncthreads();":
+            self.line("__syncthreads();")
+
+    def slots(self) -> tuple[tuple[object, ...], ...]:
+        return tuple(sorted(self.parameters, key=lambda slot: (_KINDS.index(str(slot[0])), slot[1:2], slot[2:])))
+
+    def function(self, name: str, about: str) -> str:
+        """The whole function."""
+        declarations = [self.parameters[slot] for slot in self.slots()]
+        head, lines = f'extern "C" __global__ void {name}(', [""]
+        for k, declaration in enumerate(declarations):
+            text = declaration + (", " if k + 1 < len(declarations) else ") {")
+            if len(lines[-1]) + len(text) > WIDTH - 8:
+                lines.append("")
+            lines[-1] += text
+        if not declarations:
+            lines = [") {"]
+        whole = [head + lines[0]] if len(lines) == 1 and len(head + lines[0]) <= WIDTH else [head, *(f"        {t}" for t in lines)]
+        return "\n".join([f"// {about}", *(t.rstrip() for t in whole), *self.lines, "}"])
+
+    def parameter(self, text: str, declaration: str, *slot: object) -> str:
+        self.parameters.setdefault(slot, f"{declaration}{text}")
+        return text
+
+    def scratch(self, number: int, name: str, dtype: DType, is_stored: bool = False) -> str:
+        """The pointer to a scratch buffer."""
+        return self.parameter(name, f"{'' if is_stored else 'const '}{stored_name(dtype)}* __restrict__ ", "scratch", number)
+
+    def blocks(self, launch: int) -> str:
+        """How many blocks an earlier launch had."""
+        return self.parameter("blocks", "long long ", "blocks", launch)
+
+    def status(self) -> str:
+        return self.parameter("status", "int* ", "status")
+
+    def size(self, extent: int | str) -> str:
+        if isinstance(extent, int):
+            return str(extent)
+        return self.parameter(extent, "long long ", "size", int(extent[1:]))
+
+    def product(self, shape: Shape) -> str:
+        """How many elements a shape has; in parentheses if it is more than a word."""
+        texts = [self.size(e) for e in shape]
+        return f"({' * '.join(texts)})" if len(texts) > 1 else texts[0] if texts else "1"
+
+    def pointer(self, place: Place) -> str:
+        if not place.is_parameter:
+            return place.text
+        const = "" if place.is_stored else "const "
+        return self.parameter(place.text, f"{const}{stored_name(place.type.dtype)}* __restrict__ ", "pointer", place.position)
+
+    def stride(self, place: Place, axis: int) -> str:
+        name = f"{self.names.of(self.kernel.parameters[place.position])}_stride{place.axis + axis}"
+        return self.parameter(name, "long long ", "stride", place.position, place.axis + axis)
+
+    # values
+
+    def value(self, value: Value) -> str:
+        if value not in self.texts and value in self.kernel.parameters:
+            position, dtype = self.kernel.parameters.index(value), value.type.dtype
+            self.texts[value] = self.parameter(self.names.of(value), f"{type_name(dtype)} ", "scalar", position, dtype.name)
+        return self.texts[value]
+
+    def let(self, value: Value, text: str) -> None:
+        self.texts[value] = self.names.of(value)
+        self.line(f"{type_name(value.type.dtype)} {self.texts[value]} = {text};")
+
+    def at(self, place: Place, index: Sequence[Value]) -> str:
+        """An element, as something that can be read or assigned to."""
+        base, texts = self.pointer(place), [bare(self.value(v)) for v in index]
+        if not texts:
+            return f"*{base}"
+        if place.type.layout == "strided":
+            terms = [f"{text} * {self.stride(place, k)}" for k, text in enumerate(texts)]
+            return f"*pb_at({base}, {' + '.join(terms)})"
+        offset = texts[0]
+        for text, extent in zip(texts[1:], place.type.shape[1:], strict=True):
+            if offset != "0":
+                head = f"({offset})" if " + " in offset else offset
+                offset = f"{head} * {self.size(extent)}" + (f" + {text}" if text != "0" else "")
+            else:
+                offset = text
+        return f"{base}[{offset}]"
+
+    # instructions
+
+    def instruction(self, i: Instruction) -> None:
+        match i.op:
+            case Extent():
+                self.texts[i.result] = self.size(i.params["size"])
+                self.degrees[i.result] = 0
+            case Constant():
+                self.texts[i.result] = literal(i.params["value"], i.params["dtype"])
+                if i.params["dtype"] is I64 and abs(i.params["value"]) < SMALL:
+                    self.degrees[i.result] = 0
+            case Load(masked=masked):
+                self.comment(i.loc)
+                text = self.at(self.places[i.operands[0]], i.operands[2 if masked else 1 :])
+                text += " != 0" if i.result.type.dtype.is_bool else ""
+                zero = literal(0, i.result.type.dtype)
+                self.let(i.result, f"{self.value(i.operands[1])} ? {text} : {zero}" if masked else text)
+            case Store(masked=masked):
+                self.store(i, masked)
+            case Sub():
+                self.sub(i)
+            case For():
+                self.loop(i)
+            case If():
+                with self.braces(f"if ({self.value(i.operands[0])}) {{"):
+                    self.block(i.regions[0])
+            case Fail():
+                only = "threadIdx.x == 0 && " if self.in_block else ""
+                self.line(f"pb_fail({self.status()}, {only}{self.value(i.operands[0])}, {i.params['code']});")
+            case Gemm():
+                self.gemm(i)
+            case Elementwise():
+                self.elementwise(i)
+            case _:
+                raise NotImplementedError(f"{i.op.name} has no CUDA spelling")
+
+    def block(self, block: Block) -> None:
+        for i in block.instructions:
+            self.instruction(i)
+
+    def comment(self, loc: Loc) -> None:
+        """The user's line, where it is another one than before."""
+        if loc != self.loc and (loc or loc.note):
+            self.line("// " + re.sub(r"[^\x20-\x7e]|\\$", "?", str(loc).replace("\\", "/")))
+        self.loc = loc
+
+    def elementwise(self, i: Instruction) -> None:
+        self.comment(i.loc)
+        op = i.op
+        assert isinstance(op, Elementwise)
+        dtype = i.operands[1 if op.gives == "select" else 0].type.dtype
+        texts, result = [self.value(v) for v in i.operands], i.result.type.dtype
+        if self.is_position(i):
+            self.let(i.result, op.spelling("cuda", "i").format(*(bare(t) for t in texts)))
+            return
+        self.let(i.result, spelled(op, texts, dtype, result, {k: v for k, v in i.params.items() if k != "dtype"}))
+
+    def is_position(self, i: Instruction) -> bool:
+        """Whether the result is a sum of positions, extents and products of two of those, too small to wrap around."""
+        degrees = [self.degrees.get(v) for v in i.operands]
+        if i.op.name not in ("add", "sub", "mul") or None in degrees:
+            return False
+        known = [d for d in degrees if d is not None]
+        if i.op.name == "mul" and (max(known) > 1 or 0 not in known):
+            return False
+        self.degrees[i.result] = max(known) + (1 if i.op.name == "mul" else 0) if max(known) else 1
+        return True
+
+    def store(self, i: Instruction, masked: bool) -> None:
+        target = self.at(self.places[i.operands[1]], i.operands[3 if masked else 2 :])
+        condition = [self.value(i.operands[2])] if masked else []
+        if not self.in_block:
+            only = f"if ({condition[0]}) " if condition else ""
+            self.line(f"{only}{target} = {self.value(i.operands[0])};")
+            return
+        is_shared = self.loops.place(i.operands[1])[0] in self.shared
+        if is_shared:
+            self.sync()
+        self.line(f"if ({' && '.join(['threadIdx.x == 0', *condition])}) {target} = {self.value(i.operands[0])};")
+        if is_shared:
+            self.sync()
+
+    def sub(self, i: Instruction) -> None:
+        place, index = self.places[i.operands[0]], bare(self.value(i.operands[1]))
+        t = i.result.type
+        assert isinstance(t, RefType)
+        base, name = self.pointer(place), self.names.fresh(f"{place.text}_{index}")
+        if t.layout == "strided":
+            text = f"pb_at({base}, {index} * {self.stride(place, 0)})"
+        else:
+            text = f"{base} + {index} * {self.product(t.shape)}"
+        self.line(f"{'' if place.is_stored else 'const '}{stored_name(t.dtype)}* {name} = {text};")
+        self.places[i.result] = Place(name, t, place.position, place.axis + 1, False, place.is_stored)
+
+    def gemm(self, i: Instruction) -> None:
+        self.comment(i.loc)
+        a, b, c = (self.places[v] for v in i.operands)
+        ta, tb = ("true" if i.params[k] else "false" for k in ("ta", "tb"))
+        rows, columns = c.type.shape
+        summed = a.type.shape[0 if i.params["ta"] else 1]
+        sizes = ", ".join(self.size(e) for e in (rows, summed, columns))
+        self.line(f"pb_gemm<{ta}, {tb}>({', '.join(self.pointer(p) for p in (a, b, c))}, {sizes});")
+
+    # loops
+
+    def enter_blocks(self, region: Block) -> None:
+        """From here on whole blocks run; finds the memory that their threads share: written, and not always at a lane's own places."""
+        self.in_block = True
+        lanes = {k: i.regions[0].parameters[0] for i in walk(region) if i.params.get("map") == "lane" for k in walk(i.regions[0])}
+        by_ref: dict[Value, list[tuple[Value | None, tuple[Value, ...]]]] = {}
+        for access in self.loops.accesses(region):
+            by_ref.setdefault(access.ref, []).append((lanes.get(access.instruction), access.index))
+        for ref in self.loops.stored(region):
+            accesses = by_ref[ref]
+            rank = len(accesses[0][1])
+            owned = any(all(lane is not None and index[k] is lane for lane, index in accesses) for k in range(rank))
+            if len(accesses) > 1 and not owned:
+                self.shared.add(ref)
+
+    def loop(self, i: Instruction) -> None:
+        is_lane = self.in_block and i.params.get("map") == "lane"
+        touches = is_lane and any(a.ref in self.shared for a in self.loops.accesses(i.regions[0]))
+        if touches:
+            self.sync()
+        combine = i.params.get("combine")
+        if combine is not None:
+            parts = self.accumulators(combine, i.results)
+            with self.counting(i, is_lane):
+                self.take(parts, [self.value(v) for v in i.regions[0].results])
+            self.results(i, self.totals(parts, is_lane))
+        elif i.results:
+            self.carrying(i)
+        else:
+            with self.counting(i, is_lane):
+                pass
+        if touches:
+            self.sync()
+
+    @contextmanager
+    def counting(self, i: Instruction, is_lane: bool) -> Iterator[None]:
+        """The head and the body of a loop; what is written inside the ``with`` ends the body."""
+        index, count = self.counter(i), bare(self.value(i.operands[0]))
+        start, step = ("threadIdx.x", f"{index} += blockDim.x") if is_lane else ("0", f"++{index}")
+        outside = self.in_block
+        with self.braces(f"for (long long {index} = {start}; {index} < {count}; {step}) {{"):
+            self.in_block = outside and not is_lane
+            self.block(i.regions[0])
+            yield
+        self.in_block = outside
+
+    def counter(self, i: Instruction) -> str:
+        value = i.regions[0].parameters[0]
+        self.texts[value] = self.names.of(value)
+        self.degrees[value] = 1
+        return self.texts[value]
+
+    def carrying(self, i: Instruction) -> None:
+        """A loop whose variables live on from iteration to iteration."""
+        (region,) = i.regions
+        for result, start, parameter in zip(i.results, i.operands[1:], region.parameters[1:], strict=True):
+            self.let(result, self.value(start))
+            self.texts[parameter] = self.texts[result]
+        variables = [self.texts[v] for v in i.results]
+        with self.counting(i, False):
+            texts = [self.value(v) for v in region.results]
+            for k, text in enumerate(texts):
+                if text in variables[:k]:
+                    texts[k] = self.names.fresh(f"{text}_before")
+                    self.line(f"{type_name(i.results[k].type.dtype)} {texts[k]} = {text};")
+            for variable, text in zip(variables, texts, strict=True):
+                if variable != text:
+                    self.line(f"{variable} = {text};")
+
+    @contextmanager
+    def shared_out(self, nest: Sequence[Instruction], is_grid: bool) -> Iterator[None]:
+        """A nest that the grid's threads or blocks share out; what is written inside the ``with`` ends its innermost body."""
+        counters, counts = [self.counter(i) for i in nest], [bare(self.value(i.operands[0])) for i in nest]
+        start, step = ("pb_first()", "pb_step()") if is_grid else ("blockIdx.x", "gridDim.x")
+        first = counters[0] if len(nest) == 1 else self.names.fresh("n")
+        with self.braces(f"for (long long {first} = {start}; {first} < {' * '.join(counts)}; {first} += {step}) {{"):
+            if len(nest) > 1:
+                self.line(f"long long {', '.join(_digits(first, counters, counts))};")
+            for outer, inner in zip(nest, (*nest[1:], None)):
+                for i in outer.regions[0].instructions:
+                    if i is not inner:
+                        self.instruction(i)
+            yield
+
+    # partial results
+
+    def accumulators(self, combine: Sequence[str], results: Sequence[Value]) -> list[Part]:
+        """Variables that collect what iterations yield."""
+        parts = []
+        for name, values in combined_values(combine, list(results)):
+            dtype = values[0].type.dtype
+            part = Part(name, self.names.fresh(f"{self.names.of(values[0])}_part"), dtype)
+            t = type_name(dtype)
+            if part.is_pair:
+                self.line(f"pb_best<{t}> {part.text} = {{{identity(name, dtype)}, -1}};")
+            elif part.is_sum:
+                self.line(f"pb_sum<{t}> {part.text};")
+            else:
+                self.line(f"{t} {part.text} = {identity(name, dtype)};")
+            parts.append(part)
+        return parts
+
+    def take(self, parts: Sequence[Part], texts: Sequence[str]) -> None:
+        rest = list(texts)
+        for part in parts:
+            text = rest.pop(0)
+            if part.is_pair:
+                self.line(f"{part.text} = pb_{part.name}({part.text}, pb_best<{type_name(part.dtype)}>{{{text}, {rest.pop(0)}}});")
+            elif part.is_sum:
+                self.line(f"{part.text}.add({text});")
+            else:
+                self.line(f"{part.text} = {join_text(part.name, part.dtype, part.text, text)};")
+
+    def totals(self, parts: Sequence[Part], across: bool) -> list[str]:
+        """Each value's result; ``across``: of all threads of the block."""
+        found = []
+        for part in parts:
+            text = f"{part.text}.total()" if part.is_sum else part.text
+            if across:
+                text = f"pb_block<pb_{part.name}<{type_name(part.dtype)}>>({text})"
+            if part.is_pair:
+                if across:
+                    self.line(f"{part.text} = {text};")
+                found += [f"{part.text}.value", f"{part.text}.at"]
+            else:
+                found.append(text)
+        return found
+
+    def results(self, i: Instruction, totals: Sequence[str]) -> None:
+        """Define a combining loop's results: its totals, joined with the initial values that are not without effect."""
+        initial = {v: self.value(start) for v, start in zip(i.results, i.operands[1:], strict=True)}
+        rest = list(totals)
+        for name, values in combined_values(i.params["combine"], list(i.results)):
+            dtype, texts = values[0].type.dtype, [rest.pop(0) for _ in values]
+            if len(values) == 2:
+                if initial[values[1]] != literal(-1, I64):
+                    t, best = type_name(dtype), self.names.fresh("best")
+                    pairs = [f"pb_best<{t}>{{{', '.join(pair)}}}" for pair in ([initial[v] for v in values], texts)]
+                    self.line(f"pb_best<{t}> {best} = pb_{name}({', '.join(pairs)});")
+                    texts = [f"{best}.value", f"{best}.at"]
+            elif initial[values[0]] != identity(name, dtype):
+                texts = [join_text(name, dtype, initial[values[0]], texts[0])]
+            for value, text in zip(values, texts, strict=True):
+                self.let(value, text)
+
+
+def _digits(number: str, counters: Sequence[str], counts: Sequence[str]) -> list[str]:
+    """The counters of a nest as functions of the position in all of it, row-major."""
+    found = []
+    for k, counter in enumerate(counters):
+        rest = " / ".join([number, *reversed(counts[k + 1 :])])
+        found.append(f"{counter} = {rest}" + (f" % {counts[k]}" if k else ""))
+    return found

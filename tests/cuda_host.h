@@ -1,0 +1,108 @@
+// CUDA C on the host, for tests: force-included before the text of emitted kernels, which then compile as C++.
+//
+// The threads of a block are coroutines that take turns at barriers, on one thread of the host; blocks run one after the other.
+// A barrier or a shuffle that only some of a block's threads reach stops the launch: host_launch then gives false.
+
+#include <math.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <utility>
+
+#define __global__
+#define __device__
+#define __shared__ static
+
+struct host_dim { unsigned x = 0, y = 0, z = 0; };
+static host_dim threadIdx, blockIdx, blockDim, gridDim;
+
+static const int HOST_THREADS = 1024, HOST_STACK = 1 << 16;
+static ucontext_t host_main, host_threads[HOST_THREADS];
+static char host_stacks[HOST_THREADS][HOST_STACK];
+static bool host_done[HOST_THREADS];
+static int host_places[HOST_THREADS];
+static unsigned long long host_slots[HOST_THREADS];
+
+static void host_wait(int place) {
+    unsigned self = threadIdx.x;
+    host_places[self] = place;
+    swapcontext(&host_threads[self], &host_main);
+}
+
+#define __syncthreads() host_wait(__LINE__)
+
+template <class T> static T host_shuffle(int place, T value, int distance) {
+    static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
+    unsigned self = threadIdx.x, other = self % 32 + distance < 32 ? self + distance : self;
+    memcpy(&host_slots[self], &value, sizeof value);
+    host_wait(place);
+    memcpy(&value, &host_slots[other], sizeof value);
+    host_wait(-place);
+    return value;
+}
+
+#define __shfl_down_sync(mask, value, distance) host_shuffle(__LINE__, value, distance)
+
+static inline int atomicCAS(int* place, int expected, int value) {
+    int before = *place;
+    if (before == expected) *place = value;
+    return before;
+}
+
+static inline double __longlong_as_double(long long bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void (*host_call)(void*);
+static void* host_arguments;
+
+static void host_thread() {
+    unsigned self = threadIdx.x;
+    host_call(host_arguments);
+    host_done[self] = true;
+    host_places[self] = 0;
+    setcontext(&host_main);
+}
+
+static bool host_run(unsigned blocks, unsigned threads) {
+    gridDim.x = blocks;
+    blockDim.x = threads;
+    for (unsigned block = 0; block < blocks; ++block) {
+        blockIdx.x = block;
+        for (unsigned k = 0; k < threads; ++k) {
+            host_done[k] = false;
+            getcontext(&host_threads[k]);
+            host_threads[k].uc_stack.ss_sp = host_stacks[k];
+            host_threads[k].uc_stack.ss_size = HOST_STACK;
+            host_threads[k].uc_link = nullptr;
+            makecontext(&host_threads[k], host_thread, 0);
+        }
+        while (!host_done[0]) {
+            for (unsigned k = 0; k < threads; ++k) {
+                threadIdx.x = k;
+                if (!host_done[k]) swapcontext(&host_main, &host_threads[k]);
+                if (host_places[k] != host_places[0]) return false;
+            }
+        }
+    }
+    return true;
+}
+
+template <class... A> struct host_kernel {
+    static void (*kernel)(A...);
+    template <size_t... I> static void spread(void** p, std::index_sequence<I...>) { kernel(*(A*)p[I]...); }
+    static void call(void* p) { spread((void**)p, std::index_sequence_for<A...>()); }
+};
+template <class... A> void (*host_kernel<A...>::kernel)(A...);
+
+template <class... A> static bool host_launch(void (*kernel)(A...), unsigned blocks, unsigned threads, void** arguments) {
+    host_kernel<A...>::kernel = kernel;
+    host_call = host_kernel<A...>::call;
+    host_arguments = arguments;
+    return host_run(blocks, threads);
+}
+
+#define HOST_EXPORT(name) \
+    extern "C" int host_##name(unsigned blocks, unsigned threads, void** p) { return host_launch(name, blocks, threads, p); }
