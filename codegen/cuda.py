@@ -311,9 +311,16 @@ def _test(dtype: DType) -> str:
 
 
 def _combiner(name: str) -> str:
+    """A combiner that is an operator as a function; integers wrap around."""
     op = OPS[name]
     assert isinstance(op, Elementwise)
-    return f"template <class T> __device__ T pb_{name}(T x, T y) {{ return {op.spelling('cuda', 'f').format('x', 'y')}; }}"
+    spelling = op.spelling("cuda", "f")
+    wrapped = spelling.format("(unsigned long long)x", "(unsigned long long)y")
+    return f"""\
+template <class T> __device__ T pb_{name}(T x, T y) {{
+    if constexpr (T(0.5) == T(0)) return (T)({wrapped});
+    else return {spelling.format("x", "y")};
+}}"""
 
 
 def _about(stage: Stage, names: Names) -> str:

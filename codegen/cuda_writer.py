@@ -413,18 +413,15 @@ class Writer:
                 self.line(f"{part.text} = {join_text(part.name, part.dtype, part.text, text)};")
 
     def totals(self, parts: Sequence[Part], across: bool) -> list[str]:
-        """Each value's result; ``across``: of all threads of the block."""
+        """Each value's result; ``across``: of all threads of the block, which must all come by."""
         found = []
         for part in parts:
             text = f"{part.text}.total()" if part.is_sum else part.text
             if across:
-                text = f"pb_block<pb_{part.name}<{type_name(part.dtype)}>>({text})"
-            if part.is_pair:
-                if across:
-                    self.line(f"{part.text} = {text};")
-                found += [f"{part.text}.value", f"{part.text}.at"]
-            else:
-                found.append(text)
+                name, t = self.names.fresh(part.text.replace("_part", "_all")), type_name(part.dtype)
+                self.line(f"{f'pb_best<{t}>' if part.is_pair else t} {name} = pb_block<pb_{part.name}<{t}>>({text});")
+                text = name
+            found += [f"{text}.value", f"{text}.at"] if part.is_pair else [text]
         return found
 
     def results(self, i: Instruction, totals: Sequence[str]) -> None:
@@ -442,7 +439,10 @@ class Writer:
             elif initial[values[0]] != identity(name, dtype):
                 texts = [join_text(name, dtype, initial[values[0]], texts[0])]
             for value, text in zip(values, texts, strict=True):
-                self.let(value, text)
+                if text.isidentifier():
+                    self.texts[value] = text
+                else:
+                    self.let(value, text)
 
 
 def _digits(number: str, counters: Sequence[str], counts: Sequence[str]) -> list[str]:

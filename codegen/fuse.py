@@ -448,13 +448,16 @@ class _Fuser:
     def emit_group(self, builder: Builder, cluster: Cluster, outputs: list[Value], stored: dict[Value, Value]) -> None:
         members = self.closure(cluster, outputs)
         inside = {v for i in members for v in i.results}
-        operands = list(dict.fromkeys(v for i in members for v in i.operands if v not in inside))
-        env = {v: Value(v.type, v.name) for v in operands}
-        parameters = tuple(env.values())
+        gathered = {i.operands[0] for i in members if isinstance(i.op, Gather)}
+        operands = list(dict.fromkeys(v for i in members for v in i.operands if v not in inside or v in gathered))
+        given = {v: Value(v.type, v.name) for v in operands}
+        env = dict(given)
+        parameters = tuple(given.values())
         copied = []
         for i in members:
             results = tuple(Value(v.type, v.name) for v in i.results)
-            copied.append(Instruction(i.op, tuple(env[v] for v in i.operands), results, i.params, i.regions, i.loc))
+            read = [given[v] if isinstance(i.op, Gather) and not k else env[v] for k, v in enumerate(i.operands)]
+            copied.append(Instruction(i.op, tuple(read), results, i.params, i.regions, i.loc))
             env.update(zip(i.results, results, strict=True))
         region = Block(parameters, tuple(copied), tuple(env[v] for v in outputs))
         external = tuple(self.stored(builder, v, stored) for v in operands)

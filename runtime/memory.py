@@ -101,11 +101,16 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def empty_many(specs: Sequence[Spec]) -> list[Array]:
     """An uninitialised array for each (shape, dtype); those of ``LARGE_BYTES`` and more from the pool. Raises MemoryError."""
-    large = [prod(shape) * dtype.itemsize >= LARGE_BYTES for shape, dtype in specs]
+    large = [is_large(shape, dtype) for shape, dtype in specs]
     pool = _find() if True in large else None
     if pool is None:
         return [np.empty(shape, dtype) for shape, dtype in specs]
     return pool.empty_many(specs, large)
+
+
+def is_large(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether such an array comes from the pool, where there is one."""
+    return prod(shape) * dtype.itemsize >= LARGE_BYTES
 
 
 def clear() -> None:
@@ -136,7 +141,7 @@ def make_pool(limit: int) -> Pool:
         pool = _build(limit)
         problem = _test(pool)
     except (AttributeError, ImportError, OSError, TypeError, ValueError, MemoryError, CompileError) as error:
-        raise Unavailable(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+        raise Unavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
     if problem:
         raise Unavailable(problem)
     pool.trim()

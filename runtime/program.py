@@ -24,6 +24,7 @@ from pullback.ir.types import DTYPES
 from pullback.runtime import cache, symbols
 from pullback.runtime.engine import default_engine
 from pullback.runtime.launcher import address_of, fill, launcher
+from pullback.runtime.memory import empty_many, is_large
 
 ALIGNMENT = 64
 KEPT_FRAMES = 4
@@ -52,6 +53,7 @@ class Instance:
     strides: tuple[tuple[int, int, int], ...]
     scalars: tuple[tuple[str, int, int], ...]
     results: tuple[tuple[tuple[int, ...], Any], ...]
+    has_large: bool
     arena_bytes: int
     frames: list[Frame]
 
@@ -100,7 +102,10 @@ class Executable:
             frame = instance.frames.pop()
         except IndexError:
             frame = Frame(instance)
-        results = [np.empty(shape, dtype) for shape, dtype in instance.results]
+        if instance.has_large:
+            results = empty_many(instance.results)
+        else:
+            results = [np.empty(shape, dtype) for shape, dtype in instance.results]
         for position, argument, axis in instance.strides:
             frame.block[position] = arguments[argument].strides[axis]
         for name, position, argument in instance.scalars:
@@ -156,9 +161,10 @@ class Executable:
         counts = (len(targets) if self.launcher.reads_arrays else 0, len(self.program.parameters), len(self.plan.fresh))
         addresses = [address_of(t) for t in tables]
         header = np.array([*addresses[:2], len(functions), *addresses[2:], *counts], np.int64)
-        results = tuple((_shape(v, sizes), v.type.dtype.numpy) for v in self.plan.fresh)
+        results = tuple((_shape(v, sizes), v.type.dtype.numpy) for v in self.plan.shown)
+        has_large = any(is_large(*spec) for spec in results)
         slots = np.array(block, np.int64)
-        return Instance(slots, header, tables, tuple(strides), tuple(scalars), results, arena_bytes, [])
+        return Instance(slots, header, tables, tuple(strides), tuple(scalars), results, has_large, arena_bytes, [])
 
 
 class _Plan:
@@ -176,7 +182,8 @@ class _Plan:
                 self.owner[i.result] = self.owner[i.operands[0]]
         owners = [self.owner[v] for v in program.results]
         self.fresh = list(dict.fromkeys(o for o in owners if o not in self.parameter))
-        self.gives_all = self.fresh == list(program.results)
+        self.shown = [program.results[owners.index(owner)] for owner in self.fresh]
+        self.gives_all = self.fresh == owners
 
     def place(self, sizes: Mapping[str, int]) -> tuple[dict[Value, int], dict[Value, int], int]:
         """Arena offsets of temporaries, the row of the address table of each buffer, and the arena's size."""
@@ -207,7 +214,7 @@ class _Plan:
                 argument = arguments[self.parameter[owner]]
                 found.append(argument if value is owner else np.array(argument).reshape(_shape(value, sizes)))
                 continue
-            array = made[owner] if value is owner else made[owner].reshape(_shape(value, sizes))
+            array = made[owner] if value in self.shown else made[owner].reshape(_shape(value, sizes))
             found.append(array.copy() if owner in given else array)
             given.add(owner)
         return found
