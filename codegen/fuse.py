@@ -30,7 +30,7 @@ from pullback.ir.ops.reindex import Reindex, broadcast
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import Shape
 
-MOST_MEMBERS = 300
+MOST_WEIGHT = 1000
 MOST_PASSES = 6
 ENDED = 1 << 20
 NEVER = ENDED + 1
@@ -53,6 +53,7 @@ class Cluster:
     needs: set[int] = field(default_factory=set)
     reads: set[Value] = field(default_factory=set)
     opaque: bool = False
+    weight: int = 0
 
 
 def fuse(function: Function) -> Function:
@@ -183,7 +184,7 @@ class _Fuser:
                 beside = not cluster.opaque and cluster.space == space and cluster.number not in direct
                 if beside and (cluster.reads & wanted or not wanted or cluster.reads & self.sources(wanted)):
                     found.append(cluster.number)
-        return [self.clusters[n] for n in found if len(self.clusters[n].members) < MOST_MEMBERS]
+        return [self.clusters[n] for n in found if self.clusters[n].weight < MOST_WEIGHT]
 
     def sources(self, wanted: set[Value]) -> set[Value]:
         return {r for v in wanted if v in self.home for r in self.home[v].reads}
@@ -255,6 +256,7 @@ class _Fuser:
 
     def add(self, cluster: Cluster, instruction: Instruction, reads: Sequence[_Read], phase: int) -> None:
         cluster.members.append(instruction)
+        cluster.weight += _weight(instruction)
         for value in instruction.results:
             cluster.phase[value] = phase
             self.home[value] = cluster
@@ -277,7 +279,7 @@ class _Fuser:
             other = self.clusters[number]
             if other.opaque or other.space != cluster.space or not other.members:
                 continue
-            if len(other.members) + len(cluster.members) <= MOST_MEMBERS and not self.is_apart(cluster, other):
+            if other.weight + cluster.weight <= MOST_WEIGHT and not self.is_apart(cluster, other):
                 self.merge(cluster, other)
 
     def is_apart(self, a: Cluster, b: Cluster) -> bool:
@@ -320,7 +322,7 @@ class _Fuser:
                 return
             self.add_copy(joined, value, reads, max((p for p in phases if p is not None), default=0))
         cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
-        cluster.rows, cluster.reads = joined.rows, joined.reads
+        cluster.rows, cluster.reads, cluster.weight = joined.rows, joined.reads, joined.weight
         cluster.needs = (cluster.needs | other.needs) - {cluster.number, other.number}
         for value in homes:
             self.home[value] = cluster
@@ -481,6 +483,11 @@ class _Fuser:
             wanted.add(made)
             stack.extend(made.operands[1:] if isinstance(made.op, Gather) else made.operands)
         return sorted(wanted, key=lambda i: self.position[i])
+
+
+def _weight(instruction: Instruction) -> int:
+    """About how many machine instructions an op becomes: LLVM's time grows faster than the size of a function."""
+    return 1 if not isinstance(instruction.op, Elementwise) or instruction.op.cheap else 30
 
 
 def groups(function: Function) -> list[Instruction]:
