@@ -298,40 +298,40 @@ class _Fuser:
 
     def merge(self, cluster: Cluster, other: Cluster) -> None:
         """Make two groups one, if every member finds a phase in it."""
+        homes = {v: c for c in (cluster, other) for v in c.phase if v in self.home}
+        copied = {v: c for c in (cluster, other) for v in c.copies}
         joined = Cluster(cluster.number, cluster.space)
+        joined.phase.update((v, NEVER) for c in (cluster, other) for v, phase in c.phase.items() if phase == NEVER)
+        self.home.update(dict.fromkeys(homes, joined))
+        self.copied.update(dict.fromkeys(copied, joined))
         work = sorted([*cluster.members, *other.members], key=lambda i: self.position[i])
-        copies = [*cluster.copies, *other.copies]
-        moved = {**cluster.phase, **other.phase}
-        homes = {v: self.home[v] for v in moved if v not in copies}
-        for value in homes:
-            self.home[value] = joined
-        views = [v for v, phase in moved.items() if phase == NEVER]
-        joined.phase.update((v, NEVER) for v in views)
-        for instruction in work:
-            reads = [r for v in instruction.operands for r in self.reads(v)]
-            phase = self.phase_in(joined, instruction, reads) if all(self.is_placed(joined, r) for r in reads) else None
-            if phase is None:
-                self.home.update(homes)
-                return
-            self.add(joined, instruction, reads, phase)
-        for value in copies:
-            reads = self.reads(value)
-            phases = [self.read_phase(joined, r, "element") for r in reads if self.home.get(r.root) is joined]
-            if None in phases:
-                self.home.update(homes)
-                return
-            self.add_copy(joined, value, reads, max((p for p in phases if p is not None), default=0))
+        if not self.fill(joined, work, list(copied)):
+            self.home.update(homes)
+            self.copied.update(copied)
+            return
         cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
         cluster.rows, cluster.reads, cluster.weight = joined.rows, joined.reads, joined.weight
         cluster.needs = (cluster.needs | other.needs) - {cluster.number, other.number}
-        for value in homes:
-            self.home[value] = cluster
-        for value in copies:
-            self.copied[value] = cluster
+        self.home.update(dict.fromkeys(homes, cluster))
+        self.copied.update(dict.fromkeys(copied, cluster))
         other.members, other.copies, other.phase, other.needs = [], [], {}, {cluster.number}
 
-    def is_placed(self, cluster: Cluster, read: _Read) -> bool:
-        return self.home.get(read.root) is not cluster or read.root in cluster.phase
+    def fill(self, cluster: Cluster, members: Sequence[Instruction], copies: Sequence[Value]) -> bool:
+        """Add members, in program order, and copies to an empty group; false where one has no phase in it."""
+        for instruction in members:
+            reads = [r for v in instruction.operands for r in self.reads(v)]
+            is_placed = all(self.holder(r.root) is not cluster or r.root in cluster.phase for r in reads)
+            phase = self.phase_in(cluster, instruction, reads) if is_placed else None
+            if phase is None:
+                return False
+            self.add(cluster, instruction, reads, phase)
+        for value in copies:
+            reads = self.reads(value)
+            phases = [self.read_phase(cluster, r, "element") for r in reads if self.holder(r.root) is cluster]
+            if None in phases:
+                return False
+            self.add_copy(cluster, value, reads, max((p for p in phases if p is not None), default=0))
+        return True
 
     def opaque(self, instruction: Instruction) -> None:
         cluster = self.new_cluster(())
@@ -348,7 +348,7 @@ class _Fuser:
         reads = self.reads(value)
         space = value.type.shape
         for cluster in self.candidates(reads, space, scalar=False):
-            inside = [r for r in reads if self.home.get(r.root) is cluster]
+            inside = [r for r in reads if self.holder(r.root) is cluster]
             phases = [self.read_phase(cluster, r, "element") for r in inside]
             if cluster.space == space and None not in phases and space and self.is_acyclic(cluster, reads):
                 self.add_copy(cluster, value, reads, max((p for p in phases if p is not None), default=0))

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 
+from pullback.runtime import memory
 from pullback.runtime.cache import default_cache
 from pullback.runtime.engine import find_host, llvm_version
 
@@ -35,6 +36,7 @@ def report() -> int:
     print(f"processor  {processor or 'unknown: packages are missing'}")
     print(f"threads    {_threads()}")
     print(f"cache      {_cache()}")
+    print(f"memory     {memory.status()}")
     print(f"cuda       {_cuda()}")
     for package in missing:
         print(f"missing: {package} (pip install {package})")

@@ -1,10 +1,11 @@
 """Memory of results: large arrays that own their data and whose memory is used again when they die.
 
-A freshly mapped page costs more than writing it, so the blocks of dead results wait in a bounded pool (``pool`` has its code). NumPy
-allocates and frees through a handler of ours (NEP 49), which each array names. So arrays may be freed on any thread, in forked
-children and after this module: handler, table and code stay for the life of the process. NumPy finds the handler in a context
-variable; it is set only in contexts of our own, in which nothing but ``np.empty`` runs. The pool is made at the first large
-result and tested before its first use; where anything is not as expected, ``np.empty`` serves instead and ``status`` says why.
+A freshly mapped page costs more than writing it, so the blocks of dead results wait in a bounded pool (``pool`` has its code).
+NumPy allocates and frees through a handler of ours (NEP 49), which each array names. So arrays may be freed on any thread, in
+forked children and after this module: handler, table and code stay for the life of the process. NumPy finds the handler in a
+context variable; it is set only in contexts of our own, in which nothing but ``np.empty`` runs. The pool is made at the first
+large result and tested before its first use; where anything is not as expected, ``np.empty`` serves instead and ``status`` says
+why.
 
 The layout of the handler and the places of NumPy's functions are part of NumPy's ABI: ``PyDataMem_Handler`` in
 ``ndarraytypes.h`` and the API table in ``__multiarray_api.h``.
@@ -76,7 +77,10 @@ class Pool:
             context.run(self.set_handler, self.handler)
         try:
             run = context.run
-            return [run(np.empty, *spec) if own else np.empty(*spec) for spec, own in zip(specs, pooled)]
+            return [
+                run(np.empty, shape, dtype) if own else np.empty(shape, dtype)
+                for (shape, dtype), own in zip(specs, pooled, strict=True)
+            ]
         finally:
             self.contexts.append(context)
 
@@ -99,9 +103,13 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return empty_many([(shape, dtype)])[0]
 
 
-def empty_many(specs: Sequence[Spec]) -> list[Array]:
-    """An uninitialised array for each (shape, dtype); those of ``LARGE_BYTES`` and more from the pool. Raises MemoryError."""
-    large = [is_large(shape, dtype) for shape, dtype in specs]
+def empty_many(specs: Sequence[Spec], large: Sequence[bool] | None = None) -> list[Array]:
+    """An uninitialised array for each (shape, dtype); those of ``LARGE_BYTES`` and more from the pool. Raises MemoryError.
+
+    ``large``: what ``is_large`` says of each, for who asks more than once.
+    """
+    if large is None:
+        large = [is_large(shape, dtype) for shape, dtype in specs]
     pool = _find() if True in large else None
     if pool is None:
         return [np.empty(shape, dtype) for shape, dtype in specs]
@@ -181,7 +189,7 @@ def _build(limit: int) -> Pool:
     numpy_core = importlib.import_module("numpy._core._multiarray_umath")
     get_pointer = _python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     table = (ctypes.c_void_p * (_SET_HANDLER + 1)).from_address(get_pointer(numpy_core._ARRAY_API, None))
-    version = ctypes.PYFUNCTYPE(ctypes.c_uint)(table[_GET_ABI_VERSION])()
+    version = ctypes.PYFUNCTYPE(ctypes.c_uint)(table[_GET_ABI_VERSION] or 0)()
     if version != _ABI_VERSION:
         raise Unavailable(f"NumPy's ABI is {version:#x}: {_ABI_VERSION:#x} is known")
     libc = ctypes.CDLL(None)
@@ -205,7 +213,7 @@ def _build(limit: int) -> Pool:
         handler=new_capsule(handler, name, None),
         limit=limit,
         fields=fields,
-        set_handler=ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER]),
+        set_handler=ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER] or 0),
         trim_one=ctypes.CFUNCTYPE(long, pointer, long)(code["pullback_pool_trim"]),
         try_acquire=ctypes.CFUNCTYPE(long, pointer)(code["pullback_pool_acquire"]),
         unlock=ctypes.CFUNCTYPE(None, pointer)(code["pullback_pool_release"]),

@@ -19,7 +19,7 @@ HUGE_BYTES = 4 << 20
 # The fields of %pool, 64 bits each, before the table of blocks.
 FIELDS = ("lock", "count", "bytes", "limit", "hits", "misses", "malloc", "calloc", "free", "madvise")
 STATE_BYTES = 8 * len(FIELDS) + 16 * POOL_BLOCKS
-# Those of NumPy's PyDataMemAllocator in its order, then our own: trim(pool, bytes) -> more, acquire(pool) -> taken, release(pool).
+# Those of NumPy's PyDataMemAllocator in its order; then trim(pool, bytes) -> more to do, acquire(pool) -> taken, release(pool).
 ALLOCATOR = ("malloc", "calloc", "realloc", "free")
 SERVICES = ("trim", "acquire", "release")
 

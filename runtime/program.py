@@ -53,7 +53,7 @@ class Instance:
     strides: tuple[tuple[int, int, int], ...]
     scalars: tuple[tuple[str, int, int], ...]
     results: tuple[tuple[tuple[int, ...], Any], ...]
-    has_large: bool
+    large: tuple[bool, ...]
     arena_bytes: int
     frames: list[Frame]
 
@@ -102,8 +102,8 @@ class Executable:
             frame = instance.frames.pop()
         except IndexError:
             frame = Frame(instance)
-        if instance.has_large:
-            results = empty_many(instance.results)
+        if instance.large:
+            results = empty_many(instance.results, instance.large)
         else:
             results = [np.empty(shape, dtype) for shape, dtype in instance.results]
         for position, argument, axis in instance.strides:
@@ -162,9 +162,10 @@ class Executable:
         addresses = [address_of(t) for t in tables]
         header = np.array([*addresses[:2], len(functions), *addresses[2:], *counts], np.int64)
         results = tuple((_shape(v, sizes), v.type.dtype.numpy) for v in self.plan.shown)
-        has_large = any(is_large(*spec) for spec in results)
+        large = tuple(is_large(*spec) for spec in results)
+        large = large if any(large) else ()
         slots = np.array(block, np.int64)
-        return Instance(slots, header, tables, tuple(strides), tuple(scalars), results, has_large, arena_bytes, [])
+        return Instance(slots, header, tables, tuple(strides), tuple(scalars), results, large, arena_bytes, [])
 
 
 class _Plan:

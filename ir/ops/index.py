@@ -72,7 +72,8 @@ class Scatter(Op):
         out = np.array(base)
         moved = np.moveaxis(out, axes, range(len(axes)))
         if self.accumulate:
-            np.add.at(moved, tuple(indices), values)
+            with np.errstate(all="ignore"):
+                np.add.at(moved, tuple(indices), values)
         else:
             moved[tuple(indices)] = values
         return (out,)
@@ -99,7 +100,8 @@ class Place(Op):
         base, value = operands
         out = np.array(base)
         part = slices(params["start"], params["step"], value.shape)
-        out[part] = out[part] + value if self.accumulate else value
+        with np.errstate(all="ignore"):
+            out[part] = out[part] + value if self.accumulate else value
         return (out,)
 
 
