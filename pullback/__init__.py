@@ -1,5 +1,11 @@
 """Compiles plain NumPy functions and their gradients to machine code."""
 
+from pathlib import Path
+
+# In a source tree the other packages lie beside this folder, not in it; so it also works from there.
+if not Path(__file__).parent.joinpath("ir").is_dir():
+    __path__.append(str(Path(__file__).parent.parent))
+
 from pullback.api import CacheInfo, cache_info, grad, jit, value_and_grad
 from pullback.tracer import TraceError
 
