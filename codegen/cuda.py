@@ -21,7 +21,7 @@ from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
 from pullback.ir.extents import value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Gemm
+from pullback.ir.ops.kernel import Gemm, combined_values
 from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
 
@@ -64,17 +64,32 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Emitted:
-    """``text``: CUDA C that defines the functions of ``launches``, which run in that order."""
+    """``body``: CUDA C that defines the functions of ``launches``, which run in that order; ``text``: with all that it calls."""
 
     name: str
-    text: str
+    body: str
     launches: tuple[Launch, ...]
     scratch: tuple[Scratch, ...]
+
+    @property
+    def text(self) -> str:
+        return _with_device_functions(self.body)
 
 
 def emit(kernel: Function, name: str) -> Emitted:
     """The CUDA C of a kernel scheduled for "cuda". Raises NotImplementedError on element types without a CUDA spelling."""
     return _Emitter(kernel, name).run()
+
+
+def emit_all(kernels: Sequence[Function]) -> str:
+    """One text for several kernels, each under its own name; device functions stand there once."""
+    return _with_device_functions("\n".join(emit(kernel, kernel.name).body for kernel in kernels))
+
+
+def _with_device_functions(body: str) -> str:
+    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE}
+    prelude = functions(body, own)
+    return f"{prelude}\n\n{body}" if prelude else body
 
 
 class _Emitter:
@@ -96,14 +111,9 @@ class _Emitter:
 
     def run(self) -> Emitted:
         found = [self.launch(k, stage) for k, stage in enumerate(self.stages)]
-        body = "\n\n".join(text for text, _ in found)
-        prelude = functions(body, {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE})
-        return Emitted(
-            name=self.name,
-            text=f"{prelude}\n\n{body}\n" if prelude else f"{body}\n",
-            launches=tuple(launch for _, launch in found),
-            scratch=tuple(self.scratch),
-        )
+        body = "\n\n".join(text for text, _ in found) + "\n"
+        launches = tuple(launch for _, launch in found)
+        return Emitted(name=self.name, body=body, launches=launches, scratch=tuple(self.scratch))
 
     def needed(self, stage: Stage) -> tuple[set[Instruction], set[Value]]:
         """What a launch computes again of the kernel's top level, and which values it gets from earlier launches."""
@@ -256,7 +266,9 @@ class _Emitter:
 
     def keep_partials(self, w: Writer, number: int, loop: Instruction, totals: Sequence[str]) -> None:
         """Keep a block's partial results for the launch that joins them."""
-        self.partial[loop] = [self.reserve(number, f"{self.names.of(v)}_parts", v.type.dtype, ()) for v in loop.results]
+        combiners = [name for name, values in combined_values(loop.params["combine"], loop.results) for _ in values]
+        names = [f"{v.name or combiner}_parts" for v, combiner in zip(loop.results, combiners, strict=True)]
+        self.partial[loop] = [self.reserve(number, name, v.type.dtype, ()) for v, name in zip(loop.results, names, strict=True)]
         with w.braces("if (threadIdx.x == 0) {"):
             for index, total in zip(self.partial[loop], totals, strict=True):
                 w.line(f"{self.memory(w, index, True)}[blockIdx.x] = {total};")
@@ -267,7 +279,8 @@ class _Emitter:
         parts, k = w.accumulators(loop.params["combine"], loop.results), self.names.fresh("k")
         blocks = w.blocks(self.scratch[self.partial[loop][0]].launch)
         with w.braces(f"for (long long {k} = threadIdx.x; {k} < {blocks}; {k} += blockDim.x) {{"):
-            w.take(parts, [f"{self.memory(w, m)}[{k}]{_test(v.type.dtype)}" for m, v in zip(self.partial[loop], loop.results, strict=True)])
+            pairs = zip(self.partial[loop], loop.results, strict=True)
+            w.take(parts, [f"{self.memory(w, m)}[{k}]{_test(v.type.dtype)}" for m, v in pairs])
         w.results(loop, w.totals(parts, True))
 
     def fold(self, w: Writer, stage: Stage) -> dict[str, Any]:

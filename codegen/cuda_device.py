@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 
 DEVICE: Mapping[str, str] = {
-    "PB_INF": "#define PB_INF __longlong_as_double(0x7ff0000000000000LL)\n#define PB_NAN __longlong_as_double(0x7ff8000000000000LL)",
+    "PB_INF": """\
+#define PB_INF __longlong_as_double(0x7ff0000000000000LL)
+#define PB_NAN __longlong_as_double(0x7ff8000000000000LL)""",
     "pb_first": """\
 // The first index of a thread, and how far the next one is, where all threads of a grid share out a loop.
 __device__ long long pb_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -31,7 +33,7 @@ template <class T> struct pb_sum {
     "pb_best": """\
 // A value and its position; -1 is none.
 template <class T> struct pb_best { T value; long long at; };
-template <class T> __device__ bool pb_is_earlier(pb_best<T> x, pb_best<T> y) { return (unsigned long long)x.at < (unsigned long long)y.at; }""",
+template <class T> __device__ bool pb_is_earlier(pb_best<T> x, pb_best<T> y) { return x.at < y.at; }""",
     "pb_argmax": """\
 // The larger value: NaN is the largest, the first position wins a tie.
 template <class T> __device__ pb_best<T> pb_argmax(pb_best<T> x, pb_best<T> y) {
@@ -111,7 +113,9 @@ template <class T> __device__ T pb_quotient(T x, T y) {
 }""",
     "pb_goes_down": """\
 // Whether a quotient rounded to zero is one above the floor.
-template <class T> __device__ bool pb_goes_down(T remainder, T y) { return remainder != T(0) && (remainder < T(0)) != (y < T(0)); }""",
+template <class T> __device__ bool pb_goes_down(T remainder, T y) {
+    return remainder != T(0) && (remainder < T(0)) != (y < T(0));
+}""",
     "pb_floordiv": """\
 template <class T> __device__ T pb_floordiv(T x, T y) {
     if constexpr (T(0.5) == T(0)) {
@@ -231,7 +235,10 @@ template <class T> __device__ T pb_shl(T x, T n) {
     return n >= T(0) && n < T(8 * sizeof(T)) ? (T)((unsigned long long)x << (unsigned long long)n) : T(0);
 }""",
     "pb_shr": """\
-template <class T> __device__ T pb_shr(T x, T n) { return n >= T(0) && n < T(8 * sizeof(T)) ? (T)(x >> n) : x < T(0) ? T(-1) : T(0); }""",
+template <class T> __device__ T pb_shr(T x, T n) {
+    if (n >= T(0) && n < T(8 * sizeof(T))) return (T)(x >> n);
+    return x < T(0) ? T(-1) : T(0);
+}""",
     "pb_cast": """\
 // NaN and floats out of range give the least int or long long; other integer types convert through those and wrap.
 template <class T, class S> __device__ T pb_cast(S x) {
@@ -275,4 +282,4 @@ def functions(text: str, own: Mapping[str, str]) -> str:
                 if {"pb_best", "pb_down"} <= wanted and "pb_down_best" not in wanted:
                     wanted.add("pb_down_best")
                     left.append(table["pb_down_best"])
-    return "\n".join(table[name] for name in table if name in wanted)
+    return "\n\n".join(table[name] for name in table if name in wanted)

@@ -125,7 +125,9 @@ class Loops:
         if made.op.name != "mul":
             return True
         factor = self.defined.get(b)
-        return factor is not None and (isinstance(factor.op, Extent) or (isinstance(factor.op, Constant) and factor.params["value"] != 0))
+        if factor is None or not isinstance(factor.op, Extent | Constant):
+            return False
+        return isinstance(factor.op, Extent) or factor.params["value"] != 0
 
     def is_fixed(self, value: Value, inside: set[Value]) -> bool:
         made = self.defined.get(value)
@@ -182,17 +184,21 @@ def _top(loops: Loops, loop: Instruction) -> Instruction:
     if not is_independent(loop):
         return _with(loop, "serial", _in_block(loops, loop.regions[0]))
     nest = perfect_nest(loop)
-    choices = [(k, loops.fates(nest[:k])) for k in range(len(nest), 0, -1)]
-    allowed = [(k, fates) for k, fates in choices if fates is not None]
-    best = next(((k, f) for k, f in allowed if set(f.values()) <= {OWN}), allowed[0] if allowed else None)
-    if best is None:
+    by_depth = [(k, loops.fates(nest[:k])) for k in range(len(nest), 0, -1)]
+    allowed = [(k, fates) for k, fates in by_depth if fates is not None]
+    choices = [(k, fates, _in_block(loops, nest[k - 1].regions[0])) for k, fates in allowed]
+    if not choices:
         return _with(loop, "serial", _in_block(loops, loop.regions[0]))
-    depth, fates = best
-    inner = _in_block(loops, nest[depth - 1].regions[0])
-    has_lanes = any(i.params.get("map") == "lane" for i in walk(inner))
-    if has_lanes or set(fates.values()) - {OWN}:
+    own = [c for c in choices if set(c[1].values()) <= {OWN}]
+    with_lanes = [c for c in choices if _has_lanes(c[2])]
+    depth, fates, inner = (own or with_lanes or choices)[0]
+    if _has_lanes(inner) or set(fates.values()) - {OWN}:
         return _nested(nest[:depth], "block", inner)
     return _nested(nest[:depth], "grid", _serial(nest[depth - 1].regions[0]))
+
+
+def _has_lanes(block: Block) -> bool:
+    return any(i.params.get("map") == "lane" for i in walk(block))
 
 
 def _nested(nest: Sequence[Instruction], how: str, inner: Block) -> Instruction:

@@ -21,11 +21,11 @@ TYPES = {
 }  # fmt: skip
 _SUFFIXES = {"i32": "", "i64": "LL", "u32": "U", "u64": "ULL"}
 _KEYWORDS = """
-alignas alignof and asm assert atomicCAS auto bitand bitor blockDim blockIdx bool break case catch char class compl const constexpr continue
-decltype default delete do double else enum explicit export extern false float for friend goto gridDim if inline int long main mutable
-namespace new noexcept not nullptr operator or private protected public register return short signed sizeof static static_assert
-status struct switch template this threadIdx throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
-while xor warpSize
+alignas alignof and asm assert atomicCAS auto bitand bitor blockDim blockIdx blocks bool break case catch char class compl const
+constexpr continue decltype default delete do double else enum explicit export extern false float for friend goto gridDim if
+inline int long main mutable namespace new noexcept not nullptr operator or private protected public register return short signed
+sizeof static static_assert status struct switch template this threadIdx throw true try typedef typeid typename union unsigned
+using virtual void volatile warpSize wchar_t while xor
 """
 
 
@@ -76,14 +76,27 @@ class Names:
     """The identifiers of a kernel's values."""
 
     def __init__(self) -> None:
-        spellings = [s for op in OPS.values() if isinstance(op, Elementwise) for s in _texts(op)]
-        self.taken = {*_KEYWORDS.split(), *(word for s in spellings for word in re.findall(r"[A-Za-z_]\w*", s))}
+        spellings = " ".join(s for op in OPS.values() if isinstance(op, Elementwise) for s in _texts(op))
+        functions = re.findall(r"[A-Za-z_]\w*", re.sub(r"{\w*}", "", spellings))
+        self.taken = {*_KEYWORDS.split(), *functions}
         self.found: dict[Value, str] = {}
+        self.strides: dict[tuple[Value, int], str] = {}
 
     def of(self, value: Value) -> str:
         if value not in self.found:
             self.found[value] = self.fresh(value.name or "t")
         return self.found[value]
+
+    def stride(self, value: Value, axis: int) -> str:
+        """The identifier of a reference's byte stride."""
+        key = (value, axis)
+        if key not in self.strides:
+            self.strides[key] = self.fresh(f"{self.of(value)}_stride{axis}")
+        return self.strides[key]
+
+    def combined(self, value: Value, combiner: str, word: str) -> str:
+        """A new identifier for a part of a result."""
+        return self.fresh(f"{value.name or combiner}_{word}")
 
     def fresh(self, hint: str) -> str:
         """A new identifier like ``hint``."""

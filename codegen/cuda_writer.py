@@ -52,7 +52,7 @@ def join_text(name: str, dtype: DType, left: str, right: str) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a reference's elements are. ``position`` and ``axis``: the parameter whose strides are its own, from which axis on."""
+    """Where a reference's elements are. ``position`` and ``axis``: the parameter whose strides it has, from which axis on."""
 
     text: str
     type: RefType
@@ -128,7 +128,8 @@ class Writer:
             lines[-1] += text
         if not declarations:
             lines = [") {"]
-        whole = [head + lines[0]] if len(lines) == 1 and len(head + lines[0]) <= WIDTH else [head, *(f"        {t}" for t in lines)]
+        is_short = len(lines) == 1 and len(head + lines[0]) <= WIDTH
+        whole = [head + lines[0]] if is_short else [head, *(f"        {t}" for t in lines)]
         return "\n".join([f"// {about}", *(t.rstrip() for t in whole), *self.lines, "}"])
 
     def parameter(self, text: str, declaration: str, *slot: object) -> str:
@@ -163,7 +164,7 @@ class Writer:
         return self.parameter(place.text, f"{const}{stored_name(place.type.dtype)}* __restrict__ ", "pointer", place.position)
 
     def stride(self, place: Place, axis: int) -> str:
-        name = f"{self.names.of(self.kernel.parameters[place.position])}_stride{place.axis + axis}"
+        name = self.names.stride(self.kernel.parameters[place.position], place.axis + axis)
         return self.parameter(name, "long long ", "stride", place.position, place.axis + axis)
 
     # values
@@ -301,7 +302,7 @@ class Writer:
     # loops
 
     def enter_blocks(self, region: Block) -> None:
-        """From here on whole blocks run; finds the memory that their threads share: written, and not always at a lane's own places."""
+        """From here on whole blocks run; finds the memory that threads share: written, and not always at a lane's own places."""
         self.in_block = True
         lanes = {k: i.regions[0].parameters[0] for i in walk(region) if i.params.get("map") == "lane" for k in walk(i.regions[0])}
         by_ref: dict[Value, list[tuple[Value | None, tuple[Value, ...]]]] = {}
@@ -390,7 +391,7 @@ class Writer:
         parts = []
         for name, values in combined_values(combine, list(results)):
             dtype = values[0].type.dtype
-            part = Part(name, self.names.fresh(f"{self.names.of(values[0])}_part"), dtype)
+            part = Part(name, self.names.combined(values[0], name, "part"), dtype)
             t = type_name(dtype)
             if part.is_pair:
                 self.line(f"pb_best<{t}> {part.text} = {{{identity(name, dtype)}, -1}};")
@@ -406,7 +407,8 @@ class Writer:
         for part in parts:
             text = rest.pop(0)
             if part.is_pair:
-                self.line(f"{part.text} = pb_{part.name}({part.text}, pb_best<{type_name(part.dtype)}>{{{text}, {rest.pop(0)}}});")
+                given = f"pb_best<{type_name(part.dtype)}>{{{text}, {rest.pop(0)}}}"
+                self.line(f"{part.text} = pb_{part.name}({part.text}, {given});")
             elif part.is_sum:
                 self.line(f"{part.text}.add({text});")
             else:

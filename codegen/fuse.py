@@ -77,6 +77,7 @@ class _Fuser:
         self.clusters: list[Cluster] = []
         self.home: dict[Value, Cluster] = {}
         self.copied: dict[Value, Cluster] = {}
+        self.checked: Cluster | None = None
         self.floating: set[Value] = set()
         self.position = {i: k for k, i in enumerate(function.instructions)}
 
@@ -159,16 +160,27 @@ class _Fuser:
         op = instruction.op
         space = instruction.operands[0].type.shape
         reads = [r for v in instruction.operands for r in self.reads(v)]
+        before = self.checked if isinstance(op, Check) else None
         for cluster in self.candidates(reads, space, scalar=isinstance(op, Elementwise) and not space):
             phase = self.phase_in(cluster, instruction, reads)
-            if phase is not None and self.is_acyclic(cluster, reads):
+            if phase is not None and self.is_acyclic(cluster, reads, before):
                 self.add(cluster, instruction, reads, phase)
+                self.follow(cluster, instruction)
                 self.merge_neighbours(cluster, reads)
                 return
         cluster = self.new_cluster(space)
         phase = self.phase_in(cluster, instruction, reads)
         assert phase is not None
         self.add(cluster, instruction, reads, phase)
+        self.follow(cluster, instruction)
+
+    def follow(self, cluster: Cluster, instruction: Instruction) -> None:
+        """Have checks run in program order, so that the first failure is the one reported."""
+        if not isinstance(instruction.op, Check):
+            return
+        if self.checked is not None and self.checked is not cluster:
+            cluster.needs.add(self.checked.number)
+        self.checked = cluster
 
     def new_cluster(self, space: Shape) -> Cluster:
         self.clusters.append(Cluster(len(self.clusters), space))
@@ -211,7 +223,7 @@ class _Fuser:
                 return None
             phase = max(phase, known)
         if isinstance(op, Check):
-            return ENDED
+            return ENDED if level != "row" else None
         if isinstance(op, Reduce) and level == "element":
             return self.reduced_phase(cluster, instruction, phase)
         if level == "scalar" and space:
@@ -240,9 +252,9 @@ class _Fuser:
             return ENDED
         return phase + 1 if phase < MOST_PASSES else None
 
-    def is_acyclic(self, cluster: Cluster, reads: Sequence[_Read]) -> bool:
-        """Whether nothing that an instruction reads elsewhere depends on the group."""
-        origins = [self.holder(r.root) for r in reads]
+    def is_acyclic(self, cluster: Cluster, reads: Sequence[_Read], before: Cluster | None = None) -> bool:
+        """Whether nothing that an instruction reads elsewhere, and no group that must run before it, depends on the group."""
+        origins = [before, *(self.holder(r.root) for r in reads)]
         stack = [origin.number for origin in origins if origin is not None and origin is not cluster]
         seen: set[int] = set()
         while stack:
@@ -315,6 +327,8 @@ class _Fuser:
         self.home.update(dict.fromkeys(homes, cluster))
         self.copied.update(dict.fromkeys(copied, cluster))
         other.members, other.copies, other.phase, other.needs = [], [], {}, {cluster.number}
+        if self.checked is other:
+            self.checked = cluster
 
     def fill(self, cluster: Cluster, members: Sequence[Instruction], copies: Sequence[Value]) -> bool:
         """Add members, in program order, and copies to an empty group; false where one has no phase in it."""

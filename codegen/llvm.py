@@ -428,12 +428,18 @@ class Emitter:
     def loop(self, i: Instruction) -> None:
         saved = self.env, self.splats
         self.env, self.splats = dict(self.env), dict(self.splats)
-        if i.params.get("map") == "vector" and self.width == 1:
+        if i.params.get("map") == "vector" and self.width == 1 and not self.ends_in_one_lane(i):
             results = self.vector_loop(i)
         else:
             results = self.serial_loop(i)
         self.env, self.splats = saved
         self.env.update(zip(i.results, results, strict=True))
+
+    def ends_in_one_lane(self, i: Instruction) -> bool:
+        """Whether the last vector is known to hold one lane: a masked store of that lane alone can overrun its element (LLVM 22, X86,
+        where the value is also narrowed)."""
+        count = self.env[i.operands[0]].literal
+        return count is not None and count % self.choose_width(i.regions[0]) == 1
 
     def counter(self, count: str, step: int) -> tuple[str, str, str]:
         """Open a loop that runs while a full step fits; returns its counter's slot, the index, the label of its end."""

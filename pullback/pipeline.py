@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pullback.codegen.cuda import emit_all
 from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
@@ -26,7 +27,7 @@ from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.program import Executable, emit_kernel
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
-STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "llvm", "asm")
+STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "llvm", "asm", "cuda")
 DEVICES = ("cpu", "cuda")
 
 Observer = Callable[[str, Module], None]
@@ -218,6 +219,12 @@ def emitted(module: Module, device: str) -> dict[str, str]:
     """The texts of a scheduled module's kernels in the target's languages."""
     if device != "cpu":
         return {}
-    kernels = [emit_kernel(f).text for f in module.functions if f.kind == "kernel"]
+    scheduled = [f for f in module.functions if f.kind == "kernel"]
+    if device == "cuda":
+        try:
+            return {"cuda": emit_all(scheduled)}
+        except NotImplementedError as error:
+            return {"cuda": f"// {error}\n"}
+    kernels = [emit_kernel(f).text for f in scheduled]
     engine = default_engine()
     return {"llvm": "\n".join(kernels), "asm": "\n".join(map(engine.assembly, kernels))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import shutil
 import subprocess
 import tempfile
@@ -17,12 +18,11 @@ from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.ir import Function, Module
-from pullback.ir.extents import abstract, value_of
+from pullback.ir.extents import Abstract, abstract, value_of
 from pullback.ir.interpret import _Program, interpret
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.grad import grad
 from pullback.ir.passes.pipeline import OPTIMIZE, run
-from pullback.ir.text import parse_function
 from pullback.ir.types import DTYPES
 from pullback.ir.verify import verify_module
 
@@ -32,10 +32,11 @@ FLAGS = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC", "-x
 FOLDER = tempfile.TemporaryDirectory(prefix="pullback-cuda-")
 
 
-def scheduled(text: str, layouts: Sequence[str] = ()) -> tuple[Module, Any]:
-    """The program of a func's text with kernels scheduled for CUDA, and the func with abstract extents."""
-    found = abstract(parse_function(text))
-    module = lower(fuse(run(grad(found.function), OPTIMIZE)), layouts)
+def scheduled(function: Function, layouts: Sequence[str] = ()) -> tuple[Module, Abstract]:
+    """The program of a func with its kernels scheduled for CUDA, and the func with abstract extents."""
+    found = abstract(function)
+    constants = ["c"] * (len(found.function.parameters) - len(layouts))
+    module = lower(fuse(run(grad(found.function), OPTIMIZE)), [*layouts, *constants] if layouts else ())
     program, *kernels = module.functions
     module = Module((program, *(schedule(k, "cuda") for k in kernels)))
     verify_module(module)
@@ -66,7 +67,7 @@ def launch_all(library: ctypes.CDLL, kernel: Emitted, arguments: Sequence[Any], 
     """Run the launches of a kernel on NumPy arrays and scalars; returns its status."""
     blocks = [launch.blocks(sizes) for launch in kernel.launches]
     scratch = [
-        np.full(max(1, blocks[s.launch] * int(np.prod([value_of(e, sizes) for e in s.shape], dtype=int))), 113, "u1").astype(s.dtype.numpy)
+        np.full(blocks[s.launch] * math.prod(value_of(e, sizes) for e in s.shape) + 1, 113).astype(s.dtype.numpy)
         for s in kernel.scratch
     ]
     status = np.zeros(1, np.int32)
@@ -111,25 +112,19 @@ class _HostProgram(_Program):
             raise CheckFailed(error, message)
 
 
-def run_on_host(text: str, arguments: Sequence[Any], layouts: Sequence[str] = ()) -> tuple[Any, ...]:
+def run_on_host(function: Function, arguments: Sequence[Any], layouts: Sequence[str] = ()) -> tuple[Any, ...]:
     """The results of a func through CUDA C."""
-    module, found = scheduled(text, [*layouts, *["c"] * (len(found_constants(text)) if layouts else 0)])
+    module, found = scheduled(function, layouts)
     program = module.functions[0]
     host = _HostProgram(dict(found.sizes), module)
-    env = {p: np.asarray(a) for p, a in zip(program.parameters, [*arguments, *found.constants], strict=True)}
+    values = [*arguments, *found.constants]
+    env = {p: np.asarray(v, p.type.dtype.numpy) for p, v in zip(program.parameters, values, strict=True)}
     host.block(program.body, env)
     return tuple(np.asarray(env[v]) for v in program.results)
 
 
-def found_constants(text: str) -> Sequence[Any]:
-    """The constants that become parameters."""
-    constants: Sequence[Any] = abstract(parse_function(text)).constants
-    return constants
-
-
-def expected(text: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
+def expected(function: Function, arguments: Sequence[Any]) -> tuple[Any, ...]:
     """The results of a func by the interpreter."""
-    function: Function = grad(parse_function(text))
     with np.errstate(all="ignore"):
-        results: tuple[Any, ...] = interpret(function, *arguments)
+        results: tuple[Any, ...] = interpret(grad(function), *arguments)
     return results

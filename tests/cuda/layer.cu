@@ -1,0 +1,153 @@
+// The first index of a thread, and how far the next one is, where all threads of a grid share out a loop.
+__device__ long long pb_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ long long pb_step() { return (long long)gridDim.x * blockDim.x; }
+
+// A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
+template <class T> struct pb_sum {
+    T low = 0, middle = 0, high = 0;
+    unsigned count = 0;
+    __device__ void add(T x) {
+        low += x;
+        count += 1;
+        if (count % 64 == 0) { middle += low; low = 0; }
+        if (count % 4096 == 0) { high += middle; middle = 0; }
+    }
+    __device__ T total() const { return (high + middle) + low; }
+};
+
+template <class T> __device__ T pb_down(T x, int distance) { return (T)__shfl_down_sync(0xffffffffu, x, distance); }
+
+// The combination of what all threads of a block give, in a fixed tree: lanes of a warp by halves, then the warps in order.
+template <auto combine, class T> __device__ T pb_block(T x) {
+    __shared__ T warps[32];
+    for (int distance = 16; distance; distance /= 2) x = combine(x, pb_down(x, distance));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    T all = warps[0];
+    for (int warp = 1; warp < blockDim.x / 32; ++warp) all = combine(all, warps[warp]);
+    return all;
+}
+
+// c = a @ b over tiles of 16 by 16 that the blocks of the grid share out; a block has 256 threads.
+template <bool ta, bool tb, class T>
+__device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns) {
+    __shared__ T left[16][17], right[16][17];
+    int y = threadIdx.x / 16, x = threadIdx.x % 16;
+    long long across = (columns + 15) / 16, tiles = (rows + 15) / 16 * across;
+    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        long long top = tile / across * 16, side = tile % across * 16;
+        pb_sum<T> total;
+        for (long long start = 0; start < summed; start += 16) {
+            long long i = top + (ta ? x : y), k = start + (ta ? y : x);
+            left[ta ? x : y][ta ? y : x] = i < rows && k < summed ? a[ta ? k * rows + i : i * summed + k] : T(0);
+            long long m = start + (tb ? x : y), j = side + (tb ? y : x);
+            right[tb ? x : y][tb ? y : x] = m < summed && j < columns ? b[tb ? j * summed + m : m * columns + j] : T(0);
+            __syncthreads();
+            T part = 0;
+            for (int n = 0; n < 16; ++n) part += left[y][n] * right[n][x];
+            total.add(part);
+            __syncthreads();
+        }
+        if (top + y < rows && side + x < columns) c[(top + y) * columns + side + x] = total.total();
+    }
+}
+
+template <class T> __device__ T pb_add(T x, T y) {
+    if constexpr (T(0.5) == T(0)) return (T)((unsigned long long)x + (unsigned long long)y);
+    else return x + y;
+}
+
+// A block for each tile.
+extern "C" __global__ void k0(
+        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        long long s1, long long s2) {
+    // layer.py:8
+    pb_gemm<false, false>(a, b, c, s0, s1, s2);
+}
+
+// A thread for each element.
+extern "C" __global__ void k1_0(double* __restrict__ d2, long long s0) {
+    for (long long i = pb_first(); i < s0; i += pb_step()) {
+        d2[i] = 0.0;
+    }
+}
+
+// A block for each row.
+extern "C" __global__ void k1_1(
+        const double* __restrict__ b, const double* __restrict__ h, const double* __restrict__ y,
+        double* __restrict__ d, long long s0, long long s1, double* __restrict__ d2_parts,
+        double* __restrict__ add_parts) {
+    double* d2_own = d2_parts + blockIdx.x * s0;
+    for (long long n = threadIdx.x; n < s0; n += blockDim.x) {
+        d2_own[n] = 0.0;
+    }
+    __syncthreads();
+    pb_sum<double> add_part;
+    for (long long i2 = blockIdx.x; i2 < s1; i2 += gridDim.x) {
+        pb_sum<double> add_part2;
+        for (long long j = threadIdx.x; j < s0; j += blockDim.x) {
+            double y2 = y[i2 * s0 + j];
+            double b2 = b[j];
+            // layer.py:8
+            double h2 = h[i2 * s0 + j];
+            double z = h2 + b2;
+            // layer.py:9
+            double t = tanh(z);
+            // layer.py:10
+            double r = t - y2;
+            double q = r * r;
+            // layer.py:9 pullback(tanh)
+            double d3 = t + 1.0;
+            double d4 = 1.0 - t;
+            double d5 = d4 * d3;
+            // layer.py:10 pullback(sub)
+            double d6 = r + r;
+            // layer.py:9 pullback(tanh)
+            double d7 = d6 * d5;
+            double t2 = d2_own[j];
+            // layer.py:8 pullback(broadcast)
+            double t3 = t2 + d7;
+            d2_own[j] = t3;
+            d[i2 * s0 + j] = d7;
+            add_part2.add(q);
+        }
+        double add_all2 = pb_block<pb_add<double>>(add_part2.total());
+        add_part.add(add_all2);
+    }
+    if (threadIdx.x == 0) {
+        add_parts[blockIdx.x] = add_part.total();
+    }
+}
+
+// A thread for each element of d2 adds up what the blocks found.
+extern "C" __global__ void k1_2(
+        double* __restrict__ d2, long long s0, const double* __restrict__ d2_parts, long long blocks) {
+    for (long long n2 = pb_first(); n2 < s0; n2 += pb_step()) {
+        pb_sum<double> all_part;
+        for (long long k = 0; k < blocks; ++k) {
+            all_part.add(d2_parts[k * s0 + n2]);
+        }
+        d2[n2] = d2[n2] + all_part.total();
+    }
+}
+
+// One block joins what all blocks found: t4.
+extern "C" __global__ void k1_3(double* __restrict__ total, const double* __restrict__ add_parts, long long blocks) {
+    pb_sum<double> add_part3;
+    for (long long k2 = threadIdx.x; k2 < blocks; k2 += blockDim.x) {
+        add_part3.add(add_parts[k2]);
+    }
+    double add_all3 = pb_block<pb_add<double>>(add_part3.total());
+    if (threadIdx.x == 0) {
+        *total = add_all3;
+    }
+}
+
+// A block for each tile.
+extern "C" __global__ void k2(
+        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        long long s1, long long s2) {
+    // layer.py:8 pullback(contract)
+    pb_gemm<true, false>(a, b, c, s1, s0, s2);
+}

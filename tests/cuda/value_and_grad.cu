@@ -1,0 +1,91 @@
+// The first index of a thread, and how far the next one is, where all threads of a grid share out a loop.
+__device__ long long pb_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ long long pb_step() { return (long long)gridDim.x * blockDim.x; }
+
+// A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
+template <class T> struct pb_sum {
+    T low = 0, middle = 0, high = 0;
+    unsigned count = 0;
+    __device__ void add(T x) {
+        low += x;
+        count += 1;
+        if (count % 64 == 0) { middle += low; low = 0; }
+        if (count % 4096 == 0) { high += middle; middle = 0; }
+    }
+    __device__ T total() const { return (high + middle) + low; }
+};
+
+template <class T> __device__ T pb_down(T x, int distance) { return (T)__shfl_down_sync(0xffffffffu, x, distance); }
+
+// The combination of what all threads of a block give, in a fixed tree: lanes of a warp by halves, then the warps in order.
+template <auto combine, class T> __device__ T pb_block(T x) {
+    __shared__ T warps[32];
+    for (int distance = 16; distance; distance /= 2) x = combine(x, pb_down(x, distance));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    T all = warps[0];
+    for (int warp = 1; warp < blockDim.x / 32; ++warp) all = combine(all, warps[warp]);
+    return all;
+}
+
+template <class T> __device__ T pb_logaddexp(T x, T y) {
+    if (x == y) return x + T(0.6931471805599453);
+    T difference = x - y;
+    if (difference > T(0)) return x + log1p(exp(-difference));
+    return difference <= T(0) ? y + log1p(exp(difference)) : difference;
+}
+
+template <class T> __device__ T pb_expit(T x) {
+    if (x >= T(0)) return T(1) / (T(1) + exp(-x));
+    T e = exp(x);
+    return e / (T(1) + e);
+}
+
+template <class T> __device__ T pb_add(T x, T y) {
+    if constexpr (T(0.5) == T(0)) return (T)((unsigned long long)x + (unsigned long long)y);
+    else return x + y;
+}
+
+// A thread for each element.
+extern "C" __global__ void k0_0(
+        const double* __restrict__ w, const double* __restrict__ x, const double* __restrict__ y,
+        double* __restrict__ d, long long s0, double* __restrict__ add_parts) {
+    pb_sum<double> add_part;
+    for (long long i = pb_first(); i < s0; i += pb_step()) {
+        double x2 = x[i];
+        double w2 = w[i];
+        // loss.py:5
+        double z = w2 * x2;
+        double y2 = y[i];
+        // loss.py:6
+        double yz = y2 * z;
+        double soft = pb_logaddexp(0.0, z);
+        double each = soft - yz;
+        // loss.py:6 pullback(logaddexp)
+        double d2 = pb_expit(z);
+        bool d3 = z == 0.0;
+        double d4 = d3 ? 0.5 : d2;
+        // loss.py:5 pullback(mul)
+        double d5 = d4 - y2;
+        double d6 = d5 * x2;
+        d[i] = d6;
+        add_part.add(each);
+    }
+    double add_all = pb_block<pb_add<double>>(add_part.total());
+    if (threadIdx.x == 0) {
+        add_parts[blockIdx.x] = add_all;
+    }
+}
+
+// One block joins what all blocks found: t.
+extern "C" __global__ void k0_1(double* __restrict__ total, const double* __restrict__ add_parts, long long blocks) {
+    pb_sum<double> add_part2;
+    for (long long k = threadIdx.x; k < blocks; k += blockDim.x) {
+        add_part2.add(add_parts[k]);
+    }
+    double add_all2 = pb_block<pb_add<double>>(add_part2.total());
+    if (threadIdx.x == 0) {
+        *total = add_all2;
+    }
+}
