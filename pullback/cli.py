@@ -25,7 +25,7 @@ from pullback.ir.structure import Function, Module
 from pullback.ir.text import ParseError, parse_module, print_module
 from pullback.ir.types import RefType
 from pullback.ir.verify import VerifyError, verify_module
-from pullback.pipeline import STAGES
+from pullback.pipeline import SHARED_STAGES, TARGET_STAGES
 from pullback.runtime.cache import KernelCache, default_cache
 from pullback.targets import UsageError, random_array
 from pullback.tracer import TraceError
@@ -74,7 +74,8 @@ def parser() -> argparse.ArgumentParser:
     dump.add_argument("--grad", action="store_true", help="of the function's value and gradient")
     dump.add_argument("--argnums", metavar="N[,N]", type=_numbers, help="with --grad: the arguments to differentiate (0)")
     dump.add_argument("--static", metavar="NAME[,NAME]", default="", help="arguments that are static")
-    dump.add_argument("--stage", default="all", choices=(*STAGES, "all"), help="one stage (all)")
+    stages = (*SHARED_STAGES, *TARGET_STAGES["cpu"], *TARGET_STAGES["cuda"], "all")
+    dump.add_argument("--stage", default="all", choices=stages, help="one stage (all)")
     dump.add_argument("--out", metavar="DIR", type=Path, help=f"write numbered files, and the arguments as {INPUTS}")
     dump.add_argument("--locations", action="store_true", help="with the user's file and line of each instruction")
     dump.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

@@ -27,7 +27,8 @@ from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.program import Executable, emit_kernel
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
-STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "llvm", "asm", "cuda")
+SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
+TARGET_STAGES = {"cpu": ("llvm", "asm"), "cuda": ("cuda",)}
 DEVICES = ("cpu", "cuda")
 
 Observer = Callable[[str, Module], None]
@@ -217,8 +218,6 @@ def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, location
 
 def emitted(module: Module, device: str) -> dict[str, str]:
     """The texts of a scheduled module's kernels in the target's languages."""
-    if device != "cpu":
-        return {}
     scheduled = [f for f in module.functions if f.kind == "kernel"]
     if device == "cuda":
         try:

@@ -13,7 +13,7 @@ import pullback as pb
 from pullback.cli import main
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module, print_module
-from pullback.pipeline import STAGES
+from pullback.pipeline import SHARED_STAGES, TARGET_STAGES
 from pullback.runtime.cache import default_cache
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits.py"
@@ -110,7 +110,7 @@ def test_every_stage_of_the_demos_loss_runs_and_agrees(tmp_path: Path, capsys: p
     assert code == 0, err
     assert out.split() == [str(p) for p in sorted(tmp_path.iterdir())]
     names = [p.stem for p in sorted(tmp_path.iterdir()) if p.stem != "inputs"]
-    assert names == [f"{k:02}-{stage}" for k, stage in enumerate(STAGES)]
+    assert names == [f"{k:02}-{stage}" for k, stage in enumerate((*SHARED_STAGES, *TARGET_STAGES["cpu"]))]
     digits: dict[str, Any] = {"__file__": str(DIGITS), "__name__": "digits"}
     exec(compile(DIGITS.read_text(), str(DIGITS), "exec"), digits)
     value, gradients = pb.value_and_grad(digits["loss"], argnums=(0, 1, 2, 3))(*digits["example"]())
@@ -135,7 +135,8 @@ def test_dump_to_the_screen(module: Path, capsys: pytest.CaptureFixture[str]) ->
     assert out == print_module(parse_module(out)) and "%x: f32[4,6]" in out
     code, out, _ = call(capsys, "dump", f"{module}:by_rows", "f32[4,6]", "--stage", "all")
     assert code == 0
-    assert [line.removeprefix("# stage: ") for line in out.splitlines() if line.startswith("# stage: ")] == list(STAGES)
+    shown = [line.removeprefix("# stage: ") for line in out.splitlines() if line.startswith("# stage: ")]
+    assert shown == [*SHARED_STAGES, *TARGET_STAGES["cpu"]]
     code, out, _ = call(capsys, "dump", f"{module}:by_rows", "f64[4,6]", "--stage", "grad", "--locations")
     assert f"@{module.name}:17" in out
 
@@ -351,3 +352,12 @@ def test_the_program(module: Path) -> None:
     assert wrong.returncode == 2 and "invalid choice" in wrong.stderr
     cut = command(f"dump {module}:slope 'f64[3]' | head -1")
     assert cut.stdout == "# stage: trace\n" and "Traceback" not in cut.stderr
+
+
+def test_dump_of_the_cuda_target(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same program for the GPU: CUDA C, with the user's lines; no GPU is needed."""
+    wave = Path(__file__).parent.parent / "examples" / "wave.py"
+    options = ["--grad", "--device", "cuda", "--stage", "cuda", "--locations"]
+    assert main(["dump", f"{wave}:loss", "f64[10]", "f64[10]", *options]) == 0
+    text = capsys.readouterr().out
+    assert "__global__" in text and "pullback(sin)" in text
