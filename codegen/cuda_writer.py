@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.codegen.cuda_loops import Loops
 from pullback.codegen.cuda_words import Names, bare, literal, stored_name, type_name, unsigned
@@ -19,6 +19,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, If, Load, Store, Sub, combined_values
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
+from pullback.ir.text import short_file
 from pullback.ir.types import I64, DType, RefType, Shape
 
 SMALL = 1 << 20
@@ -239,7 +240,7 @@ class Writer:
     def comment(self, loc: Loc) -> None:
         """The user's line, where it is another one than before."""
         if loc != self.loc and (loc or loc.note):
-            self.line("// " + re.sub(r"[^\x20-\x7e]|\\$", "?", str(loc).replace("\\", "/")))
+            self.line("// " + re.sub(r"[^\x20-\x7e]|\\$", "?", str(replace(loc, file=short_file(loc.file)))))
         self.loc = loc
 
     def elementwise(self, i: Instruction) -> None:

@@ -127,8 +127,13 @@ class Printer:
         self.lines.append(text)
 
 
+def short_file(name: str) -> str:
+    """A file's name without its folders."""
+    return name.replace("\\", "/").rpartition("/")[2]
+
+
 def print_file(name: str) -> str:
-    short = name.replace("\\", "/").rpartition("/")[2]
+    short = short_file(name)
     return short if re.fullmatch(r"[\w.<>-]+", short) else json.dumps(short)
 
 
