@@ -28,6 +28,7 @@ from pullback.runtime.memory import empty_many, is_large
 
 ALIGNMENT = 64
 KEPT_FRAMES = 4
+MOST_OF_BLAS = 2**31 - 1
 
 Table = np.ndarray[Any, Any]
 
@@ -146,6 +147,8 @@ class Executable:
                 if kind == "size":
                     block[at] = value_of(step.params["sizes"][rest[0]], sizes)
                 elif kind in ("blas", "ufunc"):
+                    if kind == "blas" and any(value_of(e, sizes) > MOST_OF_BLAS for e in step.params["sizes"]):
+                        raise ValueError(f"a matrix product takes axes of at most {MOST_OF_BLAS:,} elements")
                     block[at] = _native(slot)
                 else:
                     owner = self.plan.owner[step.operands[rest[0]]]
