@@ -20,7 +20,18 @@ from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.grad import grad as expand_gradients
 from pullback.pipeline import DEVICES, Program, building, program, stages, template_counts
 from pullback.runtime import counters
-from pullback.tracer import Signature, Trace, TraceError, current, follow, gradient_call, parameters_of, signature, trace
+from pullback.tracer import (
+    Signature,
+    Trace,
+    TraceError,
+    adopt,
+    current,
+    follow,
+    gradient_call,
+    parameters_of,
+    signature,
+    trace,
+)
 from pullback.tracer.tree import filler
 
 Function = Callable[..., Any]
@@ -168,6 +179,7 @@ class Compiled:
     ) -> None:
         if not callable(function):
             raise TypeError(f"pb.{transform.name} takes a function, got {type(function).__name__}")
+        adopt(function)
         functools.update_wrapper(self, function)
         self._function = function
         self._transform = transform

@@ -5,9 +5,11 @@ The verifier runs after every stage, and each stage's text must print and parse 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from pullback.ir.passes.grad import grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.text import parse_module, print_module
 from pullback.ir.verify import verify_module
+from pullback.runtime import program
 from pullback.runtime.program import Executable
 
 Results = tuple[Any, ...]
@@ -46,8 +49,42 @@ class Compiled:
         return len(self.lowered.functions) - 1
 
     def run(self, arguments: Sequence[Any]) -> Results:
-        """The compiled program's results."""
-        return tuple(self.executable.run([*arguments, *self.constants], self.sizes))
+        """The compiled program's results. Nothing is written beside them."""
+        with guarded_memory():
+            return tuple(self.executable.run([*arguments, *self.constants], self.sizes))
+
+
+class _Guarded:
+    """NumPy for the runtime, but ``empty`` arrays have bytes around them that must not change."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Any, int, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        whole = np.full(count + 256, 0xA5, np.uint8)
+        first = 128 + -(whole.ctypes.data + 128) % 64
+        self.made.append((whole, first, first + count))
+        return whole[first : first + count].view(dtype).reshape(shape)
+
+    def check(self) -> None:
+        for whole, first, last in self.made:
+            outside = np.concatenate([whole[:first], whole[last:]])
+            assert (outside == 0xA5).all(), (
+                f"{(outside != 0xA5).sum()} bytes beside a buffer of {last - first} bytes were written"
+            )
+
+
+@contextmanager
+def guarded_memory() -> Iterator[None]:
+    """Results and temporaries of programs are made with guards around them, which are checked in the end."""
+    guarded = _Guarded()
+    with patch.object(program, "np", guarded):
+        yield
+    guarded.check()
 
 
 def checked(module: Module) -> Module:
@@ -76,8 +113,8 @@ def compiled(function: Function, layouts: Sequence[str] = ()) -> Compiled:
         checked(Module((stage,)))
     everything = (*(layouts or ["c"] * len(function.parameters)), *["c"] * count)
     lowered = checked(lower(fused, everything))
-    program, *kernels = lowered.functions
-    scheduled = checked(Module((program, *map(schedule, kernels))))
+    first, *kernels = lowered.functions
+    scheduled = checked(Module((first, *map(schedule, kernels))))
     return Compiled(
         function=function,
         optimised=optimised,
@@ -115,7 +152,7 @@ def spacing(x: Any) -> Any:
     info = np.finfo(x.dtype) if x.dtype.name != "bfloat16" else None
     if info is None:
         return np.abs(x.astype(np.float64)) * 2.0**-8 + 2.0**-133
-    size = np.minimum(np.abs(np.where(np.isfinite(x), x, 0)), info.max)
+    size = np.minimum(np.abs(np.where(np.isfinite(x), x, 0)), np.nextafter(info.max, np.zeros_like(info.max)))
     return np.spacing(size).astype(np.float64)
 
 

@@ -21,6 +21,13 @@ from pullback.ir.types import F32, F64, I64, dtype_of
 
 Build = Callable[..., Any]
 RNG = np.random.default_rng(0)
+START = RNG.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """Each test draws the same numbers, whichever ran before."""
+    RNG.bit_generator.state = START
 
 
 def function_of(build: Build, *types: ArrayType) -> Function:
@@ -114,7 +121,7 @@ READERS: dict[str, Build] = {
 def test_memory_orders(view: str, reader: str) -> None:
     x = VIEWS[view](np.round(normal(7, 19), 2))
     assert not x.flags.c_contiguous
-    check(READERS[reader], x, ulps=16, floor=1.0)
+    check(READERS[reader], x, ulps=16, floor=8.0)
 
 
 def test_memory_orders_of_rank_3_and_of_small_elements() -> None:
@@ -139,7 +146,9 @@ def test_strides_are_read_at_each_call() -> None:
 EXTENTS = (0, 1, 2, 17)
 
 
-@pytest.mark.parametrize("shape", [(), *itertools.product(EXTENTS), *itertools.product(EXTENTS, EXTENTS), (3, 0, 2), (1, 1, 1), (2, 3, 5)])
+@pytest.mark.parametrize(
+    "shape", [(), *itertools.product(EXTENTS), *itertools.product(EXTENTS, EXTENTS), (3, 0, 2), (1, 1, 1), (2, 3, 5)]
+)
 def test_maps_and_reductions_of_every_shape(shape: tuple[int, ...]) -> None:
     def build(b: Any, x: Value) -> list[Value]:
         axes = tuple(range(x.type.rank))
@@ -299,7 +308,11 @@ def test_an_argument_is_never_written() -> None:
     def build(b: Any, x: Value, v: Value) -> list[Value]:
         once = b.slice_set(x, v, start=(0, 0), step=(1, 1))
         twice = b.slice_add(once, v, start=(2, 2), step=(1, 1))
-        return [twice, b.slice_set(twice, v, start=(1, 0), step=(2, 3)), b.slice_add(b.reshape(x, shape=(16,)), b.reshape(v, shape=(4,)), start=(3,), step=(2,))]
+        return [
+            twice,
+            b.slice_set(twice, v, start=(1, 0), step=(2, 3)),
+            b.slice_add(b.reshape(x, shape=(16,)), b.reshape(v, shape=(4,)), start=(3,), step=(2,)),
+        ]
 
     check(build, x, value)
     np.testing.assert_array_equal(x, kept)
@@ -324,8 +337,9 @@ def test_a_chain_of_updates_is_made_in_place() -> None:
 
 def test_no_results_and_no_arguments() -> None:
     assert compiled(function_of(lambda b: [])).run([]) == ()
-    (line,) = check(lambda b: b.iota(shape=(2, 5), axis=1, dtype=I64))
+    line, count = check(lambda b: [b.iota(shape=(2, 5), axis=1, dtype=I64), b.count(shape=(2, 5))])
     np.testing.assert_array_equal(line, np.tile(np.arange(5), (2, 1)))
+    assert int(count) == 10
 
 
 # checks
@@ -336,7 +350,9 @@ def test_checks_pass_and_fail_in_program_order() -> None:
         zero = b.full(0, x.type)
         b.at(Loc("user.py", 3)).emit(OPS["check"], (b.gt(x, zero),), {"error": "ValueError", "message": "x must be positive"})
         total = b.sum(x, axes=(0,))
-        b.at(Loc("user.py", 4)).emit(OPS["check"], (b.lt(total, b.full(100, total.type)),), {"error": "IndexError", "message": "x is too large"})
+        b.at(Loc("user.py", 4)).emit(
+            OPS["check"], (b.lt(total, b.full(100, total.type)),), {"error": "IndexError", "message": "x is too large"}
+        )
         return [b.sqrt(x)]
 
     program = compiled(function_of(build, ArrayType(F64, (37,))))
@@ -344,7 +360,10 @@ def test_checks_pass_and_fail_in_program_order() -> None:
     assert_close(program.run([x])[0], np.sqrt(x))
     low = np.where(np.arange(37) == 36, -1.0, x)
     cases = [(low, "ValueError", "x must be positive"), (x * 50, "IndexError", "x is too large")]
-    cases += [(np.where(np.arange(37) == 20, -1.0, x * 1e6), "ValueError", "x must be positive"), (x * np.nan, "ValueError", "x must be positive")]
+    cases += [
+        (np.where(np.arange(37) == 20, -1.0, x * 1e6), "ValueError", "x must be positive"),
+        (x * np.nan, "ValueError", "x must be positive"),
+    ]
     for argument, error, message in cases:
         with pytest.raises(CheckFailed, match=message) as raised:
             program.run([argument])
@@ -366,11 +385,40 @@ def test_checks_of_scalars_of_nothing_and_in_several_groups() -> None:
     program = compiled(function_of(build, ArrayType(F64, (3, 4)), ArrayType(I64)))
     ones = np.ones((3, 4))
     assert len(program.run([ones, np.int64(1)])) == 2
-    for x, n, message in ((ones, -1, "first"), (ones * 9, -1, "first"), (ones * 9, 0, "second"), (np.diag([7.0] * 4)[:3], 0, "third")):
+    for x, n, message in (
+        (ones, -1, "first"),
+        (ones * 9, -1, "first"),
+        (ones * 9, 0, "second"),
+        (np.diag([7.0] * 4)[:3], 0, "third"),
+    ):
         with pytest.raises(CheckFailed, match=message):
             program.run([x, np.int64(n)])
     empty = compiled(function_of(build, ArrayType(F64, (0, 4)), ArrayType(I64)))
     empty.run([np.zeros((0, 4)), np.int64(0)])
+
+
+@pytest.mark.parametrize("failing", [{k} for k in range(6)] + [{1, 4}, {2, 5}, {3, 4, 5}, {0, 5}, set(range(6)), set()], ids=str)
+def test_the_first_failure_in_program_order_wins(failing: set[int]) -> None:
+    """Checks of alternating shapes, which are not one kernel, of arguments and of computed values."""
+    shapes = [(5,), (3, 4), (5,), (), (3, 4), (5,)]
+
+    def build(b: Any, *values: Value) -> list[Value]:
+        total = b.full(0.0, ArrayType(F64))
+        for k, x in enumerate(values):
+            y = b.exp(x) if k % 2 else x
+            held = b.lt(y, b.full(50, y.type))
+            b.at(Loc("user.py", k + 1)).emit(OPS["check"], (held,), {"error": "ValueError", "message": f"check {k}"})
+            total = b.add(total, b.sum(y, axes=tuple(range(y.type.rank))))
+        return [total]
+
+    program = compiled(function_of(build, *(ArrayType(F64, s) for s in shapes)))
+    arguments = [np.full(s, 60.0 if k in failing else 1.0) for k, s in enumerate(shapes)]
+    if not failing:
+        assert_close(program.run(arguments)[0], interpret(program.function, *arguments)[0], 16)
+        return
+    with pytest.raises(CheckFailed, match=rf"check {min(failing)}\b") as raised:
+        program.run(arguments)
+    assert raised.value.__notes__ == [f"user.py:{min(failing) + 1}"]
 
 
 def test_a_check_is_kept_though_nothing_reads_its_group() -> None:
@@ -481,7 +529,19 @@ def test_a_chain_of_10000_ops_compiles_in_near_linear_time() -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_matrix_products_of_every_orientation_and_batch(dtype: str) -> None:
     extents = dict(zip("bcmnk", (3, 2, 5, 7, 4), strict=True))
-    specs = "mk,kn->mn mk,nk->mn km,kn->mn km,nk->nm bmk,bkn->bmn bmk,bnk->bnm mk,bkn->bmn bcmk,bckn->bcmn bmk,cnk->bmcn mk,mk->m mk,mk->".split()
+    specs = [
+        "mk,kn->mn",
+        "mk,nk->mn",
+        "km,kn->mn",
+        "km,nk->nm",
+        "bmk,bkn->bmn",
+        "bmk,bnk->bnm",
+        "mk,bkn->bmn",
+        "bcmk,bckn->bcmn",
+        "bmk,cnk->bmcn",
+        "mk,mk->m",
+        "mk,mk->",
+    ]
     for spec in specs:
         words = spec.split("->")[0].split(",")
         arrays = [normal(*(extents[k] for k in word), dtype=DTYPES[dtype].numpy) for word in words]

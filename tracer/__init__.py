@@ -4,15 +4,17 @@ from pullback.tracer import functions as _functions
 from pullback.tracer.array import TracedArray, implements, register_method
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Input, current
-from pullback.tracer.names import Guard, twin
+from pullback.tracer.guards import Guard
+from pullback.tracer.ownership import adopt
 from pullback.tracer.promotion import composition
 from pullback.tracer.trace import Parameters, Signature, Trace, parameters_of, signature, trace
 from pullback.tracer.transform import follow, gradient_call
 from pullback.tracer.tree import TreeDef, flatten, leaf_key, unflatten
+from pullback.tracer.twins import twin
 
 __all__ = [
     "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Signature", "Trace", "TraceError", "TracedArray",
-    "TreeDef", "composition", "current", "flatten", "follow", "gradient_call", "implements", "leaf_key", "parameters_of",
+    "TreeDef", "adopt", "composition", "current", "flatten", "follow", "gradient_call", "implements", "leaf_key", "parameters_of",
     "register_method", "signature", "trace", "twin", "unflatten", "user_loc",
 ]  # fmt: skip
 del _functions

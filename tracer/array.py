@@ -77,7 +77,6 @@ class TracedArray:
         "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(
         self, type: ArrayType, frame: Frame | None = None, value: Value | None = None, *, weak: str = "", literal: Any = None,
@@ -150,6 +149,9 @@ class TracedArray:
         method = METHODS.get(name)
         if method is not None:
             return partial(method, self)
+        known = known_value(self) if self.weak and not name.startswith("_") else None
+        if known is not None and hasattr(known[0], name):
+            return getattr(_pinned(self, known), name)
         if hasattr(np.ndarray, name) and not name.startswith("__"):
             raise TraceError(f"the method or attribute .{name} of a traced array ({self!r}) is not supported")
         raise AttributeError(f"a traced array has no attribute {name!r}")
@@ -159,9 +161,14 @@ class TracedArray:
         return f"traced {kind}" if self.literal is None else f"{kind} {self.literal}"
 
     def __format__(self, spec: str) -> str:
-        if spec:
-            _refuse(self, "a format of", "print after the call, or format a returned value")
-        return repr(self)
+        if not spec:
+            return repr(self)
+        return format(_static(self, "a format of", "print after the call, or format a returned value"), spec)
+
+    def __hash__(self) -> int:
+        if self.type.shape:
+            raise TypeError("unhashable type: 'numpy.ndarray'")
+        return hash(_static(self, "a key of a dict or set from", _SCALAR))
 
     # sequence protocol
 
@@ -263,8 +270,8 @@ def _refuse(x: TracedArray, what: str, instead: str) -> NoReturn:
 
 
 _BRANCH = (
-    "its value is not known when the function is traced: choose with np.where(condition, a, b), "
-    "or name the argument in static_argnames if it is a Python value"
+    "its value is not known when the function is traced: choose with np.where(condition, a, b) (np.maximum, "
+    "np.minimum and np.sort for max, min and sorted), or name the argument in static_argnames if it is a Python value"
 )
 _SCALAR = "keep it as it is (NumPy functions take it), or name the argument in static_argnames if it must be a Python number"
 _INDEX = "pass the argument by static_argnames, or use the shape of an array"
@@ -364,14 +371,16 @@ def _as_traced(x: Any) -> TracedArray:
         return literal(x) if not isinstance(x, int) or -(2**63) <= x < 2**63 else literal(x, np.asarray(x).dtype)
     if isinstance(x, np.generic):
         return literal(x, x.dtype)
-    if isinstance(x, np.ma.MaskedArray | np.matrix):
+    if is_special_array(x):
         raise TraceError(f"a {type(x).__name__} cannot be traced; use a plain array (np.asarray)")
     if isinstance(x, list | tuple) and any(isinstance(e, TracedArray | list | tuple) for e in x) and holds_traced(x):
         return _stacked([_as_traced(e) for e in x])
     if isinstance(x, complex):
         refuse_dtype(np.dtype(complex), "a number")
     if not isinstance(x, np.ndarray):
-        x = np.asarray(x)
+        x = x.__array__() if hasattr(type(x), "__array__") else np.asarray(x)
+        if isinstance(x, TracedArray):
+            return x
     refuse_dtype(x.dtype, "an array")
     if not x.ndim:
         return literal(x[()], x.dtype)
@@ -379,6 +388,15 @@ def _as_traced(x: Any) -> TracedArray:
     array = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     array_type = ArrayType(dtype_of(array.dtype), array.shape)
     return TracedArray(array_type, frame, frame.constant(array), readonly=CAPTURED, loc=user_loc())
+
+
+def is_special_array(x: Any) -> bool:
+    """Whether an array is of a subclass that computes in its own way (masked, with units, a matrix)."""
+    kind: Any = type(x)
+    if kind is np.ndarray or not isinstance(x, np.ndarray):
+        return False
+    own = (kind.__array_ufunc__, kind.__array_function__) != (np.ndarray.__array_ufunc__, np.ndarray.__array_function__)
+    return own or isinstance(x, np.ma.MaskedArray | np.matrix)
 
 
 def holds_traced(x: Any) -> bool:

@@ -7,110 +7,115 @@ call. Library code is not followed and nothing is patched; a store to the outsid
 
 from __future__ import annotations
 
+import argparse
 import builtins
+import copy
+import datetime
 import enum
 import functools
-import math
 import re
-import sys
-import sysconfig
-from collections import OrderedDict
+import threading
+import weakref
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from contextvars import ContextVar
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from pullback.ir import Value
-from pullback.ir.op import resolve
-from pullback.ir.types import dtype_of
-from pullback.tracer.array import CAPTURED, FUNCTIONS, TracedArray, holds_traced, literal_type
-from pullback.tracer.errors import TraceError, is_hidden, user_loc
-from pullback.tracer.frame import Captured, Frame, digest
-from pullback.tracer.outside import RANDOM, Outside, OutsideObject, Refused, module_file, module_stand_in
-from pullback.tracer.promotion import op_of
-from pullback.tracer.tree import leaf_key, same_container, static_key
-from pullback.tracer.ufuncs import call_op
-
-Read = Callable[[], Any]
+from pullback.ir import Loc, Value
+from pullback.tracer.array import CAPTURED, TracedArray, literal_type
+from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
+from pullback.tracer.errors import TraceError, user_loc
+from pullback.tracer.frame import Captured, Frame
+from pullback.tracer.guards import Guard, Read, container_key, contents, float_count, plain_key
+from pullback.tracer.outside import (
+    Outside,
+    OutsideDate,
+    OutsideDistribution,
+    OutsideMapping,
+    OutsideObject,
+    OutsideVariable,
+    Refused,
+    module_stand_in,
+    stand_in_class,
+)
+from pullback.tracer.ownership import (
+    attribute_names,
+    is_library_file,
+    is_users,
+    is_users_object,
+    supported,
+    users_bases,
+)
+from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
+from pullback.tracer.tree import leaf_key, real_class
+from pullback.tracer.twins import library_twin
 
 # Captured arrays of ints and bools up to this size may stand where a static array is needed: a mask, a count of repeats.
 MOST_STATIC = 4096
 
-# Filled by pullback.tracer.functions: what stands for a NumPy or SciPy function in a traced program, by identity.
-TWINS: dict[int, tuple[Any, Any]] = {}
+# Lists of more floats are constants, guarded by their values: each float of a shorter one is an input.
+MOST_FLOATS = 64
 
+# Objects of libraries with at most so many attributes are guarded by them.
+MOST_STATE = 256
 
-_late: dict[str, Any] = {}
-
-
-def twin(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function replaces these in traced programs, whatever their arguments.
-
-    A function of a library that is not imported yet is given by its dotted name.
-    """
-
-    def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
-        for function in functions:
-            if isinstance(function, str):
-                _late[function] = replacement
-            else:
-                TWINS[id(function)] = (function, replacement)
-        return replacement
-
-    return register
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Guard:
-    """Something outside that the trace depends on: ``read()`` must still be ``expected``.
-
-    ``how``: "identity", "value" (same type and value) or "container" (same type, length and keys).
-    """
-
-    read: Read
-    expected: Any
-    how: str
-    describe: str
-
-    def holds(self) -> bool:
-        try:
-            value = self.read()
-        except (KeyError, IndexError, AttributeError, ValueError):
-            return False
-        if value is self.expected and self.how != "container":
-            return True
-        match self.how:
-            case "value":
-                return type(value) is type(self.expected) and bool(static_key(value) == static_key(self.expected))
-            case "container":
-                return same_container(value, self.expected)
-        return False
+_CONTAINERS = (list, tuple, dict, OrderedDict, deque, defaultdict, Counter)
+_HOLDERS = (SimpleNamespace, argparse.Namespace, threading.local)
+_MACHINERY = ("threading", "logging", "multiprocessing", "concurrent", "queue", "warnings")
+_CODE = (FunctionType, MethodType, functools.partial)
 
 
 class Namespace(dict[str, Any]):
-    """The globals of a followed function. Stored keys are ``__builtins__`` and what the function stored itself."""
+    """The globals of a followed function. Stored are ``__builtins__``, what was placed, and what the function stored itself."""
 
     def __init__(self, real: dict[str, Any], names: Names) -> None:
         super().__init__(__builtins__=names.builtins, __name__=real.get("__name__"))
         self.real = real
         self.names = names
         self.found: dict[str, Any] = {}
+        self.missed: set[str] = set()
+        self._placed = dict(self)
 
     def __getitem__(self, name: str) -> Any:
         if name in self.found:
             return self.found[name]
         self.refuse_stores()
-        value = self.real[name]
-        found = self.found[name] = self.names.resolve(value, functools.partial(self.real.__getitem__, name), name)
+        if name not in self.real:
+            self._miss(name)
+            raise KeyError(name)
+        read = functools.partial(self.real.__getitem__, name)
+        found = self.found[name] = self.names.resolve(read(), read, name)
         return found
 
-    def refuse_stores(self) -> None:
+    def get(self, name: str, default: Any = None) -> Any:
+        """The global, or ``default``."""
+        return self[name] if self.__contains__(name) else default
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self.real:
+            self._miss(str(name))
+        return name in self.real
+
+    def place(self, name: str) -> None:
+        """Store a global for code that looks it up past ``__getitem__``."""
+        if name in self.real:
+            self._placed[name] = value = self[name]
+            dict.__setitem__(self, name, value)
+
+    def refuse_stores(self, loc: Loc | None = None) -> None:
         """Raises TraceError if the function has stored a global."""
-        for name in self:
-            if name not in ("__builtins__", "__name__"):
-                raise TraceError(f"the traced function writes the global {name}; return the value instead")
+        for name, value in self.items():
+            if value is not self._placed.get(name) and name != "__warningregistry__":
+                raise TraceError(f"the traced function writes the global {name}; return the value instead", loc)
+
+    def _miss(self, name: str) -> None:
+        if not self.missed:
+            self.names.check(functools.partial(self.real.keys().isdisjoint, self.missed), True, "a name that was missing")
+        self.missed.add(name)
 
 
 class Names:
@@ -119,12 +124,19 @@ class Names:
     def __init__(self, root: Frame) -> None:
         self.root = root
         self.guards: dict[Any, Guard] = {}
-        self.builtins = {**vars(builtins), "isinstance": _isinstance, "__import__": self._import}
+        self.made: set[type] = set()
+        self.loc: Loc | None = None
+        self.builtins = {
+            **vars(builtins), "isinstance": traced_isinstance, "type": TypeTwin(self), "super": super_of(self),
+            "__import__": self._import, "__build_class__": build_class, "eval": no_eval, "exec": no_eval, "open": no_file,
+            "input": no_file,
+        }  # fmt: skip
         self._kept: dict[int, tuple[Any, Any]] = {}
         self._namespaces: dict[int, Namespace] = {}
         self._cells: dict[int, tuple[CellType, CellType, Any]] = {}
         self._captured: dict[Value, tuple[Read, Any, str]] = {}
-        self._copies: list[tuple[Any, Any, str]] = []
+        self._unchanged: list[tuple[Callable[[], bool], str]] = []
+        self._stand_ins: dict[type, type[OutsideObject]] = {}
 
     def follow(self, function: Any) -> Any:
         """A copy of a user's function, method, partial or callable object that resolves its names here."""
@@ -132,81 +144,167 @@ class Names:
             case FunctionType():
                 if isinstance(function.__globals__, Namespace) and function.__globals__.names is self:
                     return function
-                return self._keep(function, self._copy) if is_users(function.__code__) and supported() else function
+                is_followed = is_users(function.__code__) and supported()
+                return self._keep(function, self._copy if is_followed else self._copy_of_library)
             case MethodType():
-                owner = self.instance(function.__self__) if is_users_object(function.__self__) else function.__self__
-                inner = self.follow(function.__func__)
-                return MethodType(inner, owner) if inner is not function.__func__ else function
+                owner = function.__self__
+                if isinstance(owner, type):
+                    owner = self.shadow(owner)
+                elif self._is_outside(owner):
+                    owner = self.instance(owner)
+                return function if owner is function.__self__ else MethodType(self.follow(function.__func__), owner)
             case functools.partial():
-                read = functools.partial(getattr, function, "args")
-                args = [self.resolve(a, _item(read, i), f"args[{i}]", guard=False) for i, a in enumerate(function.args)]
-                keywords = {
-                    k: self.resolve(v, _item(lambda: function.keywords, k), k, guard=False) for k, v in function.keywords.items()
-                }
-                return functools.partial(self.follow(function.func), *args, **keywords)
+                return self._partial(function)
+            case type():
+                return self.shadow(function)
         wrapped = getattr(function, "__wrapped__", None)
         if type(function).__module__ == "functools" and isinstance(wrapped, FunctionType):
             return self.follow(wrapped)
-        return self.instance(function) if is_users_object(function) else function
+        return self.instance(function) if self._is_outside(function) else function
 
     def resolve(self, value: Any, read: Read, describe: str, guard: bool = True) -> Any:
         """What stands for an outside value in the trace; records the guard or input it makes."""
-        if isinstance(value, TracedArray | Outside | Refused):
+        kind = type(value)
+        if issubclass(kind, TracedArray | Outside | Refused) or real_class(kind) is not kind:
             return value
-        is_plain = type(value) is float and value in _REWRITTEN
-        if isinstance(value, float | np.generic | np.ndarray) and not is_plain and capturable(value):
-            return self._capture(value, read, describe)
-        if type(value) in (list, tuple, dict, OrderedDict) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        if kind is float or isinstance(value, np.generic | np.ndarray):
+            if capturable(value):
+                if kind is not float or value not in _REWRITTEN:
+                    return self._capture(value, read, describe)
+            elif isinstance(value, np.ndarray):
+                return self._by_contents(value, read, describe)
+        if kind in _CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return self._container(value, read, describe)
+        if kind in (set, bytearray, array):
+            return self._mutable(value, read, describe)
         if guard:
             how = "value" if isinstance(value, int | float | complex | str | bytes | None) else "identity"
             self._guard(Guard(read=read, expected=value, how=how, describe=describe))
-        return self.replacement(value, describe)
+        found = self.replacement(value, describe)
+        if isinstance(value, enum.Enum):
+            self.shadow(kind)
+        elif found is value:
+            self._state(value, describe)
+        return found
 
     def replacement(self, value: Any, describe: str) -> Any:
-        """What stands for a library's object, a function, a module or an object."""
+        """What stands for a library's object, a function, a class, a module or an object."""
         if isinstance(value, ModuleType):
-            return self._keep(value, lambda m: module_stand_in(m, self, _is_library_file(getattr(m, "__file__", None))))
+            return self._keep(value, lambda m: module_stand_in(m, self, is_library_file(getattr(m, "__file__", None))))
         found = library_twin(value)
         if found is not None:
             return found
-        if isinstance(value, np.random.Generator | np.random.RandomState) or _is_random(value):
-            return Refused(f"a random draw ({describe}): {RANDOM}")
-        if isinstance(value, FunctionType | MethodType | functools.partial) or is_users_object(value) or _is_cached(value):
+        if refused := why_refused(value, describe):
+            return Refused(refused)
+        if value is datetime.datetime or value is datetime.date:
+            return OutsideDate(value, self)
+        if isinstance(value, (*_CODE, type)) or self._is_outside(value) or is_cached(value):
             return self.follow(value)
+        if isinstance(value, Mapping):
+            return self._keep(value, lambda v: OutsideMapping(v, self))
+        if hasattr(value, "rvs") and type(value).__module__.startswith("scipy.stats"):
+            return OutsideDistribution(value, self)
+        if isinstance(value, ContextVar):
+            return OutsideVariable(value, self)
+        if isinstance(value, weakref.ref):
+            return lambda: self.resolve(value(), value, describe)
         return value
 
     def instance(self, value: Any) -> Any:
         """A stand-in for an object of a user's class."""
-        return self._keep(value, lambda v: OutsideObject(v, self))
+        kind = type(value)
+        if kind not in self._stand_ins:
+            self._stand_ins[kind] = stand_in_class(kind)
+        return self._keep(value, lambda v: self._stand_ins[kind](v, self))
+
+    def copy_of(self, real: Any, stand_in: OutsideObject, copied: Callable[[Any], Any]) -> Any:
+        """A copy of an outside object, which belongs to the trace: its attributes are copies by ``copied``."""
+        made = object.__new__(self.shadow(type(real)))
+        for name in attribute_names(real):
+            object.__setattr__(made, name, copied(getattr(stand_in, name)))
+        return made
+
+    def shadow(self, kind: type) -> Any:
+        """What stands for a class: a shadow, if the user wrote it outside."""
+        if real_class(kind) is not kind or kind in self.made or not users_bases(kind):
+            return kind
+        if not has_shadow(kind):
+            self._keep(kind, self._guard_class)
+            return kind
+        return self._keep(kind, lambda k: make_shadow(k, self))
+
+    def _guard_class(self, kind: type) -> None:
+        """Guards a class that is used as it is: what it has, and what its methods read by name."""
+        for base in users_bases(kind):
+            self.check(functools.partial(vars, base), dict(vars(base)), base.__name__, "state")
+            for value in vars(base).values():
+                function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                if isinstance(function, FunctionType):
+                    self._keep(function.__code__, functools.partial(self._guard_globals, function.__globals__))
+
+    def _guard_globals(self, globals: dict[str, Any], code: CodeType) -> None:
+        """Guards the globals that code which is not followed reads, and those that they read."""
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self._guard_globals(globals, constant)
+        for name in code.co_names:
+            value = globals.get(name)
+            if value is None or isinstance(value, ModuleType):
+                continue
+            self.check(functools.partial(globals.get, name), value, name, "value" if _is_plain(value) else "identity")
+            if isinstance(value, FunctionType) and is_users(value.__code__):
+                self._keep(value.__code__, functools.partial(self._guard_globals, value.__globals__))
+
+    def type_of(self, value: Any) -> type:
+        """The type of what a value of the trace stands for."""
+        kind = type(value)
+        if kind is TracedArray:
+            return kind_of_traced(value)
+        found: type = self.shadow(type(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
+        return found
+
+    def original(self, value: Any) -> Any:
+        """The outside value behind a class or function of the trace."""
+        if not isinstance(value, type | FunctionType):
+            return value
+        return next((real for real, made in self._kept.values() if made is value), value)
 
     def argument(self, value: Any) -> Any:
         """What stands for a static argument: functions are followed, objects of the user's read through a stand-in."""
-        if isinstance(value, FunctionType | MethodType | functools.partial) or is_users_object(value):
-            return self.replacement(value, type(value).__name__)
-        return value
+        if value is None or isinstance(value, str | bytes | int | float | complex | tuple | np.generic):
+            return value
+        return self.resolve(value, lambda: value, type(value).__name__, guard=False)
 
     def pin(self, source: Value) -> None:
         """Makes a guard of a captured scalar or mask that was used where a static value is needed."""
         read, value, describe = self._captured[source]
         if isinstance(value, np.ndarray):
-            self._guard(Guard(read=lambda: _contents(read()), expected=_contents(value), how="value", describe=describe))
-            return
-        self._guard(Guard(read=read, expected=value, how="value", describe=describe))
+            self.check(lambda: contents(read()), contents(value), describe)
+        else:
+            self.check(read, value, describe)
+
+    def check(self, read: Read, expected: Any, describe: str, how: str = "value") -> None:
+        """Records a guard."""
+        self._guard(Guard(read=read, expected=expected, how=how, describe=describe))
+
+    def same(self, read: Read, describe: str) -> None:
+        """Records the guard that ``read()`` gives the object that it gives now."""
+        self._guard(Guard(read=read, expected=read(), how="identity", describe=describe))
 
     def finish(self) -> None:
         """Raises TraceError if the function changed something outside."""
         for namespace in self._namespaces.values():
-            namespace.refuse_stores()
+            namespace.refuse_stores(self.loc)
         for _, new, content in self._cells.values():
             if content is not _EMPTY and new.cell_contents is not content:
-                raise TraceError("the traced function writes a nonlocal variable; return the value instead")
-        for made, filled, describe in self._copies:
-            if not _same_items(made, filled):
-                raise TraceError(f"the traced function changes {describe}, which comes from outside; return the value instead")
+                raise TraceError("the traced function writes a nonlocal variable; return the value instead", self.loc)
+        for is_unchanged, describe in self._unchanged:
+            if not is_unchanged():
+                message = f"the traced function changes {describe}, which comes from outside; return the value instead"
+                raise TraceError(message, self.loc)
 
     def _guard(self, guard: Guard) -> None:
-        self.guards.setdefault((guard.describe, id(guard.expected), guard.how), guard)
+        self.guards.setdefault((guard.how, guard.describe, id(guard.expected), _read_key(guard.read)), guard)
 
     def _keep(self, value: Any, make: Callable[[Any], Any]) -> Any:
         found = self._kept.get(id(value))
@@ -214,30 +312,92 @@ class Names:
             found = self._kept[id(value)] = (value, make(value))
         return found[1]
 
+    def _is_outside(self, value: Any) -> bool:
+        """Whether a value is an object that is read through a stand-in, and was not made in the trace."""
+        kind = type(value)
+        if isinstance(value, _HOLDERS):
+            return True
+        if not is_users_object(value) or real_class(kind) is not kind or issubclass(kind, Outside):
+            return False
+        return not any(k in self.made or _is_made_in_trace(k) for k in kind.__mro__)
+
+    # functions
+
     def _copy(self, function: FunctionType) -> FunctionType:
         real = function.__globals__.real if isinstance(function.__globals__, Namespace) else function.__globals__
         namespace = self._namespaces.setdefault(id(real), Namespace(real, self))
         cells = [self._cell(c, n) for c, n in zip(function.__closure__ or (), function.__code__.co_freevars)]
-        copy = FunctionType(function.__code__.replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
-        self._kept[id(function)] = (function, copy)
+        code = function.__code__
+        self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
+        made = FunctionType(code.replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
+        self._kept[id(function)] = (function, made)
         for _, fill in cells:
             fill()
-        copy.__dict__.update(function.__dict__)
-        copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
+        name = function.__name__
+        self.same(functools.partial(getattr, function, "__code__"), name)
+        made.__qualname__, made.__module__ = function.__qualname__, function.__module__
+        self._defaults(function, made)
+        if "__wrapped__" in function.__dict__:
+            made.__dict__["__wrapped__"] = function.__dict__["__wrapped__"]
+        else:
+            read = functools.partial(getattr, function, "__dict__")
+            made.__dict__.update(self._container(read(), read, name) if read() else {})
+        filled = made.__dict__.copy()
+        self._unchanged.append((lambda: _same_items(made.__dict__, filled), f"the attributes of {name}"))
+        return made
+
+    def _defaults(self, function: FunctionType, made: FunctionType) -> None:
         name = function.__name__
         if function.__defaults__ is not None:
             read = functools.partial(getattr, function, "__defaults__")
-            self._guard(Guard(read=read, expected=function.__defaults__, how="identity", describe=f"{name}.__defaults__"))
-            copy.__defaults__ = tuple(self._default(d, _item(read, i)) for i, d in enumerate(function.__defaults__))
+            self.same(read, f"{name}.__defaults__")
+            made.__defaults__ = tuple(self._default(d, _item(read, i), name) for i, d in enumerate(function.__defaults__))
         if function.__kwdefaults__ is not None:
             read = functools.partial(getattr, function, "__kwdefaults__")
-            copy.__kwdefaults__ = {k: self._default(d, _item(read, k)) for k, d in function.__kwdefaults__.items()}
-        return copy
+            self._guard(Guard(read=read, expected=container_key(read()), how="container", describe=f"{name}.__kwdefaults__"))
+            made.__kwdefaults__ = {}
+            for key, value in function.__kwdefaults__.items():
+                if _is_plain(value):
+                    self.check(_item(read, key), value, f"{name}.__kwdefaults__")
+                made.__kwdefaults__[key] = self._default(value, _item(read, key), name)
 
-    def _default(self, value: Any, read: Read) -> Any:
-        if isinstance(value, np.ndarray):
-            return self.resolve(value, read, "a default")
-        return value if isinstance(value, int | float | str | None) else self.replacement(value, "a default")
+    def _default(self, value: Any, read: Read, name: str) -> Any:
+        return value if _is_plain(value) else self.resolve(value, read, f"a default of {name}", guard=False)
+
+    def _copy_of_library(self, function: FunctionType) -> Any:
+        """A library's function as it is, but one that wraps a user's function wraps what stands for it."""
+        if function.__module__ is None or function.__module__.partition(".")[0] == "pullback" or not function.__closure__:
+            return function
+        if hasattr(function, "registry") and hasattr(function, "dispatch"):
+            return self._dispatching(function)
+        self._kept[id(function)] = (function, function)
+        filled = [c.cell_contents if _is_filled(c) else _EMPTY for c in function.__closure__]
+        followed = [self.follow(v) if isinstance(v, (*_CODE, type)) or self._is_outside(v) else v for v in filled]
+        if all(a is b for a, b in zip(filled, followed)):
+            return function
+        cells = tuple(c if v is _EMPTY else CellType(v) for c, v in zip(function.__closure__, followed))
+        made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+        made.__kwdefaults__ = function.__kwdefaults__
+        made.__dict__.update(function.__dict__)
+        return made
+
+    def _dispatching(self, function: Any) -> Any:
+        """A function of functools.singledispatch."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            read = functools.partial(function.dispatch, real_class(self.type_of(args[0])))
+            self.same(read, function.__name__)
+            return self.follow(read())(*args, **kwargs)
+
+        return call
+
+    def _partial(self, function: functools.partial[Any]) -> Any:
+        read = functools.partial(getattr, function, "args")
+        args = [self.resolve(a, _item(read, i), f"args[{i}]", guard=False) for i, a in enumerate(function.args)]
+        keywords = dict(function.keywords)
+        if keywords:
+            keywords = self._container(keywords, functools.partial(getattr, function, "keywords"), "keywords")
+        return functools.partial(self.follow(function.func), *args, **keywords)
 
     def _cell(self, cell: CellType, name: str) -> tuple[CellType, Callable[[], None]]:
         """The copy of a cell, and what fills it."""
@@ -248,15 +408,19 @@ class Names:
         self._cells[id(cell)] = (cell, new, _EMPTY)
 
         def fill() -> None:
-            try:
-                value = cell.cell_contents
-            except ValueError:
+            if not _is_filled(cell):
                 return
-            found = self.resolve(value, lambda: cell.cell_contents, name)
+            found = self.resolve(cell.cell_contents, functools.partial(getattr, cell, "cell_contents"), name)
             new.cell_contents = found
             self._cells[id(cell)] = (cell, new, found)
 
         return new, fill
+
+    def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        real = globals.real if isinstance(globals, Namespace) else globals
+        return self.replacement(builtins.__import__(name, real, locals, fromlist, level), name)
+
+    # values
 
     def _capture(self, value: Any, read: Read, describe: str) -> TracedArray:
         found = self._captured_before(value, read, describe)
@@ -285,35 +449,65 @@ class Names:
             self._guard(Guard(read=original.read, expected=value, how="identity", describe=original.describe))
         return found
 
-    def _container(self, value: Any, read: Read, describe: str) -> Any:
-        self._guard(Guard(read=read, expected=_shell(value), how="container", describe=describe))
-        if isinstance(value, Mapping):
-            kind: Any = type(value)
-            made: Any = kind((k, self.resolve(v, _item(read, k), f"{describe}[{k!r}]")) for k, v in value.items())
-        else:
-            items = [self.resolve(v, _item(read, i), f"{describe}[{i}]") for i, v in enumerate(value)]
-            made = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-        if isinstance(made, list | dict):
-            self._copies.append((made, made.copy(), describe))
+    def _by_contents(self, value: Any, read: Read, describe: str) -> Any:
+        """An array that cannot be an input: guarded by its contents."""
+        self.check(lambda: contents(read()), contents(value), describe)
+        if type(value) is not np.ndarray:
+            return value
+        made = value.copy()
+        made.flags.writeable = False
         return made
 
-    def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        real = globals.real if isinstance(globals, Namespace) else globals
-        return self.replacement(builtins.__import__(name, real, locals, fromlist, level), name)
+    def _container(self, value: Any, read: Read, describe: str) -> Any:
+        try:
+            key = plain_key(value)
+        except RecursionError:
+            raise TraceError(f"{describe}, which comes from outside, holds itself") from None
+        if key is not None and not 0 < float_count(value) <= MOST_FLOATS:
+            self.check(read, key, describe, "plain")
+            made: Any = copy.deepcopy(value)
+            self._unchanged.append((lambda: plain_key(made) == key, describe))
+            return made
+        made = self._copy_of_container(value, read, describe)
+        filled = copy.copy(made)
+        self._unchanged.append((lambda: _same_items(made, filled), describe))
+        return made
+
+    def _copy_of_container(self, value: Any, read: Read, describe: str) -> Any:
+        self._guard(Guard(read=read, expected=container_key(value), how="container", describe=describe))
+        kind: Any = type(value)
+        if isinstance(value, Mapping):
+            pairs = [(k, self.resolve(v, _item(read, k), f"{describe}[{k!r}]")) for k, v in value.items()]
+            return defaultdict(value.default_factory, pairs) if isinstance(value, defaultdict) else kind(dict(pairs))
+        items = [self.resolve(v, _item(read, i), f"{describe}[{i}]") for i, v in enumerate(value)]
+        if kind is deque:
+            return deque(items, value.maxlen)
+        return kind(items) if kind in (list, tuple) else tuple.__new__(self.shadow(kind), items)
+
+    def _mutable(self, value: Any, read: Read, describe: str) -> Any:
+        """A set, or bytes or numbers that can change: guarded by what is inside."""
+        inside: Any = frozenset if isinstance(value, set) else tuple
+        self.check(lambda: (type(read()), inside(read())), (type(value), inside(value)), describe)
+        made = {self.argument(v) for v in value} if isinstance(value, set) else copy.copy(value)
+        filled = copy.copy(made)
+        self._unchanged.append((lambda: bool(made == filled), describe))
+        return made
+
+    def _state(self, value: Any, describe: str) -> None:
+        """Guards the attributes of an object that is used as it is."""
+        if isinstance(value, (np.ufunc, BuiltinFunctionType, type, *_CODE)) or not hasattr(value, "__dict__"):
+            return
+        if type(value).__module__.partition(".")[0] in _MACHINERY:
+            return
+        state = vars(value)
+        if len(state) <= MOST_STATE:
+            self._guard(Guard(read=functools.partial(vars, value), expected=dict(state), how="state", describe=describe))
 
 
 _EMPTY = object()
 
 # Numbers that rewrites look for (x ** 2, 0.5 * x): constants with a guard rather than inputs.
 _REWRITTEN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -0.5, -1.0, -2.0})
-
-
-def _shell(value: Any) -> Any:
-    """A container of the same type, length and keys that holds nothing else."""
-    kind: Any = type(value)
-    if isinstance(value, Mapping):
-        return kind((k, None) for k in value)
-    return kind(*[None] * len(value)) if hasattr(value, "_fields") else kind([None] * len(value))
 
 
 def _same_items(a: Any, b: Any) -> bool:
@@ -327,143 +521,25 @@ def _item(read: Read, key: Any) -> Read:
     return lambda: read()[key]
 
 
-def capturable(value: Any) -> bool:
-    """Whether an outside number or array can be an input: of a dtype that can be compiled, and no subclass."""
-    if isinstance(value, np.ma.MaskedArray | np.matrix):
-        return False
+def _read_key(read: Any) -> Any:
+    """Equal for reads of one thing."""
+    if not isinstance(read, functools.partial):
+        return id(read)
+    owner = getattr(read.func, "__self__", None)
+    return id(owner), getattr(read.func, "__name__", ""), *(a if isinstance(a, str) else id(a) for a in read.args)
+
+
+def _is_filled(cell: CellType) -> bool:
     try:
-        dtype_of(np.asarray(value).dtype)
-    except TypeError:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
         return False
-    return np.asarray(value).dtype.kind != "c"
+    return True
 
 
-# whose code and objects
-
-_LIBRARY = tuple({sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")})
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_library_file(name: str | None) -> bool:
-    return name is not None and (name.startswith(_LIBRARY) or "site-packages" in name or "dist-packages" in name)
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, int | float | complex | str | bytes)
 
 
-@functools.lru_cache(maxsize=4096)
-def is_users(code: CodeType) -> bool:
-    """Whether code is the user's own: not of Python, of an installed package, or of this one."""
-    return not is_hidden(code) and not _is_library_file(code.co_filename)
-
-
-_NO_OBJECTS = (type, ModuleType, FunctionType, BaseException, dict, list, tuple, set, frozenset, int, float, str)
-
-
-def is_users_object(value: Any) -> bool:
-    """Whether a value is an object with attributes, of a class that the user wrote."""
-    kind = type(value)
-    if isinstance(value, _NO_OBJECTS):
-        return False
-    if kind.__module__ in sys.stdlib_module_names or kind.__module__.partition(".")[0] in ("pullback", "numpy", "scipy"):
-        return kind.__module__ == "__main__"
-    return hasattr(value, "__dict__") and not isinstance(value, enum.Enum) and not _is_library_file(module_file(kind))
-
-
-@functools.lru_cache(maxsize=1)
-def supported() -> bool:
-    """Whether this Python looks globals up through a subclass of dict, in nested functions too."""
-
-    class Probe(dict[str, Any]):
-        def __getitem__(self, name: str) -> Any:
-            return {"probe": 7, "range": range}[name]
-
-    made: dict[str, Any] = {}
-    exec("def f():\n  g = lambda: [probe for _ in range(1)]\n  return g()[0] + probe", made)
-    try:
-        probe = FunctionType(made["f"].__code__, Probe(__builtins__=vars(builtins)))
-        return bool(probe() == 14)
-    except (KeyError, NameError):
-        return False
-
-
-def _is_random(value: Any) -> bool:
-    owner = getattr(value, "__self__", None)
-    module = getattr(value, "__module__", None) or ""
-    return isinstance(owner, np.random.RandomState | np.random.Generator) or (
-        isinstance(value, BuiltinFunctionType | FunctionType | MethodType) and module in ("random", "secrets")
-    )
-
-
-def _is_cached(value: Any) -> bool:
-    return type(value).__module__ == "functools" and hasattr(value, "__wrapped__")
-
-
-def _contents(value: Any) -> Any:
-    """What a guard compares of a captured array."""
-    return (value.dtype.str, value.shape, digest(value)) if isinstance(value, np.ndarray) else None
-
-
-# library objects
-
-
-@functools.lru_cache(maxsize=4096)
-def _dispatching(function: Any) -> Any:
-    """A NumPy function that also sees traced arrays inside lists."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if any(map(holds_traced, args)) or any(map(holds_traced, kwargs.values())):
-            return FUNCTIONS[function](*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return call
-
-
-def library_twin(value: Any) -> Any:
-    """The traced twin of a library's function, or None."""
-    for name in [n for n in _late if n.rpartition(".")[0] in sys.modules]:
-        twin(resolve(name))(_late.pop(name))
-    found = TWINS.get(id(value))
-    if found is not None:
-        return found[1]
-    if isinstance(value, np.ufunc) or not callable(value) or isinstance(value, type):
-        return None
-    op = op_of(value)
-    if op is not None:
-        return functools.partial(call_op, op)
-    try:
-        known = value in FUNCTIONS
-    except TypeError:
-        return None
-    return _dispatching(value) if known else _MATH.get(value)
-
-
-def _math(name: str, ufunc: np.ufunc) -> Any:
-    real = getattr(math, name)
-
-    def call(*args: Any) -> Any:
-        if not any(isinstance(a, TracedArray) for a in args):
-            return real(*args)
-        result = ufunc(*args)
-        result.weak = "float"
-        return result
-
-    return call
-
-
-_MATH = {
-    getattr(math, name): _math(name, getattr(np, other))
-    for name, other in (
-        ("sin", "sin"), ("cos", "cos"), ("tan", "tan"), ("asin", "arcsin"), ("acos", "arccos"), ("atan", "arctan"),
-        ("sinh", "sinh"), ("cosh", "cosh"), ("tanh", "tanh"), ("asinh", "arcsinh"), ("acosh", "arccosh"), ("atanh", "arctanh"),
-        ("exp", "exp"), ("expm1", "expm1"), ("log1p", "log1p"), ("log2", "log2"), ("log10", "log10"), ("sqrt", "sqrt"),
-        ("fabs", "fabs"), ("atan2", "arctan2"), ("copysign", "copysign"), ("fmod", "fmod"), ("pow", "power"), ("log", "log"),
-    )
-}  # fmt: skip
-
-
-def _isinstance(value: Any, kinds: Any) -> bool:
-    """``isinstance`` that takes a traced array for what it stands for."""
-    if not isinstance(value, TracedArray) or isinstance(value, kinds):
-        return isinstance(value, kinds)
-    if value.weak:
-        return issubclass({"bool": bool, "int": int, "float": float}[value.weak], kinds)
-    return issubclass(np.ndarray, kinds) or (not value.ndim and issubclass(value.dtype.type, kinds))
+def _is_made_in_trace(kind: type) -> bool:
+    return any(isinstance(getattr(v, "__globals__", None), Namespace) for v in vars(kind).values())

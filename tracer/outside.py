@@ -1,16 +1,23 @@
-"""Stand-ins for what a traced function reads from outside: modules, objects of the user's classes, things to refuse.
+"""Stand-ins for what a traced function reads from outside: modules, objects of the user's classes, mappings, things to refuse.
 
-Reading an attribute goes through the trace's ``Names``; writing one is a TraceError.
+Reading goes through the trace's ``Names``, which records it; writing is a TraceError.
 """
 
 from __future__ import annotations
 
+import copy
+import importlib
+import inspect
+import os
 import sys
-from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from collections.abc import Iterator
+from functools import partial, partialmethod
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pullback.tracer.errors import TraceError
+from pullback.tracer.guards import ABSENT
+from pullback.tracer.ownership import users_bases
 
 if TYPE_CHECKING:
     from pullback.tracer.names import Names
@@ -35,81 +42,240 @@ class Outside:
         return dir(self._real)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise TraceError(f"the traced function writes the attribute .{name} of {_title(self._real)}; return the value instead")
+        raise TraceError(f"the traced function writes the attribute .{name} of {title(self._real)}; return the value instead")
 
     def __delattr__(self, name: str) -> None:
-        raise TraceError(f"the traced function deletes the attribute .{name} of {_title(self._real)}")
+        raise TraceError(f"the traced function deletes the attribute .{name} of {title(self._real)}")
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._found
+        if name not in found:
+            try:
+                found[name] = self._read(name)
+            except AttributeError:
+                if not name.startswith("__") and not hasattr(self._real, name):
+                    read = partial(getattr, self._real, name, ABSENT)
+                    self._names.check(read, ABSENT, f"{title(self._real)}.{name}", "identity")
+                raise
+        return found[name]
+
+    def _read(self, name: str) -> Any:
+        raise NotImplementedError
+
+    def _resolve(self, name: str) -> Any:
+        """An attribute as an outside value."""
+        read = partial(getattr, self._real, name)
+        return self._names.resolve(read(), read, f"{title(self._real)}.{name}")
 
 
 class LibraryModule(Outside):
-    """NumPy, SciPy, math and their submodules."""
+    """A module of a library: its functions and classes may have twins, its data are outside values."""
 
-    def __getattr__(self, name: str) -> Any:
-        found = self._found.get(name)
-        if found is None:
-            found = self._found[name] = self._names.replacement(getattr(self._real, name), f"{self._real.__name__}.{name}")
-        return found
+    __slots__ = ()
+
+    def _read(self, name: str) -> Any:
+        real, names = self._real, self._names
+        value = getattr(real, name)
+        if value is os.environ or value is sys.modules:
+            return OutsideMapping(value, names)
+        if value is os.getenv:
+            return OutsideMapping(os.environ, names).get
+        if value is importlib.import_module:
+            return lambda name, package=None: names.replacement(value(name, package), name)
+        if isinstance(value, bool | int | float | str | list | dict | tuple) and _top(real) not in _NUMERIC:
+            return self._resolve(name)
+        return names.replacement(value, f"{real.__name__}.{name}")
 
 
 class UserModule(Outside):
     """A module of the user's, whose attributes are outside values like globals."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._found:
-            self._found[name] = self._names.resolve(
-                getattr(self._real, name), partial(getattr, self._real, name), f"{self._real.__name__}.{name}"
-            )
-        return self._found[name]
+    __slots__ = ()
+
+    def _read(self, name: str) -> Any:
+        return self._resolve(name)
 
 
 class OutsideObject(Outside):
-    """An object of a user's class: its methods are followed, its attributes are outside values."""
+    """An object of a user's class: its methods are followed, its attributes are outside values.
 
-    __class__ = property(lambda self: type(self._real))
+    Each class has a subclass of this one with the special methods that the class has; see ``stand_in_class``.
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        if name in self._found:
-            return self._found[name]
-        value = getattr(self._real, name)
-        if getattr(value, "__self__", None) is self._real:
-            found = self._names.follow(value)
-        else:
-            found = self._names.resolve(value, partial(getattr, self._real, name), f"{_title(self._real)}.{name}")
-        self._found[name] = found
+    __slots__ = ()
+    __class__ = property(lambda self: self._names.shadow(type(self._real)))
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        found: dict[str, Any] = self._resolve("__dict__")
         return found
 
+    def __getattr__(self, name: str) -> Any:
+        real, names = self._real, self._names
+        raw = inspect.getattr_static(type(real), name, None)
+        if not isinstance(raw, property) or not isinstance(raw.fget, FunctionType):
+            return super().__getattr__(name)
+        names.same(partial(getattr, type(real), name), f"{title(real)}.{name}")
+        return names.follow(raw.fget)(self)
+
+    def _read(self, name: str) -> Any:
+        real, names = self._real, self._names
+        raw = inspect.getattr_static(type(real), name, None)
+        if isinstance(raw, partialmethod):
+            names.same(partial(inspect.getattr_static, real, name), f"{title(real)}.{name}")
+            return partial(names.follow(raw.func), self, *raw.args, **raw.keywords)
+        value = getattr(real, name)
+        function = getattr(value, "__func__", None)
+        owner = getattr(value, "__self__", None)
+        if function is None or not (owner is real or isinstance(owner, type)):
+            return self._resolve(name)
+        names.same(lambda: getattr(real, name).__func__, f"{title(real)}.{name}")
+        if not isinstance(value, MethodType):
+            return value
+        return MethodType(names.follow(function), self if owner is real else names.shadow(owner))
+
+    def __copy__(self) -> Any:
+        return self._names.copy_of(self._real, self, lambda value: value)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self._names.copy_of(self._real, self, partial(copy.deepcopy, memo=memo))
+
     def __eq__(self, other: object) -> Any:
-        return self is other or self._real.__eq__(getattr(other, "_real", other))
+        return self._real is getattr(other, "_real", other)
 
     def __hash__(self) -> int:
-        return hash(self._real)
+        real = self._real
+        if "__hash__" in {n for k in users_bases(type(real)) for n in vars(k)}:
+            self._names.check(partial(hash, real), hash(real), f"hash({title(real)})")
+        return hash(real)
 
 
 def _special(name: str) -> Any:
     """A special method, which Python looks up on the class."""
 
     def call(self: OutsideObject, *args: Any, **kwargs: Any) -> Any:
-        method = getattr(type(self._real), name, None)
-        if method is None:
-            raise TypeError(f"{type(self._real).__name__!r} object does not support {name}")
-        bound = MethodType(method, self._real)
-        return (self._names.follow(bound) if isinstance(method, FunctionType) else bound)(*args, **kwargs)
+        kind, names = type(self._real), self._names
+        names.same(partial(getattr, kind, name), f"{kind.__name__}.{name}")
+        method = getattr(kind, name)
+        if isinstance(method, FunctionType):
+            return MethodType(names.follow(method), self)(*args, **kwargs)
+        return MethodType(method, self._real)(*args, **kwargs)
 
     return call
 
 
-for _name in (
-    "__call__", "__getitem__", "__len__", "__iter__", "__contains__", "__enter__", "__exit__", "__matmul__", "__add__",
-    "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__neg__", "__float__", "__index__",
-):  # fmt: skip
-    setattr(OutsideObject, _name, _special(_name))
+_NOT_SPECIAL = frozenset((
+    "__init__", "__new__", "__del__", "__init_subclass__", "__class_getitem__", "__getattribute__", "__getattr__", "__setattr__",
+    "__delattr__", "__hash__", "__class__", "__dict__", "__weakref__", "__slots__", "__doc__", "__module__", "__qualname__",
+    "__annotations__", "__annotate__", "__annotate_func__", "__dir__", "__reduce__", "__reduce_ex__", "__getstate__",
+    "__setstate__", "__copy__", "__deepcopy__", "__subclasshook__", "__sizeof__", "__post_init__", "__replace__",
+))  # fmt: skip
 
 
-def _bool(self: OutsideObject) -> bool:
-    return bool(self._real)
+def stand_in_class(kind: type) -> type[OutsideObject]:
+    """The class of the stand-ins for objects of a class."""
+    members: dict[str, Any] = {"__slots__": (), "__module__": kind.__module__, "__hash__": OutsideObject.__hash__}
+    for base in reversed(kind.__mro__):
+        if base is object:
+            continue
+        for name, raw in vars(base).items():
+            if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
+                is_method = isinstance(raw, FunctionType) or (callable(raw) and not isinstance(raw, type))
+                members[name] = _special(name) if is_method else raw
+    return type(kind.__name__, (OutsideObject,), members)
 
 
-OutsideObject.__bool__ = _bool  # type: ignore[attr-defined]
+class OutsideMapping(Outside):
+    """A mapping, whose items are outside values."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: type(self._real))
+
+    def __getitem__(self, key: Any) -> Any:
+        read = partial(self._real.__getitem__, key)
+        if key not in self._real:
+            self._names.check(partial(self._real.__contains__, key), False, self._title(key))
+        return self._names.resolve(read(), read, self._title(key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The item, or ``default``."""
+        return self[key] if self.__contains__(key) else default
+
+    def __contains__(self, key: Any) -> bool:
+        found: bool = key in self._real
+        self._names.check(partial(self._real.__contains__, key), found, self._title(key))
+        return found
+
+    def keys(self) -> tuple[Any, ...]:
+        """The keys, in order."""
+        real = self._real
+        self._names.check(lambda: tuple(real), tuple(real), f"the keys of {title(real)}")
+        return tuple(real)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def values(self) -> list[Any]:
+        """The values, in order."""
+        return [self[k] for k in self.keys()]
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """The pairs of keys and values, in order."""
+        return [(k, self[k]) for k in self.keys()]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TraceError(f"the traced function changes {self._title(key)}, which comes from outside; return the value instead")
+
+    def _title(self, key: Any) -> str:
+        return f"{title(self._real)}[{key!r}]"
+
+    def _read(self, name: str) -> Any:
+        raise TraceError(f".{name} of {title(self._real)}, which comes from outside, cannot be traced; use an ordinary dict")
+
+
+class OutsideDistribution(Outside):
+    """A distribution of scipy.stats, which cannot draw in a trace."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: type(self._real))
+
+    def _read(self, name: str) -> Any:
+        if name in ("rvs", "random_state"):
+            raise TraceError(f"a random draw (scipy.stats, .{name}): {RANDOM}")
+        return self._names.replacement(getattr(self._real, name), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> OutsideDistribution:
+        return OutsideDistribution(self._real(*args, **kwargs), self._names)
+
+
+class OutsideDate(Outside):
+    """datetime.date or datetime.datetime, which cannot say what time it is in a trace."""
+
+    __slots__ = ()
+
+    def _read(self, name: str) -> Any:
+        return Refused(f"the clock (.{name}): {CLOCK}") if name in ("now", "today", "utcnow") else getattr(self._real, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._real(*args, **kwargs)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, self._real)
+
+
+class OutsideVariable(Outside):
+    """A context variable, whose value is an outside value."""
+
+    __slots__ = ()
+
+    def _read(self, name: str) -> Any:
+        real, names = self._real, self._names
+        if name != "get":
+            raise TraceError(f".{name} of the context variable {real.name} cannot be traced; set it outside")
+        return lambda *default: names.resolve(real.get(*default), partial(real.get, *default), real.name)
 
 
 class Refused:
@@ -120,32 +286,44 @@ class Refused:
     def __init__(self, message: str) -> None:
         self._message = message
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TraceError(self._message)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TraceError(self._message)
+    __getattr__ = __call__ = __iter__ = __next__ = __getitem__ = __len__ = __bool__ = __float__ = __contains__ = _refuse
+    __enter__ = __exit__ = __array__ = __lt__ = __gt__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = _refuse
 
 
-def _title(value: Any) -> str:
+def title(value: Any) -> str:
     return value.__name__ if isinstance(value, ModuleType) else f"<{type(value).__name__}>"
 
 
 RANDOM = "it would be frozen into the program; draw outside and pass the array as an argument"
+CLOCK = "it would be read once, when the function is traced; read it outside the function"
+
+_NUMERIC = ("numpy", "scipy", "math", "cmath")
+_CLOCKS = frozenset((
+    "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "process_time_ns",
+    "thread_time", "thread_time_ns", "clock_gettime", "localtime", "gmtime", "ctime",
+))  # fmt: skip
+
+
+def _top(module: ModuleType) -> str:
+    return module.__name__.partition(".")[0]
 
 
 def module_stand_in(module: ModuleType, names: Names, is_library: bool) -> Any:
-    """What stands for a module in a trace: itself, if it is a library that has no traced twins."""
-    top = module.__name__.partition(".")[0]
-    if module.__name__ == "numpy.random" or top in ("random", "secrets"):
+    """What stands for a module in a trace."""
+    top = _top(module)
+    if module.__name__ == "numpy.random" or top in ("random", "secrets", "uuid"):
         return Refused(f"a random draw ({module.__name__}): {RANDOM}")
-    if top in ("numpy", "scipy", "math"):
-        return LibraryModule(module, names)
-    if top == "pullback" or is_library or getattr(module, "__file__", None) is None:
+    if top == "pullback":
         return module
+    if is_library or top in sys.stdlib_module_names:
+        return LibraryModule(module, names)
     return UserModule(module, names)
 
 
-def module_file(kind: type) -> str | None:
-    """The file of the module that defines a class; None if it has none."""
-    return getattr(sys.modules.get(kind.__module__), "__file__", None)
+def is_clock(value: Any) -> bool:
+    """Whether a value is a function that reads the clock."""
+    return isinstance(value, BuiltinFunctionType) and value.__module__ == "time" and value.__name__ in _CLOCKS

@@ -6,22 +6,38 @@ else: numbers and arrays, of arguments and from outside, are inputs.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from pullback.ir import Function, Loc, Value
 from pullback.ir.structure import use_counts
-from pullback.tracer.array import ARGUMENT, TracedArray, as_traced, literal_type, refuse_dtype
+from pullback.tracer.array import ARGUMENT, TracedArray, as_traced, holds_traced, is_special_array, literal_type, refuse_dtype
+from pullback.tracer.classes import of_real_class
 from pullback.tracer.errors import TraceError, error_loc, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, digest
-from pullback.tracer.names import Guard, Names
+from pullback.tracer.guards import Guard, Watch
+from pullback.tracer.names import Names
 from pullback.tracer.outside import Outside
-from pullback.tracer.tree import TreeDef, fingerprint, flatten, leaf_key, map_statics, named, paths, static_key, unflatten
+from pullback.tracer.ownership import adopt
+from pullback.tracer.tree import (
+    TreeDef,
+    fingerprint,
+    flatten,
+    leaf_key,
+    map_statics,
+    named,
+    paths,
+    real_class,
+    static_key,
+    unflatten,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +144,11 @@ class Trace:
 
     def holds(self) -> bool:
         """Whether everything outside is still as the trace found it, up to the values of captured inputs."""
-        return all(g.holds() for g in self.guards)
+        return self._watch.holds()
+
+    @functools.cached_property
+    def _watch(self) -> Watch:
+        return Watch(self.guards)
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any] | None:
         """The values for the function's parameters, read now; None if a captured value changed its type.
@@ -141,19 +161,32 @@ class Trace:
     def outside(self) -> list[Any] | None:
         """The values for the parameters that are no leaves of the call, which are the last; None as in ``arguments``."""
         values = []
+        for read, key in self._reads:
+            try:
+                value = read()
+            except Exception:
+                return None
+            if type(value) is not key:
+                if key is not None and (not isinstance(value, _CAPTURED) or leaf_key(value) != key):
+                    return None
+                value = _native(value)
+            values.append(value)
+        return values
+
+    @functools.cached_property
+    def _reads(self) -> list[tuple[Any, Any]]:
+        """For each input from outside, how it is read and what its ``leaf_key`` must be; None for a constant."""
+        found: list[tuple[Any, Any]] = []
         for given in self.inputs:
             match given:
                 case Constant(array=array):
-                    values.append(_native(array))
+                    found.append((lambda array=array: array, None))
                 case Captured(read=read, key=key):
-                    try:
-                        value = read()
-                    except (KeyError, IndexError, AttributeError, ValueError):
-                        return None
-                    if not isinstance(value, float | int | np.generic | np.ndarray) or leaf_key(value) != key:
-                        return None
-                    values.append(_native(value))
-        return values
+                    found.append((read, key))
+        return found
+
+
+_CAPTURED = (np.ndarray, np.generic, float, int)
 
 
 def _native(value: Any) -> Any:
@@ -174,6 +207,7 @@ def trace(
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """
+    adopt(function)
     found = parameters or parameters_of(function, static_argnames)
     call = call or signature(found, args, kwargs or {})
     frame, loc = Frame(), user_loc()
@@ -181,31 +215,40 @@ def trace(
     tree = call.tree
     with frame.active():
         leaves = _arguments(frame, call.leaves, tree, found, loc)
-        positional, keywords = unflatten(map_statics(tree, names.argument), leaves)
+        positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), leaves)
         result = _run(frame, names.follow(function), positional, keywords)
         names.finish()
         results, out_tree = flatten(result, static_numbers=True)
-        map_statics(out_tree, _refuse_iterator)
+        out_tree = map_statics(out_tree, lambda v: _returned(v, names), real_class)
         traced = [as_traced(r) for r in results]
         values = [frame.lift(t) for t in traced]
     _check_constants(frame)
-    used, inputs = _used(frame, values)
+    used, inputs, unread = _used(frame, values)
     title = name or getattr(function, "__name__", None) or type(function).__name__
     return Trace(
         function=frame.builder.function(_identifier(title), used, values),
         inputs=inputs,
-        guards=tuple(names.guards.values()),
+        guards=(*names.guards.values(), *unread),
         in_tree=tree,
-        out_tree=map_statics(out_tree, lambda v: object.__getattribute__(v, "_real") if issubclass(type(v), Outside) else v),
+        out_tree=out_tree,
         weak=tuple(t.weak for t in traced),
         returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),
     )
 
 
-def _refuse_iterator(value: Any) -> Any:
+def _returned(value: Any, names: Names) -> Any:
+    """What a static result is outside the trace. Raises TraceError for one that would hold traced values."""
+    kind = type(value)
     if isinstance(value, Iterator):
-        raise TraceError(f"the traced function returns a {type(value).__name__}, which would run after the trace; return a list")
-    return value
+        raise TraceError(f"the traced function returns a {kind.__name__}, which would run after the trace; return a list")
+    if issubclass(kind, Outside):
+        return object.__getattribute__(value, "_real")
+    if not isinstance(value, type | FunctionType) and any(map(holds_traced, getattr(value, "__dict__", {}).values())):
+        raise TraceError(
+            f"the traced function returns an object of class {kind.__name__} that holds traced values; "
+            "return them in a tuple, dict, namedtuple or dataclass"
+        )
+    return names.original(value) if real_class(kind) is kind else of_real_class(value)
 
 
 def _arguments(frame: Frame, leaves: Sequence[Any], tree: TreeDef, parameters: Parameters, loc: Loc) -> list[TracedArray]:
@@ -226,7 +269,7 @@ def _arguments(frame: Frame, leaves: Sequence[Any], tree: TreeDef, parameters: P
 
 def check_leaf(leaf: Any, what: str) -> None:
     """Raises TraceError, naming it as ``what``, for an array or number that cannot be traced."""
-    if isinstance(leaf, np.ma.MaskedArray | np.matrix):
+    if is_special_array(leaf):
         raise TraceError(f"{what} is a {type(leaf).__name__}; pass a plain array (np.asarray)")
     if isinstance(leaf, np.ndarray | np.generic):
         refuse_dtype(leaf.dtype, what)
@@ -282,8 +325,14 @@ def _check_constants(frame: Frame) -> None:
             )
 
 
-def _used(frame: Frame, results: Sequence[Value]) -> tuple[list[Value], tuple[Input, ...]]:
-    """Parameters and inputs without captured ones that nothing reads."""
+def _used(frame: Frame, results: Sequence[Value]) -> tuple[list[Value], tuple[Input, ...], list[Guard]]:
+    """Parameters and inputs without captured ones that nothing reads, which are guarded by their types instead."""
     counts = use_counts(frame.builder.block(frame.parameters, results))
-    pairs = [(p, i) for p, i in zip(frame.parameters, frame.inputs, strict=True) if isinstance(i, Argument) or p in counts]
-    return [p for p, _ in pairs], tuple(i for _, i in pairs)
+    pairs = list(zip(frame.parameters, frame.inputs, strict=True))
+    used = [(p, i) for p, i in pairs if isinstance(i, Argument) or p in counts]
+    unread = [
+        Guard(read=i.read, expected=i.key, how="type", describe=i.describe)
+        for p, i in pairs
+        if isinstance(i, Captured) and p not in counts
+    ]
+    return [p for p, _ in used], tuple(i for _, i in used), unread

@@ -77,7 +77,8 @@ def gradient_call(
         label = parameters.name(which) if isinstance(which, int) else which
         leaves, tree = flatten(args[which] if isinstance(which, int) else kwargs[which])
         traced = [_differentiable(leaf, path) for leaf, path in zip(leaves, paths(tree, label), strict=True)]
-        replaced = unflatten(map_statics(tree, outer.root.names.argument), [_parameter(inner, x) for x in traced])
+        names = outer.root.names
+        replaced = unflatten(map_statics(tree, names.argument, names.shadow), [_parameter(inner, x) for x in traced])
         if isinstance(which, int):
             new_args[which] = replaced
         else:

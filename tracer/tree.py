@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ class Identity:
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+def real_class(kind: type) -> type:
+    """The user's class behind a shadow (see ``classes``); any other class itself."""
+    found: type = vars(kind).get("__pullback_real__", kind)
+    return found
 
 
 class TreeDef:
@@ -85,6 +92,8 @@ def static_key(value: Any, by_identity: bool = True) -> Any:
         return type(value), type(value)(map(static_key, value)) if type(value) in (tuple, frozenset) else value
     if isinstance(value, slice):
         return slice, static_key((value.start, value.stop, value.step))
+    if isinstance(value, MethodType):
+        return MethodType, Identity(value.__self__), Identity(value.__func__)
     if by_identity and hasattr(value, "__dict__") and not isinstance(value, type):
         return Identity(value)
     try:
@@ -134,11 +143,11 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool) -> TreeDef:
         children = [_flatten(x[k], leaves, static_numbers) for k in keys]
         return TreeDef("dict", kind, (keys, extra), (key, extra), children)
     if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return TreeDef("namedtuple", kind, x._fields, children=[_flatten(e, leaves, static_numbers) for e in x])
+        return TreeDef("namedtuple", real_class(kind), x._fields, children=[_flatten(e, leaves, static_numbers) for e in x])
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         names = tuple(f.name for f in dataclasses.fields(x))
         children = [_flatten(getattr(x, n), leaves, static_numbers) for n in names]
-        return TreeDef("dataclass", kind, names, names, children)
+        return TreeDef("dataclass", real_class(kind), names, names, children)
     return static(x)
 
 
@@ -185,17 +194,19 @@ def paths(tree: TreeDef, prefix: str = "") -> list[str]:
     return [p for k, c in zip(keys, tree.children) for p in paths(c, f"{prefix}_{k}" if prefix else str(k))]
 
 
-def map_statics(tree: TreeDef, change: Any) -> TreeDef:
-    """The structure with ``change(value)`` in place of each static value; for filling only, not for comparing."""
-    if tree.kind == "static":
+def map_statics(tree: TreeDef, change: Any, change_type: Any = None) -> TreeDef:
+    """The structure with ``change(value)`` in place of each static value, and ``change_type(kind)`` of each namedtuple's and
+    dataclass's type; for filling only, not for comparing."""
+    if tree.kind in ("static", "named"):
         changed = change(tree.data)
         return tree if changed is tree.data else TreeDef("static", None, changed, Identity(changed))
-    if tree.kind in ("leaf", "named"):
+    if tree.kind == "leaf":
         return tree
-    children = [map_statics(c, change) for c in tree.children]
-    if all(a is b for a, b in zip(children, tree.children)):
+    children = [map_statics(c, change, change_type) for c in tree.children]
+    kind = tree.type if change_type is None or tree.kind not in ("namedtuple", "dataclass") else change_type(tree.type)
+    if kind is tree.type and all(a is b for a, b in zip(children, tree.children)):
         return tree
-    return TreeDef(tree.kind, tree.type, tree.data, tree.key[2], children)
+    return TreeDef(tree.kind, kind, tree.data, tree.key[2], children)
 
 
 def leaf_key(x: Any) -> Any:
@@ -210,13 +221,6 @@ def leaf_key(x: Any) -> Any:
         flags = x.flags
         return x.dtype, x.shape, "c" if flags.c_contiguous and flags.aligned and x.dtype.isnative else "strided"
     return (x.dtype,)
-
-
-def same_container(x: Any, tree: Any) -> bool:
-    """Whether two containers have one type, one length and, for dicts, the same keys in the same order."""
-    if type(x) is not type(tree) or len(x) != len(tree):
-        return False
-    return not isinstance(x, Mapping) or all(static_key(a) == static_key(b) for a, b in zip(x, tree))
 
 
 def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:

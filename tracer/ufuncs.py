@@ -19,6 +19,7 @@ from pullback.tracer.array import (
     cast,
     emit,
     expand,
+    full,
     kind_of,
     known_value,
     literal,
@@ -28,6 +29,7 @@ from pullback.tracer.array import (
 )  # fmt: skip
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
+from pullback.tracer.ownership import is_users_object
 from pullback.tracer.promotion import COMPOSITIONS, name_of, op_of
 from pullback.tracer.tables import METHODS
 
@@ -189,12 +191,15 @@ def _remember(ufunc: np.ufunc, xs: Any, results: tuple[TracedArray, ...]) -> Non
 @register_method("operate")
 def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     """What an operator does. Between Python scalars it keeps Python's types: the result is weak."""
+    if any(type(x) is not TracedArray and is_users_object(x) and not hasattr(type(x), "__array__") for x in operands):
+        return NotImplemented
     try:
         xs = [x if isinstance(x, TracedArray) else as_traced(x) for x in operands if not isinstance(x, str | type(None))]
     except TypeError:
         return NotImplemented
     if len(xs) < len(operands):
-        return NotImplemented
+        is_comparison = ufunc in (np.equal, np.not_equal) and len(xs) == 1 and xs[0].ndim
+        return full(xs[0].shape, ufunc is np.not_equal, bool) if is_comparison else NotImplemented
     if not all(x.weak for x in xs):
         return call_ufunc(ufunc, *xs)
     if ufunc in _PYTHON:

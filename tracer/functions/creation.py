@@ -23,9 +23,10 @@ from pullback.tracer.array import (
     holds_traced,
     implements,
 )
+from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import positions, refuse, reshaped, shape_of, xp
 from pullback.tracer.functions.shape import band
-from pullback.tracer.names import twin
+from pullback.tracer.twins import twin
 
 FLOAT: Any = np.float64
 
@@ -180,6 +181,8 @@ def array(
     like: Any = None,
 ) -> Any:
     """Writable if it holds traced values or floats; static integers, bools and other things stay a NumPy array."""
+    if hasattr(type(object), "__array__") and not isinstance(object, np.ndarray | np.generic | TracedArray):
+        object = object.__array__()
     if not holds_traced(object) and like is None:
         static = np.array(object, dtype, ndmin=ndmin)
         return fresh(as_traced(static)) if static.dtype.kind == "f" and static.ndim else static
@@ -305,3 +308,28 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> TracedArray:
     a = a if a.dtype.kind == "f" else cast(a, np.result_type(a.dtype, int))
     columns = [np.ones_like(a) if p == 0 else a ** int(p) for p in powers]
     return xp.stack(columns, 1)
+
+
+# what is met once, when the function is traced
+
+
+@twin(np.load, np.loadtxt, np.genfromtxt, np.fromfile)
+def from_a_file(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError("a file is read once, when the function is traced; read it outside and pass the array")
+
+
+@twin(np.errstate)
+def errstate(**kwargs: Any) -> Any:
+    """A context in which nothing is raised, as in compiled code."""
+    for what, how in kwargs.items():
+        if how in ("raise", "call", "print", "log") or what == "call":
+            raise TraceError(
+                f"np.errstate({what}={how!r}): compiled code neither raises nor reports floating-point errors; "
+                'use "ignore" or "warn", and np.isfinite on the results'
+            )
+    return np.errstate(**kwargs)
+
+
+@twin(np.seterr, np.seterrcall)
+def seterr(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError("np.seterr changes a setting outside the function; call it outside, or use np.errstate")

@@ -26,8 +26,8 @@ from pullback.tracer.array import (
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, refuse, xp
-from pullback.tracer.names import twin
 from pullback.tracer.promotion import composition
+from pullback.tracer.twins import twin
 
 LN2 = math.log(2.0)
 

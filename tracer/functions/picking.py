@@ -35,7 +35,7 @@ from pullback.tracer.functions.common import (
     xp,
 )
 from pullback.tracer.functions.indexing import DATA_DEPENDENT, check_range
-from pullback.tracer.names import twin
+from pullback.tracer.twins import twin
 
 
 @twin(np.where)

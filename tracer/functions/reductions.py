@@ -38,7 +38,7 @@ from pullback.tracer.functions.common import (
     reshaped,
     xp,
 )
-from pullback.tracer.names import twin
+from pullback.tracer.twins import twin
 
 
 def reduced(op: str, x: TracedArray, axes: Axes, keepdims: bool = False) -> TracedArray:

@@ -1,0 +1,128 @@
+"""Guards: what a trace depends on outside, checked at each call.
+
+A guard never raises: a read that fails does not hold, and the trace that follows meets what made it fail.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.frame import digest
+from pullback.tracer.tree import leaf_key, static_key
+
+Read = Callable[[], Any]
+
+ABSENT = object()
+"""What a guarded read gives where there is nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Guard:
+    """Something outside that the trace depends on: ``read()`` must still be ``expected``.
+
+    ``how``: "identity"; "value" (same type and value); "container" (``container_key``); "plain" (``plain_key``); "type"
+    (``leaf_key`` of an array or number); "state" (an equal dict, as of an object's attributes).
+    """
+
+    read: Read
+    expected: Any
+    how: str
+    describe: str
+
+    def holds(self) -> bool:
+        try:
+            return self._holds(self.read())
+        except Exception:
+            return False
+
+    def _holds(self, value: Any) -> bool:
+        match self.how:
+            case "value":
+                return value is self.expected or _same_value(value, self.expected)
+            case "container":
+                return bool(container_key(value) == self.expected)
+            case "plain":
+                return bool(plain_key(value) == self.expected)
+            case "type":
+                return isinstance(value, float | int | np.generic | np.ndarray) and bool(leaf_key(value) == self.expected)
+            case "state":
+                return bool(value == self.expected)
+        return value is self.expected
+
+
+class Watch:
+    """The guards of a trace, checked together: the cheap ones first."""
+
+    __slots__ = ("_equal", "_others", "_same")
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self._same = [(g.read, g.expected) for g in guards if g.how == "identity"]
+        self._equal = [(g.read, g.expected) for g in guards if g.how == "value"]
+        self._others = [g for g in guards if g.how not in ("identity", "value")]
+
+    def holds(self) -> bool:
+        """Whether all of them hold."""
+        try:
+            for read, expected in self._same:
+                if read() is not expected:
+                    return False
+            for read, expected in self._equal:
+                value = read()
+                if value is not expected and not _same_value(value, expected):
+                    return False
+        except Exception:
+            return False
+        return all(guard.holds() for guard in self._others)
+
+
+def _same_value(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(static_key(a) == static_key(b))
+
+
+def container_key(value: Any) -> Any:
+    """What a trace depends on in a container besides its items: its type, its length and, for a mapping, its keys in order."""
+    if isinstance(value, Mapping):
+        keys = tuple(value)
+        return type(value), keys if all(type(k) is str for k in keys) else static_key(keys)
+    return type(value), len(value)
+
+
+def plain_key(value: Any) -> Any:
+    """What tells lists, tuples and dicts that hold nothing but numbers, strings and their like apart; None for any other."""
+    kind = type(value)
+    if kind not in (list, tuple, dict):
+        return (kind, repr(value) if kind is float else value) if kind in _PLAIN else None
+    inside = value.values() if kind is dict else value
+    keys = tuple(map(static_key, value)) if kind is dict else ()
+    types = tuple(map(type, inside))
+    distinct = set(types)
+    if distinct == {float}:
+        return kind, keys, types, array("d", inside).tobytes()
+    if distinct <= _COMPARED:
+        return kind, keys, types, tuple(inside)
+    found = tuple(map(plain_key, inside))
+    return None if None in found else (kind, keys, found)
+
+
+def float_count(value: Any) -> int:
+    """How many floats are in a plain container; see ``plain_key``."""
+    if isinstance(value, list | tuple | dict):
+        return sum(map(float_count, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float)
+
+
+_COMPARED = frozenset({bool, int, str, bytes, type(None)})
+_PLAIN = _COMPARED | {float, complex}
+
+
+def contents(value: Any) -> Any:
+    """What a guard compares of an array that is used by its contents."""
+    if not isinstance(value, np.ndarray):
+        return None
+    items = tuple(map(static_key, value.flat)) if value.dtype.hasobject else digest(value)
+    return type(value), value.dtype.str, value.shape, items

@@ -1,0 +1,103 @@
+"""Whose code and whose objects: the user's own are followed and read through, those of libraries are taken as they are."""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import os
+import sys
+import sysconfig
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from pullback.tracer.errors import is_hidden
+
+_LIBRARY = tuple({sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OURS = ("pullback", "numpy", "scipy")
+_NO_OBJECTS = (type, ModuleType, FunctionType, BaseException, enum.Enum)
+_VALUES = (dict, list, tuple, set, frozenset, int, float, complex, str, bytes)
+
+
+_adopted: set[str] = set()
+
+
+def adopt(function: Any) -> None:
+    """Take the package of a function that the user transforms for the user's own, wherever it is installed."""
+    while isinstance(function, functools.partial | MethodType):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    top = (getattr(function, "__module__", None) or "").partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if file is None or top in sys.stdlib_module_names or top in _OURS or not is_library_file(file):
+        return
+    is_package = os.path.basename(file).startswith("__init__.")
+    _adopted.add(os.path.dirname(file) + os.sep if is_package else file)
+    is_library_file.cache_clear()
+    is_users.cache_clear()
+
+
+@functools.lru_cache(maxsize=4096)
+def is_library_file(name: str | None) -> bool:
+    """Whether a source file belongs to Python or to an installed package that was not adopted."""
+    if name is None or name.startswith(tuple(_adopted)):
+        return False
+    return name.startswith(_LIBRARY) or "site-packages" in name or "dist-packages" in name
+
+
+@functools.lru_cache(maxsize=4096)
+def is_users(code: CodeType) -> bool:
+    """Whether code is the user's own: not of Python, of an installed package, or of this one."""
+    return not is_hidden(code) and not is_library_file(code.co_filename)
+
+
+def is_users_class(kind: type) -> bool:
+    """Whether the user wrote a class."""
+    module = kind.__module__
+    if module != "__main__" and (module in sys.stdlib_module_names or module.partition(".")[0] in _OURS):
+        return False
+    return not is_library_file(getattr(sys.modules.get(module), "__file__", None))
+
+
+def users_bases(kind: type) -> list[type]:
+    """The classes that the user wrote among a class and its bases, in order of lookup."""
+    return [k for k in kind.__mro__ if k is not object and is_users_class(k)]
+
+
+def is_users_object(value: Any) -> bool:
+    """Whether a value is an object with attributes, of a class that the user wrote."""
+    kind = type(value)
+    if isinstance(value, (*_NO_OBJECTS, *_VALUES)) or not is_users_class(kind):
+        return False
+    return hasattr(value, "__dict__") or any("__slots__" in vars(k) for k in users_bases(kind))
+
+
+def attribute_names(value: Any) -> list[str]:
+    """The attributes that an object has of its own, in its dict and its slots."""
+    slots = [vars(k).get("__slots__", ()) for k in type(value).__mro__]
+    names = [name for s in slots for name in ((s,) if isinstance(s, str) else s)]
+    return [*getattr(value, "__dict__", ()), *(n for n in names if n != "__dict__" and hasattr(value, n))]
+
+
+def is_users_value(value: Any) -> bool:
+    """Whether a value is a container, number or string of a class that the user derived from Python's."""
+    kind = type(value)
+    if not isinstance(value, _VALUES) or isinstance(value, enum.Enum) or hasattr(value, "_fields"):
+        return False
+    return kind not in _VALUES and is_users_class(kind)
+
+
+@functools.lru_cache(maxsize=1)
+def supported() -> bool:
+    """Whether this Python looks globals up through a subclass of dict, in nested functions too."""
+
+    class Probe(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            return {"probe": 7, "range": range}[name]
+
+    made: dict[str, Any] = {}
+    exec("def f():\n  g = lambda: [probe for _ in range(1)]\n  return g()[0] + probe", made)
+    try:
+        probe = FunctionType(made["f"].__code__, Probe(__builtins__=vars(builtins)))
+        return bool(probe() == 14)
+    except (KeyError, NameError):
+        return False

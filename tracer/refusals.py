@@ -1,0 +1,76 @@
+"""What a trace does not take from outside, and why; and what stands for builtins that would take it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.types import dtype_of
+from pullback.tracer.array import TracedArray, is_special_array
+from pullback.tracer.errors import TraceError
+from pullback.tracer.outside import CLOCK, RANDOM, is_clock
+from pullback.tracer.ownership import is_users_object, is_users_value
+
+
+def capturable(value: Any) -> bool:
+    """Whether an outside number or array can be an input: of a dtype that can be compiled, and no subclass."""
+    if is_special_array(value):
+        return False
+    try:
+        dtype_of(np.asarray(value).dtype)
+    except TypeError:
+        return False
+    return np.asarray(value).dtype.kind != "c"
+
+
+def why_refused(value: Any, describe: str) -> str:
+    """Why an outside value cannot be used in a trace; empty if it can."""
+    if isinstance(value, np.random.Generator | np.random.RandomState | random.Random) or _is_random(value):
+        return f"a random draw ({describe}): {RANDOM}"
+    if is_clock(value):
+        return f"the clock ({describe}): {CLOCK}"
+    if is_users_value(value):
+        base = next(k.__name__ for k in type(value).__mro__ if k.__module__ == "builtins")
+        return f"{describe} is a {type(value).__name__}, a subclass of {base}, which is not read through; use a plain {base}"
+    if isinstance(value, Iterator) and not is_users_object(value):
+        return f"{describe} is an iterator from outside, used up by the trace alone; make a list of it outside"
+    if isinstance(value, memoryview):
+        return f"{describe} is a memoryview; use np.asarray of it"
+    return ""
+
+
+def _is_random(value: Any) -> bool:
+    owner = getattr(value, "__self__", None)
+    module = getattr(value, "__module__", None) or ""
+    if isinstance(owner, np.random.RandomState | np.random.Generator | random.Random):
+        return True
+    is_code = isinstance(value, BuiltinFunctionType | FunctionType | MethodType)
+    return is_code and (module in ("random", "secrets") or getattr(value, "__name__", "") in ("urandom", "uuid1", "uuid4"))
+
+
+def is_cached(value: Any) -> bool:
+    return type(value).__module__ == "functools" and hasattr(value, "__wrapped__")
+
+
+# what stands for builtins
+
+
+def no_eval(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError("eval and exec cannot be traced; write the code as a function")
+
+
+def no_file(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError("a file or input is read once, when the function is traced; read it outside and pass the data")
+
+
+def traced_isinstance(value: Any, kinds: Any) -> bool:
+    """``isinstance`` that takes a traced array for what it stands for."""
+    if not isinstance(value, TracedArray) or isinstance(value, kinds):
+        return isinstance(value, kinds)
+    if value.weak:
+        return issubclass({"bool": bool, "int": int, "float": float}[value.weak], kinds)
+    return issubclass(np.ndarray, kinds) or (not value.ndim and issubclass(value.dtype.type, kinds))
