@@ -436,8 +436,10 @@ class Emitter:
         self.env.update(zip(i.results, results, strict=True))
 
     def ends_in_one_lane(self, i: Instruction) -> bool:
-        """Whether the last vector is known to hold one lane: a masked store of that lane alone can overrun its element (LLVM 22, X86,
-        where the value is also narrowed)."""
+        """Whether the last vector is known to hold one lane.
+
+        A masked store of that lane alone can overrun its element where the value is also narrowed (LLVM 22 on x86).
+        """
         count = self.env[i.operands[0]].literal
         return count is not None and count % self.choose_width(i.regions[0]) == 1
 
