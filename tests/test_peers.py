@@ -51,7 +51,7 @@ PAGE = (logistic, softmax_row, layer_norm, pairs, pieces, contracted)
 @pytest.mark.parametrize("function", PAGE, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("peer", ["autograd", "jax"])
 def test_gradients_agree(peer: str, function: Function) -> None:
-    theirs = pytest.importorskip(peer, reason=f"{peer} comes with the bench extra")
+    theirs = pytest.importorskip(peer, reason=f"{peer} is not installed; the bench extra has it")
     if peer == "jax":
         theirs.config.update("jax_enable_x64", True)
     numpy_of_peer = importlib.import_module("jax.numpy" if peer == "jax" else "autograd.numpy")
