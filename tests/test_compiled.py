@@ -185,6 +185,17 @@ def test_positions_along_any_axis(name: str, rank: int) -> None:
             np.testing.assert_array_equal(found, getattr(np, name)(x, axis))
 
 
+def test_a_last_axis_of_one_element() -> None:
+    """Its vector loop has a single lane, known when it is compiled; narrowed results must not overrun theirs."""
+
+    def build(b: Any, x: Value) -> list[Value]:
+        moved = b.shift(x, axis=1, by=1)
+        narrow = b.cast(b.mul(moved, moved), dtype=DTYPES["i8"])
+        return [b.squeeze(narrow, axes=(2,)), b.squeeze(moved, axes=(2,))]
+
+    check(build, RNG.integers(-9, 9, (3, 17, 1)))
+
+
 def test_rearranged() -> None:
     def build(b: Any, x: Value) -> list[Value]:
         y = b.mul(x, x)
@@ -419,6 +430,19 @@ def test_the_first_failure_in_program_order_wins(failing: set[int]) -> None:
     with pytest.raises(CheckFailed, match=rf"check {min(failing)}\b") as raised:
         program.run(arguments)
     assert raised.value.__notes__ == [f"user.py:{min(failing) + 1}"]
+
+
+def test_an_earlier_check_of_a_later_kernel_fails_first() -> None:
+    def build(b: Any, x: Value, y: Value) -> list[Value]:
+        first, second = b.exp(x), b.exp(y)
+        for value, message in ((second, "earlier"), (first, "later")):
+            b.emit(OPS["check"], (b.lt(value, b.full(3, value.type)),), {"error": "ValueError", "message": message})
+        return [first, second]
+
+    program = compiled(function_of(build, ArrayType(F64, (5,)), ArrayType(F64, (3, 4))))
+    for x, y, message in ((2, 2, "earlier"), (2, 1, "later"), (1, 2, "earlier")):
+        with pytest.raises(CheckFailed, match=message):
+            program.run([np.full(5, float(x)), np.full((3, 4), float(y))])
 
 
 def test_a_check_is_kept_though_nothing_reads_its_group() -> None:

@@ -88,7 +88,7 @@ def same(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-@pytest.mark.parametrize("text", programs("values", "objects", "python"))
+@pytest.mark.parametrize("text", list(programs("values", "objects", "python")))
 def test_calls_see_what_changed(text: str, tmp_path: Path) -> None:
     program, changes = split(text, "-->")
     user = module("outside_program", tmp_path, program)
@@ -102,7 +102,7 @@ def test_calls_see_what_changed(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-@pytest.mark.parametrize("text", programs("refused"))
+@pytest.mark.parametrize("text", list(programs("refused")))
 def test_what_would_be_frozen_is_refused(text: str, tmp_path: Path) -> None:
     program, (words,) = split(text, "---")
     user = module("outside_program", tmp_path, program)

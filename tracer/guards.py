@@ -5,6 +5,7 @@ A guard never raises: a read that fails does not hold, and the trace that follow
 
 from __future__ import annotations
 
+import copy
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,6 +119,22 @@ def float_count(value: Any) -> int:
 
 _COMPARED = frozenset({bool, int, str, bytes, type(None)})
 _PLAIN = _COMPARED | {float, complex}
+
+
+def state_key(value: Any) -> dict[str, Any]:
+    """What a trace depends on in an object of a library's: its attributes, small arrays and containers by what is inside."""
+    is_ours = type(value).__module__.partition(".")[0] == "pullback"
+    return {k: _inside(v) for k, v in vars(value).items() if not (is_ours and k.startswith("_"))}
+
+
+def _inside(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.size <= MOST_ITEMS:
+        return contents(value)
+    return copy.copy(value) if type(value) in (list, dict, set) and len(value) <= MOST_ITEMS else value
+
+
+MOST_ITEMS = 256
+"""Arrays and containers of at most so many items are compared by them."""
 
 
 def contents(value: Any) -> Any:

@@ -30,7 +30,8 @@ from pullback.tracer.array import CAPTURED, TracedArray, literal_type
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Captured, Frame
-from pullback.tracer.guards import Guard, Read, container_key, contents, float_count, plain_key
+from pullback.tracer.guards import MOST_ITEMS, Guard, Read, container_key, contents, float_count, plain_key, state_key
+from pullback.tracer.namespace import Namespace
 from pullback.tracer.outside import (
     Outside,
     OutsideDate,
@@ -60,62 +61,10 @@ MOST_STATIC = 4096
 # Lists of more floats are constants, guarded by their values: each float of a shorter one is an input.
 MOST_FLOATS = 64
 
-# Objects of libraries with at most so many attributes are guarded by them.
-MOST_STATE = 256
-
 _CONTAINERS = (list, tuple, dict, OrderedDict, deque, defaultdict, Counter)
 _HOLDERS = (SimpleNamespace, argparse.Namespace, threading.local)
 _MACHINERY = ("threading", "logging", "multiprocessing", "concurrent", "queue", "warnings")
 _CODE = (FunctionType, MethodType, functools.partial)
-
-
-class Namespace(dict[str, Any]):
-    """The globals of a followed function. Stored are ``__builtins__``, what was placed, and what the function stored itself."""
-
-    def __init__(self, real: dict[str, Any], names: Names) -> None:
-        super().__init__(__builtins__=names.builtins, __name__=real.get("__name__"))
-        self.real = real
-        self.names = names
-        self.found: dict[str, Any] = {}
-        self.missed: set[str] = set()
-        self._placed = dict(self)
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self.found:
-            return self.found[name]
-        self.refuse_stores()
-        if name not in self.real:
-            self._miss(name)
-            raise KeyError(name)
-        read = functools.partial(self.real.__getitem__, name)
-        found = self.found[name] = self.names.resolve(read(), read, name)
-        return found
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The global, or ``default``."""
-        return self[name] if self.__contains__(name) else default
-
-    def __contains__(self, name: object) -> bool:
-        if name not in self.real:
-            self._miss(str(name))
-        return name in self.real
-
-    def place(self, name: str) -> None:
-        """Store a global for code that looks it up past ``__getitem__``."""
-        if name in self.real:
-            self._placed[name] = value = self[name]
-            dict.__setitem__(self, name, value)
-
-    def refuse_stores(self, loc: Loc | None = None) -> None:
-        """Raises TraceError if the function has stored a global."""
-        for name, value in self.items():
-            if value is not self._placed.get(name) and name != "__warningregistry__":
-                raise TraceError(f"the traced function writes the global {name}; return the value instead", loc)
-
-    def _miss(self, name: str) -> None:
-        if not self.missed:
-            self.names.check(functools.partial(self.real.keys().isdisjoint, self.missed), True, "a name that was missing")
-        self.missed.add(name)
 
 
 class Names:
@@ -499,9 +448,8 @@ class Names:
             return
         if type(value).__module__.partition(".")[0] in _MACHINERY:
             return
-        state = vars(value)
-        if len(state) <= MOST_STATE:
-            self._guard(Guard(read=functools.partial(vars, value), expected=dict(state), how="state", describe=describe))
+        if len(vars(value)) <= MOST_ITEMS:
+            self.check(functools.partial(state_key, value), state_key(value), describe, "state")
 
 
 _EMPTY = object()

@@ -191,7 +191,7 @@ def _remember(ufunc: np.ufunc, xs: Any, results: tuple[TracedArray, ...]) -> Non
 @register_method("operate")
 def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     """What an operator does. Between Python scalars it keeps Python's types: the result is weak."""
-    if any(type(x) is not TracedArray and is_users_object(x) and not hasattr(type(x), "__array__") for x in operands):
+    if any(type(x) is not TracedArray and is_users_object(x) and _defers(operands, type(x)) for x in operands):
         return NotImplemented
     try:
         xs = [x if isinstance(x, TracedArray) else as_traced(x) for x in operands if not isinstance(x, str | type(None))]
@@ -212,6 +212,15 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         value, sources = result.known
         result.known = (value.item(), sources)
     return result
+
+
+def _defers(operands: Any, kind: Any) -> bool:
+    """Whether NumPy leaves an operator to an object of this class. A scalar always does."""
+    if not any(isinstance(x, TracedArray) and x.ndim for x in operands):
+        return not hasattr(kind, "__array__")
+    if hasattr(kind, "__array_ufunc__"):
+        return kind.__array_ufunc__ is None
+    return getattr(kind, "__array_priority__", 0) > 0
 
 
 def _as_int(x: TracedArray) -> TracedArray:
