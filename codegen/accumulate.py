@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import Lanes, element, literal, wide
+from pullback.codegen.llvm_casts import widened
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import combined_values
@@ -35,7 +36,7 @@ class Accumulators:
                     emitter.line(f"store {self.types[position]} {self.identity(name, part, position)}, ptr {slot}")
 
     def is_sum(self, name: str, position: int) -> bool:
-        return name == "add" and self.dtypes[position].is_float
+        return name == "add" and self.dtypes[position].is_float and self.dtypes[position].bits > 16
 
     def identity(self, name: str, part: int, position: int) -> str:
         dtype = self.dtypes[position]
@@ -134,6 +135,10 @@ class Accumulators:
         dtype, let = self.dtypes[positions[0]], self.e.let
         t, i, c = wide(element(dtype), width), wide("i64", width), wide("i1", width)
         (x, at), (y, other) = a, b
+        chosen = t
+        if dtype.is_float and dtype.bits == 16:
+            x, y = (widened(self.e, v, dtype, width) for v in (x, y))
+            t = wide("float", width)
         earlier = let(f"icmp ult {i} {at}, {other}")
         kind = "o" if dtype.is_float else "s" if dtype.kind == "i" else "u"
         verb, way = ("fcmp" if dtype.is_float else "icmp"), ("gt" if name == "argmax" else "lt")
@@ -152,4 +157,4 @@ class Accumulators:
         a_none, b_none = (let(f"icmp eq {i} {v}, {none}") for v in (at, other))
         first = let(f"select {c} {a_none}, {c} {'zeroinitializer' if width > 1 else 'false'}, {c} {first}")
         first = let(f"or {c} {first}, {b_none}")
-        return [let(f"select {c} {first}, {t} {x}, {t} {y}"), let(f"select {c} {first}, {i} {at}, {i} {other}")]
+        return [let(f"select {c} {first}, {chosen} {a[0]}, {chosen} {b[0]}"), let(f"select {c} {first}, {i} {at}, {i} {other}")]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pullback.ir.types import DType
 
-NAMES = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "bool": "i1"}
+NAMES = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Lanes:
 
 
 def element(dtype: DType) -> str:
-    """The LLVM type of a scalar in a register."""
+    """The LLVM type of a scalar in a register; 16-bit floats are kept as their bits."""
     return NAMES.get(dtype.name, f"i{dtype.bits}")
 
 
@@ -44,7 +44,7 @@ def wide(name: str, width: int) -> str:
 
 def mangled(name: str, width: int) -> str:
     """A type as in the name of an intrinsic."""
-    short = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(name, name)
+    short = {"float": "f32", "double": "f64"}.get(name, name)
     return f"v{width}{short}" if width > 1 else short
 
 
@@ -57,7 +57,7 @@ def literal(value: object, dtype: DType) -> str:
     bits = dtype.numpy.type(value)
     if dtype.name in ("f32", "f64"):
         return f"0x{int(_double_bits(float(bits))):016X}"
-    return f"0x{'H' if dtype.name == 'f16' else 'R'}{int(bits.view('u2')):04X}"
+    return str(int(bits.view("u2")))
 
 
 def _double_bits(value: float) -> int:

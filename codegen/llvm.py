@@ -25,6 +25,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, Load, Store, Sub
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import BOOL as _BOOL
+from pullback.ir.types import F32 as _F32
 from pullback.ir.types import F64 as _F64
 from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, RefType
@@ -290,6 +291,10 @@ class Emitter:
         t = wide(element(dtype), width)
         if op.name == "fma" and dtype.bits == 16:
             return self.half_fma(texts, dtype, width)
+        if dtype.is_float and dtype.bits == 16 and op.gives != "select":
+            floats = [cast(self, text, dtype, _F32, width, False) for text in texts]
+            found = self.spelled(op, op.spelling("llvm", "f"), floats, _F32, width)
+            return found if op.gives == "bool" else cast(self, found, _F32, dtype, width, False)
         if op.name == "fma" and not self.has_fma:
             product = self.let(f"fmul {t} {texts[0]}, {texts[1]}")
             return self.let(f"fadd {t} {product}, {texts[2]}")
