@@ -35,9 +35,9 @@ RUNTIME_SYMBOLS = ("memcpy", "memmove", "memset")
 _LIBRARIES_PER_LINKER = 128
 
 _LEVELS = {
-    "baseline": ("x86-64", ()),
+    "baseline": ("x86-64-v2", ("sse4.1", "sse4.2", "popcnt")),
     "avx2": ("x86-64-v3", ("avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe")),
-    "avx512": ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
+    "avx512": ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma")),
 }
 
 _COMMENT = re.compile(r";[^\n]*")
@@ -82,12 +82,13 @@ class CompileError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What code is made for: LLVM's names, and the bytes of the widest vector register."""
+    """What code is made for: LLVM's names, the bytes of the widest vector register, and whether it multiplies and adds in one."""
 
     triple: str
     cpu: str
     features: str
     vector_bytes: int
+    has_fma: bool
 
 
 @functools.cache
@@ -121,7 +122,9 @@ def find_host(level: str | None = None) -> Host:
     have = llvm.get_host_cpu_features()
     if level == "native":
         wide = 64 if have.get("avx512f") else 32 if have.get("avx") else 16
-        return Host(triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide)
+        return Host(
+            triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide, has_fma=bool(have.get("fma"))
+        )
     if level not in _LEVELS:
         raise ValueError(f"PULLBACK_CPU={level}: native, {', '.join(_LEVELS)} are known")
     if platform.machine().lower() not in ("x86_64", "amd64"):
@@ -131,7 +134,7 @@ def find_host(level: str | None = None) -> Host:
     if missing:
         raise ValueError(f"PULLBACK_CPU={level}: this CPU has no {', '.join(missing)}")
     wide = {"baseline": 16, "avx2": 32, "avx512": 64}[level]
-    return Host(triple=triple, cpu=cpu, features="", vector_bytes=wide)
+    return Host(triple=triple, cpu=cpu, features="", vector_bytes=wide, has_fma="fma" in needed)
 
 
 class Engine:

@@ -41,7 +41,7 @@ def kernel_name(kernel: Function) -> str:
 def emit_kernel(kernel: Function) -> Emitted:
     """The LLVM text of a scheduled kernel for this machine."""
     host = default_engine().host()
-    return emit(kernel, kernel_name(kernel), host.vector_bytes, "+fma" in host.features)
+    return emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma)
 
 
 @dataclass(frozen=True, eq=False)

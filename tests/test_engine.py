@@ -81,7 +81,7 @@ def test_levels(level: str) -> None:
 
 def test_level_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULLBACK_CPU", "baseline")
-    assert (find_host().cpu, find_host().vector_bytes) == ("x86-64", 16)
+    assert (find_host().cpu, find_host().vector_bytes) == ("x86-64-v2", 16)
     monkeypatch.setenv("PULLBACK_CPU", "486")
     with pytest.raises(ValueError, match="PULLBACK_CPU=486"):
         find_host()

@@ -278,11 +278,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     if len(axes) != 2:
         raise ValueError("Improper number of dimensions to norm.")
     if ord is None or ord in ("f", "fro"):
-        return np.sqrt(np.sum(a * a, axis=axes, keepdims=keepdims))
+        return xp.sqrt(xp.sum(a * a, axis=axes, keepdims=keepdims))
     if ord in (1, -1, np.inf, -np.inf):
         over, rest = (axes[0], axes[1]) if abs(ord) == 1 else (axes[1], axes[0])
-        sums = np.sum(np.abs(a), axis=over, keepdims=True)
-        best = (np.max if ord > 0 else np.min)(sums, axis=rest, keepdims=True)
+        sums = xp.sum(xp.abs(a), axis=over, keepdims=True)
+        best = (xp.max if ord > 0 else xp.min)(sums, axis=rest, keepdims=True)
         return best if keepdims else remove_axes(best, axes)
     refuse("linalg.norm", instead="norms from singular values are not compiled yet", ord=ord)
     raise AssertionError("unreachable")
@@ -291,13 +291,13 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
 def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) -> TracedArray:
     match ord:
         case None | 2:
-            return np.sqrt(np.sum(a * a, axis=tuple(axes), keepdims=keepdims))
+            return xp.sqrt(xp.sum(a * a, axis=tuple(axes), keepdims=keepdims))
         case 0:
-            return np.sum(cast(a != 0, a.dtype), axis=tuple(axes), keepdims=keepdims)
+            return xp.sum(cast(a != 0, a.dtype), axis=tuple(axes), keepdims=keepdims)
         case 1:
-            return np.sum(np.abs(a), axis=tuple(axes), keepdims=keepdims)
+            return xp.sum(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
         case str():
             raise ValueError(f"Invalid norm order '{ord}' for vectors")
     if ord in (np.inf, -np.inf):
-        return (np.max if ord > 0 else np.min)(np.abs(a), axis=tuple(axes), keepdims=keepdims)
-    return np.sum(np.abs(a) ** ord, axis=tuple(axes), keepdims=keepdims) ** (1 / ord)
+        return (xp.max if ord > 0 else xp.min)(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
+    return xp.sum(xp.abs(a) ** ord, axis=tuple(axes), keepdims=keepdims) ** (1 / ord)

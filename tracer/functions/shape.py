@@ -445,7 +445,7 @@ def tril(m: Any, k: int = 0) -> TracedArray:
 @implements(np.trace)
 def trace(a: Any, offset: int = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: Any = None) -> TracedArray:
     refuse("trace", out=out)
-    return np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+    return xp.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
 # copies and casts
