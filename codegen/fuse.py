@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pullback.codegen.contractions import contractions
 from pullback.codegen.positions import positions
 from pullback.ir.builder import Builder
-from pullback.ir.ops.control import Check, Group, group
+from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
@@ -502,8 +502,3 @@ class _Fuser:
 def _weight(instruction: Instruction) -> int:
     """About how many machine instructions an op becomes: LLVM's time grows faster than the size of a function."""
     return 1 if not isinstance(instruction.op, Elementwise) or instruction.op.cheap else 30
-
-
-def groups(function: Function) -> list[Instruction]:
-    """The group instructions of a fused function."""
-    return [i for i in function.instructions if isinstance(i.op, Group)]

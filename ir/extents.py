@@ -220,8 +220,3 @@ def extents_of(function: Function) -> dict[str, None]:
 
     visit(function.body)
     return found
-
-
-def instantiate(found: Abstract) -> Function:
-    """The function of concrete shapes again, its constants still parameters."""
-    return rename(found.function, found.sizes)

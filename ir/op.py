@@ -103,10 +103,6 @@ class Op:
         result = self.function(*operands, **params)
         return result if isinstance(result, tuple) else (result,)
 
-    def differentiable(self, position: int) -> bool:
-        """Whether a cotangent can flow to the operand at ``position`` (if it is inexact)."""
-        return not self.nondifferentiable
-
 
 def resolve(reference: str | Callable[..., Any] | None) -> Callable[..., Any]:
     """The object a dotted name stands for; a callable stands for itself."""

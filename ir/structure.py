@@ -118,11 +118,6 @@ def walk(block: Block) -> Iterator[Instruction]:
             stack.pop()
 
 
-def producers(block: Block) -> dict[Value, Instruction]:
-    """The instruction of a block that defines each value."""
-    return {value: instruction for instruction in block.instructions for value in instruction.results}
-
-
 def use_counts(block: Block) -> dict[Value, int]:
     """How often each value is read inside a block, its regions and results included."""
     counts: dict[Value, int] = {}

@@ -69,7 +69,7 @@ DTYPES: dict[str, DType] = {
         DType("c128", "c", 128),
     )
 }
-BOOL, I32, I64, F32, F64 = (DTYPES[name] for name in ("bool", "i32", "i64", "f32", "f64"))
+BOOL, I64, F32, F64 = (DTYPES[name] for name in ("bool", "i64", "f32", "f64"))
 _BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d.name != "bf16"}
 
 

@@ -37,7 +37,7 @@ def differentiable(op: Op) -> Iterator[tuple[Case, list[int]]]:
     """The float64 cases of an op with inexact results, and the operands that may be wanted."""
     for case in cases(op) if "func" in op.vocabularies else ():
         results = op.infer(case.types, case.params, (), lambda a, b: None)
-        wanted = [k for k, t in enumerate(case.types) if t.dtype is F64 and op.differentiable(k)]
+        wanted = [k for k, t in enumerate(case.types) if t.dtype is F64 and not op.nondifferentiable]
         if wanted and all(t.dtype.is_float for t in results):
             yield case, wanted
 

@@ -16,7 +16,6 @@ import numpy as np
 from pullback.ir.op import OPS, Op, resolve
 from pullback.ir.ops.elementwise import Elementwise
 
-DTypeLike = Any
 Kind = np.dtype[Any] | type
 Loop = tuple[tuple[np.dtype[Any], ...], tuple[np.dtype[Any], ...]]
 

@@ -26,13 +26,12 @@ Access = Callable[..., list[tuple[int, list[Value], Value | None]]]
 class Reindex(Op):
     """``shape(types, params, same)`` is the type rule; kinds of elements do not matter.
 
-    ``reads_part``: elements of the operand may go unread. ``view``: on dense row-major memory the result is the operand's
-    memory, whatever its extents.
+    ``view``: on dense row-major memory the result is the operand's memory, whatever its extents. ``settled(types, params)``
+    gives the params in their one canonical form.
     """
 
     shape: Callable[[Sequence[ArrayType], Mapping[str, Any], Same], Shape]
     access: Access
-    reads_part: bool = False
     view: bool = False
     settled: Callable[[Sequence[Any], dict[str, Any]], dict[str, Any]] = lambda types, params: params
 
@@ -256,7 +255,7 @@ def _slice_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any
 
 slice_ = Reindex(
     name="slice", reference=_slice, typed=("shape",), extents=("start", "shape"), shape=_slice_shape, access=_slice_access,
-    settled=lambda types, params: settle_part(params["shape"], types[0].shape, params), reads_part=True, pullback=_slice_rule,
+    settled=lambda types, params: settle_part(params["shape"], types[0].shape, params), pullback=_slice_rule,
 )  # fmt: skip
 pad = Reindex(
     name="pad", reference=_pad, typed=("shape",), extents=("start", "shape"), shape=_pad_shape, access=_pad_access,
@@ -303,7 +302,7 @@ def _shift_access(b: Any, index: list[Value], types: Any, params: Any, extent: A
 
 
 shift = Reindex(
-    name="shift", reference=_shift, access=_shift_access, reads_part=True, shape=lambda types, params, same: types[0].shape,
+    name="shift", reference=_shift, access=_shift_access, shape=lambda types, params, same: types[0].shape,
     pullback=lambda b, op, inputs, outputs, cts, params, wants: [b.shift(cts[0], axis=params["axis"], by=-params["by"])],
 )  # fmt: skip
 
