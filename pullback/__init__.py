@@ -6,7 +6,8 @@ from pathlib import Path
 if not Path(__file__).parent.joinpath("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
-from pullback.api import CacheInfo, cache_info, grad, jit, value_and_grad
+from pullback.api import grad, jit, value_and_grad
+from pullback.counts import CacheInfo, cache_info
 from pullback.tracer import TraceError
 
 __all__ = ["CacheInfo", "TraceError", "__version__", "cache_info", "grad", "jit", "value_and_grad"]

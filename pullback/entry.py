@@ -1,0 +1,96 @@
+"""A compiled signature: guards checked, captured values read anew, the program run, NumPy results built."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.interpret import interpret
+from pullback.ir.ops.control import CheckFailed
+from pullback.ir.passes.grad import grad as expand_gradients
+from pullback.pipeline import Program
+from pullback.tracer import Trace
+from pullback.tracer.tree import filler
+
+MISS = object()
+
+
+class Entry:
+    """A compiled signature: called with the leaves of a call, it returns the result, or MISS where its trace does not hold."""
+
+    __slots__ = ("_are_plain", "_constants", "_fill", "_is_direct", "_is_guarded", "_program", "_reads", "_trace")
+
+    def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any]) -> None:
+        self._trace = trace
+        self._program = program
+        self._is_guarded = bool(trace.guards)
+        self._are_plain = all(map(_is_plain, leaves))
+        self._reads = len(trace.inputs) > len(leaves)
+        self._constants = list(program.constants)
+        self._fill = filler(trace.out_tree)
+        is_fresh = program.template is None or not program.template.given
+        self._is_direct = is_fresh and all(o.source == "result" for o in program.outcomes)
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        if self._is_guarded and not self._trace.holds():
+            return MISS
+        arguments: list[Any] | None = leaves
+        if not self._are_plain:
+            arguments = self._trace.arguments(leaves)
+        elif self._reads:
+            outside = self._trace.outside()
+            arguments = None if outside is None else leaves + outside
+        if arguments is None:
+            return MISS
+        program = self._program
+        results: Sequence[Any] = ()
+        if program.template is not None:
+            try:
+                results = program.template.executable.run(arguments + self._constants, program.sizes)
+            except CheckFailed as failed:
+                raise self._error(failed, arguments) from None
+        if self._is_direct:
+            return self._fill([r if r.ndim else r[()] for r in results])
+        return self._fill(self._outcomes(results, leaves, arguments))
+
+    def _outcomes(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+        """The leaves of the result where some are arguments returned whole, or the same value twice."""
+        found: list[Any] = []
+        for outcome, value in zip(self._program.outcomes, self._trace.function.results, strict=True):
+            match outcome.source:
+                case "result":
+                    made = results[outcome.index]
+                    template = self._program.template
+                    if template is not None and outcome.index in template.given:
+                        made = np.array(made, value.type.dtype.numpy)
+                case "repeat":
+                    made = np.array(results[outcome.index], value.type.dtype.numpy)
+                case "leaf":
+                    given = leaves[outcome.index]
+                    found.append(given if isinstance(given, np.ndarray | np.generic) else value.type.dtype.numpy.type(given))
+                    continue
+                case _:
+                    made = np.array(arguments[outcome.index], value.type.dtype.numpy)
+            found.append(made if made.ndim else made[()])
+        return found
+
+    def _error(self, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:
+        """The exception that a failed check names, with the user's line in a note."""
+        kind = getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
+        error: Exception = kind(str(failed))
+        function = expand_gradients(self._trace.function)
+        typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
+        try:
+            interpret(function, *typed)
+        except CheckFailed as again:
+            if again.loc:
+                error.add_note(f"at {again.loc.file}:{again.loc.line}, in compiled code")
+        return error
+
+
+def _is_plain(leaf: Any) -> bool:
+    """Whether a leaf can be a program's argument as it is."""
+    return not isinstance(leaf, np.ndarray) or (leaf.ndim > 0 and leaf.dtype.isnative)

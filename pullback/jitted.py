@@ -1,0 +1,152 @@
+"""The callable that every transform makes: traced at the first call of a signature, compiled from then on.
+
+Inside a trace a transformed function is part of the program being traced, so that transforms compose in any order.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.entry import MISS, Entry
+from pullback.pipeline import building, program, stages
+from pullback.runtime import counters
+from pullback.tracer import Signature, Trace, TraceError, adopt, current, follow, parameters_of, signature, trace
+from pullback.transform import Function, Transform
+
+MOST_SIGNATURES = 4096
+MOST_VARIANTS = 8
+
+
+class Jitted:
+    """A function that is traced and compiled once for each signature of its calls.
+
+    It has the name, the documentation and the signature of the function it was made from, ``__wrapped__``. Calls may come
+    from any thread. Inside a trace it becomes part of the traced program.
+    """
+
+    def __init__(
+        self, function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str = "cpu"
+    ) -> None:
+        if not callable(function):
+            raise TypeError(f"pb.{transform.name} takes a function, got {type(function).__name__}")
+        adopt(function)
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._transform = transform
+        self._device: str = device
+        self._static: frozenset[str] = frozenset(static_argnames)
+        if isinstance(function, Jitted):
+            self._device = device if transform.name == "jit" else function._device
+            self._static |= function._static
+        self._parameters = parameters_of(function, self._static)
+        self._entries: dict[Any, list[Entry]] = {}
+        self._method: Jitted | None = None
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if current() is not None:
+            return self._inlined(args, kwargs)
+        call = signature(self._parameters, args, kwargs)
+        for entry in self._entries.get(call.key, ()):
+            result = entry(call.leaves)
+            if result is not MISS:
+                return result
+        return self._first_call(call, args, kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Jitted | Method:
+        if instance is None or not hasattr(self._function, "__get__"):
+            return self
+        return Method(self._for_methods(), instance)
+
+    def __repr__(self) -> str:
+        return f"<pullback.{self._transform.name} of {self._function!r}>"
+
+    def stages(self, /, *args: Any, **kwargs: Any) -> dict[str, str]:
+        """The text of each stage that a call with these arguments goes through, by the stage's name.
+
+        The stages: trace, grad, simplify, fuse, lower, schedule, llvm, asm. Traces and compiles anew and stores nothing.
+        """
+        return self.inspect(args, kwargs)[0]
+
+    def inspect(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, locations: bool = False
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """The stages, and the values of the program's parameters by name; ``locations``: texts with the user's lines."""
+        call = signature(self._parameters, args, kwargs)
+        traced = self._trace(call, args, kwargs)
+        texts = stages(traced, call.leaves, self._device, locations=locations)
+        values = traced.arguments(call.leaves) or []
+        named = {p.name: np.asarray(v, p.type.dtype.numpy) for p, v in zip(traced.function.parameters, values)}
+        return texts, named
+
+    def _inlined(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return self._transform.apply(self._function, [follow(a) for a in args], {k: follow(v) for k, v in kwargs.items()})
+
+    def _traced(self, *args: Any, **kwargs: Any) -> Any:
+        return self._transform.apply(self._function, args, kwargs)
+
+    def _trace(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace:
+        with counters.timed("trace"):
+            return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call)
+
+    def _first_call(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Trace and compile, unless another thread has done so meanwhile, and run."""
+        with building:
+            variants = self._entries.get(call.key, [])
+            for entry in variants:
+                result = entry(call.leaves)
+                if result is not MISS:
+                    return result
+            traced = self._trace(call, args, kwargs)
+            entry = Entry(traced, program(traced, call.leaves, self._device), call.leaves)
+            while len(self._entries) >= MOST_SIGNATURES:
+                del self._entries[next(iter(self._entries))]
+            self._entries[call.key] = [entry, *variants[: MOST_VARIANTS - 1]]
+        result = entry(call.leaves)
+        if result is MISS:
+            changed = [g.describe for g in traced.guards if not g.holds()]
+            raise TraceError(
+                f"{_title(self)} reads {', '.join(changed) or 'a value'} from outside, which is another object at each read; "
+                "bind it to a name once, or pass it as an argument"
+            )
+        return result
+
+    def _for_methods(self) -> Jitted:
+        """The same function with ``self`` as first argument, which argnums does not count."""
+        if self._method is None:
+            inner = self._function._for_methods() if isinstance(self._function, Jitted) else self._function
+            self._method = Jitted(inner, self._transform.after_self(), tuple(self._static), self._device)
+        return self._method
+
+
+class Method:
+    """A compiled function bound to an instance of the class that it is a method of."""
+
+    __slots__ = ("__func__", "__self__")
+
+    def __init__(self, function: Jitted, instance: Any) -> None:
+        self.__func__ = function
+        self.__self__ = instance
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__func__, name)
+
+    def __repr__(self) -> str:
+        return f"<bound {self.__func__!r} of {self.__self__!r}>"
+
+    def stages(self, /, *args: Any, **kwargs: Any) -> dict[str, str]:
+        """As ``Jitted.stages``."""
+        return self.__func__.stages(self.__self__, *args, **kwargs)
+
+
+def _title(function: Any) -> str:
+    """The name of a function, of what a partial holds, or of an object's class."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", None) or type(function).__name__
