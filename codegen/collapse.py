@@ -111,7 +111,7 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
         if "axes" in params:
             is_row = i.op is broadcast and i.result.type.shape != space.extents
             params["axes"] = tuple(range(rows)) if is_row else tuple(first[a] for a in params["axes"] if a in first)
-        if "shape" in params:
+        if "shape" in params and tuple(params["shape"]) == i.result.type.shape:
             params["shape"] = results[0].type.shape
         made.append(Instruction(i.op, tuple(env[v] for v in i.operands), results, params, i.regions, i.loc))
     parameters = tuple(env[v] for v in space.region.parameters)

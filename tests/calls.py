@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pullback as pb
 from pullback.ir.interpret import interpret
 from pullback.ir.verify import verify
 from pullback.tracer import trace, unflatten
@@ -30,9 +31,14 @@ def leaves(result: Any) -> list[Any]:
 
 
 def check(function: Call, *arguments: Any, exact: bool = False) -> None:
+    """A call gives what NumPy gives, interpreted and compiled."""
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         expected = leaves(function(*(a.copy() for a in arguments)))
-    found = run(function, *arguments)
+    _compare(expected, run(function, *arguments), 0 if exact else 32)
+    _compare(expected, leaves(pb.jit(function)(*arguments)), 2 if exact else 32)
+
+
+def _compare(expected: list[Any], found: list[Any], epsilons: int) -> None:
     assert len(found) == len(expected)
     for e, f in zip(expected, found, strict=True):
         e, f = np.asarray(e), np.asarray(f)
@@ -40,7 +46,7 @@ def check(function: Call, *arguments: Any, exact: bool = False) -> None:
         if e.dtype.kind != "f":
             np.testing.assert_array_equal(f, e)
             continue
-        tolerance = 32 * float(np.finfo(e.dtype).eps) if not exact else 0
+        tolerance = epsilons * float(np.finfo(e.dtype).eps)
         np.testing.assert_allclose(f, e, rtol=tolerance, atol=tolerance)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pullback as pb
 from pullback.ir.interpret import interpret
 from pullback.ir.passes.grad import grad as expand_gradients
 from pullback.ir.verify import verify
@@ -43,7 +44,9 @@ def same(found: Any, expected: Any, exact: bool = True) -> None:
 
 def check(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     with np.errstate(all="ignore"):
-        same(run(function, *args, **kwargs), function(*args, **kwargs))
+        expected = function(*args, **kwargs)
+    same(run(function, *args, **kwargs), expected)
+    same(pb.jit(function)(*args, **kwargs), expected, exact=False)
 
 
 def marked_line(function: Callable[..., Any]) -> int:
