@@ -6,10 +6,11 @@ from pathlib import Path
 if not Path(__file__).parent.joinpath("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
+from pullback import tree
 from pullback.api import grad, jit, value_and_grad
 from pullback.counts import CacheInfo, cache_info
 from pullback.tracer import TraceError
 
-__all__ = ["CacheInfo", "TraceError", "__version__", "cache_info", "grad", "jit", "value_and_grad"]
+__all__ = ["CacheInfo", "TraceError", "__version__", "cache_info", "grad", "jit", "tree", "value_and_grad"]
 
 __version__ = "0.1.0"

@@ -8,13 +8,13 @@ from pullback.tracer.guards import Guard
 from pullback.tracer.ownership import adopt
 from pullback.tracer.promotion import composition
 from pullback.tracer.trace import Parameters, Signature, Trace, parameters_of, signature, trace
-from pullback.tracer.transform import follow, gradient_call
+from pullback.tracer.transform import follow, gradient_call, rebuild
 from pullback.tracer.tree import TreeDef, flatten, leaf_key, unflatten
 from pullback.tracer.twins import twin
 
 __all__ = [
     "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Signature", "Trace", "TraceError", "TracedArray",
-    "TreeDef", "adopt", "composition", "current", "flatten", "follow", "gradient_call", "implements", "leaf_key", "parameters_of",
-    "register_method", "signature", "trace", "twin", "unflatten", "user_loc",
+    "TreeDef", "adopt", "composition", "current", "flatten", "follow", "gradient_call", "implements", "leaf_key",
+    "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "unflatten", "user_loc",
 ]  # fmt: skip
 del _functions

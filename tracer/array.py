@@ -158,7 +158,10 @@ class TracedArray:
 
     def __repr__(self) -> str:
         kind = f"Python {self.weak}" if self.weak else str(self.type)
-        return f"traced {kind}" if self.literal is None else f"{kind} {self.literal}"
+        if self.literal is not None:
+            return f"{kind} {self.literal}"
+        name = "" if self._value is None else self._value.name
+        return f"traced {kind} {name}" if name else f"traced {kind}"
 
     def __format__(self, spec: str) -> str:
         if not spec:
@@ -260,8 +263,8 @@ class TracedArray:
 
 def _refuse(x: TracedArray, what: str, instead: str) -> NoReturn:
     """Raises TraceError, noting it so that a library that turns it into another error cannot hide it."""
-    name = "" if x._value is None else x._value.name
-    made = f", {name}" if name else f", made at {x.loc.file}:{x.loc.line}" if x.loc else ""
+    has_name = x._value is not None and x._value.name
+    made = f", made at {x.loc.file}:{x.loc.line}" if x.loc and not has_name else ""
     error = TraceError(f"{what} a traced value ({x!r}{made}); {instead}")
     frame = current()
     if frame is not None:

@@ -28,6 +28,8 @@ from pullback.tracer.outside import Outside
 from pullback.tracer.ownership import adopt
 from pullback.tracer.tree import (
     TreeDef,
+    container_of,
+    containers,
     fingerprint,
     flatten,
     leaf_key,
@@ -219,6 +221,8 @@ def trace(
         result = _run(frame, names.follow(function), positional, keywords)
         names.finish()
         results, out_tree = flatten(result, static_numbers=True)
+        for container in containers(out_tree):
+            names.same(functools.partial(container_of, container.type), container.type.__name__)
         out_tree = map_statics(out_tree, lambda v: _returned(v, names), real_class)
         traced = [as_traced(r) for r in results]
         values = [frame.lift(t) for t in traced]

@@ -12,10 +12,10 @@ from typing import Any
 from pullback.ir import OPS
 from pullback.tracer.array import TracedArray, as_traced, wrap
 from pullback.tracer.errors import TraceError, user_loc
-from pullback.tracer.frame import Frame, frame_of
+from pullback.tracer.frame import Frame, current, frame_of
 from pullback.tracer.names import Names
 from pullback.tracer.trace import Parameters, check_leaf, parameters_of
-from pullback.tracer.tree import flatten, is_leaf, map_statics, paths, unflatten
+from pullback.tracer.tree import TreeDef, flatten, is_leaf, map_statics, paths, unflatten
 
 Argnums = int | Sequence[int] | None
 Argnames = str | Iterable[str] | None
@@ -27,6 +27,15 @@ def follow(function: Callable[..., Any]) -> Callable[..., Any]:
     assert isinstance(names, Names)
     found: Callable[..., Any] = names.follow(function)
     return found
+
+
+def rebuild(tree: TreeDef, leaves: Sequence[Any]) -> Any:
+    """``unflatten``; in a trace, with classes and functions of the user's as the trace has them."""
+    frame = current()
+    if frame is not None:
+        names = frame.root.names
+        tree = map_statics(tree, names.follow, names.shadow)
+    return unflatten(tree, leaves)
 
 
 def selected(
@@ -78,7 +87,8 @@ def gradient_call(
         leaves, tree = flatten(args[which] if isinstance(which, int) else kwargs[which])
         traced = [_differentiable(leaf, path) for leaf, path in zip(leaves, paths(tree, label), strict=True)]
         names = outer.root.names
-        replaced = unflatten(map_statics(tree, names.argument, names.shadow), [_parameter(inner, x) for x in traced])
+        tree = map_statics(tree, names.argument, names.shadow)
+        replaced = unflatten(tree, [_parameter(inner, x) for x in traced])
         if isinstance(which, int):
             new_args[which] = replaced
         else:

@@ -1,8 +1,8 @@
 """Nested containers as a flat list of leaves and a structure that can be compared, hashed and filled again.
 
-Containers are tuples, lists, dicts (with their order), namedtuples and dataclasses. Leaves are NumPy arrays and scalars,
-Python numbers and traced arrays; every other value is static and part of the structure. Static values are equal if they
-have one type and one value: 1, 1.0 and True are three, 0.0 and -0.0 two.
+Containers are tuples, lists, dicts (with their order), namedtuples, dataclasses and registered classes. Leaves are NumPy
+arrays and scalars, Python numbers and traced arrays; every other value is static and part of the structure. Static values are
+equal if they have one type and one value: 1, 1.0 and True are three, 0.0 and -0.0 two.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import Any
 
@@ -44,6 +44,45 @@ def real_class(kind: type) -> type:
     return found
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Container:
+    """How objects of a registered class are taken apart, ``flatten(value) -> (children, data)``, and made,
+    ``unflatten(data, children)``."""
+
+    type: type
+    flatten: Callable[[Any], tuple[Sequence[Any], Any]]
+    unflatten: Callable[[Any, Sequence[Any]], Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return container_of, (self.type,)
+
+    def children(self, value: Any) -> tuple[Sequence[Any], Any]:
+        """The children of a value and its data. Raises TypeError if ``flatten`` gives anything else."""
+        found: Any = self.flatten(value)
+        if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], tuple | list):
+            raise TypeError(f"flatten of {self.type.__name__} must return a pair (children, data), children a tuple or list")
+        return found
+
+
+# A registration lies on its class, so that it dies with it; one of a class that takes no attributes lies here.
+_CONTAINER = "__pullback_container__"
+_registered: dict[type, Container] = {}
+
+
+def register(container: Container) -> None:
+    """Make a class a container; another registration of the class is replaced."""
+    try:
+        setattr(container.type, _CONTAINER, container)
+    except TypeError:
+        _registered[container.type] = container
+
+
+def container_of(kind: type) -> Container | None:
+    """The registration of a class, or None; subclasses are registered by themselves."""
+    real = real_class(kind)
+    return real.__dict__.get(_CONTAINER) or _registered.get(real)
+
+
 class TreeDef:
     """The structure of a tree. ``kind``: "leaf", "static", "named" (static by the user's word) or of a container."""
 
@@ -68,14 +107,25 @@ class TreeDef:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TreeDef, (self.kind, self.type, self.data, self.key[2], self.children)
+
     def __repr__(self) -> str:
         if self.kind == "leaf":
             return "*"
         if self.kind in ("static", "named"):
             return repr(self.data)
-        keys = self.data[0] if self.kind == "dict" else self.data or ()
-        inside = self.children if not self.data else [f"{k}={c!r}" for k, c in zip(keys, self.children)]
-        return f"{self.type.__name__}({', '.join(map(str, inside))})"
+        is_named = self.kind in ("dict", "namedtuple", "dataclass")
+        inside = [f"{k}={c!r}" if is_named else repr(c) for k, c in zip(self.keys, self.children)]
+        return f"{self.type.__name__}({', '.join(inside)})"
+
+    @property
+    def keys(self) -> Sequence[Any]:
+        """What the children are called: keys of a dict, names of fields, positions elsewhere."""
+        if self.kind == "dict":
+            keys: Sequence[Any] = self.data[0]
+            return keys
+        return self.data if self.kind in ("namedtuple", "dataclass") else range(len(self.children))
 
 
 LEAF = TreeDef("leaf")
@@ -142,12 +192,18 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool) -> TreeDef:
         key = keys if all(type(k) is str for k in keys) else static_key(keys)
         children = [_flatten(x[k], leaves, static_numbers) for k in keys]
         return TreeDef("dict", kind, (keys, extra), (key, extra), children)
+    kind = real_class(x.__class__)
+    container = container_of(kind)
+    if container is not None:
+        inside, data = container.children(x)
+        children = [_flatten(e, leaves, static_numbers) for e in inside]
+        return TreeDef("registered", container.type, (container, data), (container, static_key(data)), children)
     if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return TreeDef("namedtuple", real_class(kind), x._fields, children=[_flatten(e, leaves, static_numbers) for e in x])
+        return TreeDef("namedtuple", kind, x._fields, children=[_flatten(e, leaves, static_numbers) for e in x])
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         names = tuple(f.name for f in dataclasses.fields(x))
         children = [_flatten(getattr(x, n), leaves, static_numbers) for n in names]
-        return TreeDef("dataclass", real_class(kind), names, names, children)
+        return TreeDef("dataclass", kind, names, names, children)
     return static(x)
 
 
@@ -176,6 +232,9 @@ def _unflatten(tree: TreeDef, leaves: Any) -> Any:
             return defaultdict(extra, pairs) if tree.type is defaultdict else tree.type(pairs)
         case "namedtuple":
             return tree.type(*children)
+        case "registered":
+            container, data = tree.data
+            return container.unflatten(data, tuple(children))
     made = object.__new__(tree.type)
     for name, child in zip(tree.data, children, strict=True):
         object.__setattr__(made, name, child)
@@ -186,17 +245,12 @@ def paths(tree: TreeDef, prefix: str = "") -> list[str]:
     """For each leaf, where it stands: names and positions joined by underscores."""
     if tree.kind == "leaf":
         return [prefix]
-    keys: Sequence[Any] = range(len(tree.children))
-    if tree.kind == "dict":
-        keys = tree.data[0]
-    elif tree.kind in ("namedtuple", "dataclass"):
-        keys = tree.data
-    return [p for k, c in zip(keys, tree.children) for p in paths(c, f"{prefix}_{k}" if prefix else str(k))]
+    return [p for k, c in zip(tree.keys, tree.children) for p in paths(c, f"{prefix}_{k}" if prefix else str(k))]
 
 
 def map_statics(tree: TreeDef, change: Any, change_type: Any = None) -> TreeDef:
-    """The structure with ``change(value)`` in place of each static value, and ``change_type(kind)`` of each namedtuple's and
-    dataclass's type; for filling only, not for comparing."""
+    """The structure with ``change(value)`` in place of each static value and of what makes registered objects, and
+    ``change_type(kind)`` of each namedtuple's and dataclass's type; for filling only, not for comparing."""
     if tree.kind in ("static", "named"):
         changed = change(tree.data)
         return tree if changed is tree.data else TreeDef("static", None, changed, Identity(changed))
@@ -204,9 +258,21 @@ def map_statics(tree: TreeDef, change: Any, change_type: Any = None) -> TreeDef:
         return tree
     children = [map_statics(c, change, change_type) for c in tree.children]
     kind = tree.type if change_type is None or tree.kind not in ("namedtuple", "dataclass") else change_type(tree.type)
-    if kind is tree.type and all(a is b for a, b in zip(children, tree.children)):
+    data = tree.data
+    if tree.kind == "registered":
+        container, held = data
+        data = (dataclasses.replace(container, unflatten=change(container.unflatten)), change(held))
+    elif kind is tree.type and all(a is b for a, b in zip(children, tree.children)):
         return tree
-    return TreeDef(tree.kind, kind, tree.data, tree.key[2], children)
+    return TreeDef(tree.kind, kind, data, tree.key[2], children)
+
+
+def containers(tree: TreeDef) -> Iterator[Container]:
+    """The registrations that a structure relies on."""
+    if tree.kind == "registered":
+        yield tree.data[0]
+    for child in tree.children:
+        yield from containers(child)
 
 
 def leaf_key(x: Any) -> Any:
@@ -279,6 +345,9 @@ def _expression(tree: TreeDef, counter: Iterator[int], values: dict[str, Any]) -
             return f"[{', '.join(inside)}]"
         case "namedtuple":
             return f"{name}({', '.join(inside)})"
+        case "registered":
+            values[name], values[f"{name}_data"] = tree.data
+            return f"{name}.unflatten({name}_data, ({', '.join(inside)}{',' if len(inside) == 1 else ''}))"
         case "dict":
             keys, extra = tree.data
             values[f"{name}_keys"], values[f"{name}_extra"] = keys, extra
