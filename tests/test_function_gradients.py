@@ -8,6 +8,7 @@ import pytest
 from calls import JOINING, PRODUCTS, READS, REDUCTIONS, SHAPES, STATISTICS, Call, V, X, leaves
 from test_writes import WRITES, recurrence, write_cast
 
+import pullback as pb
 from pullback.ir.interpret import interpret
 from pullback.ir.passes.grad import grad
 from pullback.ir.verify import verify
@@ -76,3 +77,17 @@ def test_repeated_writes_count_once() -> None:
         return a * np.array([0.5, 1.5, -2.0, 3.0])
 
     check_gradient(call, V)
+
+
+SPREADS: list[Call] = [
+    lambda x: np.std(x),
+    lambda x: np.sum(np.std(x, axis=0, keepdims=True)),
+    lambda x: np.sqrt(np.mean((x - 1.0) ** 2)),
+    lambda x: np.linalg.norm(x - 1.0) / x.size,
+    lambda x: np.sqrt(0.3 * np.sum((x - 1.0) * (x - 1.0))),
+]
+
+
+@pytest.mark.parametrize("call", SPREADS)
+def test_a_spread_of_nothing_has_gradient_zero(call: Call) -> None:
+    np.testing.assert_array_equal(pb.grad(call)(np.ones((2, 3))), np.zeros((2, 3)))

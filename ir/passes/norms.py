@@ -1,7 +1,8 @@
 """Recognises norms: square roots of sums or means of squares, whose derivatives at 0 are 0.
 
-A square is ``mul x, x``, a power with the constant exponent 2, or a contraction of a value with itself. Sums, multiples by
-constants, conversions and rearrangements of squares count as sums of squares.
+A square is ``mul x, x``, a power with the constant exponent 2, or a contraction of a value with itself. Sums, conversions and
+rearrangements of squares count as sums of squares, and so do their multiples by factors that nothing differentiated reaches:
+constants, counts of elements, data.
 """
 
 from __future__ import annotations
@@ -26,15 +27,21 @@ def norms(function: Function) -> Function:
     return replace(function, body=_marked(function.body)) if function.kind == "func" else function
 
 
-def _marked(block: Block) -> Block:
+def _marked(block: Block, outer: frozenset[int] = frozenset()) -> Block:
+    """``outer``: the positions of the parameters that something differentiated reaches."""
+    active = {p for k, p in enumerate(block.parameters) if k in outer}
     constants: dict[Value, Any] = {}
     magnitudes: dict[Value, Value] = {}
     squares: set[Value] = set()
     out: list[Instruction] = []
     for instruction in block.instructions:
         op, operands = instruction.op, instruction.operands
+        if any(v in active for v in operands):
+            active.update(instruction.results)
         if instruction.regions:
-            instruction = replace(instruction, regions=tuple(_marked(region) for region in instruction.regions))
+            wrt = instruction.params.get("wrt", ())
+            reached = frozenset(k for k, v in enumerate(operands) if v in active or k in wrt)
+            instruction = replace(instruction, regions=tuple(_marked(region, reached) for region in instruction.regions))
         elif op.name == "const":
             constants[instruction.result] = instruction.params["value"]
         elif isinstance(op, Reindex) and len(operands) == 1 and operands[0] in constants:
@@ -43,7 +50,7 @@ def _marked(block: Block) -> Block:
             magnitudes[instruction.result] = operands[0]
         elif op.name == "sqrt" and operands[0] in squares:
             instruction = replace(instruction, params={**instruction.params, "norm": True})
-        elif _is_square(instruction, constants, magnitudes) or _is_sum(instruction, constants, squares):
+        elif _is_square(instruction, constants, magnitudes) or _is_sum(instruction, active, squares):
             squares.add(instruction.result)
         out.append(instruction)
     return replace(block, instructions=tuple(out))
@@ -62,16 +69,16 @@ def _is_square(instruction: Instruction, constants: dict[Value, Any], magnitudes
     return False
 
 
-def _is_sum(instruction: Instruction, constants: dict[Value, Any], squares: set[Value]) -> bool:
-    """A sum, a multiple by a constant or a rearrangement of sums of squares."""
+def _is_sum(instruction: Instruction, active: set[Value], squares: set[Value]) -> bool:
+    """A sum, a multiple by a fixed factor or a rearrangement of sums of squares."""
     name, operands = instruction.op.name, instruction.operands
     if name in PASSED_ON:
         return operands[0] in squares
     if name == "add":
         return operands[0] in squares and operands[1] in squares
     if name == "div":
-        return operands[0] in squares and operands[1] in constants
+        return operands[0] in squares and operands[1] not in active
     if name == "mul":
         x, y = operands
-        return (x in squares and y in constants) or (y in squares and x in constants)
+        return (x in squares and y not in active) or (y in squares and x not in active)
     return False
