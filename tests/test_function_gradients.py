@@ -84,6 +84,7 @@ SPREADS: list[Call] = [
     lambda x: np.sum(np.std(x, axis=0, keepdims=True)),
     lambda x: np.sqrt(np.mean((x - 1.0) ** 2)),
     lambda x: np.linalg.norm(x - 1.0) / x.size,
+    lambda x: np.std(x[0, :1]) + np.squeeze(x[:1, :1]) * 0,
     lambda x: np.sqrt(0.3 * np.sum((x - 1.0) * (x - 1.0))),
 ]
 
@@ -91,3 +92,9 @@ SPREADS: list[Call] = [
 @pytest.mark.parametrize("call", SPREADS)
 def test_a_spread_of_nothing_has_gradient_zero(call: Call) -> None:
     np.testing.assert_array_equal(pb.grad(call)(np.ones((2, 3))), np.zeros((2, 3)))
+
+
+def test_a_differentiated_factor_keeps_the_singular_point_of_sqrt() -> None:
+    x = np.array([3.0, 4.0])
+    assert pb.grad(lambda k: np.sqrt(k * np.sum(x * x)))(0.0) == np.inf
+    assert pb.grad(lambda k: np.sqrt(k * np.sum(x * x)))(1.0) == 2.5

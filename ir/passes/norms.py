@@ -50,7 +50,7 @@ def _marked(block: Block, outer: frozenset[int] = frozenset()) -> Block:
             magnitudes[instruction.result] = operands[0]
         elif op.name == "sqrt" and operands[0] in squares:
             instruction = replace(instruction, params={**instruction.params, "norm": True})
-        elif _is_square(instruction, constants, magnitudes) or _is_sum(instruction, active, squares):
+        elif _is_square(instruction, constants, magnitudes) or _is_sum(instruction, constants, active, squares):
             squares.add(instruction.result)
         out.append(instruction)
     return replace(block, instructions=tuple(out))
@@ -69,13 +69,13 @@ def _is_square(instruction: Instruction, constants: dict[Value, Any], magnitudes
     return False
 
 
-def _is_sum(instruction: Instruction, active: set[Value], squares: set[Value]) -> bool:
+def _is_sum(instruction: Instruction, constants: dict[Value, Any], active: set[Value], squares: set[Value]) -> bool:
     """A sum, a multiple by a fixed factor or a rearrangement of sums of squares."""
     name, operands = instruction.op.name, instruction.operands
     if name in PASSED_ON:
         return operands[0] in squares
     if name == "add":
-        return operands[0] in squares and operands[1] in squares
+        return any(v in squares for v in operands) and all(v in squares or constants.get(v) == 0 for v in operands)
     if name == "div":
         return operands[0] in squares and operands[1] not in active
     if name == "mul":
