@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from pullback.jitted import Jitted
 from pullback.pipeline import DEVICES
-from pullback.transform import Argnames, Argnums, Function, Transform
+from pullback.transform import Argnames, Argnums, Transform
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Aux = TypeVar("Aux")
 
 
+@overload
+def jit(function: Callable[P, R], *, static_argnames: str | Iterable[str] = (), device: str = "cpu") -> Jitted[P, R]: ...
 @overload
 def jit(
     function: None = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu"
-) -> Callable[[Function], Jitted]: ...
-@overload
-def jit(function: Function, *, static_argnames: str | Iterable[str] = (), device: str = "cpu") -> Jitted: ...
-def jit(
-    function: Function | None = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu"
-) -> Jitted | Callable[[Function], Jitted]:
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+def jit(function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu") -> Any:
     """Compile a NumPy function; also a decorator, with or without arguments.
 
     Arguments and results: NumPy arrays and scalars, Python numbers, and nested tuples, lists, dicts, namedtuples and
@@ -35,7 +37,7 @@ def jit(
     Raises TypeError and ValueError for bad options. Calls raise TraceError for what cannot be compiled.
     """
     if function is None:
-        return functools.partial(jit, static_argnames=static_argnames, device=device)  # type: ignore[return-value]
+        return functools.partial(jit, static_argnames=static_argnames, device=device)
     if device not in DEVICES:
         raise ValueError(f"device {device!r}: one of {', '.join(DEVICES)}")
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
@@ -44,15 +46,18 @@ def jit(
 
 @overload
 def grad(
-    function: None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
-) -> Callable[[Function], Jitted]: ...
+    function: Callable[P, tuple[Any, Aux]], *, argnums: Argnums | None = None, argnames: Argnames | None = None,
+    has_aux: Literal[True],
+) -> Jitted[P, tuple[Any, Aux]]: ...  # fmt: skip
 @overload
 def grad(
-    function: Function, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
-) -> Jitted: ...
+    function: Callable[P, Any], *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+) -> Jitted[P, Any]: ...
+@overload
 def grad(
-    function: Function | None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
-) -> Jitted | Callable[[Function], Jitted]:
+    function: None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+) -> Callable[[Callable[P, Any]], Jitted[P, Any]]: ...
+def grad(function: Any = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False) -> Any:
     """The gradient of a function that returns a float scalar; also a decorator, with or without arguments.
 
     With respect to the arguments at the positions ``argnums`` and of the names ``argnames``; to the first if neither is
@@ -68,15 +73,15 @@ def grad(
 
 @overload
 def value_and_grad(
-    function: None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
-) -> Callable[[Function], Jitted]: ...
+    function: Callable[P, R], *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+) -> Jitted[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
-    function: Function, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
-) -> Jitted: ...
+    function: None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+) -> Callable[[Callable[P, R]], Jitted[P, tuple[R, Any]]]: ...
 def value_and_grad(
-    function: Function | None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
-) -> Jitted | Callable[[Function], Jitted]:
+    function: Any = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+) -> Any:
     """A function's value and gradient, (value, gradient), computed together; options and errors as in ``grad``.
 
     With ``has_aux``: ((value, aux), gradient).

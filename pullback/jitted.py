@@ -5,9 +5,11 @@ Inside a trace a transformed function is part of the program being traced, so th
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -21,12 +23,21 @@ MOST_SIGNATURES = 4096
 MOST_VARIANTS = 8
 
 
-class Jitted:
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R", covariant=True)
+
+
+class Jitted(Generic[P, R]):
     """A function that is traced and compiled once for each signature of its calls.
 
     It has the name, the documentation and the signature of the function it was made from, ``__wrapped__``. Calls may come
     from any thread. Inside a trace it becomes part of the traced program.
     """
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
 
     def __init__(
         self, function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str = "cpu"
@@ -35,6 +46,8 @@ class Jitted:
             raise TypeError(f"pb.{transform.name} takes a function, got {type(function).__name__}")
         adopt(function)
         functools.update_wrapper(self, function)
+        if transform.name != "jit":
+            self._forget_result_type()
         self._function = function
         self._transform = transform
         self._device: str = device
@@ -44,9 +57,9 @@ class Jitted:
             self._static |= function._static
         self._parameters = parameters_of(function, self._static)
         self._entries: dict[Any, list[Entry]] = {}
-        self._method: Jitted | None = None
+        self._method: Jitted[..., Any] | None = None
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if current() is not None:
             return self._inlined(args, kwargs)
         call = signature(self._parameters, args, kwargs)
@@ -56,7 +69,11 @@ class Jitted:
                 return result
         return self._first_call(call, args, kwargs)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Jitted | Method:
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...
+    @overload
+    def __get__(self: Jitted[Concatenate[Any, Q], R], instance: object, owner: type | None = None) -> Method[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None or not hasattr(self._function, "__get__"):
             return self
         return Method(self._for_methods(), instance)
@@ -64,7 +81,7 @@ class Jitted:
     def __repr__(self) -> str:
         return f"<pullback.{self._transform.name} of {self._function!r}>"
 
-    def stages(self, /, *args: Any, **kwargs: Any) -> dict[str, str]:
+    def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> dict[str, str]:
         """The text of each stage that a call with these arguments goes through, by the stage's name.
 
         The stages: trace, grad, simplify, fuse, lower, schedule, llvm, asm. Traces and compiles anew and stores nothing.
@@ -81,6 +98,12 @@ class Jitted:
         values = traced.arguments(call.leaves) or []
         named = {p.name: np.asarray(v, p.type.dtype.numpy) for p, v in zip(traced.function.parameters, values)}
         return texts, named
+
+    def _forget_result_type(self) -> None:
+        """Take the type of the result, which is not that of the function, out of the signature and the annotations."""
+        with contextlib.suppress(TypeError, ValueError):
+            self.__signature__ = inspect.signature(self.__wrapped__).replace(return_annotation=inspect.Signature.empty)
+        self.__annotations__ = {k: v for k, v in getattr(self, "__annotations__", {}).items() if k != "return"}
 
     def _inlined(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return self._transform.apply(self._function, [follow(a) for a in args], {k: follow(v) for k, v in kwargs.items()})
@@ -114,7 +137,7 @@ class Jitted:
             )
         return result
 
-    def _for_methods(self) -> Jitted:
+    def _for_methods(self) -> Jitted[..., Any]:
         """The same function with ``self`` as first argument, which argnums does not count."""
         if self._method is None:
             inner = self._function._for_methods() if isinstance(self._function, Jitted) else self._function
@@ -122,25 +145,35 @@ class Jitted:
         return self._method
 
 
-class Method:
+class Method(Generic[P, R]):
     """A compiled function bound to an instance of the class that it is a method of."""
 
     __slots__ = ("__func__", "__self__")
 
-    def __init__(self, function: Jitted, instance: Any) -> None:
+    def __init__(self, function: Jitted[..., R], instance: Any) -> None:
         self.__func__ = function
         self.__self__ = instance
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.__func__(self.__self__, *args, **kwargs)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Method[P, R]:
+        return self
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self.__func__.__doc__
+
     def __getattr__(self, name: str) -> Any:
+        if name == "__signature__":
+            whole = inspect.signature(self.__func__)
+            return whole.replace(parameters=list(whole.parameters.values())[1:])
         return getattr(self.__func__, name)
 
     def __repr__(self) -> str:
         return f"<bound {self.__func__!r} of {self.__self__!r}>"
 
-    def stages(self, /, *args: Any, **kwargs: Any) -> dict[str, str]:
+    def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> dict[str, str]:
         """As ``Jitted.stages``."""
         return self.__func__.stages(self.__self__, *args, **kwargs)
 

@@ -151,7 +151,7 @@ def test_attributes_of_the_function() -> None:
 
     compiled = pb.jit(pb.grad(f))
     assert compiled.__name__ == "f" and compiled.__doc__ == "Says what it does." and compiled.__module__ == __name__
-    assert inspect.signature(compiled) == inspect.signature(f)
+    assert inspect.signature(compiled).parameters == inspect.signature(f).parameters
     assert inspect.unwrap(compiled) is f
     assert "jit" in repr(compiled) and "grad" in repr(compiled)
 
