@@ -13,6 +13,8 @@ from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.grad import grad as expand_gradients
 from pullback.pipeline import Program
 from pullback.tracer import Trace
+from pullback.tracer.source import line_text, shown
+from pullback.tracer.tracebacks import traceback_at
 from pullback.tracer.tree import filler
 
 MISS = object()
@@ -86,8 +88,10 @@ class Entry:
         try:
             interpret(function, *typed)
         except CheckFailed as again:
-            if again.loc:
-                error.add_note(f"at {again.loc.file}:{again.loc.line}, in compiled code")
+            file, line = again.loc.file, again.loc.line
+            if file:
+                error.__traceback__ = traceback_at(file, line)
+                error.add_note(f"at {shown(file)}:{line}, in compiled code: {line_text(file, line)}".rstrip(": "))
         return error
 
 

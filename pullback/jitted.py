@@ -17,6 +17,7 @@ from pullback.entry import MISS, Entry
 from pullback.pipeline import building, program, stages
 from pullback.runtime import counters
 from pullback.tracer import Signature, Trace, TraceError, adopt, current, follow, parameters_of, signature, trace
+from pullback.tracer.tracebacks import keep_users_frames
 from pullback.transform import Function, Transform
 
 MOST_SIGNATURES = 4096
@@ -62,12 +63,16 @@ class Jitted(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if current() is not None:
             return self._inlined(args, kwargs)
-        call = signature(self._parameters, args, kwargs)
-        for entry in self._entries.get(call.key, ()):
-            result = entry(call.leaves)
-            if result is not MISS:
-                return result
-        return self._first_call(call, args, kwargs)
+        try:
+            call = signature(self._parameters, args, kwargs)
+            for entry in self._entries.get(call.key, ()):
+                result = entry(call.leaves)
+                if result is not MISS:
+                    return result
+            return self._first_call(call, args, kwargs)
+        except Exception as error:
+            keep_users_frames(error)
+            raise
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...

@@ -15,6 +15,7 @@ import pytest
 import pullback as pb
 from pullback.ir import OPS
 from pullback.ir.ops.elementwise import Elementwise
+from pullback.tracer.source import shown
 from pullback.tracer.ufuncs import call_op
 
 Array = Any
@@ -35,7 +36,7 @@ def refused(function: Callable[..., Any], *args: Any, words: str, transform: Any
         transform(function)(*args)
     error = caught.value
     assert (error.file, error.line) == marked_line(place or function), error
-    assert str(error).startswith(f"{error.file}:{error.line}: ")
+    assert str(error).startswith(f"{shown(error.file)}:{error.line}: ")
     for word in words.split("|"):
         assert word in str(error), error
     np.testing.assert_array_equal(pb.jit(lambda x: x + 1)(X), X + 1)
@@ -60,8 +61,8 @@ def refused(function: Callable[..., Any], *args: Any, words: str, transform: Any
         (2**70, "int64"),
         (np.ma.masked_array([1.0, 2.0]), "MaskedArray|np.asarray"),
         (np.ones((1, 1)).view(np.matrix), "matrix|np.asarray"),
-        ([np.zeros(2), np.array([None])], "argument x_1 of dtype object"),
-        ({"a": np.array(["b"])}, "argument x_a of dtype <U1"),
+        ([np.zeros(2), np.array([None])], "argument x[1] of dtype object"),
+        ({"a": np.array(["b"])}, "argument x['a'] of dtype <U1"),
     ],
 )
 def test_arguments_that_are_not_numbers(argument: Any, words: str) -> None:
@@ -148,9 +149,9 @@ def test_a_branch() -> None:
     refused(loop, X, words="a Python branch")
 
     def chained(x: Array) -> Array:
-        return np.where(0 < x < 1, x, 0)  # here
+        return 1 if 0 < x[0] < 1 else 0  # here
 
-    refused(chained, X, words="np.where")
+    refused(chained, X, words="np.where((0 < x[0]) & (x[0] < 1), 1, 0)")
 
 
 def test_a_branch_in_a_helper_is_reported_there() -> None:
@@ -286,19 +287,19 @@ def test_results_that_have_no_gradient() -> None:
     def call_pair(x: Array) -> Any:
         return pb.grad(lambda x: (x.sum(), x))(x)  # here
 
-    with pytest.raises(pb.TraceError, match=r"tuple.*has_aux"):
+    with pytest.raises(pb.TraceError, match=r"tuple(?s:.)*has_aux"):
         call_pair(X)
 
     def call_no_aux(x: Array) -> Any:
         return pb.grad(lambda x: x.sum(), has_aux=True)(x)
 
-    with pytest.raises(pb.TraceError, match=r"has_aux.*pair"):
+    with pytest.raises(pb.TraceError, match=r"has_aux(?s:.)*pair"):
         call_no_aux(X)
 
 
 @pytest.mark.parametrize(
     ("argument", "words"),
-    [(np.arange(3), "int64"), (3, "a Python int"), (np.array([True]), "bool"), ((1.0, 2), "argument x_1")],
+    [(np.arange(3), "int64"), (3, "a Python int"), (np.array([True]), "bool"), ((1.0, 2), "argument x[1]")],
 )
 def test_arguments_that_have_no_gradient(argument: Any, words: str) -> None:
     def call(x: Any) -> None:
@@ -372,7 +373,7 @@ def test_a_check_in_compiled_code_names_the_line() -> None:
         with pytest.raises(IndexError) as caught:
             compiled(X, i)
         file, line = marked_line(pick)
-        assert any(f"{file}:{line}" in note for note in caught.value.__notes__)
+        assert any(f"{shown(file)}:{line}" in note for note in caught.value.__notes__)
     np.testing.assert_array_equal(compiled(X, -1), pick(X, -1))
 
     def power(x: Array, n: Array) -> Array:
@@ -383,7 +384,7 @@ def test_a_check_in_compiled_code_names_the_line() -> None:
     with pytest.raises(ValueError, match="negative") as raised:
         pb.jit(power)(whole, -2)
     file, line = marked_line(power)
-    assert any(f"{file}:{line}" in note for note in raised.value.__notes__)
+    assert any(f"{shown(file)}:{line}" in note for note in raised.value.__notes__)
 
 
 def test_the_first_failure_wins() -> None:
@@ -409,4 +410,4 @@ def test_a_check_of_a_shared_template_names_its_own_line() -> None:
     with pytest.raises(IndexError) as caught:
         pb.jit(second)(X, 9)
     file, line = marked_line(second)
-    assert caught.value.__notes__ == [f"at {file}:{line}, in compiled code"]
+    assert caught.value.__notes__ == [f"at {shown(file)}:{line}, in compiled code: return x[i]  # here"]

@@ -122,7 +122,7 @@ def test_too_many_leaves() -> None:
 
 def test_paths() -> None:
     tree = {"w1": 1.0, "layers": [Point(1.0, 2.0), Layer(3.0, "no leaf")]}
-    assert paths(flatten(tree)[1], "p") == ["p_w1", "p_layers_0_x", "p_layers_0_y", "p_layers_1_weight"]
+    assert paths(flatten(tree)[1], "p") == ["p['w1']", "p['layers'][0].x", "p['layers'][0].y", "p['layers'][1].weight"]
 
 
 def test_leaf_keys() -> None:

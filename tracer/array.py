@@ -6,19 +6,22 @@ the trace is a literal and becomes a constant of the dtype it meets (NEP 50); a 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from pullback.ir import OPS, Loc, Op, Value
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
-from pullback.tracer.errors import TraceError, user_loc
+from pullback.tracer.advice import instead_of_branch
+from pullback.tracer.errors import TraceError, here, refusal, user_loc
 from pullback.tracer.frame import Frame, current, frame_of
 from pullback.tracer.promotion import Kind, name_of
+from pullback.tracer.source import Described, Site, line_text, shown
 from pullback.tracer.tables import FUNCTIONS, METHODS
 from pullback.tracer.tables import implements as implements
 from pullback.tracer.tables import register_method as register_method
@@ -63,7 +66,14 @@ def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
     return lambda self: METHODS["operate"](ufunc, self)
 
 
-class TracedArray:
+class Origin(NamedTuple):
+    """What a traced array came from, if not from an instruction. ``kind``: "argument" or "outside"; ``label``: its name."""
+
+    kind: str
+    label: str
+
+
+class TracedArray(Described):
     """Stands for an array while a function is traced.
 
     ``weak`` is "bool", "int" or "float" for a Python scalar, else empty. ``literal`` is the value of a constant scalar that
@@ -73,8 +83,8 @@ class TracedArray:
     """
 
     __slots__ = (
-        "__weakref__", "_value", "base", "frame", "known", "literal", "loc", "readonly", "recipe", "seen", "type", "version",
-        "weak",
+        "__weakref__", "_value", "base", "frame", "known", "literal", "loc", "origin", "readonly", "recipe", "seen", "type",
+        "version", "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
 
@@ -93,6 +103,16 @@ class TracedArray:
         self.recipe: Recipe | None = None
         self.seen = self.version = 0
         self.loc = loc
+        self.origin: Origin | None = None
+
+    def described(self, name: str, line: tuple[str, int]) -> str:
+        text = f"{name} is traced {self._kind}" if self.literal is None else f"{name} is {self!r}"
+        if self.origin is not None:
+            return f"{text}, {_origin_text(self.origin, name)}"
+        if not self.loc or (self.loc.file, self.loc.line) == line:
+            return text
+        made, place = line_text(self.loc.file, self.loc.line), f"{shown(self.loc.file)}:{self.loc.line}"
+        return f"{text}, from {made} at {place}" if made else f"{text}, made at {place}"
 
     @property
     def value(self) -> Value:
@@ -157,21 +177,25 @@ class TracedArray:
         raise AttributeError(f"a traced array has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        kind = f"Python {self.weak}" if self.weak else str(self.type)
         if self.literal is not None:
-            return f"{kind} {self.literal}"
+            return f"{self._kind} {self.literal}"
         name = "" if self._value is None else self._value.name
-        return f"traced {kind} {name}" if name else f"traced {kind}"
+        return f"traced {self._kind} {name}" if name else f"traced {self._kind}"
+
+    @property
+    def _kind(self) -> str:
+        return f"Python {self.weak}" if self.weak else str(self.type)
 
     def __format__(self, spec: str) -> str:
         if not spec:
             return repr(self)
-        return format(_static(self, "a format of", "print after the call, or format a returned value"), spec)
+        ask: Callable[[Any], str] = lambda value: format(value, spec)  # noqa: E731
+        return str(_static(self, ask, "a format of", "return the value and format it after the call"))
 
     def __hash__(self) -> int:
         if self.type.shape:
             raise TypeError("unhashable type: 'numpy.ndarray'")
-        return hash(_static(self, "a key of a dict or set from", _SCALAR))
+        return int(_static(self, hash, "a key of a dict or set from", _SCALAR))
 
     # sequence protocol
 
@@ -203,22 +227,20 @@ class TracedArray:
     # what would need the value now
 
     def __bool__(self) -> bool:
-        return bool(_static(self, "a Python branch (if, while, and, or, not) on", _BRANCH))
+        return bool(_static(self, bool, "a Python branch (if, while, and, or, not) on", instead_of_branch))
 
     def __float__(self) -> float:
-        return float(_static(self, "float() of", _SCALAR))
+        return float(_static(self, float, "float() of", _SCALAR))
 
     def __int__(self) -> int:
-        return int(_static(self, "int() of", _SCALAR))
+        return int(_static(self, int, "int() of", _SCALAR))
 
     def __complex__(self) -> complex:
-        return complex(_static(self, "complex() of", _SCALAR))
+        return complex(_static(self, complex, "complex() of", _SCALAR))
 
     def __index__(self) -> int:
-        value = _static(self, "an integer needed at trace time (range, a shape, an index of a list) from", _INDEX)
-        if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-            raise TypeError(f"'{type(value).__name__}' object cannot be interpreted as an integer")
-        return int(value)
+        what = "an integer needed at trace time (range, a shape, an index of a list) from"
+        return int(_static(self, operator.index, what, _INDEX))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         _refuse(self, "a conversion to a NumPy array of", _ARRAY)
@@ -261,34 +283,46 @@ class TracedArray:
         return METHODS["round"](self, ndigits or 0)
 
 
-def _refuse(x: TracedArray, what: str, instead: str) -> NoReturn:
-    """Raises TraceError, noting it so that a library that turns it into another error cannot hide it."""
-    has_name = x._value is not None and x._value.name
-    made = f", made at {x.loc.file}:{x.loc.line}" if x.loc and not has_name else ""
-    error = TraceError(f"{what} a traced value ({x!r}{made}); {instead}")
-    frame = current()
-    if frame is not None:
-        frame.root.refused = error
+def _origin_text(origin: Origin, name: str) -> str:
+    if origin.kind == "argument":
+        return "an argument" if origin.label == name else f"the argument {origin.label}"
+    return "from outside the function" if origin.label == name else f"{origin.label} from outside the function"
+
+
+def _refuse(x: TracedArray, what: str, instead: str | Callable[[Site], str]) -> NoReturn:
+    """Raises TraceError."""
+    error = refusal(f"{what} a traced value", instead if callable(instead) else lambda site: instead)
+    error.origins = error.origins or (x.described("it", (error.file, error.line)),)
     raise error
 
 
-_BRANCH = (
-    "its value is not known when the function is traced: choose with np.where(condition, a, b) (np.maximum, "
-    "np.minimum and np.sort for max, min and sorted), or name the argument in static_argnames if it is a Python value"
-)
 _SCALAR = "keep it as it is (NumPy functions take it), or name the argument in static_argnames if it must be a Python number"
 _INDEX = "pass the argument by static_argnames, or use the shape of an array"
 _ARRAY = "use functions of NumPy that take it as it is, or compute this outside the traced function"
 
 
-def _static(x: TracedArray, what: str, instead: str) -> Any:
-    """The value of a scalar known in the trace; the captured inputs it came from become guards."""
+def _static(x: TracedArray, ask: Callable[[Any], Any], what: str, instead: str | Callable[[Site], str]) -> Any:
+    """What ``ask`` says of a value known in the trace; the captured inputs it came from become guards.
+
+    Of any other value it raises what NumPy raises for every value of its type, else TraceError.
+    """
     found = known_value(x)
-    if found is None:
-        if x.size != 1 and x.type.shape and what.startswith("a Python branch"):
-            instead = "use np.where(condition, a, b), or .any() and .all() inside it"
-        _refuse(x, what, instead)
-    return _pinned(x, found)
+    if found is not None:
+        return ask(_pinned(x, found))
+    try:
+        ask(_any_value(x))
+    except Exception as error:
+        if callable(instead):
+            error.add_note(f"in a traced function {instead(here())}")
+        raise error.with_traceback(None) from None
+    return _refuse(x, what, instead)
+
+
+def _any_value(x: TracedArray) -> Any:
+    """A value of the type and shape that a traced array stands for."""
+    if x.weak:
+        return {"bool": False, "int": 0, "float": 0.0}[x.weak]
+    return np.broadcast_to(x.dtype.type(0), x.shape) if x.type.shape else x.dtype.type(0)
 
 
 def _pinned(x: TracedArray, known: Known) -> Any:

@@ -132,7 +132,7 @@ def _metaclass(real: type, names: Names) -> type:
 
 
 def _set(cls: type, name: str, value: Any) -> None:
-    if real_class(cls) is not cls and name != "__abstractmethods__":
+    if real_class(cls) is not cls and name not in ("__abstractmethods__", "__slotnames__"):
         raise TraceError(f"the traced function writes the attribute .{name} of {cls.__name__}; return the value instead")
     type.__setattr__(cls, name, value)
 

@@ -1,63 +1,87 @@
 """Errors at the user's own line: ``TraceError`` and the place in the user's source that is running.
 
-A place is never in NumPy, SciPy or this package: it is the nearest frame of the stack outside them.
+A place is in the user's own code: never in NumPy, SciPy or this package, and in another library only where nothing else is on
+the stack.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from types import CodeType, FrameType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
-import numpy as np
-
-from pullback import ir
 from pullback.ir import NOWHERE, Loc
+from pullback.tracer.ownership import is_hidden_file, user_frame
+from pullback.tracer.source import Site, shown, site_at, site_of
+
+_noted: ContextVar[list[TraceError] | None] = ContextVar("pullback_noted", default=None)
 
 
 class TraceError(Exception):
-    """A program that cannot be traced: at ``file``:``line``, what was met and what to write instead."""
+    """A program that cannot be traced: at ``file``:``line``, what was met and what to write instead.
 
-    def __init__(self, message: str, loc: Loc | None = None) -> None:
-        place = user_loc() if loc is None else loc
-        self.file, self.line, self.message = place.file, place.line, message
-        super().__init__(f"{place.file}:{place.line}: {message}" if place else message)
+    ``message`` is "what was met; what to write instead", or only the first of the two, and ``hint`` the second part. ``source``
+    is the line of the source, with carets below the expression where they are known; ``origins`` says, for each traced value in
+    that expression, what it is and where it was made. A part that is not known is empty (``line``: 0).
+    """
+
+    __module__ = "pullback"
+
+    def __init__(self, message: str, loc: Loc | None = None, *, site: Site | None = None) -> None:
+        super().__init__(message)
+        found = site or (here() if loc is None else site_at(loc.file, loc.line))
+        self.file, self.line, self.message = found.file, found.line, message
+        self.hint = message.partition("; ")[2]
+        self.source = found.marked
+        self.origins = tuple(found.origins())
+        noted = _noted.get()
+        if noted is not None:
+            noted.append(self)
+
+    def __str__(self) -> str:
+        what = self.message.partition("; ")[0]
+        lines = [f"{shown(self.file)}:{self.line}: {what}" if self.file else what]
+        lines += [f"    {text}" for text in self.source.splitlines()]
+        lines += [f"  {text}" for text in (*self.origins, self.hint) if text]
+        return "\n".join(lines)
 
 
-def _folder(path: str | None) -> str:
-    return os.path.dirname(os.path.abspath(path or "")) + os.sep
+@contextmanager
+def noting(errors: list[TraceError]) -> Iterator[None]:
+    """Appends every TraceError made in this context to ``errors``, so that none is lost where it is caught."""
+    token = _noted.set(errors)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
 
 
-_OURS = (_folder(__file__), _folder(ir.__file__), _folder(sys.modules["pullback"].__file__))
-_LIBRARIES = (_folder(np.__file__), os.path.join(os.path.dirname(_folder(np.__file__)[:-1]), "scipy") + os.sep)
-_is_hidden: dict[CodeType, bool] = {}
+def here() -> Site:
+    """The place in the user's source that is running, with its expression."""
+    frame = user_frame(sys._getframe(1))
+    return Site() if frame is None else site_of(frame)
 
 
-def is_hidden(code: CodeType) -> bool:
-    """Whether code belongs to this package, NumPy or SciPy, or to no file."""
-    found = _is_hidden.get(code)
-    if found is None:
-        name = code.co_filename
-        internal = name.startswith(("<frozen", "<__array_function__"))
-        found = _is_hidden[code] = internal or os.path.abspath(name).startswith((*_OURS, *_LIBRARIES))
-    return found
+def refusal(what: str, instead: Callable[[Site], str]) -> TraceError:
+    """A TraceError whose advice depends on the source at the place that is running."""
+    site = here()
+    return TraceError(f"{what}; {instead(site)}", site=site)
 
 
 def user_loc() -> Loc:
     """The place in the user's source that is running; ``NOWHERE`` if there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if not is_hidden(frame.f_code):
-            return Loc(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return NOWHERE
+    frame = user_frame(sys._getframe(1))
+    return NOWHERE if frame is None else Loc(frame.f_code.co_filename, frame.f_lineno)
 
 
 def error_loc(error: BaseException) -> Loc:
     """The user's place closest to where an error was raised."""
     found, traceback = NOWHERE, error.__traceback__
     while traceback is not None:
-        if not is_hidden(traceback.tb_frame.f_code):
-            found = Loc(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        code: Any = traceback.tb_frame.f_code
+        if not is_hidden_file(code.co_filename):
+            found = Loc(code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found

@@ -18,7 +18,7 @@ import numpy as np
 
 from pullback.ir import Builder, Loc, Value
 from pullback.ir.types import ArrayType, dtype_of
-from pullback.tracer.errors import TraceError, user_loc
+from pullback.tracer.errors import TraceError, noting, user_loc
 
 if TYPE_CHECKING:
     from pullback.tracer.array import TracedArray
@@ -73,7 +73,7 @@ class Frame:
         self.inputs: list[Input] = []
         self.outer: list[Value] = []
         self.names: Any = None
-        self.refused: TraceError | None = None
+        self.refusals: list[TraceError] = []
         self._lifted: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
 
@@ -82,7 +82,8 @@ class Frame:
         """Makes this the current frame."""
         token = _current.set(self)
         try:
-            yield self
+            with noting(self.root.refusals):
+                yield self
         finally:
             _current.reset(token)
 
@@ -124,11 +125,14 @@ def digest(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def used_after_trace(x: TracedArray) -> TraceError:
-    made = f" (made at {x.loc})" if x.loc else ""
-    return TraceError(
-        f"traced value used after its trace, or in another thread or trace: {x!r}{made}; "
+    error = TraceError(
+        "traced value used after its trace, or in another thread or trace; "
         "return it from the traced function instead of keeping it"
     )
+    error.origins = error.origins or (x.described("it", (error.file, error.line)),)
+    if x.frame is not None:
+        x.frame.root.refusals.append(error)
+    return error
 
 
 def frame_of(*operands: TracedArray) -> Frame:

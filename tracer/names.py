@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Loc, Value
-from pullback.tracer.array import CAPTURED, TracedArray, literal_type
+from pullback.tracer.array import CAPTURED, Origin, TracedArray, literal_type
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Captured, Frame
@@ -380,6 +380,7 @@ class Names:
         parameter = self.root.parameter(array_type, name)
         self.root.inputs.append(Captured(read=read, describe=describe, key=leaf_key(value), value=value))
         traced = TracedArray(array_type, self.root, parameter, weak=weak, readonly=CAPTURED, loc=user_loc())
+        traced.origin = Origin("outside", describe)
         if not isinstance(value, np.ndarray) or (value.dtype.kind in "biu" and value.size <= MOST_STATIC):
             self._captured[parameter] = (read, value, describe)
             traced.known = (value, frozenset({parameter}))

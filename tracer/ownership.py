@@ -8,11 +8,20 @@ import functools
 import os
 import sys
 import sysconfig
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from pullback.tracer.errors import is_hidden
+import numpy as np
 
+from pullback import ir
+
+
+def _folder(path: str | None) -> str:
+    return os.path.dirname(os.path.abspath(path or "")) + os.sep
+
+
+_OUR_FOLDERS = (_folder(__file__), _folder(ir.__file__), _folder(sys.modules["pullback"].__file__))
+_HIDDEN = (*_OUR_FOLDERS, _folder(np.__file__), os.path.join(os.path.dirname(_folder(np.__file__)[:-1]), "scipy") + os.sep)
 _LIBRARY = tuple({sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS = ("pullback", "numpy", "scipy")
 _NO_OBJECTS = (type, ModuleType, FunctionType, BaseException, enum.Enum)
@@ -33,7 +42,7 @@ def adopt(function: Any) -> None:
     is_package = os.path.basename(file).startswith("__init__.")
     _adopted.add(os.path.dirname(file) + os.sep if is_package else file)
     is_library_file.cache_clear()
-    is_users.cache_clear()
+    _is_users_file.cache_clear()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -45,9 +54,32 @@ def is_library_file(name: str | None) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
+def is_hidden_file(name: str) -> bool:
+    """Whether code of this file name belongs to this package, NumPy or SciPy, or to no file."""
+    return name.startswith(("<frozen", "<__array_function__")) or os.path.abspath(name).startswith(_HIDDEN)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_users_file(name: str) -> bool:
+    return not is_hidden_file(name) and not is_library_file(name)
+
+
 def is_users(code: CodeType) -> bool:
     """Whether code is the user's own: not of Python, of an installed package, or of this one."""
-    return not is_hidden(code) and not is_library_file(code.co_filename)
+    return _is_users_file(code.co_filename)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame of the user's own code, from ``frame`` outwards; else the nearest one that is not hidden."""
+    other: FrameType | None = None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if _is_users_file(name):
+            return frame
+        if other is None and not is_hidden_file(name):
+            other = frame
+        frame = frame.f_back
+    return other
 
 
 def is_users_class(kind: type) -> bool:

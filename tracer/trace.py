@@ -18,7 +18,16 @@ import numpy as np
 
 from pullback.ir import Function, Loc, Value
 from pullback.ir.structure import use_counts
-from pullback.tracer.array import ARGUMENT, TracedArray, as_traced, holds_traced, is_special_array, literal_type, refuse_dtype
+from pullback.tracer.array import (
+    ARGUMENT,
+    Origin,
+    TracedArray,
+    as_traced,
+    holds_traced,
+    is_special_array,
+    literal_type,
+    refuse_dtype,
+)
 from pullback.tracer.classes import of_real_class
 from pullback.tracer.errors import TraceError, error_loc, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, digest
@@ -267,7 +276,9 @@ def _arguments(frame: Frame, leaves: Sequence[Any], tree: TreeDef, parameters: P
         value = frame.parameter(array_type, _unique(_identifier(label), taken))
         frame.inputs.append(Argument(index=index))
         readonly = ARGUMENT if isinstance(leaf, np.ndarray) else ""
-        found.append(TracedArray(array_type, frame, value, weak=weak, readonly=readonly, loc=loc))
+        traced = TracedArray(array_type, frame, value, weak=weak, readonly=readonly, loc=loc)
+        traced.origin = Origin("argument", label)
+        found.append(traced)
     return found
 
 
@@ -284,7 +295,7 @@ def check_leaf(leaf: Any, what: str) -> None:
 
 
 def _identifier(text: str) -> str:
-    found = re.sub(r"\W", "_", text)
+    found = re.sub(r"\W+", "_", text)
     return found.strip("_") or "function" if not found[:1].isdigit() else f"x{found}"
 
 
@@ -298,16 +309,23 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call the user's function; a refusal that a library turned into another error comes out as it was."""
+    """Call the user's function. The first TraceError met in it is the one that leaves it, whatever became of it inside: a
+    library may turn it into another error, and an except clause would run where plain Python does not run it."""
     try:
-        return function(*args, **kwargs)
-    except TraceError:
-        raise
+        result = function(*args, **kwargs)
     except Exception as error:
-        refused = frame.refused
-        if refused is not None and _stems_from(error, refused):
-            raise refused from None
-        raise
+        if not frame.refusals or error is frame.refusals[0]:
+            raise
+        stems = _stems_from(error, frame.refusals[0])
+        ended = "" if stems else f", which then raised {type(error).__name__}: {error}"
+    else:
+        if not frame.refusals:
+            return result
+        ended = ": what it did instead is not what the program does"
+    first = frame.refusals[0]
+    if ended:
+        first.add_note(f"  (caught inside the traced function{ended})")
+    raise first from None
 
 
 def _stems_from(error: BaseException, refused: TraceError) -> bool:

@@ -129,7 +129,9 @@ def _differentiable(leaf: Any, label: str) -> TracedArray:
 
 def _parameter(inner: Frame, x: TracedArray) -> TracedArray:
     name = x.value.name if x.literal is None else ""
-    return TracedArray(x.type, inner, inner.parameter(x.type, name), weak=x.weak, readonly=x.readonly, loc=x.loc)
+    made = TracedArray(x.type, inner, inner.parameter(x.type, name), weak=x.weak, readonly=x.readonly, loc=x.loc)
+    made.origin = x.origin
+    return made
 
 
 def _split(result: Any, has_aux: bool) -> tuple[Any, Any]:

@@ -242,10 +242,11 @@ def _unflatten(tree: TreeDef, leaves: Any) -> Any:
 
 
 def paths(tree: TreeDef, prefix: str = "") -> list[str]:
-    """For each leaf, where it stands: names and positions joined by underscores."""
+    """For each leaf, the expression that reads it: ``prefix['w'][0].x``."""
     if tree.kind == "leaf":
         return [prefix]
-    return [p for k, c in zip(tree.keys, tree.children) for p in paths(c, f"{prefix}_{k}" if prefix else str(k))]
+    step = ".{}" if tree.kind in ("namedtuple", "dataclass") else "[{!r}]"
+    return [p for k, c in zip(tree.keys, tree.children) for p in paths(c, f"{prefix}{step.format(k)}")]
 
 
 def map_statics(tree: TreeDef, change: Any, change_type: Any = None) -> TreeDef:

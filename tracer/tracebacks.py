@@ -1,0 +1,81 @@
+"""Tracebacks as the user sees them: frames of this package, of NumPy and of SciPy are left out of an error that leaves a call.
+
+The environment variable ``PULLBACK_TRACEBACK=full`` keeps them.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from types import FrameType, TracebackType
+
+from pullback.tracer.ownership import is_hidden_file
+from pullback.tracer.source import function_at, line_text
+
+
+def keep_users_frames(error: BaseException) -> None:
+    """Takes hidden frames out of the traceback of an error, and of those it came from.
+
+    An error that was met and replaced within hidden code alone is no longer shown as the cause of the other.
+    """
+    if os.environ.get("PULLBACK_TRACEBACK") == "full":
+        return
+    error.__traceback__ = _users(error.__traceback__)
+    running = _running_frames()
+    seen = {id(error)}
+    errors = [error]
+    while errors:
+        found = errors.pop()
+        for other in (found.__cause__, found.__context__):
+            traceback = None if other is None else other.__traceback__
+            if other is None or traceback is None or id(other) in seen or traceback.tb_frame in running:
+                continue
+            seen.add(id(other))
+            other.__traceback__ = _users(traceback)
+            if other.__traceback__ is not None:
+                errors.append(other)
+            elif other is found.__cause__:
+                found.__cause__ = None
+            else:
+                found.__context__ = None
+
+
+def traceback_at(file: str, line: int) -> TracebackType | None:
+    """A traceback that ends at a line of the user's source, for what fails in compiled code."""
+    text = line_text(file, line)
+    module = ast.parse("raise KeyError")
+    for node in ast.walk(module):
+        if isinstance(node, ast.stmt | ast.expr):
+            node.lineno = node.end_lineno = line
+            node.col_offset, node.end_col_offset = 0, len(text)
+    code = compile(module, file, "exec").replace(co_name=function_at(file, line))
+    try:
+        exec(code, {})
+    except KeyError as error:
+        assert error.__traceback__ is not None
+        return error.__traceback__.tb_next
+    return None
+
+
+def _running_frames() -> set[FrameType]:
+    """The frames on the stack: an error that was caught in one of them is not of this call."""
+    found: set[FrameType] = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found.add(frame)
+        frame = frame.f_back
+    return found
+
+
+def _users(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without the hidden frames."""
+    kept = []
+    while traceback is not None:
+        if not is_hidden_file(traceback.tb_frame.f_code.co_filename):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    found: TracebackType | None = None
+    for entry in reversed(kept):
+        found = TracebackType(found, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return found
