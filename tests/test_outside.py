@@ -336,7 +336,7 @@ def test_a_traced_value_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) 
         return x
 
     pb.jit(f)(X)
-    assert capsys.readouterr().out == "traced f64[3] traced f64[3] traced f64[]\n"
+    assert capsys.readouterr().out == "traced f64[3] x traced f64[3] x traced f64[]\n"
 
 
 def test_a_traced_value_passes_for_an_array() -> None:
