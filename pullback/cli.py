@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback import api, doctor, targets
+from pullback import api, doctor, inspection, targets
 from pullback.ir.extents import extents_of, rename
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control import CheckFailed
@@ -134,7 +134,7 @@ def dump_command(arguments: argparse.Namespace) -> int:
     with targets.users_errors("--static"):
         compiled = api.jit(function, static_argnames=static, device=arguments.device)
     with targets.users_errors(f"tracing {target.name}"):
-        texts, inputs = compiled.inspect(args, kwargs, locations=arguments.locations)
+        texts = inspection.stages(compiled.examine(args, kwargs), locations=arguments.locations)
     chosen = list(texts) if arguments.stage == "all" else [arguments.stage]
     if arguments.stage not in ("all", *texts):
         raise UsageError(f"there is no stage {arguments.stage} for this device; there are {', '.join(texts)}")
@@ -148,7 +148,7 @@ def dump_command(arguments: argparse.Namespace) -> int:
             path = arguments.out / f"{number:02}-{name}{_suffix(name)}"
             path.write_text(texts[name], encoding="utf-8")
             print(path)
-    np.savez(arguments.out / INPUTS, **inputs)
+    np.savez(arguments.out / INPUTS, **texts.inputs)
     print(arguments.out / INPUTS)
     return 0
 

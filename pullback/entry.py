@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.inspection import Record
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.grad import grad as expand_gradients
@@ -21,11 +22,15 @@ MISS = object()
 
 
 class Entry:
-    """A compiled signature: called with the leaves of a call, it returns the result, or MISS where its trace does not hold."""
+    """A compiled signature: called with the leaves of a call, it returns the result, or MISS where its trace does not hold.
 
-    __slots__ = ("_are_plain", "_constants", "_fill", "_is_direct", "_is_guarded", "_program", "_reads", "_trace")
+    ``record`` says how it was made.
+    """
 
-    def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any]) -> None:
+    __slots__ = ("_are_plain", "_constants", "_fill", "_is_direct", "_is_guarded", "_program", "_reads", "_trace", "record")
+
+    def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
+        self.record = record
         self._trace = trace
         self._program = program
         self._is_guarded = bool(trace.guards)
@@ -35,6 +40,16 @@ class Entry:
         self._fill = filler(trace.out_tree)
         is_fresh = program.template is None or not program.template.given
         self._is_direct = is_fresh and all(o.source == "result" for o in program.outcomes)
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that the program was made from."""
+        return self._trace
+
+    @property
+    def program(self) -> Program:
+        """The program that runs."""
+        return self._program
 
     def __call__(self, leaves: list[Any]) -> Any:
         if self._is_guarded and not self._trace.holds():

@@ -11,10 +11,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-import numpy as np
-
 from pullback.entry import MISS, Entry
-from pullback.pipeline import building, program, stages
+from pullback.inspected import Inspected
+from pullback.inspection import Call, Recorder, arguments_of
+from pullback.pipeline import building, program
 from pullback.runtime import counters
 from pullback.tracer import Signature, Trace, TraceError, adopt, current, follow, parameters_of, signature, trace
 from pullback.tracer.tracebacks import keep_users_frames
@@ -29,7 +29,7 @@ Q = ParamSpec("Q")
 R = TypeVar("R", covariant=True)
 
 
-class Jitted(Generic[P, R]):
+class Jitted(Inspected[P], Generic[P, R]):
     """A function that is traced and compiled once for each signature of its calls.
 
     It has the name, the documentation and the signature of the function it was made from, ``__wrapped__``. Calls may come
@@ -86,23 +86,21 @@ class Jitted(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<pullback.{self._transform.name} of {self._function!r}>"
 
-    def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> dict[str, str]:
-        """The text of each stage that a call with these arguments goes through, by the stage's name.
-
-        The stages: trace, grad, simplify, fuse, lower, schedule, llvm, asm. Traces and compiles anew and stores nothing.
-        """
-        return self.inspect(args, kwargs)[0]
-
-    def inspect(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, locations: bool = False
-    ) -> tuple[dict[str, str], dict[str, Any]]:
-        """The stages, and the values of the program's parameters by name; ``locations``: texts with the user's lines."""
+    def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         call = signature(self._parameters, args, kwargs)
-        traced = self._trace(call, args, kwargs)
-        texts = stages(traced, call.leaves, self._device, locations=locations)
-        values = traced.arguments(call.leaves) or []
-        named = {p.name: np.asarray(v, p.type.dtype.numpy) for p, v in zip(traced.function.parameters, values)}
-        return texts, named
+        return Call(
+            title=self._described(),
+            device=self._device,
+            parameters=self._parameters,
+            signature=call,
+            retrace=lambda: self._trace(call, args, kwargs),
+            entries=self._entries,
+        )
+
+    def _described(self) -> str:
+        """The function with its transforms, as in "value_and_grad(loss)"; that every transform compiles is not said."""
+        inner = self._function._described() if isinstance(self._function, Jitted) else _title(self._function)
+        return inner if self._transform.name == "jit" else f"{self._transform.name}({inner})"
 
     def _forget_result_type(self) -> None:
         """Take the type of the result, which is not that of the function, out of the signature and the annotations."""
@@ -128,8 +126,10 @@ class Jitted(Generic[P, R]):
                 result = entry(call.leaves)
                 if result is not MISS:
                     return result
+            recorder = Recorder()
             traced = self._trace(call, args, kwargs)
-            entry = Entry(traced, program(traced, call.leaves, self._device), call.leaves)
+            made = program(traced, call.leaves, self._device)
+            entry = Entry(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
             while len(self._entries) >= MOST_SIGNATURES:
                 del self._entries[next(iter(self._entries))]
             self._entries[call.key] = [entry, *variants[: MOST_VARIANTS - 1]]
@@ -150,7 +150,7 @@ class Jitted(Generic[P, R]):
         return self._method
 
 
-class Method(Generic[P, R]):
+class Method(Inspected[P], Generic[P, R]):
     """A compiled function bound to an instance of the class that it is a method of."""
 
     __slots__ = ("__func__", "__self__")
@@ -178,9 +178,8 @@ class Method(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<bound {self.__func__!r} of {self.__self__!r}>"
 
-    def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> dict[str, str]:
-        """As ``Jitted.stages``."""
-        return self.__func__.stages(self.__self__, *args, **kwargs)
+    def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        return self.__func__.examine((self.__self__, *args), kwargs)
 
 
 def _title(function: Any) -> str:

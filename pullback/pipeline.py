@@ -90,7 +90,7 @@ def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
         return Program(template=None, sizes={}, constants=(), outcomes=outcomes)
     found = abstract(function)
     layouts = layouts_of(trace, leaves, len(found.constants))
-    key = hashlib.sha256("\n".join([device, *layouts, canonical(found.function)]).encode()).digest()
+    key = template_key(found, layouts, device)
     with building:
         template = _templates.get(key)
         if template is None:
@@ -99,6 +99,16 @@ def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
         else:
             _counts = replace(_counts, instantiated=_counts.instantiated + 1)
     return Program(template=template, sizes=found.sizes, constants=typed_constants(found), outcomes=outcomes)
+
+
+def template_key(found: Abstract, layouts: Sequence[str], device: str) -> bytes:
+    """What calls that share a template have in common."""
+    return hashlib.sha256("\n".join([device, *layouts, canonical(found.function)]).encode()).digest()
+
+
+def has_template(found: Abstract, layouts: Sequence[str], device: str) -> bool:
+    """Whether a template has been built already."""
+    return template_key(found, layouts, device) in _templates
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:

@@ -226,6 +226,15 @@ class KernelCache:
         self._remember(key, payload)
         return payload, "disk"
 
+    def where(self, key: str) -> Origin | None:
+        """Where `key` would be found, or None; nothing is read, moved or remembered."""
+        _check_key(key)
+        with self.lock:
+            if key in self._memory:
+                return "memory"
+        on_disk = self._root is not None and self._entry_path(self._root, key).is_file()
+        return "disk" if on_disk else None
+
     def put(self, key: str, payload: bytes, *, kind: Kind, meta: Mapping[str, Any] | None = None) -> None:
         """Stores `payload`, replacing what `key` held.
 

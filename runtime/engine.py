@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pullback.runtime import counters
-from pullback.runtime.cache import KernelCache, default_cache, generator_stamp
+from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache import key as cache_key
 from pullback.runtime.fork import hold_over_fork
 
@@ -192,6 +192,11 @@ class Engine:
         if passes not in get_args(Passes):
             raise ValueError(f"passes {passes!r}: one of {', '.join(get_args(Passes))}")
         return cache_key(self._stamp, passes, text)
+
+    def where(self, text: str, *, passes: Passes = "light") -> Origin | None:
+        """Where the machine code of `text` is: "memory", "disk", or None if it would be compiled. Changes nothing."""
+        name = self.key(text, passes=passes)
+        return "memory" if name in self._loaded else self._cache.where(name)
 
     def optimised(self, text: str, *, passes: Passes = "light") -> str:
         """The LLVM IR that code is generated from. Raises CompileError."""

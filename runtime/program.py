@@ -87,7 +87,7 @@ class Executable:
         for emitted in self.emitted.values():
             self.addresses.update(engine.load(emitted.text, symbols=[emitted.name]))
         self.launcher = launcher()
-        self.plan = _Plan(self.program)
+        self.plan = Plan(self.program)
         self.instances: dict[tuple[int, ...], Instance] = {}
 
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
@@ -171,7 +171,7 @@ class Executable:
         return Instance(slots, header, tables, tuple(strides), tuple(scalars), results, large, arena_bytes, [])
 
 
-class _Plan:
+class Plan:
     """What is the same for all sizes: steps, which buffer each value is in, which buffers are results."""
 
     def __init__(self, program: Function) -> None:
@@ -224,6 +224,11 @@ class _Plan:
         return found
 
 
+def arena_place(size: int) -> int:
+    """The bytes that a buffer takes in the arena; an empty one has a place too."""
+    return max(size, 1) + -max(size, 1) % ALIGNMENT
+
+
 class _Arena:
     """Offsets in one block of memory: the first gap that is large enough."""
 
@@ -233,8 +238,7 @@ class _Arena:
 
     def take(self, size: int) -> int:
         """A place for so many bytes; empty buffers have one of their own too."""
-        size = max(size, 1)
-        size += -size % ALIGNMENT
+        size = arena_place(size)
         start = 0
         for position, (at, length) in enumerate(self.used):
             if at - start >= size:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pullback as pb
+from pullback.inspection import Cost, Explanation, Memory, Residuals, Stages
 
 Vector = NDArray[np.float64]
 
@@ -24,7 +25,12 @@ w, x = np.ones(3), np.ones(3)
 fast = pb.jit(loss)
 assert_type(fast(w, x), float)
 assert_type(fast(w, x, scale=2.0), float)
-assert_type(fast.stages(w, x), dict[str, str])
+assert_type(fast.stages(w, x), Stages)
+assert_type(fast.explain(w, x), Explanation)
+assert_type(fast.residuals(w, x), Residuals)
+assert_type(fast.memory(w, x).peak_bytes, int)
+assert_type(fast.memory(w, x), Memory)
+assert_type(fast.cost(w, x), Cost)
 assert_type(fast.__name__, str)
 
 # A bare decorator, and one with options.
@@ -85,7 +91,8 @@ assert_type(model.predict(x, shift=1.0), Vector)
 assert_type(model.repeat(x, n=3), Vector)
 assert_type(model.loss(w), tuple[float, Any])
 assert_type(Model.predict(model, x), Vector)
-assert_type(model.predict.stages(x), dict[str, str])
+assert_type(model.predict.stages(x), Stages)
+assert_type(model.predict.cost(x), Cost)
 
 # A transformed function is a callable like any other.
 

@@ -1,0 +1,48 @@
+"""The methods by which every transformed function reports on a call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, ParamSpec
+
+from pullback import inspection
+from pullback.inspection import Call, Cost, Explanation, Memory, Residuals, Stages
+
+P = ParamSpec("P")
+
+
+class Inspected(Generic[P]):
+    """Each method takes the arguments of a call and returns a report, whose str is what the command line prints.
+
+    They trace the call anew, which runs the Python function once. They run nothing compiled and store nothing. Each raises
+    TraceError where the call would.
+    """
+
+    __slots__ = ()
+
+    def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """The call with these arguments, as the reports take it."""
+        raise NotImplementedError
+
+    def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> Stages:
+        """The text of each stage that a call with these arguments goes through: a mapping by the stage's name.
+
+        The stages: trace, grad, simplify, fuse, lower, schedule, llvm, asm.
+        """
+        return inspection.stages(self.examine(args, kwargs))
+
+    def explain(self, /, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+        """Whether a call with these arguments runs a program that is there or is traced first, and why."""
+        return inspection.explain(self.examine(args, kwargs))
+
+    def residuals(self, /, *args: P.args, **kwargs: P.kwargs) -> Residuals:
+        """The values that the backward part of a gradient reads of the forward part, with their lines and bytes."""
+        return inspection.residuals(self.examine(args, kwargs))
+
+    def memory(self, /, *args: P.args, **kwargs: P.kwargs) -> Memory:
+        """The inputs, results and temporaries of a call with these arguments, and its peak of memory."""
+        return inspection.memory(self.examine(args, kwargs))
+
+    def cost(self, /, *args: P.args, **kwargs: P.kwargs) -> Cost:
+        """The operations, bytes and launches of a call with these arguments, kernel by kernel."""
+        return inspection.cost(self.examine(args, kwargs))

@@ -1,0 +1,126 @@
+"""One call of a transformed function, before anything of it is run: what the reports are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pullback.ir.types import ArrayType, dtype_of
+from pullback.tracer import Parameters, Signature, Trace
+from pullback.tracer.tree import TreeDef
+
+if TYPE_CHECKING:
+    from pullback.entry import Entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArgumentType:
+    """What a program depends on in an argument, or in a part of one, called ``name`` as the user would write it.
+
+    ``text``: "f64[3]" (an array), "f64[] scalar" (NumPy's), "float" (Python's), or the value of a static argument.
+    """
+
+    name: str
+    text: str
+    is_static: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.text}" if self.is_static else f"{self.name}: {self.text}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Call:
+    """A call that may never have been made. ``retrace`` traces it, which runs the Python function once and stores nothing;
+    ``entries`` are the compiled programs of the function by signature."""
+
+    title: str
+    device: str
+    parameters: Parameters
+    signature: Signature
+    retrace: Callable[[], Trace]
+    entries: Mapping[Any, Sequence[Entry]]
+    _made: list[Trace] = field(default_factory=list)
+
+    @property
+    def trace(self) -> Trace:
+        """The call's trace, made once."""
+        if not self._made:
+            self._made.append(self.retrace())
+        return self._made[0]
+
+    @property
+    def leaves(self) -> list[Any]:
+        """The arrays and numbers among the arguments."""
+        return self.signature.leaves
+
+    @property
+    def arguments(self) -> tuple[ArgumentType, ...]:
+        """What a program depends on in the arguments."""
+        return arguments_of(self.parameters, self.signature)
+
+
+def arguments_of(parameters: Parameters, call: Signature) -> tuple[ArgumentType, ...]:
+    """What a program depends on in the arguments of a call, in order."""
+    positional, keyed = call.tree.children
+    leaves = iter(call.leaves)
+    found: list[ArgumentType] = []
+    for position, child in enumerate(positional.children):
+        name = parameters.names[position] if position < len(parameters.names) else ""
+        _parts(child, name or f"{parameters.rest}[{position - len(parameters.names)}]", leaves, found)
+    for name, child in zip(keyed.data[0], keyed.children, strict=True):
+        _parts(child, name, leaves, found)
+    return tuple(found)
+
+
+def _parts(tree: TreeDef, name: str, leaves: Any, found: list[ArgumentType]) -> None:
+    match tree.kind:
+        case "leaf":
+            found.append(ArgumentType(name=name, text=type_text(next(leaves)), is_static=False))
+            return
+        case "static" | "named":
+            found.append(ArgumentType(name=name, text=shortened(tree.data), is_static=True))
+            return
+        case "dict":
+            names = [f"{name}[{key!r}]" for key in tree.data[0]]
+        case "namedtuple" | "dataclass":
+            names = [f"{name}.{field}" for field in tree.data]
+        case _:
+            names = [f"{name}[{k}]" for k in range(len(tree.children))]
+    for inner, child in zip(names, tree.children, strict=True):
+        _parts(child, inner, leaves, found)
+
+
+def type_text(leaf: Any) -> str:
+    """What a program depends on in an array or number: dtype, shape and memory order, or the Python type."""
+    if not isinstance(leaf, np.ndarray | np.generic):
+        return type(leaf).__name__
+    try:
+        text = str(ArrayType(dtype_of(leaf.dtype), leaf.shape))
+    except TypeError:
+        text = f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
+    if isinstance(leaf, np.generic):
+        return f"{text} scalar"
+    flags = leaf.flags
+    swapped = "" if leaf.dtype.isnative else " bytes swapped"
+    return text + ("" if flags.c_contiguous and flags.aligned else " strided") + swapped
+
+
+def shortened(value: Any, most: int = 40) -> str:
+    """A value's repr in one line; arrays by their types."""
+    if isinstance(value, np.ndarray):
+        return type_text(value)
+    if isinstance(value, ModuleType | FunctionType | type):
+        return value.__name__
+    if isinstance(value, CodeType):
+        return f"the code of {value.co_name}"
+    if getattr(type(value), "__repr__", None) is object.__repr__:
+        return f"<{type(value).__name__}>"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= most else f"{text[: most - 3]}..."

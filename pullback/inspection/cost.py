@@ -1,0 +1,262 @@
+"""cost: what each kernel of a call computes and moves, counted from its kernel IR with the sizes of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pullback.inspection.anatomy import Anatomy, Step, dissect, members, plain
+from pullback.inspection.call import Call
+from pullback.inspection.report import Report, counted, paragraph, places, table
+from pullback.ir.extents import value_of
+from pullback.ir.op import OPS, Op
+from pullback.ir.ops.create import Constant, Count
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, If, Load, Store, Sub, combined_values
+from pullback.ir.structure import Block, Instruction, Loc, Value
+from pullback.ir.types import DType, RefType
+
+CLASSES = ("add", "multiply", "divide", "compare", "function", "integer")
+OF_FLOATS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("add", "sub", "neg"), ("add",)),
+    "mul": ("multiply",),
+    "fma": ("multiply", "add"),
+    **dict.fromkeys(("div", "sqrt"), ("divide",)),
+    **dict.fromkeys(("cast", "bitcast"), ()),
+}
+"""The classes of ops on floats. Any other that is cheap is "compare" (comparisons, choices, roundings, signs), the dear ones are
+"function" (exp, sin, pow, ...)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelCost:
+    """One launch. ``ops``: the array ops that it runs; ``lines``: the user's lines that they are of.
+
+    ``counts``: how often ops of each class in ``CLASSES`` run. ``flops``: additions, multiplications, divisions and square
+    roots, one each; functions are counted apart, as one is worth 10 to 50 of them. ``integer`` includes positions in arrays.
+    ``bytes_read`` and ``bytes_written`` count each element once, as if a cache held them all. ``calls``: calls of libraries, by
+    name. ``is_exact`` is false if some loop's length is not known.
+    """
+
+    kernel: str
+    ops: tuple[str, ...]
+    lines: tuple[Loc, ...]
+    counts: Mapping[str, int]
+    bytes_read: int
+    bytes_written: int
+    calls: Mapping[str, int]
+    is_exact: bool = True
+
+    @property
+    def flops(self) -> int:
+        """Additions, multiplications, divisions and square roots of floats."""
+        return self.counts["add"] + self.counts["multiply"] + self.counts["divide"]
+
+    @property
+    def functions(self) -> int:
+        """Evaluations of exp, sin, pow, ..."""
+        return self.counts["function"]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def intensity(self) -> float:
+        """Flops for each byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Cost(Report):
+    """What one call of ``function`` computes and moves, launch by launch."""
+
+    function: str
+    kernels: tuple[KernelCost, ...]
+
+    @property
+    def total(self) -> KernelCost:
+        """The sum over all launches."""
+        return KernelCost(
+            kernel="total",
+            ops=(),
+            lines=tuple(dict.fromkeys(loc for k in self.kernels for loc in k.lines)),
+            counts={name: sum(k.counts[name] for k in self.kernels) for name in CLASSES},
+            bytes_read=sum(k.bytes_read for k in self.kernels),
+            bytes_written=sum(k.bytes_written for k in self.kernels),
+            calls=_merged(k.calls for k in self.kernels),
+            is_exact=all(k.is_exact for k in self.kernels),
+        )
+
+    @property
+    def launches(self) -> int:
+        """The number of kernels launched."""
+        return len(self.kernels)
+
+    @property
+    def headline(self) -> str:
+        """The text's first line."""
+        total = self.total
+        calls = f", {counted(sum(total.calls.values()), 'library call')}" if total.calls else ""
+        work = f"{counted(total.flops, 'flop')}, {counted(total.functions, 'function')}, {total.bytes:,} bytes moved"
+        launches = counted(self.launches, "launch", "launches")
+        return f"{self.function}: {work}, {total.intensity:.2f} flops/byte, {launches}{calls}"
+
+    def __str__(self) -> str:
+        lines = paragraph(self.headline, "")
+        if not self.kernels:
+            return "\n".join(lines)
+        header = ("kernel", "flops", "functions", "read", "written", "flops/byte", "lines and ops")
+        shown = (*self.kernels, *([self.total] if len(self.kernels) > 1 else []))
+        lines += table(header, [_row(k) for k in shown], right=header[1:6])
+        by_class = ", ".join(f"{name} {count:,}" for name, count in self.total.counts.items() if count)
+        return "\n".join([*lines, *paragraph(f"ops by class: {by_class or 'none'}", "")])
+
+
+def _row(k: KernelCost) -> tuple[str, ...]:
+    flops = f"{k.flops:,}{'' if k.is_exact else '+'}"
+    numbers = (flops, f"{k.functions:,}", f"{k.bytes_read:,}", f"{k.bytes_written:,}", f"{k.intensity:.2f}")
+    return (k.kernel, *numbers, _covered(k))
+
+
+def _covered(cost: KernelCost) -> str:
+    ops = ", ".join(dict.fromkeys(cost.ops))
+    calls = ", ".join(f"{number:,} x {name}" for name, number in cost.calls.items())
+    return ": ".join(word for word in (places(cost.lines), ops) if word) + (f" ({calls})" if calls and cost.ops else "")
+
+
+def _merged(many: Any) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for calls in many:
+        for name, number in calls.items():
+            found[name] = found.get(name, 0) + number
+    return found
+
+
+def cost(call: Call) -> Cost:
+    """The report on a call."""
+    anatomy = dissect(call)
+    steps = () if anatomy is None else anatomy.steps
+    return Cost(function=call.title, kernels=tuple(_of_step(anatomy, step) for step in steps if anatomy is not None))
+
+
+def _of_step(anatomy: Anatomy, step: Step) -> KernelCost:
+    sizes = {f"s{k}": value_of(e, anatomy.sizes) for k, e in enumerate(step.launch.params["sizes"])}
+    count = _Counter(sizes)
+    count.block(step.kernel.body, 1)
+    every = [] if step.source is None else list(members(step.source))
+    made = [i for i in every if not isinstance(i.op, Constant | Count)] or every
+    refs = [v for v in step.kernel.parameters if isinstance(v.type, RefType)]
+    return KernelCost(
+        kernel=step.kernel.name,
+        ops=("copy",) if step.is_copy else tuple(i.op.name for i in made),
+        lines=tuple(dict.fromkeys(plain(anatomy.loc(i)) for i in made)),
+        counts=count.counts,
+        bytes_read=sum(count.touched(v, count.loads) for v in refs),
+        bytes_written=sum(count.touched(v, count.stores) for v in refs),
+        calls=count.calls,
+        is_exact=count.is_exact,
+    )
+
+
+@dataclass(eq=False)
+class _Counter:
+    """Walks a kernel with the number of times that each block runs; ``known`` are the values of integers."""
+
+    sizes: Mapping[str, int]
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0))
+    loads: dict[Value, int] = field(default_factory=dict)
+    stores: dict[Value, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    known: dict[Value, Any] = field(default_factory=dict)
+    roots: dict[Value, Value] = field(default_factory=dict)
+    is_exact: bool = True
+
+    def block(self, block: Block, times: int) -> None:
+        for i in block.instructions:
+            self.instruction(i, times)
+
+    def instruction(self, i: Instruction, times: int) -> None:
+        match i.op:
+            case Extent():
+                self.known[i.result] = np.int64(value_of(i.params["size"], self.sizes))
+            case Constant():
+                self.known[i.result] = i.result.type.dtype.numpy.type(i.params["value"])
+            case Load():
+                self.moved(self.loads, i.operands[0], times)
+            case Store():
+                self.moved(self.stores, i.operands[1], times)
+            case Sub():
+                self.roots[i.result] = self.root(i.operands[0])
+            case For():
+                self.loop(i, times)
+            case If():
+                self.block(i.regions[0], times)
+            case Gemm():
+                self.product(i, times)
+            case Elementwise():
+                self.elementwise(i, times)
+            case Fail():
+                pass
+            case _:
+                self.called(i.op.name, times)
+
+    def loop(self, i: Instruction, times: int) -> None:
+        trips = self.known.get(i.operands[0])
+        self.is_exact &= trips is not None
+        inside = times * (1 if trips is None else int(trips))
+        self.block(i.regions[0], inside)
+        if "combine" not in i.params:
+            return
+        for name, values in combined_values(i.params["combine"], i.results):
+            dtype = values[0].type.dtype
+            if name.startswith("arg"):
+                self.counts["compare" if dtype.is_float else "integer"] += inside
+            else:
+                self.count(OPS[name], dtype, inside)
+
+    def product(self, i: Instruction, times: int) -> None:
+        a, b, c = (tuple(value_of(e, self.sizes) for e in v.type.shape) for v in i.operands)
+        inner = a[0] if i.params["ta"] else a[1]
+        for name in ("multiply", "add"):
+            self.counts[name] += c[0] * c[1] * inner * times
+        self.called(i.op.name, times)
+        for counts, ref, shape in zip((self.loads, self.loads, self.stores), i.operands, (a, b, c), strict=True):
+            self.moved(counts, ref, shape[0] * shape[1] * times)
+
+    def elementwise(self, i: Instruction, times: int) -> None:
+        assert isinstance(i.op, Elementwise)
+        data = i.operands[1 if i.op.gives == "select" else 0]
+        self.count(i.op, data.type.dtype, times)
+        if all(v in self.known for v in i.operands):
+            types = [v.type for v in i.results]
+            self.known[i.result] = i.op.evaluate([self.known[v] for v in i.operands], i.params, types)[0][()]
+
+    def count(self, op: Op, dtype: DType, times: int) -> None:
+        if not dtype.is_float:
+            self.counts["integer"] += times
+            return
+        dear = isinstance(op, Elementwise) and not op.cheap
+        for name in OF_FLOATS.get(op.name, ("function" if dear else "compare",)):
+            self.counts[name] += times
+
+    def called(self, name: str, times: int) -> None:
+        self.calls[name] = self.calls.get(name, 0) + times
+
+    def moved(self, counts: dict[Value, int], ref: Value, elements: int) -> None:
+        root = self.root(ref)
+        counts[root] = counts.get(root, 0) + elements
+
+    def root(self, ref: Value) -> Value:
+        return self.roots.get(ref, ref)
+
+    def touched(self, ref: Value, counts: Mapping[Value, int]) -> int:
+        """The bytes of a buffer that are read or written, each once."""
+        elements = 1
+        for extent in ref.type.shape:
+            elements *= value_of(extent, self.sizes)
+        return min(elements, counts.get(ref, 0)) * ref.type.dtype.bytes

@@ -1,0 +1,248 @@
+"""explain: whether a call is traced and compiled, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pullback.codegen.schedule import schedule
+from pullback.inspection.anatomy import dissect
+from pullback.inspection.call import ArgumentType, Call, shortened, type_text
+from pullback.inspection.report import Report, counted, paragraph, table
+from pullback.ir.extents import abstract
+from pullback.pipeline import has_template, layouts_of, split_outcomes
+from pullback.runtime.engine import default_engine
+from pullback.runtime.program import emit_kernel
+from pullback.tracer import Captured, Guard, Trace
+
+if TYPE_CHECKING:
+    from pullback.entry import Entry
+
+Status = Literal["compiled", "guard failed", "new signature", "first call"]
+SHOWN_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compile")
+MOST_SHOWN = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """Something read from outside: ``is_input`` if its value is read anew at each call, else it is guarded. ``text``: its type,
+    or the value that it must have."""
+
+    name: str
+    text: str
+    is_input: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """Something outside, or an argument's type, that is not as a compiled program found it. ``old`` may be unknown (empty)."""
+
+    name: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.new}, was {self.old}" if self.old else f"{self.name} has changed; it is {self.new}"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Explanation(Report):
+    """Why a call of ``function`` runs a compiled program or is traced first.
+
+    ``status``: "compiled" (a program is there), "guard failed" (one was, but what it read has changed), "new signature" (there
+    are programs for arguments of other types) or "first call". ``changes``: what differs from the nearest program there is.
+    ``reads``: what the program depends on outside. ``signatures`` and ``variants`` count the programs of the function: by types
+    of arguments, and for these arguments.
+
+    ``template``: "built", "instantiated" (of a compiled program), "new", "known" (if it were traced now) or "none" (nothing is
+    computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds`` that each stage took;
+    empty for a call that was not made.
+    """
+
+    function: str
+    arguments: tuple[ArgumentType, ...]
+    status: Status
+    changes: tuple[Change, ...]
+    reads: tuple[Read, ...]
+    signatures: int
+    variants: int
+    template: str
+    kernels: Mapping[str, int]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the call would run without being traced."""
+        return self.status == "compiled"
+
+    @property
+    def headline(self) -> str:
+        """The text's first line."""
+        return f"{self.function}: {_VERDICTS[self.status]}"
+
+    def __str__(self) -> str:
+        lines = [*paragraph(self.headline, ""), *paragraph(f"call: {', '.join(map(str, self.arguments)) or 'no arguments'}", "")]
+        if any(a.is_static for a in self.arguments):
+            names = ", ".join(a.name for a in self.arguments if a.is_static)
+            lines += paragraph(f"static, so that another value is another program: {names}", "")
+        if self.changes:
+            lines.append("what differs from the nearest program:")
+            lines += [line for change in self.changes for line in paragraph(str(change))]
+        if self.reads:
+            lines.append("read from outside:")
+            inputs = [r for r in self.reads if r.is_input]
+            guards = [r for r in self.reads if not r.is_input]
+            shown = [(r.name, r.text, "input: read at each call") for r in inputs]
+            shown += [(r.name, r.text, "guard: checked at each call") for r in guards]
+            lines += table(("name", "type or value", ""), shown[:MOST_SHOWN])[1:]
+            if len(shown) > MOST_SHOWN:
+                lines.append(f"  and {counted(len(shown) - MOST_SHOWN, 'more guard')}")
+        lines.append(f"programs: {counted(self.signatures, 'signature')} known, {counted(self.variants, 'program')} for this one")
+        lines += paragraph(_made(self), "")
+        if self.seconds:
+            times = ", ".join(f"{stage} {self.seconds[stage]:.4f}" for stage in SHOWN_STAGES if stage in self.seconds)
+            lines += paragraph(f"seconds: {times}", "")
+        return "\n".join(lines)
+
+
+_VERDICTS = {
+    "compiled": "runs a compiled program",
+    "guard failed": "is traced again, since what was read from outside has changed",
+    "new signature": "is traced, since no program is for arguments of these types",
+    "first call": "is traced, since it is the function's first call",
+}
+_TEMPLATES = {
+    "built": "template: built for this program, all passes ran",
+    "instantiated": "template: instantiated, no pass ran",
+    "known": "template: known, no pass will run",
+    "new": "template: new, all passes will run",
+    "none": "template: none, nothing is computed",
+}
+
+
+def _made(explanation: Explanation) -> str:
+    if explanation.template in ("none", "instantiated", "known"):
+        return _TEMPLATES[explanation.template]
+    by_origin = [(explanation.kernels.get(k, 0), k) for k in ("memory", "disk", "compiled")]
+    words = {"memory": "in memory", "disk": "on disk", "compiled": "compiled" if explanation.is_compiled else "to be compiled"}
+    kernels = ", ".join(f"{count} {words[k]}" for count, k in by_origin if count)
+    return f"{_TEMPLATES[explanation.template]}; kernels: {kernels or 'none'}"
+
+
+def explain(call: Call) -> Explanation:
+    """The report on a call. Traces it if it would be traced; changes nothing."""
+    variants = call.entries.get(call.signature.key, ())
+    for entry in variants:
+        if entry.trace.holds() and entry.trace.outside() is not None:
+            return _of_program(call, entry, len(variants))
+    status: Status = "guard failed" if variants else "new signature" if call.entries else "first call"
+    changes = _changes(variants[0].trace) if variants else _nearest(call)
+    template, kernels = _prospect(call)
+    return Explanation(
+        function=call.title,
+        arguments=call.arguments,
+        status=status,
+        changes=changes,
+        reads=_reads(call.trace),
+        signatures=len(call.entries),
+        variants=len(variants),
+        template=template,
+        kernels=kernels,
+    )
+
+
+def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
+    made = entry.record.made
+    origin = "built" if made.templates_built else "instantiated" if made.templates_instantiated else "none"
+    kernels = {"memory": made.hits, "disk": made.disk_hits, "compiled": made.compiles}
+    return Explanation(
+        function=call.title,
+        arguments=call.arguments,
+        status="compiled",
+        changes=(),
+        reads=_reads(entry.trace),
+        signatures=len(call.entries),
+        variants=variants,
+        template=origin,
+        kernels=kernels,
+        seconds=entry.record.seconds,
+    )
+
+
+def _reads(trace: Trace) -> tuple[Read, ...]:
+    inputs = [Read(name=i.describe, text=type_text(i.value), is_input=True) for i in trace.inputs if isinstance(i, Captured)]
+    guards = [Read(name=g.describe, text=_expected(g), is_input=False) for g in trace.guards]
+    return tuple(dict.fromkeys([*inputs, *guards]))
+
+
+def _expected(guard: Guard) -> str:
+    """What a guard asks for, where that is a value a person can read."""
+    match guard.how:
+        case "identity" | "value":
+            return shortened(guard.expected)
+        case "type":
+            return "of one type"
+    return "of equal contents"
+
+
+def _now(read: Any) -> str:
+    try:
+        return shortened(read())
+    except Exception as error:
+        return f"not there ({type(error).__name__})"
+
+
+def _changes(trace: Trace) -> tuple[Change, ...]:
+    """The guards of a trace that do not hold, and its inputs from outside that have other types."""
+    found = [
+        Change(name=g.describe, old=_expected(g) if g.how in ("identity", "value") else "", new=_now(g.read))
+        for g in trace.guards
+        if not g.holds()
+    ]
+    for given in trace.inputs:
+        if isinstance(given, Captured):
+            now = _type_now(given)
+            if now != type_text(given.value):
+                found.append(Change(name=given.describe, old=type_text(given.value), new=now))
+    return tuple(found)
+
+
+def _type_now(given: Captured) -> str:
+    try:
+        return type_text(given.read())
+    except Exception as error:
+        return f"not there ({type(error).__name__})"
+
+
+def _nearest(call: Call) -> tuple[Change, ...]:
+    """How the arguments differ from those of the known signature that differs least."""
+    known = [entry.record.arguments for variants in call.entries.values() for entry in variants[:1]]
+    differences = [_differences(call.arguments, old) for old in known]
+    return min(differences, key=len, default=())
+
+
+def _differences(new: Sequence[ArgumentType], old: Sequence[ArgumentType]) -> tuple[Change, ...]:
+    before = {a.name: a.text for a in old}
+    after = {a.name: a.text for a in new}
+    found = [Change(name=k, old=before.get(k, "not given"), new=v) for k, v in after.items() if before.get(k) != v]
+    found += [Change(name=k, old=v, new="not given") for k, v in before.items() if k not in after]
+    return tuple(found) or (Change(name="the kind or order of a container", old="", new="another one"),)
+
+
+def _prospect(call: Call) -> tuple[str, Mapping[str, int]]:
+    """The template that a trace of the call would find or build, and where its kernels are."""
+    function, _ = split_outcomes(call.trace)
+    anatomy = dissect(call)
+    if anatomy is None:
+        return "none", {}
+    found = abstract(function)
+    if has_template(found, layouts_of(call.trace, call.leaves, len(found.constants)), call.device):
+        return "known", {}
+    if call.device != "cpu":
+        return "new", {}
+    kernels: dict[str, int] = {}
+    for kernel in anatomy.module.functions[1:]:
+        where = default_engine().where(emit_kernel(schedule(kernel, call.device)).text) or "compiled"
+        kernels[where] = kernels.get(where, 0) + 1
+    return "new", kernels

@@ -1,0 +1,181 @@
+"""memory: the buffers of a call, and how its temporaries share one arena."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from pullback.inspection.anatomy import Anatomy, dissect, plain
+from pullback.inspection.call import Call
+from pullback.inspection.report import Report, counted, paragraph, place, table
+from pullback.ir.ops.program import Alloc, Free, Launch
+from pullback.ir.structure import NOWHERE, Instruction, Loc, Value
+from pullback.ir.types import ArrayType
+from pullback.pipeline import split_outcomes
+from pullback.runtime.program import Plan, arena_place
+from pullback.tracer import Constant
+
+Role = Literal["input", "constant", "result", "temporary"]
+MOST_SHOWN = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buffer:
+    """One buffer. ``name`` is its name in the stage lower; ``op`` and ``loc`` say what computes its contents, where it is known.
+
+    A temporary lies at ``offset`` of the arena from launch ``first`` to launch ``last``, counted from 0.
+    """
+
+    role: Role
+    name: str
+    type: str
+    bytes: int
+    op: str = ""
+    loc: Loc = NOWHERE
+    offset: int | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Memory(Report):
+    """The memory of one call of ``function``.
+
+    ``inputs`` (of the caller, and read from outside) and ``constants`` (arrays that the trace met) are there before the call;
+    ``results`` are made by it, without arguments that are returned as they are. ``arena_bytes`` is the block in which
+    ``temporaries`` lie, some in the places of others that are dead: with memory of their own they would take
+    ``unshared_bytes``. The arena stays for the next call.
+    """
+
+    function: str
+    inputs: tuple[Buffer, ...]
+    constants: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    temporaries: tuple[Buffer, ...]
+    arena_bytes: int
+    unshared_bytes: int
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What the call itself takes: results and arena."""
+        return _total(self.results) + self.arena_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is in use at once: everything, since the arena lives as long as the call."""
+        return _total(self.inputs) + _total(self.constants) + self.allocated_bytes
+
+    @property
+    def headline(self) -> str:
+        """The text's first line."""
+        return f"{self.function}: peak {self.peak_bytes:,} bytes, of which the call allocates {self.allocated_bytes:,}"
+
+    def __str__(self) -> str:
+        shared = f", {self.unshared_bytes:,} bytes without sharing" if self.temporaries else ""
+        rows = [
+            ("inputs", f"{_total(self.inputs):,}", counted(len(self.inputs), "value")),
+            *([("constants", f"{_total(self.constants):,}", counted(len(self.constants), "array"))] if self.constants else []),
+            ("results", f"{_total(self.results):,}", counted(len(self.results), "array")),
+            ("temporaries", f"{self.arena_bytes:,}", counted(len(self.temporaries), "array") + shared),
+        ]
+        lines = [*paragraph(self.headline, ""), *table(("memory", "bytes", "of"), rows, right=("bytes",))]
+        everything = sorted((*self.inputs, *self.constants, *self.results, *self.temporaries), key=lambda b: -b.bytes)
+        if everything:
+            lines.append("largest buffers:")
+            header = ("bytes", "type", "name", "role", "made by")
+            shown = everything[:MOST_SHOWN]
+            cells = [(f"{b.bytes:,}", b.type, f"%{b.name}", b.role, f"{b.op} {place(b.loc)}".strip()) for b in shown]
+            lines += table(header, cells, right=("bytes",))
+            if len(everything) > len(shown):
+                lines.append(f"  and {counted(len(everything) - len(shown), 'smaller one')}")
+        return "\n".join(lines)
+
+
+def _total(buffers: tuple[Buffer, ...]) -> int:
+    return sum(b.bytes for b in buffers)
+
+
+def memory(call: Call) -> Memory:
+    """The report on a call."""
+    anatomy = dissect(call)
+    inputs: list[Buffer] = []
+    constants: list[Buffer] = []
+    for parameter, given in zip(call.trace.function.parameters, call.trace.inputs, strict=True):
+        is_constant = isinstance(given, Constant)
+        assert isinstance(parameter.type, ArrayType)
+        buffer = _typed("constant" if is_constant else "input", parameter.name, parameter.type)
+        (constants if is_constant else inputs).append(buffer)
+    results, temporaries, arena_bytes, unshared = _planned(call, anatomy)
+    return Memory(
+        function=call.title,
+        inputs=tuple(inputs),
+        constants=tuple(constants),
+        results=results,
+        temporaries=temporaries,
+        arena_bytes=arena_bytes,
+        unshared_bytes=unshared,
+    )
+
+
+def _typed(role: Role, name: str, t: ArrayType, op: str = "", loc: Loc = NOWHERE) -> Buffer:
+    return Buffer(role=role, name=name, type=str(t), bytes=prod(map(int, t.shape)) * t.dtype.bytes, op=op, loc=loc)
+
+
+def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...], int, int]:
+    """Results, temporaries, the arena's bytes, and the temporaries' bytes without sharing."""
+    if anatomy is None:
+        return tuple(_results(call, None, None)), (), 0, 0
+    plan = Plan(anatomy.program)
+    results = _results(call, anatomy, plan)
+    offsets, _, arena_bytes = plan.place(anatomy.sizes)
+    names = anatomy.names(anatomy.program)
+    lives = _lives(anatomy, plan)
+    temporaries = []
+    for value, offset in offsets.items():
+        made = anatomy.makers.get(value)
+        first, last = lives[value]
+        temporaries.append(
+            Buffer(
+                role="temporary", name=names[value], type=anatomy.type_text(value), bytes=anatomy.bytes_of(value),
+                op=made.op.name if made is not None else "", loc=_loc(anatomy, made), offset=offset, first=first, last=last,
+            )
+        )  # fmt: skip
+    return tuple(results), tuple(temporaries), arena_bytes, sum(arena_place(b.bytes) for b in temporaries)
+
+
+def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buffer]:
+    """The results that are made, in order: an argument that is returned itself is none."""
+    found = []
+    outcomes = anatomy.outcomes if anatomy is not None else split_outcomes(call.trace)[1]
+    for outcome, value in zip(outcomes, call.trace.function.results, strict=True):
+        assert isinstance(value.type, ArrayType)
+        if outcome.source == "leaf":
+            continue
+        name, made = value.name or "argument", None
+        if outcome.source in ("result", "repeat") and anatomy is not None and plan is not None:
+            shown = anatomy.program.results[outcome.index]
+            made = anatomy.makers.get(plan.owner[shown])
+            name = anatomy.names(anatomy.program)[shown]
+        found.append(_typed("result", name, value.type, made.op.name if made is not None else "", _loc(anatomy, made)))
+    return found
+
+
+def _loc(anatomy: Anatomy | None, made: Instruction | None) -> Loc:
+    return NOWHERE if anatomy is None or made is None else plain(anatomy.loc(made))
+
+
+def _lives(anatomy: Anatomy, plan: Plan) -> dict[Value, tuple[int, int]]:
+    """For each buffer that the program allocates, the first and the last launch while it is there."""
+    found: dict[Value, tuple[int, int]] = {}
+    number = 0
+    for i in anatomy.program.instructions:
+        match i.op:
+            case Alloc():
+                found[i.result] = (number, -1)
+            case Launch():
+                number += 1
+            case Free():
+                owner = plan.owner[i.operands[0]]
+                found[owner] = (found[owner][0], number - 1)
+    return {v: (first, last if last >= 0 else number - 1) for v, (first, last) in found.items()}

@@ -1,0 +1,81 @@
+"""What every report shares: it prints as text of at most 100 columns, in a notebook too."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
+
+from pullback.ir.structure import Loc
+from pullback.ir.text import print_file
+
+WIDTH = 100
+GAP = "  "
+HARD_SPACE = "\u00a0"
+
+
+class Report:
+    """A report on one call. ``str`` is its text, as the command line prints it; ``headline`` its first line."""
+
+    __slots__ = ()
+
+    @property
+    def headline(self) -> str:
+        """The text's first line."""
+        return str(self).partition("\n")[0]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def paragraph(text: str, indent: str = GAP) -> list[str]:
+    """A text in lines of at most ``WIDTH`` columns; the second and later ones are indented further."""
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + GAP, break_on_hyphens=False) or [indent]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> list[str]:
+    """Rows under a header, indented. Columns named in ``right`` are numbers; the last column wraps, not at hard spaces."""
+    found = [header, *rows]
+    last = len(header) - 1
+    widths = [max(len(row[k]) for row in found) for k in range(last)]
+    lines = []
+    for row in found:
+        cells = [row[k].rjust(w) if header[k] in right else row[k].ljust(w) for k, w in enumerate(widths)]
+        start = GAP + "".join(cell + GAP for cell in cells)
+        room = max(WIDTH - len(start), 20)
+        first, *more = textwrap.wrap(row[last], room, break_on_hyphens=False, break_long_words=False) or [""]
+        lines.append((start + first).rstrip())
+        lines += [" " * len(start) + line for line in more]
+    return [line.replace(HARD_SPACE, " ") for line in lines]
+
+
+def counted(number: int, word: str, words: str = "") -> str:
+    """A number with its noun: "1 kernel", "2 kernels"; ``words`` is a plural without "s"."""
+    return f"{number:,} {word if number == 1 else words or f'{word}s'}"
+
+
+def place(loc: Loc) -> str:
+    """The user's file and line, or nothing."""
+    return f"{print_file(loc.file)}:{loc.line}" if loc else ""
+
+
+def places(locs: Iterable[Loc]) -> str:
+    """The lines of some locations, by file, runs of neighbours as one: "model.py:3-5, 9"."""
+    by_file: dict[str, set[int]] = {}
+    for loc in locs:
+        if loc:
+            by_file.setdefault(print_file(loc.file), set()).add(loc.line)
+    return ", ".join(f"{file}:{_runs(sorted(lines))}" for file, lines in by_file.items())
+
+
+def _runs(lines: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for line in lines:
+        if runs and line == runs[-1][1] + 1:
+            runs[-1][1] = line
+        else:
+            runs.append([line, line])
+    return ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)

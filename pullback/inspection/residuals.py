@@ -1,0 +1,173 @@
+"""residuals: the values of the forward part that the backward part of a gradient reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pullback.inspection.anatomy import Anatomy, dissect, is_forward, makers_of, members, plain
+from pullback.inspection.call import Call
+from pullback.inspection.report import HARD_SPACE, Report, counted, paragraph, place, table
+from pullback.ir.ops.control import Gradient
+from pullback.ir.ops.reindex import Reindex
+from pullback.ir.structure import Instruction, Loc, Value
+
+Kept = Literal["memory", "kernel", "recomputed"]
+WORDS = {"memory": "in memory", "kernel": "within a kernel", "recomputed": "computed again"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Residual:
+    """One value. ``name`` is its name in the stage simplify, ``op`` and ``loc`` say what made it, ``readers`` which instructions
+    of the backward part read it, as places with the note "pullback(op)".
+
+    ``kept``: "memory" (stored by one kernel and loaded by another, or a result), "kernel" (it lives within one kernel) or
+    "recomputed" (each kernel that reads it computes it again).
+    """
+
+    name: str
+    type: str
+    bytes: int
+    op: str
+    loc: Loc
+    readers: tuple[Loc, ...]
+    kept: Kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadInput:
+    """An input of the program that the backward part reads: kept by the caller, at no cost."""
+
+    name: str
+    type: str
+    bytes: int
+    readers: tuple[Loc, ...]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Residuals(Report):
+    """What the backward part of ``function`` reads of the forward part, after all passes.
+
+    Views (a transpose, a broadcast) count as what they show; constants are no residuals.
+    """
+
+    function: str
+    has_gradient: bool
+    residuals: tuple[Residual, ...]
+    inputs: tuple[ReadInput, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all residuals."""
+        return sum(r.bytes for r in self.residuals)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of the residuals that are in memory."""
+        return sum(r.bytes for r in self.residuals if r.kept == "memory")
+
+    @property
+    def headline(self) -> str:
+        """The text's first line."""
+        if not self.has_gradient:
+            return f"{self.function}: no gradient is taken, so nothing is kept for one"
+        count = counted(len(self.residuals), "residual")
+        return f"{self.function}: {count}, {self.total_bytes:,} bytes, of which {self.stored_bytes:,} in memory"
+
+    def __str__(self) -> str:
+        lines = paragraph(self.headline, "")
+        if self.residuals:
+            header = ("value", "type", "bytes", "made by", "kept", "read by")
+            rows = [
+                (f"%{r.name}", r.type, f"{r.bytes:,}", f"{r.op} {place(r.loc)}".strip(), WORDS[r.kept], _readers(r.readers))
+                for r in sorted(self.residuals, key=lambda r: -r.bytes)
+            ]
+            lines += table(header, rows, right=("bytes",))
+        if self.inputs:
+            lines += ["inputs that the backward part reads, which the caller keeps:"]
+            lines += table(("input", "type", "read by"), [(f"%{i.name}", i.type, _readers(i.readers)) for i in self.inputs])
+        return "\n".join(lines)
+
+
+def _readers(locs: tuple[Loc, ...]) -> str:
+    return ", ".join(dict.fromkeys(f"{loc.note} {place(loc)}".strip().replace(" ", HARD_SPACE) for loc in locs))
+
+
+def residuals(call: Call) -> Residuals:
+    """The report on a call."""
+    title = call.title
+    if not any(isinstance(i.op, Gradient) for i in call.trace.function.instructions):
+        return Residuals(function=title, has_gradient=False, residuals=(), inputs=())
+    anatomy = dissect(call)
+    if anatomy is None:
+        return Residuals(function=title, has_gradient=True, residuals=(), inputs=())
+    return _found(title, anatomy)
+
+
+def _found(title: str, anatomy: Anatomy) -> Residuals:
+    function = anatomy.optimised
+    producer = {v: i for i in function.instructions for v in i.results}
+    readers: dict[Value, list[Loc]] = {}
+    for instruction in function.instructions:
+        loc = anatomy.loc(instruction)
+        if is_forward(loc) or isinstance(instruction.op, Reindex):
+            continue
+        for value in instruction.operands:
+            root = _shown(value, producer)
+            made = producer.get(root)
+            if made is None or is_forward(anatomy.loc(made)):
+                readers.setdefault(root, []).append(loc)
+    names = anatomy.names(function)
+    kept = _kept(anatomy)
+    variable = _variable(anatomy)
+    found, inputs = [], []
+    for value, locs in readers.items():
+        if value not in variable:
+            continue
+        made = producer.get(value)
+        common = (anatomy.type_text(value), anatomy.bytes_of(value), tuple(dict.fromkeys(locs)))
+        if made is None:
+            inputs.append(ReadInput(name=names[value], type=common[0], bytes=common[1], readers=common[2]))
+        else:
+            found.append(
+                Residual(
+                    name=names[value], type=common[0], bytes=common[1], readers=common[2], op=made.op.name,
+                    loc=plain(anatomy.loc(made)), kept=kept(made),
+                )
+            )  # fmt: skip
+    return Residuals(function=title, has_gradient=True, residuals=tuple(found), inputs=tuple(inputs))
+
+
+def _variable(anatomy: Anatomy) -> set[Value]:
+    """The values that depend on an input."""
+    function = anatomy.optimised
+    found = set(function.parameters[: len(function.parameters) - len(anatomy.found.constants)])
+    for instruction in function.instructions:
+        if any(v in found for v in instruction.operands):
+            found.update(instruction.results)
+    return found
+
+
+def _shown(value: Value, producer: dict[Value, Instruction]) -> Value:
+    """The value that a view shows."""
+    while (made := producer.get(value)) is not None and isinstance(made.op, Reindex) and len(made.operands) == 1:
+        value = made.operands[0]
+    return value
+
+
+def _kept(anatomy: Anatomy) -> Callable[[Instruction], Kept]:
+    """Where the result of an instruction of ``optimised`` is, seen from the fused program."""
+    stored: set[int] = set()
+    times: dict[int, int] = {}
+    for source in anatomy.fused.instructions:
+        stored.update(i.loc.line for i in makers_of(source) if i is not None)
+        for i in members(source):
+            times[i.loc.line] = times.get(i.loc.line, 0) + 1
+
+    def kept(made: Instruction) -> Kept:
+        if made.loc.line in stored:
+            return "memory"
+        return "recomputed" if times.get(made.loc.line, 0) > 1 else "kernel"
+
+    return kept

@@ -1,0 +1,58 @@
+"""stages: the text of every stage that a call goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pullback.inspection.call import Call
+from pullback.inspection.report import Report
+from pullback.pipeline import stages as texts_of
+
+
+class Stages(Report, Mapping[str, str]):
+    """The texts by the names of the stages, in order. ``inputs``: the values of the program's parameters, by name."""
+
+    __slots__ = ("_texts", "function", "inputs")
+
+    def __init__(self, function: str, texts: Mapping[str, str], inputs: Mapping[str, Any]) -> None:
+        self.function = function
+        self.inputs: Mapping[str, Any] = MappingProxyType(dict(inputs))
+        self._texts = dict(texts)
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._texts:
+            raise KeyError(f"there is no stage {name!r} for this device; there are {', '.join(self._texts)}")
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __eq__(self, other: object) -> bool:
+        return dict(self) == (dict(other) if isinstance(other, Mapping) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def headline(self) -> str:
+        """The function and the names of its stages."""
+        return f"{self.function}: {', '.join(self._texts)}"
+
+    def __str__(self) -> str:
+        return "".join(f"# stage: {name}\n{text}" for name, text in self._texts.items()).rstrip("\n")
+
+
+def stages(call: Call, *, locations: bool = False) -> Stages:
+    """The stages of a call. ``locations``: with the user's file and line of each instruction."""
+    traced = call.trace
+    texts = texts_of(traced, call.leaves, call.device, locations=locations)
+    values = traced.arguments(call.leaves) or []
+    parameters = traced.function.parameters
+    inputs = {p.name: np.asarray(v, p.type.dtype.numpy) for p, v in zip(parameters, values)}
+    return Stages(call.title, texts, inputs)
