@@ -37,7 +37,7 @@ class Entry:
         self._are_plain = all(map(_is_plain, leaves))
         self._reads = len(trace.inputs) > len(leaves)
         self._constants = list(program.constants)
-        self._fill = filler(trace.out_tree)
+        self._fill = filler(trace.result_tree)
         is_fresh = program.template is None or not program.template.given
         self._is_direct = is_fresh and all(o.source == "result" for o in program.outcomes)
 

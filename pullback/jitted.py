@@ -19,6 +19,7 @@ from pullback.runtime import counters
 from pullback.tracer import Signature, Trace, TraceError, adopt, current, follow, parameters_of, signature, trace
 from pullback.tracer.tracebacks import keep_users_frames
 from pullback.transform import Function, Transform
+from pullback.writes import entry_of
 
 MOST_SIGNATURES = 4096
 MOST_VARIANTS = 8
@@ -129,7 +130,7 @@ class Jitted(Inspected[P], Generic[P, R]):
             recorder = Recorder()
             traced = self._trace(call, args, kwargs)
             made = program(traced, call.leaves, self._device)
-            entry = Entry(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
+            entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
             while len(self._entries) >= MOST_SIGNATURES:
                 del self._entries[next(iter(self._entries))]
             self._entries[call.key] = [entry, *variants[: MOST_VARIANTS - 1]]

@@ -117,7 +117,7 @@ def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
     kept: dict[Value, int] = {}
     outcomes = []
     positions = {v: k for k, v in enumerate(function.parameters)}
-    for value, leaf in zip(function.results, trace.returned, strict=True):
+    for value, leaf in zip(function.results, (*trace.returned, *(None for _ in trace.writes)), strict=True):
         if leaf is not None:
             outcomes.append(Outcome(source="leaf", index=leaf))
         elif value in positions:
@@ -183,7 +183,7 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
 def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
     """Run every pass on an abstract function and load the result."""
     if device != "cpu":
-        raise RuntimeError(f"device={device!r}: programs are emitted for it (see .stages), not run yet; use device=\"cpu\"")
+        raise RuntimeError(f'device={device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
     module = lowered(found, layouts, device, lambda stage, module: None)
     program = module.functions[0]
     with counters.timed("compile"):

@@ -216,7 +216,7 @@ class Plan:
             owner = self.owner[value]
             if owner in self.parameter:
                 argument = arguments[self.parameter[owner]]
-                found.append(argument if value is owner else np.array(argument).reshape(_shape(value, sizes)))
+                found.append(argument if value is owner else np.array(np.reshape(argument, _shape(value, sizes))))
                 continue
             array = made[owner] if value in self.shown else made[owner].reshape(_shape(value, sizes))
             found.append(array.copy() if owner in given else array)

@@ -28,7 +28,7 @@ from pullback.tracer.tables import register_method as register_method
 
 Known = tuple[Any, frozenset[Value]]
 
-ARGUMENT = "it is an argument of the function; copy it first (x = x.copy()) and return the copy"
+READONLY = "assignment destination is read-only"
 VIEW = "it is a view of another array; write into that array, or into a copy"
 CAPTURED = "it comes from outside the function; copy it first, or pass it as an argument and return the new one"
 
@@ -54,7 +54,7 @@ def _operators(ufunc: np.ufunc) -> tuple[Operator, Operator, Operator]:
 
     def in_place(self: TracedArray, other: Any) -> Any:
         result = METHODS["operate"](ufunc, self, other)
-        if result is NotImplemented or not self.type.shape:
+        if result is NotImplemented or not (self.type.shape or self.is_cell):
             return result
         update(self, result)
         return self
@@ -79,18 +79,20 @@ class TracedArray(Described):
     ``weak`` is "bool", "int" or "float" for a Python scalar, else empty. ``literal`` is the value of a constant scalar that
     no instruction defines yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of a
     scalar (or small mask or integer array) computed from captured ones alone, with the inputs it came from: it may stand
-    where a static value is needed, which turns those inputs into guards.
+    where a static value is needed, which turns those inputs into guards. ``argument`` is the number of the call's leaf that an
+    array argument is. ``version`` counts the writes.
     """
 
     __slots__ = (
-        "__weakref__", "_value", "base", "frame", "known", "literal", "loc", "origin", "readonly", "recipe", "seen", "type",
+        "__weakref__", "_value", "argument", "base", "frame", "known", "literal", "loc", "origin", "readonly", "recipe", "seen",
+        "type",
         "version", "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
 
     def __init__(
         self, type: ArrayType, frame: Frame | None = None, value: Value | None = None, *, weak: str = "", literal: Any = None,
-        readonly: str = "", loc: Loc | None = None,
+        readonly: str = "", loc: Loc | None = None, argument: int | None = None,
     ) -> None:  # fmt: skip
         self.type = type
         self.frame = frame
@@ -104,6 +106,7 @@ class TracedArray(Described):
         self.seen = self.version = 0
         self.loc = loc
         self.origin: Origin | None = None
+        self.argument = argument
 
     def described(self, name: str, line: tuple[str, int]) -> str:
         text = f"{name} is traced {self._kind}" if self.literal is None else f"{name} is {self!r}"
@@ -124,6 +127,11 @@ class TracedArray(Described):
                 raise TraceError("no function is being traced here")
             return frame_of(self).lift(self)
         return self._value
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether it is an array of rank 0, which can be written, and not a scalar: an argument or a view."""
+        return not self.type.shape and (self.argument is not None or self.base is not None)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -496,8 +504,11 @@ class Recipe:
 
 def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> TracedArray:
     """Marks ``x`` as a view of ``of``. Without a recipe it cannot be written, nor read after ``of`` was written."""
-    if x is of or of.literal is not None:
+    if of.literal is not None:
         return x
+    if x is of:
+        x = TracedArray(of.type, of.frame, of.value, weak=of.weak, loc=user_loc())
+        x.known = of.known
     x.base, x.recipe, x.seen = of, recipe, of.version
     x.readonly = "" if recipe else VIEW
     return x
@@ -519,15 +530,36 @@ def _refresh(x: TracedArray) -> None:
 
 def _set(target: TracedArray, new: TracedArray) -> None:
     frame = frame_of(new)
+    if target.frame is not frame:
+        frame.written[id(target)] = target
     target._value, target.frame, target.literal, target.known = frame.lift(new), frame, None, None
     target.version += 1
+
+
+def root_of(x: TracedArray) -> TracedArray:
+    """The array whose memory a view shows."""
+    while x.base is not None:
+        x = x.base
+    return x
+
+
+def write_back(target: TracedArray, new: TracedArray) -> None:
+    """Gives an array that was written in an inner frame its new value in this one."""
+    if target.base is None:
+        _set(target, new)
+    else:
+        update(target, new)
 
 
 def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
     """``target[...] = value``: the object stands for a new value from now on, and so does what it is a view of.
 
-    Raises TraceError if it cannot be written.
+    Raises TraceError if it cannot be written, and NumPy's ValueError for an argument that is read-only.
     """
+    if target.readonly is READONLY:
+        assert target.argument is not None
+        frame_of(target).root.kept_readonly.add(target.argument)
+        raise ValueError(READONLY)
     if target.readonly:
         raise TraceError(f"a write into a traced array ({target!r}): {target.readonly}")
     source = as_traced(value)

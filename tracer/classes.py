@@ -286,7 +286,7 @@ def kind_of_traced(value: TracedArray) -> type:
     """The type of what a traced array stands for."""
     if value.weak:
         return {"bool": bool, "int": int, "float": float}[value.weak]
-    return np.ndarray if value.ndim else value.dtype.type
+    return np.ndarray if value.ndim or value.is_cell else value.dtype.type
 
 
 def names_of_class_body(code: CodeType) -> list[str]:

@@ -63,7 +63,11 @@ def current() -> Frame | None:
 
 
 class Frame:
-    """A function or region being traced. ``parent`` is the frame around a region, None for a root."""
+    """A function or region being traced. ``parent`` is the frame around a region, None for a root.
+
+    ``written`` are the arrays of outer frames that were written here; ``kept_readonly`` the numbers of a root's read-only
+    arguments that the function tried to write.
+    """
 
     def __init__(self, parent: Frame | None = None) -> None:
         self.parent = parent
@@ -74,6 +78,8 @@ class Frame:
         self.outer: list[Value] = []
         self.names: Any = None
         self.refusals: list[TraceError] = []
+        self.written: dict[int, TracedArray] = {}
+        self.kept_readonly: set[int] = set()
         self._lifted: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
 
@@ -108,6 +114,10 @@ class Frame:
             found = self._lifted[value] = self.parameter(x.type, outer.name)
             self.outer.append(outer)
         return found
+
+    def has_read(self, x: TracedArray) -> bool:
+        """Whether a value of an outer frame was read here."""
+        return x.frame is not self and x.value in self._lifted
 
     def constant(self, array: np.ndarray[Any, Any]) -> Value:
         """The parameter (of a root frame) for an array met in the trace."""

@@ -73,4 +73,4 @@ def traced_isinstance(value: Any, kinds: Any) -> bool:
         return isinstance(value, kinds)
     if value.weak:
         return issubclass({"bool": bool, "int": int, "float": float}[value.weak], kinds)
-    return issubclass(np.ndarray, kinds) or (not value.ndim and issubclass(value.dtype.type, kinds))
+    return issubclass(np.ndarray if value.ndim or value.is_cell else value.dtype.type, kinds)

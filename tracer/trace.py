@@ -19,7 +19,7 @@ import numpy as np
 from pullback.ir import Function, Loc, Value
 from pullback.ir.structure import use_counts
 from pullback.tracer.array import (
-    ARGUMENT,
+    READONLY,
     Origin,
     TracedArray,
     as_traced,
@@ -36,6 +36,7 @@ from pullback.tracer.names import Names
 from pullback.tracer.outside import Outside
 from pullback.tracer.ownership import adopt
 from pullback.tracer.tree import (
+    LEAF,
     TreeDef,
     container_of,
     containers,
@@ -143,6 +144,9 @@ class Trace:
     Its results fill the leaves of ``out_tree``; ``weak`` names the Python type ("bool", "int", "float") that a leaf would have
     in Python, or is empty for a NumPy scalar or array. ``returned`` has, for each leaf, the index of the call's leaf that is
     returned itself, or None.
+
+    The results after those are what the call's leaves ``writes``, which are arrays, hold in the end. ``kept_readonly`` are
+    leaves that the function found to be read-only when it wrote into them. ``labels`` names the call's leaves.
     """
 
     function: Function
@@ -152,6 +156,16 @@ class Trace:
     out_tree: TreeDef
     weak: tuple[str, ...]
     returned: tuple[int | None, ...]
+    writes: tuple[int, ...] = ()
+    kept_readonly: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    @property
+    def result_tree(self) -> TreeDef:
+        """The structure of all results: that of ``out_tree``, in a tuple with what is written if there is any."""
+        if not self.writes:
+            return self.out_tree
+        return TreeDef("tuple", tuple, children=[self.out_tree, *(LEAF for _ in self.writes)])
 
     def holds(self) -> bool:
         """Whether everything outside is still as the trace found it, up to the values of captured inputs."""
@@ -183,6 +197,13 @@ class Trace:
                 value = _native(value)
             values.append(value)
         return values
+
+    def outside_arrays(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """The arrays from outside that the program reads, and what they are called."""
+        for given in self.inputs:
+            value = given.read() if isinstance(given, Captured) else getattr(given, "array", None)
+            if isinstance(value, np.ndarray):
+                yield getattr(given, "describe", "an array met in the function"), value
 
     @functools.cached_property
     def _reads(self) -> list[tuple[Any, Any]]:
@@ -225,7 +246,8 @@ def trace(
     names = frame.names = Names(frame)
     tree = call.tree
     with frame.active():
-        leaves = _arguments(frame, call.leaves, tree, found, loc)
+        labels = _labels(tree, found)
+        leaves = _arguments(frame, call.leaves, labels, loc)
         positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), leaves)
         result = _run(frame, names.follow(function), positional, keywords)
         names.finish()
@@ -234,7 +256,8 @@ def trace(
             names.same(functools.partial(container_of, container.type), container.type.__name__)
         out_tree = map_statics(out_tree, lambda v: _returned(v, names), real_class)
         traced = [as_traced(r) for r in results]
-        values = [frame.lift(t) for t in traced]
+        writes = [k for k, leaf in enumerate(leaves) if leaf.argument is not None and leaf.value is not frame.parameters[k]]
+        values = [frame.lift(t) for t in (*traced, *(leaves[k] for k in writes))]
     _check_constants(frame)
     used, inputs, unread = _used(frame, values)
     title = name or getattr(function, "__name__", None) or type(function).__name__
@@ -246,6 +269,9 @@ def trace(
         out_tree=out_tree,
         weak=tuple(t.weak for t in traced),
         returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),
+        writes=tuple(writes),
+        kept_readonly=tuple(sorted(frame.kept_readonly)),
+        labels=labels,
     )
 
 
@@ -264,10 +290,14 @@ def _returned(value: Any, names: Names) -> Any:
     return names.original(value) if real_class(kind) is kind else of_real_class(value)
 
 
-def _arguments(frame: Frame, leaves: Sequence[Any], tree: TreeDef, parameters: Parameters, loc: Loc) -> list[TracedArray]:
+def _labels(tree: TreeDef, parameters: Parameters) -> tuple[str, ...]:
+    """What the leaves of a call are called."""
     positional, keyed = tree.children
     labels = [p for i, c in enumerate(positional.children) for p in paths(c, parameters.name(i))]
-    labels += [p for k, c in zip(keyed.data[0], keyed.children) for p in paths(c, k)]
+    return *labels, *(p for k, c in zip(keyed.data[0], keyed.children) for p in paths(c, k))
+
+
+def _arguments(frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: Loc) -> list[TracedArray]:
     taken: set[str] = set()
     found = []
     for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
@@ -275,8 +305,10 @@ def _arguments(frame: Frame, leaves: Sequence[Any], tree: TreeDef, parameters: P
         array_type, weak = literal_type(leaf)
         value = frame.parameter(array_type, _unique(_identifier(label), taken))
         frame.inputs.append(Argument(index=index))
-        readonly = ARGUMENT if isinstance(leaf, np.ndarray) else ""
-        traced = TracedArray(array_type, frame, value, weak=weak, readonly=readonly, loc=loc)
+        is_array = isinstance(leaf, np.ndarray)
+        readonly = READONLY if is_array and not leaf.flags.writeable else ""
+        argument = index if is_array else None
+        traced = TracedArray(array_type, frame, value, weak=weak, readonly=readonly, loc=loc, argument=argument)
         traced.origin = Origin("argument", label)
         found.append(traced)
     return found

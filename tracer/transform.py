@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pullback.ir import OPS
-from pullback.tracer.array import TracedArray, as_traced, wrap
+from pullback.tracer.array import TracedArray, as_traced, root_of, wrap, write_back
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Frame, current, frame_of
 from pullback.tracer.names import Names
@@ -81,33 +81,41 @@ def gradient_call(
     inner = Frame(outer)
     new_args, new_kwargs = list(args), dict(kwargs)
     operands: list[TracedArray] = []
+    inside: list[TracedArray] = []
     trees = []
+    names = outer.root.names
     for which in chosen:
         label = parameters.name(which) if isinstance(which, int) else which
         leaves, tree = flatten(args[which] if isinstance(which, int) else kwargs[which])
         traced = [_differentiable(leaf, path) for leaf, path in zip(leaves, paths(tree, label), strict=True)]
-        names = outer.root.names
         tree = map_statics(tree, names.argument, names.shadow)
-        replaced = unflatten(tree, [_parameter(inner, x) for x in traced])
+        parameters_inside = [_parameter(inner, x) for x in traced]
+        replaced = unflatten(tree, parameters_inside)
         if isinstance(which, int):
             new_args[which] = replaced
         else:
             new_kwargs[which] = replaced
         operands.extend(traced)
+        inside.extend(parameters_inside)
         trees.append(tree)
     with inner.active():
         result = follow(function)(*new_args, **new_kwargs)
         value, aux = _split(result, has_aux)
         aux_leaves, aux_tree = flatten(aux, static_numbers=True)
         value = _scalar(value)
-        returned = [value, *(x for x in aux_leaves if isinstance(x, TracedArray) and x.frame is inner)]
+        changed = _written(inner, operands, inside)
+        given = {id(new): target for target, new in changed}
+        kept = [x for x in aux_leaves if isinstance(x, TracedArray) and x.frame is inner and id(x) not in given]
+        returned = [value, *kept, *(new for _, new in changed)]
         block = inner.builder.block(inner.parameters, [inner.lift(x) for x in returned])
     loc = user_loc()
     values = [outer.lift(x, loc) for x in operands] + inner.outer
     params = {"wrt": tuple(range(len(operands)))}
     results = [wrap(v) for v in outer.builder.at(loc).emit(OPS["gradient"], values, params, [block])]
-    kept = iter(results[1 : len(returned)])
-    new_aux = unflatten(aux_tree, [next(kept) if isinstance(x, TracedArray) and x.frame is inner else x for x in aux_leaves])
+    for (target, _), new in zip(changed, results[1 + len(kept) : len(returned)], strict=True):
+        write_back(target, new)
+    outside_of = given | {id(x): new for x, new in zip(kept, results[1:])}
+    new_aux = unflatten(aux_tree, [outside_of.get(id(x), x) for x in aux_leaves])
     rest = results[len(returned) :]
     gradients = []
     for tree in trees:
@@ -132,6 +140,27 @@ def _parameter(inner: Frame, x: TracedArray) -> TracedArray:
     made = TracedArray(x.type, inner, inner.parameter(x.type, name), weak=x.weak, readonly=x.readonly, loc=x.loc)
     made.origin = x.origin
     return made
+
+
+def _written(
+    inner: Frame, operands: Sequence[TracedArray], inside: Sequence[TracedArray]
+) -> list[tuple[TracedArray, TracedArray]]:
+    """Arrays of the outer frames that the function wrote, and what stands for their new values.
+
+    Raises TraceError for an array that the function wrote under one name and read under another.
+    """
+    found = [(x, new) for x, new in zip(operands, inside, strict=True) if new.version]
+    outside = [x for x in inner.written.values() if x.frame is inner]
+    roots = [id(root_of(x)) for x in operands]
+    for k, (x, new) in enumerate(zip(operands, inside, strict=True)):
+        shared = roots.count(roots[k]) > 1 or inner.has_read(root_of(x)) or inner.has_read(x)
+        if (new.version and shared) or any(id(root_of(w)) == roots[k] for w in outside):
+            raise TraceError(
+                f"an array that is differentiated ({x!r}) is written under one name and used under another; pass a copy"
+            )
+    for view in (x for x in outside if x.base is not None):
+        view.seen = -1
+    return found + [(x, x) for x in outside if x.base is None]
 
 
 def _split(result: Any, has_aux: bool) -> tuple[Any, Any]:

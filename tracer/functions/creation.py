@@ -22,6 +22,7 @@ from pullback.tracer.array import (
     full,
     holds_traced,
     implements,
+    view,
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import positions, refuse, reshaped, shape_of, xp
@@ -190,17 +191,16 @@ def array(
     x = cast(x, x.dtype)
     if x.ndim < ndmin:
         x = reshaped(x, (1,) * (ndmin - x.ndim) + x.shape)
-    return x if copy is False else fresh(x)
+    return fresh(x) if copy else x
 
 
-@twin(np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray, np.asarray_chkfinite, np.require)
-@implements(np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray, np.asarray_chkfinite, np.require)
+@twin(np.asarray, np.asanyarray, np.asarray_chkfinite)
+@implements(np.asarray, np.asanyarray, np.asarray_chkfinite)
 def asarray(
     a: Any,
     dtype: Any = None,
     order: Any = None,
     *,
-    requirements: Any = None,
     device: Any = None,
     copy: Any = None,
     like: Any = None,
@@ -214,6 +214,14 @@ def asarray(
 
 def _any_traced(*values: Any) -> bool:
     return any(isinstance(v, TracedArray) for v in values)
+
+
+@twin(np.ascontiguousarray, np.asfortranarray, np.require)
+@implements(np.ascontiguousarray, np.asfortranarray, np.require)
+def ordered(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
+    """Whether this is a copy depends on the order in memory: it cannot be written, nor read after ``a`` was."""
+    found = asarray(a, dtype, like=like)
+    return view(found, a) if found is a and isinstance(a, TracedArray) else found
 
 
 @twin(np.arange)

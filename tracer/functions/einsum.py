@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, cast, fresh, implements, promote
+from pullback.tracer.array import TracedArray, cast, fresh, implements, promote, view
 from pullback.tracer.functions.common import refuse
 from pullback.tracer.functions.products import contraction, strong
 
@@ -101,7 +101,9 @@ def einsum(
     if arrays[0].dtype == np.bool_:
         counted = _steps([cast(a, np.int64) for a in arrays], words, result, optimize)
         return counted != 0
-    return _steps(arrays, words, result, optimize)
+    found = _steps(arrays, words, result, optimize)
+    is_view = len(arrays) == 1 and set(words[0]) == set(result) and arrays[0] is values[0]
+    return view(found, arrays[0]) if is_view else found
 
 
 def _check_extents(words: Sequence[str], arrays: Sequence[TracedArray]) -> None:

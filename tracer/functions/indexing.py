@@ -17,10 +17,12 @@ from pullback.tracer.array import (
     Recipe,
     TracedArray,
     as_traced,
+    broadcast_to,
     broadcast_together,
     cast,
     emit,
     expand,
+    fresh,
     full,
     register_method,
     static_array,
@@ -28,6 +30,7 @@ from pullback.tracer.array import (
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import permute, remove_axes
+from pullback.tracer.promotion import shapes_text
 
 DATA_DEPENDENT = (
     "the shape of the result would depend on values; write np.where(mask, x, 0) or multiply by the mask, "
@@ -260,12 +263,24 @@ def new_axes(plan: Plan) -> list[int]:
 def getitem(x: TracedArray, key: Any) -> TracedArray:
     """``x[key]``. Raises IndexError as NumPy, TraceError for a traced mask."""
     plan = plan_of(x.shape, key)
+    has_rest = any(item is Ellipsis for item in (key if isinstance(key, tuple) else (key,)))
     if not plan.arrays:
         found = _basic(x, plan)
-        if len(plan.ints) == x.ndim and x.ndim:
-            return found
+        if not (found.ndim or has_rest):
+            return fresh(found) if found is x else found
         recipe = Recipe(take=lambda base: _basic(base, plan), put=lambda base, new: with_basic(base, plan, new), key=plan)
         return view(found, x, recipe)
+    found = _gathered(x, plan)
+    if any(a.array is not None and a.array.ndim for a in plan.axes) or not (found.ndim or has_rest):
+        return found
+    recipe = Recipe(
+        take=lambda base: _gathered(base, plan), put=lambda base, new: scattered("scatter_set", base, plan, new), key=object()
+    )
+    return view(found, x, recipe)
+
+
+def _gathered(x: TracedArray, plan: Plan) -> TracedArray:
+    """``x[key]`` with index arrays."""
     how = gather_of(plan)
     found = emit("gather", part_of(x, plan), *how.indices, axes=how.axes)
     return expand(permute(found, how.perm), how.new)
@@ -279,3 +294,34 @@ def _basic(x: TracedArray, plan: Plan) -> TracedArray:
 def with_basic(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
     """``x`` with ``_basic(x, plan)`` replaced by a value of its shape."""
     return with_part(x, plan, remove_axes(value, new_axes(plan)))
+
+
+def scattered(op: str, x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
+    """``x`` with a value written, or added, at index arrays."""
+    how = gather_of(plan)
+    base = part_of(x, plan)
+    rest = tuple(n for k, n in enumerate(base.shape) if k not in how.axes)
+    gathered = how.indices[0].shape + rest
+    target = shape_with([gathered[k] for k in how.perm], how.new)
+    back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
+    value = permute(remove_axes(fitted(value, target), how.new), back)
+    return with_part(x, plan, emit(op, base, *how.indices, value, axes=how.axes))
+
+
+def shape_with(shape: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
+    found = list(shape)
+    for axis in new:
+        found.insert(axis, 1)
+    return tuple(found)
+
+
+def fitted(value: TracedArray, shape: Sequence[int]) -> TracedArray:
+    """A value broadcast to the shape it is written into; leading axes of extent 1 may be too many."""
+    extra = value.ndim - len(shape)
+    if extra > 0 and value.shape[:extra] == (1,) * extra:
+        value = remove_axes(value, range(extra))
+    try:
+        return broadcast_to(value, shape)
+    except ValueError:
+        found, wanted = shapes_text([value.shape]), shapes_text([tuple(shape)])
+        raise ValueError(f"could not broadcast input array from shape {found} into shape {wanted}") from None

@@ -249,7 +249,7 @@ def flip(m: Any, axis: Any = None) -> TracedArray:
     x = as_traced(m)
     axes = axes_of(axis, x.ndim)
     if not axes:
-        return x
+        return x[...]
     recipe = Recipe(
         take=lambda base: emit("flip", base, axes=axes), put=lambda base, new: emit("flip", new, axes=axes), key=("flip", axes)
     )
@@ -282,7 +282,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> TracedArray:
         raise ValueError("Axes must be different.")
     match operator.index(k) % 4:
         case 0:
-            return x
+            return x[...]
         case 1:
             return swapaxes(flip(x, second), first, second)
         case 2:
@@ -397,7 +397,7 @@ def diagonal(a: Any, offset: int = 0, axis1: Any = 0, axis2: Any = 1) -> TracedA
 def diag(v: Any, k: int = 0) -> TracedArray:
     x, k = as_traced(v), operator.index(k)
     if x.ndim == 2:
-        return fresh(diagonal(x, k))
+        return diagonal(x, k)
     if x.ndim != 1:
         raise ValueError("Input must be 1- or 2-d.")
     n = x.shape[0] + abs(k)
@@ -476,4 +476,5 @@ def astype_method(
     target = np.dtype(dtype)
     if not np.can_cast(a.dtype, target, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast array data from {a.dtype!r} to {target!r} according to the rule '{casting}'")
-    return fresh(cast(a, target))
+    found = cast(a, target)
+    return fresh(found) if copy else found

@@ -5,7 +5,6 @@ A write into a view goes through to its base; arguments and captured arrays are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,23 +14,21 @@ from pullback.tracer.array import (
     as_traced,
     broadcast_to,
     cast,
-    emit,
     expand,
     full,
     static_array,
     update,
 )
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import as_bool, axis_of, choose_where, permute, positions, refuse, remove_axes, xp
+from pullback.tracer.functions.common import as_bool, axis_of, choose_where, positions, refuse, remove_axes, xp
 from pullback.tracer.functions.indexing import (
-    Plan,
-    gather_of,
+    fitted,
     is_static_mask,
     new_axes,
-    part_of,
     plan_of,
+    scattered,
+    shape_with,
     with_basic,
-    with_part,
 )
 from pullback.tracer.tables import implements, register_method
 
@@ -60,7 +57,7 @@ def accumulate(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> None:
         x[key] = ufunc(x[key], amount)
         return
     amount = xp.negative(amount) if ufunc is np.subtract else amount
-    update(x, _scattered("scatter_add", x, plan, amount))
+    update(x, scattered("scatter_add", x, plan, amount))
 
 
 def _is_part(value: TracedArray, key: Any) -> bool:
@@ -82,42 +79,8 @@ def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
     plan = plan_of(x.shape, key)
     if not plan.arrays:
         shape = [a.count for a in plan.axes if not a.is_int]
-        return with_basic(x, plan, _fitted(value, _shape_with(shape, new_axes(plan))))
-    return _scattered("scatter_set", x, plan, value)
-
-
-def _scattered(op: str, x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
-    """``x`` with a value written, or added, at index arrays."""
-    how = gather_of(plan)
-    base = part_of(x, plan)
-    rest = tuple(n for k, n in enumerate(base.shape) if k not in how.axes)
-    gathered = how.indices[0].shape + rest
-    target = _shape_with([gathered[k] for k in how.perm], how.new)
-    back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
-    value = permute(remove_axes(_fitted(value, target), how.new), back)
-    return with_part(x, plan, emit(op, base, *how.indices, value, axes=how.axes))
-
-
-def _shape_with(shape: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
-    found = list(shape)
-    for axis in new:
-        found.insert(axis, 1)
-    return tuple(found)
-
-
-def _fitted(value: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """A value broadcast to the shape it is written into; leading axes of extent 1 may be too many."""
-    extra = value.ndim - len(shape)
-    if extra > 0 and value.shape[:extra] == (1,) * extra:
-        value = remove_axes(value, range(extra))
-    try:
-        return broadcast_to(value, shape)
-    except ValueError:
-        raise ValueError(f"could not broadcast input array from shape {_text(value.shape)} into shape {_text(shape)}") from None
-
-
-def _text(shape: Sequence[int]) -> str:
-    return str(tuple(shape)).replace(" ", "")
+        return with_basic(x, plan, fitted(value, shape_with(shape, new_axes(plan))))
+    return scattered("scatter_set", x, plan, value)
 
 
 def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None:

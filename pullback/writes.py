@@ -1,0 +1,88 @@
+"""Compiled signatures whose function writes into its arguments: the arrays are the caller's, written once, after the call.
+
+What is written reaches them as NumPy would have left it: into any layout and byte order. Nothing is written by a call that
+raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from pullback.entry import MISS, Entry
+from pullback.inspection import Record
+from pullback.pipeline import Program
+from pullback.tracer import Trace, TraceError
+
+# How long the search for an element that two arrays share may take, before they are taken to share one.
+MOST_WORK = 1000
+
+Array = np.ndarray[Any, Any]
+
+
+class WritingEntry(Entry):
+    """An entry that writes into its call's leaves, or that found some of them read-only."""
+
+    __slots__ = ("_kept", "_writes")
+
+    def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
+        super().__init__(trace, program, leaves, record)
+        self._writes = trace.writes
+        self._kept = trace.kept_readonly
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        """As an entry's. Raises TraceError, and writes nothing, if a written array shares memory with another."""
+        if not all(leaves[k].flags.writeable for k in self._writes) or any(leaves[k].flags.writeable for k in self._kept):
+            return MISS
+        shared = next(self._shared(leaves), None)
+        if shared is not None:
+            if not self._trace.holds():
+                return MISS
+            raise TraceError(f"{shared}; pass a copy")
+        result = super().__call__(leaves)
+        if result is MISS or not self._writes:
+            return result
+        found, *values = result
+        for k, value in zip(self._writes, values, strict=True):
+            np.copyto(leaves[k], value)
+        return found
+
+    def _shared(self, leaves: Sequence[Any]) -> Iterator[str]:
+        """What is wrong with the memory of the arrays to write."""
+        labels = self._trace.labels
+        for k in self._writes:
+            written = leaves[k]
+            if not written.flags.forc and _overlaps_itself(written):
+                yield f"the function writes into argument {labels[k]}, whose elements share memory with each other"
+            others = chain(zip(labels, leaves), self._trace.outside_arrays())
+            for position, (label, other) in enumerate(others):
+                if position != k and isinstance(other, np.ndarray) and _share(written, other):
+                    yield f"the function writes into argument {labels[k]}, which shares memory with {label}"
+
+
+def entry_of(trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> Entry:
+    """The compiled signature of a trace, whose call had these leaves."""
+    kind = WritingEntry if trace.writes or trace.kept_readonly else Entry
+    return kind(trace, program, leaves, record)
+
+
+def _share(a: Array, b: Array) -> bool:
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=MOST_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _overlaps_itself(x: Array) -> bool:
+    """Whether two elements may be one place in memory, as in a broadcast array or overlapping windows."""
+    span = x.itemsize
+    for stride, n in sorted((abs(s), n) for s, n in zip(x.strides, x.shape) if n > 1):
+        if stride < span:
+            return True
+        span += stride * (n - 1)
+    return False
