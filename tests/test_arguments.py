@@ -294,7 +294,7 @@ def test_arrays_that_share_memory() -> None:
 
     compiled, whole = pb.jit(into), np.arange(6.0)
     for x, y in ((whole, whole), (whole[:3], whole[2:5]), (whole[::-1], whole)):
-        with pytest.raises(pb.TraceError, match="argument x, which shares memory with y; pass a copy") as caught:
+        with pytest.raises(pb.TraceError, match="argument x, which shares memory with y") as caught:
             compiled(x, y)
         assert caught.value.file == __file__
     same(whole, np.arange(6.0))
