@@ -321,6 +321,7 @@ READS: list[tuple[Call, Any]] = [
     (lambda x: x[INDEX, 0], SQUARE),
     (lambda x: x[::-1, INDEX, ::2], CUBE),
     (lambda x: x[np.ix_([0, 1], [2, 0])], CUBE),
+    (lambda x: x[np.ix_([0, np.argmax(x[0, 0])], [2, 0], np.argmin(x[0], axis=0)[:2])], CUBE),
     (lambda x: x[np.array([True, False, True, False, True])], V),
     (lambda x: x[np.array([[True, False, True], [False, False, True]])], CUBE),
     (lambda x: x[:, np.array([True, False, True])], CUBE),

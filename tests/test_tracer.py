@@ -69,6 +69,7 @@ def test_python_scalars_stay_weak() -> None:
     x = X.astype("f4")
     check(lambda x, n, a: x * (n / 2) + a**2 - n * n, x, 3, 0.5)
     assert trace(lambda n, a: (n + 1, a / n, n < a, -n), (3, 0.5)).weak == ("int", "float", "bool", "int")
+    check(lambda x, n: x * ((n > 2) + (n == 3) + (n <= n) + (n < 2**40) + (n != 2.5) + (n >= True)), x, 3)
     same(run(lambda n: n / 2, 3), np.float64(1.5))
     same(run(lambda b: b + b, True), np.int64(2))
 

@@ -46,6 +46,8 @@ def loop(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype[Any] | None =
     nothing = (None,) * ufunc.nout
     given = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
     found = ufunc.resolve_dtypes((*kinds, *nothing), **given)  # type: ignore[arg-type]
+    if set(kinds) == {int} and found[0].hasobject:  # NumPy compares two Python ints as the objects that they are
+        found = (*(np.dtype(np.int64),) * ufunc.nin, *found[ufunc.nin :])
     return tuple(found[: ufunc.nin]), tuple(found[ufunc.nin :])
 
 

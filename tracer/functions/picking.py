@@ -197,6 +197,21 @@ def diag_indices_from(arr: Any) -> Any:
     return np.diag_indices(x.shape[0], x.ndim)
 
 
+@implements(np.ix_)
+def ix_(*args: Any) -> tuple[Any, ...]:
+    if not any(map(holds_traced, args)):
+        return np.ix_(*args)
+    found = []
+    for k, sequence in enumerate(args):
+        x = as_traced(sequence)
+        if x.ndim != 1:
+            raise ValueError("Cross index must be 1 dimensional")
+        if x.dtype.kind == "b":
+            raise TraceError(f"np.ix_ of a traced mask: {DATA_DEPENDENT}")
+        found.append(reshaped(x, (1,) * k + x.shape + (1,) * (len(args) - k - 1)))
+    return tuple(found)
+
+
 @implements(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[TracedArray, ...]:
     refuse("unravel_index", order=None if order == "C" else order)
