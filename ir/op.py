@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,8 @@ class Op:
 
     ``reference``: dotted name of a NumPy or SciPy function, or a callable, over arrays and the params as keywords.
     ``also``: further dotted names the tracer listens for. ``effect``: "pure", "fails" (never removed as dead) or
-    "effect". ``nondifferentiable``: why inputs get no cotangent, or empty. ``extents``: the params that hold extents or
+    "effect". ``nondifferentiable``: why inputs get no cotangent, or empty. ``missing``: positions of inputs by which there is no
+    derivative, and why: asking for one is an error. ``extents``: the params that hold extents or
     offsets. ``typed``: of the params, those that the result type shows (``shape``, ``dtype``); the text omits them.
     """
 
@@ -72,6 +73,7 @@ class Op:
     also: tuple[str, ...] = ()
     pullback: Rule | None = None
     nondifferentiable: str = ""
+    missing: Mapping[int, str] = field(default_factory=dict)
     effect: str = "pure"
     vocabularies: frozenset[str] = frozenset({"func"})
     extents: tuple[str, ...] = ()

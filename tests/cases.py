@@ -27,21 +27,35 @@ BY_KIND = {
     "b": ("bool",), "i": ("i64", "i8"), "u": ("u8", "u64"), "f": ("f64", "f32"), "c": ("c128",),
 }  # fmt: skip
 ENTIRE = "sin cos exp exp2 expm1 tanh sinh cosh asinh atan erf erfc expit add sub mul neg maximum minimum fmax fmin"
+SMOOTH = "ndtr log_ndtr erfcx owens_t i0 i1 i0e i1e j0 j1"
+INVERSES = "gammaincinv gammainccinv stdtrit"
+BETAS = "betainc betaincc betaincinv betainccinv"
 DOMAINS: dict[str, tuple[tuple[float, float], ...]] = {
     **dict.fromkeys(ENTIRE.split(), ((-2.0, 2.0),)),
+    **dict.fromkeys(SMOOTH.split(), ((0.3, 2.0),)),
+    **dict.fromkeys(("gammainc", "gammaincc"), ((0.6, 3.0), (0.5, 4.0))),
+    **dict.fromkeys(INVERSES.split(), ((1.2, 3.0), (0.2, 0.8))),
+    **dict.fromkeys(BETAS.split(), ((1.2, 3.0), (1.2, 3.0), (0.2, 0.8))),
     "abs": ((-2.0, -0.2),),
+    "beta": ((0.6, 3.0),),
+    "betaln": ((0.6, 3.0),),
+    "binom": ((3.2, 5.0), (0.6, 2.0)),
     "acosh": ((1.2, 3.0),),
     "clip": ((-1.0, 2.0), (0.0, 0.4), (0.6, 1.0)),
     "copysign": ((0.2, 2.0), (-2.0, -0.2)),
     "div": ((-2.0, 2.0), (0.3, 2.0)),
     "floordiv": ((4.1, 4.9), (0.81, 0.99)),
     "fmod": ((-4.9, -4.1), (0.81, 0.99)),
+    "gamma": ((0.6, 4.0),),
     "gammaln": ((0.6, 4.0),),
     "logaddexp": ((-3.0, 3.0),),
     "mod": ((-4.9, -4.1), (0.81, 0.99)),
     "shl": ((0, 5),),
     "shr": ((0, 5),),
+    "stdtr": ((1.2, 4.0), (-2.0, 2.0)),
     "tan": ((-1.2, 1.2),),
+    "y0": ((0.6, 3.0),),
+    "y1": ((0.6, 3.0),),
     "zeta": ((1.5, 4.0), (0.5, 3.0)),
 }
 DEFAULT = ((0.2, 0.9),)

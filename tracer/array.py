@@ -18,9 +18,9 @@ from pullback.ir import OPS, Loc, Op, Value
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
 from pullback.tracer.advice import instead_of_branch
-from pullback.tracer.errors import TraceError, here, refusal, user_loc
+from pullback.tracer.errors import TraceError, here, library_call, refusal, user_loc
 from pullback.tracer.frame import Frame, current, frame_of
-from pullback.tracer.promotion import Kind, name_of
+from pullback.tracer.promotion import Kind
 from pullback.tracer.source import Described, Site, line_text, shown
 from pullback.tracer.tables import FUNCTIONS, METHODS
 from pullback.tracer.tables import implements as implements
@@ -261,7 +261,7 @@ class TracedArray(Described):
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         implementation = FUNCTIONS.get(function)
         if implementation is None:
-            raise TraceError(f"{name_of(function)} of traced arrays is not supported")
+            raise TraceError(promotion.unsupported(function))
         return implementation(*args, **kwargs)
 
     __add__, __radd__, __iadd__ = _operators(np.add)
@@ -299,7 +299,11 @@ def _origin_text(origin: Origin, name: str) -> str:
 
 def _refuse(x: TracedArray, what: str, instead: str | Callable[[Site], str]) -> NoReturn:
     """Raises TraceError."""
-    error = refusal(f"{what} a traced value", instead if callable(instead) else lambda site: instead)
+    library = library_call()
+    if library is not None:
+        error = TraceError(promotion.not_supported(promotion.public_name(*library)))
+    else:
+        error = refusal(f"{what} a traced value", instead if callable(instead) else lambda site: instead)
     error.origins = error.origins or (x.described("it", (error.file, error.line)),)
     raise error
 
@@ -454,7 +458,7 @@ def _stacked(parts: Sequence[TracedArray]) -> TracedArray:
     if len({p.shape for p in parts}) > 1:
         shapes = promotion.shapes_text([p.shape for p in parts])
         raise ValueError(f"setting an array element with a sequence. The requested array has an inhomogeneous shape: {shapes}")
-    rows = [expand(p, (0,)) for p in promote(*parts)]
+    rows = [expand(p, (0,)) for p in promote(*(cast(p, p.dtype) for p in parts))]
     return emit("concat", *rows, axis=0, starts=tuple(range(len(rows))), shape=(len(rows), *parts[0].shape))
 
 

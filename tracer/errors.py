@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import FrameType
 from typing import Any
 
 from pullback.ir import NOWHERE, Loc
@@ -74,6 +75,18 @@ def user_loc() -> Loc:
     """The place in the user's source that is running; ``NOWHERE`` if there is none."""
     frame = user_frame(sys._getframe(1))
     return NOWHERE if frame is None else Loc(frame.f_code.co_filename, frame.f_lineno)
+
+
+def library_call() -> tuple[str, str] | None:
+    """The module and name of the function of NumPy or SciPy that the user's code is calling, or None."""
+    frame: FrameType | None = sys._getframe(1)
+    found = None
+    while frame is not None and is_hidden_file(frame.f_code.co_filename):
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(("numpy", "scipy")):
+            found = module, frame.f_code.co_qualname
+        frame = frame.f_back
+    return found
 
 
 def error_loc(error: BaseException) -> Loc:

@@ -27,6 +27,7 @@ import numpy as np
 
 from pullback.ir import Loc, Value
 from pullback.tracer.array import CAPTURED, Origin, TracedArray, literal_type
+from pullback.tracer.callees import renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Captured, Frame
@@ -35,7 +36,6 @@ from pullback.tracer.namespace import Namespace
 from pullback.tracer.outside import (
     Outside,
     OutsideDate,
-    OutsideDistribution,
     OutsideMapping,
     OutsideObject,
     OutsideVariable,
@@ -53,7 +53,7 @@ from pullback.tracer.ownership import (
 )
 from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
 from pullback.tracer.tree import leaf_key, real_class
-from pullback.tracer.twins import library_twin
+from pullback.tracer.twins import instance_twin, library_twin, traced_builtins
 
 # Captured arrays of ints and bools up to this size may stand where a static array is needed: a mask, a count of repeats.
 MOST_STATIC = 4096
@@ -76,9 +76,9 @@ class Names:
         self.made: set[type] = set()
         self.loc: Loc | None = None
         self.builtins = {
-            **vars(builtins), "isinstance": traced_isinstance, "type": TypeTwin(self), "super": super_of(self),
-            "__import__": self._import, "__build_class__": build_class, "eval": no_eval, "exec": no_eval, "open": no_file,
-            "input": no_file,
+            **vars(builtins), **traced_builtins(), "isinstance": traced_isinstance, "type": TypeTwin(self),
+            "super": super_of(self), "__import__": self._import, "__build_class__": build_class, "eval": no_eval,
+            "exec": no_eval, "open": no_file, "input": no_file,
         }  # fmt: skip
         self._kept: dict[int, tuple[Any, Any]] = {}
         self._namespaces: dict[int, Namespace] = {}
@@ -93,8 +93,9 @@ class Names:
             case FunctionType():
                 if isinstance(function.__globals__, Namespace) and function.__globals__.names is self:
                     return function
-                is_followed = is_users(function.__code__) and supported()
-                return self._keep(function, self._copy if is_followed else self._copy_of_library)
+                if is_users(function.__code__) and supported():
+                    return self._keep(function, self._copy)
+                return library_twin(function) or self._keep(function, self._copy_of_library)
             case MethodType():
                 owner = function.__self__
                 if isinstance(owner, type):
@@ -106,6 +107,9 @@ class Names:
                 return self._partial(function)
             case type():
                 return self.shadow(function)
+        twin = library_twin(function)
+        if twin is not None:
+            return twin
         wrapped = getattr(function, "__wrapped__", None)
         if type(function).__module__ == "functools" and isinstance(wrapped, FunctionType):
             return self.follow(wrapped)
@@ -140,19 +144,19 @@ class Names:
         """What stands for a library's object, a function, a class, a module or an object."""
         if isinstance(value, ModuleType):
             return self._keep(value, lambda m: module_stand_in(m, self, is_library_file(getattr(m, "__file__", None))))
-        found = library_twin(value)
-        if found is not None:
-            return found
         if refused := why_refused(value, describe):
             return Refused(refused)
+        found = instance_twin(value, self)
+        if found is None:
+            found = library_twin(value)
+        if found is not None:
+            return found
         if value is datetime.datetime or value is datetime.date:
             return OutsideDate(value, self)
         if isinstance(value, (*_CODE, type)) or self._is_outside(value) or is_cached(value):
             return self.follow(value)
         if isinstance(value, Mapping):
             return self._keep(value, lambda v: OutsideMapping(v, self))
-        if hasattr(value, "rvs") and type(value).__module__.startswith("scipy.stats"):
-            return OutsideDistribution(value, self)
         if isinstance(value, ContextVar):
             return OutsideVariable(value, self)
         if isinstance(value, weakref.ref):
@@ -278,7 +282,7 @@ class Names:
         cells = [self._cell(c, n) for c, n in zip(function.__closure__ or (), function.__code__.co_freevars)]
         code = function.__code__
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
-        made = FunctionType(code.replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
+        made = FunctionType(renamed(code).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
         self._kept[id(function)] = (function, made)
         for _, fill in cells:
             fill()

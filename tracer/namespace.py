@@ -10,6 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from pullback.ir import Loc
+from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ class Namespace(dict[str, Any]):
             return self.found[name]
         self.refuse_stores()
         if name not in self.real:
-            self._miss(name)
+            if name.endswith(MARK) and name.removesuffix(MARK) in self.real:
+                return self[name.removesuffix(MARK)]
+            self._miss(name.removesuffix(MARK))
             raise KeyError(name)
         read = functools.partial(self.real.__getitem__, name)
         found = self.found[name] = self.names.resolve(read(), read, name)

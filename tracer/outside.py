@@ -236,21 +236,6 @@ class OutsideMapping(Outside):
         raise TraceError(f".{name} of {title(self._real)}, which comes from outside, cannot be traced; use an ordinary dict")
 
 
-class OutsideDistribution(Outside):
-    """A distribution of scipy.stats, which cannot draw in a trace."""
-
-    __slots__ = ()
-    __class__ = property(lambda self: type(self._real))
-
-    def _read(self, name: str) -> Any:
-        if name in ("rvs", "random_state"):
-            raise TraceError(f"a random draw (scipy.stats, .{name}): {RANDOM}")
-        return self._names.replacement(getattr(self._real, name), name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> OutsideDistribution:
-        return OutsideDistribution(self._real(*args, **kwargs), self._names)
-
-
 class OutsideDate(Outside):
     """datetime.date or datetime.datetime, which cannot say what time it is in a trace."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,10 @@ def loop(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype[Any] | None =
     """The input and output dtypes of the loop that NumPy would run; ``dtype`` as the ufunc's keyword.
 
     ``kinds`` has a dtype for each input, or ``int``, ``float``, ``complex`` for a Python scalar. Raises NumPy's TypeError
-    if there is no loop.
+    if there is no loop. Integers of Python's alone are int64.
     """
+    if all(k is int for k in kinds):
+        kinds = (np.dtype(np.int64),) * len(kinds)
     nothing = (None,) * ufunc.nout
     given = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
     found = ufunc.resolve_dtypes((*kinds, *nothing), **given)  # type: ignore[arg-type]
@@ -79,16 +82,39 @@ def op_of(function: Any) -> Op | None:
 
 
 def name_of(function: Any) -> str:
-    """How a user writes a NumPy function."""
+    """How a user writes a function of NumPy or SciPy."""
     module = getattr(function, "__module__", None) or "numpy"
     name = getattr(function, "__name__", repr(function))
     if isinstance(function, np.ufunc):
         special = sys.modules.get("scipy.special")
         module = "numpy" if getattr(np, name, None) is function or special is None else "scipy.special"
-    if module.startswith("numpy"):
-        public = module if module in ("numpy.linalg", "numpy.fft", "numpy.random") else "numpy"
-        module = f"np{public[5:]}"
-    return f"{module}.{name}"
+    return public_name(module, name)
+
+
+def public_name(module: str, name: str) -> str:
+    """How a user writes what NumPy or SciPy define as ``name`` in ``module``."""
+    parts = [p for p in module.split(".") if not p.startswith("_")]
+    if parts[0] == "numpy":
+        is_top = not isinstance(getattr(np, name, sys), ModuleType) or parts[:2] == ["numpy", "lib"]
+        parts = ["np"] if is_top else ["np", *parts[1:]]
+    return ".".join([*parts, name])
+
+
+_REASONS = {
+    "np.fft.": "complex numbers are not supported yet: compute the transform outside the traced function",
+    "scipy.fft.": "complex numbers are not supported yet: compute the transform outside the traced function",
+}
+
+
+def unsupported(function: Any) -> str:
+    """The message that a function does not take traced values."""
+    return not_supported(name_of(function))
+
+
+def not_supported(name: str) -> str:
+    reason = next((r for prefix, r in _REASONS.items() if name.startswith(prefix)), "")
+    instead = reason or "write it with functions that are, or compute it outside the traced function"
+    return f"{name} of traced arrays is not supported; {instead}"
 
 
 def fits(value: int, dtype: np.dtype[Any]) -> bool:

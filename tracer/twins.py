@@ -1,36 +1,45 @@
-"""Twins: what stands for a function of a library in a traced program, by identity."""
+"""Twins: what stands for a function of a library in a traced program, by identity.
+
+A function of NumPy or SciPy without a twin runs as it is; where it cannot take traced values, the error names it.
+"""
 
 from __future__ import annotations
 
+import builtins
 import functools
-import math
 import sys
 from collections.abc import Callable
+from types import MethodType, TracebackType
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.op import resolve
-from pullback.tracer.array import FUNCTIONS, TracedArray, holds_traced
-from pullback.tracer.promotion import op_of
+from pullback.tracer.array import FUNCTIONS, holds_traced
+from pullback.tracer.callees import MARK
+from pullback.tracer.errors import TraceError, noting, user_loc
+from pullback.tracer.ownership import is_hidden_file
+from pullback.tracer.promotion import op_of, unsupported
 from pullback.tracer.ufuncs import call_op
 
 # Filled by pullback.tracer.functions.
 TWINS: dict[int, tuple[Any, Any]] = {}
+KINDS: dict[type, Callable[[Any, Any], Any]] = {}
 
-_late: dict[str, Any] = {}
+_CALLS: dict[str, Any] = {}
+_late: dict[str, dict[str, Any]] = {}
+_late_kinds: dict[str, dict[str, Any]] = {}
 
 
 def twin(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: the function replaces these in traced programs, whatever their arguments.
 
-    A function of a library that is not imported yet is given by its dotted name.
+    A function of a library that is not imported yet, or that some versions lack, is given by its dotted name.
     """
 
     def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
         for function in functions:
             if isinstance(function, str):
-                _late[function] = replacement
+                _put(_late, function, replacement)
             else:
                 TWINS[id(function)] = (function, replacement)
         return replacement
@@ -38,57 +47,151 @@ def twin(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
+def twin_of(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function replaces those with these dotted names in calls with traced arguments."""
+
+    def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            _put(_late, name, _OfTraced(replacement))
+        return replacement
+
+    return register
+
+
+def kind_twin(*names: str) -> Callable[[Callable[[Any, Any], Any]], Callable[[Any, Any], Any]]:
+    """Decorator: ``make(object, names of the trace)`` gives what stands for an outside object of the classes with these
+    dotted names."""
+
+    def register(make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        for name in names:
+            _put(_late_kinds, name, make)
+        return make
+
+    return register
+
+
+def call_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function stands for a builtin type where it is called; see ``callees``."""
+
+    def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
+        _CALLS[name + MARK] = replacement
+        return replacement
+
+    return register
+
+
+class _OfTraced:
+    """Marks a function that replaces another in calls with traced arguments alone."""
+
+    def __init__(self, replacement: Callable[..., Any]) -> None:
+        self.replacement = replacement
+
+
+def _put(table: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
+    module, _, name = dotted.rpartition(".")
+    table.setdefault(module, {})[name] = value
+
+
+def _settle() -> None:
+    """Looks up the names in modules that have been imported since."""
+    for table in (_late, _late_kinds):
+        for module in [m for m in table if m in sys.modules]:
+            for name, value in list(table[module].items()):
+                real = getattr(sys.modules[module], name, None)
+                if real is None:
+                    continue
+                if table is _late_kinds:
+                    KINDS[real] = value
+                elif isinstance(value, _OfTraced):
+                    TWINS[id(real)] = (real, _choosing(real, value.replacement))
+                else:
+                    TWINS[id(real)] = (real, value)
+                del table[module][name]
+            if not table[module]:
+                del table[module]
+
+
+def traced_builtins() -> dict[str, Any]:
+    """The builtins that have twins, and what calls of builtin types load."""
+    found = {name: TWINS[id(value)][1] for name, value in vars(builtins).items() if id(value) in TWINS}
+    return {**found, **_CALLS}
+
+
 def library_twin(value: Any) -> Any:
     """The traced twin of a library's function, or None."""
-    for name in [n for n in _late if n.rpartition(".")[0] in sys.modules]:
-        twin(resolve(name))(_late.pop(name))
+    if _late or _late_kinds:
+        _settle()
     found = TWINS.get(id(value))
     if found is not None:
         return found[1]
-    if isinstance(value, np.ufunc) or not callable(value) or isinstance(value, type):
+    if isinstance(value, np.ufunc | type) or not callable(value):
         return None
     op = op_of(value)
     if op is not None:
         return functools.partial(call_op, op)
-    try:
-        known = value in FUNCTIONS
-    except TypeError:
+    if not hasattr(value, "__name__") or (getattr(value, "__module__", None) or "").partition(".")[0] not in _NUMERIC:
         return None
-    return _dispatching(value) if known else _MATH.get(value)
+    return _choosing(value, FUNCTIONS[value]) if value in FUNCTIONS else _as_it_is(value)
+
+
+_NUMERIC = ("numpy", "scipy")
+
+
+def instance_twin(value: Any, names: Any) -> Any:
+    """What stands for an outside object of a library's class, or None."""
+    if isinstance(value, MethodType):
+        owner = instance_twin(value.__self__, names)
+        return None if owner is None else getattr(owner, value.__name__)
+    make = next((KINDS[k] for k in type(value).__mro__ if k in KINDS), None)
+    return None if make is None else make(value, names)
+
+
+def takes_traced(args: Any, kwargs: Any) -> bool:
+    """Whether a traced array is among the arguments of a call, or in a list or dict that is."""
+    return any(map(_holds, args)) or any(map(_holds, kwargs.values()))
+
+
+def _holds(value: Any) -> bool:
+    return any(map(_holds, value.values())) if isinstance(value, dict) else holds_traced(value)
 
 
 @functools.lru_cache(maxsize=4096)
-def _dispatching(function: Any) -> Any:
-    """A NumPy function that also sees traced arrays inside lists."""
+def _choosing(function: Any, traced: Callable[..., Any]) -> Any:
+    """A library's function, and ``traced`` for calls with traced arguments, those inside lists included."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if any(map(holds_traced, args)) or any(map(holds_traced, kwargs.values())):
-            return FUNCTIONS[function](*args, **kwargs)
-        return function(*args, **kwargs)
+        return traced(*args, **kwargs) if takes_traced(args, kwargs) else function(*args, **kwargs)
 
     return call
 
 
-def _math(name: str, ufunc: np.ufunc) -> Any:
-    real = getattr(math, name)
+@functools.lru_cache(maxsize=4096)
+def _as_it_is(function: Any) -> Any:
+    """A library's function; where it fails on traced values the error says that it is not supported."""
 
-    def call(*args: Any) -> Any:
-        if not any(isinstance(a, TracedArray) for a in args):
-            return real(*args)
-        result = ufunc(*args)
-        result.weak = "float"
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        place, noted = user_loc(), list[TraceError]()
+        try:
+            with noting(noted):
+                result = function(*args, **kwargs)
+        except Exception as error:
+            is_users = _reached_user(error.__traceback__)
+            if is_users or not (isinstance(error, TraceError) or takes_traced(args, kwargs)):
+                raise
+            raise TraceError(unsupported(function)) from error
+        if noted:
+            raise noted[0] if (noted[0].file, noted[0].line) != (place.file, place.line) else TraceError(unsupported(function))
         return result
 
     return call
 
 
-_MATH = {
-    getattr(math, name): _math(name, getattr(np, other))
-    for name, other in (
-        ("sin", "sin"), ("cos", "cos"), ("tan", "tan"), ("asin", "arcsin"), ("acos", "arccos"), ("atan", "arctan"),
-        ("sinh", "sinh"), ("cosh", "cosh"), ("tanh", "tanh"), ("asinh", "arcsinh"), ("acosh", "arccosh"), ("atanh", "arctanh"),
-        ("exp", "exp"), ("expm1", "expm1"), ("log1p", "log1p"), ("log2", "log2"), ("log10", "log10"), ("sqrt", "sqrt"),
-        ("fabs", "fabs"), ("atan2", "arctan2"), ("copysign", "copysign"), ("fmod", "fmod"), ("pow", "power"), ("log", "log"),
-    )
-}  # fmt: skip
+def _reached_user(traceback: TracebackType | None) -> bool:
+    """Whether an error was raised in code of the user's, which a library called."""
+    while traceback is not None:
+        if not is_hidden_file(traceback.tb_frame.f_code.co_filename):
+            return True
+        traceback = traceback.tb_next
+    return False

@@ -30,7 +30,7 @@ from pullback.tracer.array import (
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
 from pullback.tracer.ownership import is_users_object
-from pullback.tracer.promotion import COMPOSITIONS, name_of, op_of
+from pullback.tracer.promotion import COMPOSITIONS, name_of, op_of, unsupported
 from pullback.tracer.tables import METHODS
 
 _WEAK = {"b": "bool", "i": "int", "f": "float"}
@@ -91,7 +91,7 @@ def call_ufunc(
     if ufunc.signature is not None:
         composition = COMPOSITIONS.get(ufunc)
         if composition is None:
-            raise TraceError(f"{name_of(ufunc)} of traced arrays is not supported")
+            raise TraceError(unsupported(ufunc))
         given = kwargs if dtype is None else {**kwargs, "dtype": dtype}
         result = composition(*xs, **given)
     else:
@@ -131,7 +131,7 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None)
     else:
         op = op_of(ufunc)
         if op is None:
-            raise TraceError(f"{name_of(ufunc)} of traced arrays is not supported")
+            raise TraceError(unsupported(ufunc))
         if ufunc is np.power and inner[0].kind == "i":
             _refuse_negative_power(xs[1], operands[1])
         result = emit(op, *operands)
@@ -188,11 +188,19 @@ def _remember(ufunc: np.ufunc, xs: Any, results: tuple[TracedArray, ...]) -> Non
         result.known = (value, sources)
 
 
+_SEQUENCES = (list, tuple, str, bytes)
+
+
 @register_method("operate")
 def operate(ufunc: np.ufunc, *operands: Any) -> Any:
-    """What an operator does. Between Python scalars it keeps Python's types: the result is weak."""
+    """What an operator does. Between Python scalars it keeps Python's types: the result is weak. Integers repeat sequences."""
     if any(type(x) is not TracedArray and is_users_object(x) and _defers(operands, type(x)) for x in operands):
         return NotImplemented
+    if ufunc is np.multiply and any(isinstance(x, _SEQUENCES) for x in operands):
+        counts = [x for x in operands if isinstance(x, TracedArray) and not x.ndim and x.dtype.kind in "iu"]
+        if counts:
+            (sequence,) = (x for x in operands if isinstance(x, _SEQUENCES))
+            return sequence * operator.index(counts[0])
     try:
         xs = [x if isinstance(x, TracedArray) else as_traced(x) for x in operands if not isinstance(x, str | type(None))]
     except TypeError:

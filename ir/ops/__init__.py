@@ -1,5 +1,5 @@
 """The op table: every op of the array vocabulary, one record each, grouped by family. Importing it registers all."""
 
-from pullback.ir.ops import contract, control, create, elementwise, index, kernel, program, reduce, reindex, scan
+from pullback.ir.ops import contract, control, create, elementwise, index, kernel, program, reduce, reindex, scan, special
 
-__all__ = ["contract", "control", "create", "elementwise", "index", "kernel", "program", "reduce", "reindex", "scan"]
+__all__ = ["contract", "control", "create", "elementwise", "index", "kernel", "program", "reduce", "reindex", "scan", "special"]

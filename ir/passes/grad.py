@@ -163,6 +163,9 @@ def _contributions(
     if op.pullback is None:
         place = next(k for k, want in enumerate(wants) if want)
         raise GradientError(f"there is no gradient rule for operand {place} of {op.name}", instruction.loc)
+    for position, why in op.missing.items():
+        if wants[position]:
+            raise GradientError(f"there is no derivative of {op.name} by its operand {position}: {why}", instruction.loc)
     found = list(op.pullback(b, op, inputs, outputs, [ZERO if ct is None else ct.value for ct in cts], instruction.params, wants))
     _check_types(op.name, inputs, found)
     predicate = cts[0].predicate if len(cts) == 1 and cts[0] is not None else None

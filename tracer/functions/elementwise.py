@@ -166,6 +166,20 @@ def ldexp(x: TracedArray, n: TracedArray) -> TracedArray:
     return emit("mul", once, emit("exp2", cast(rest, x.dtype)))
 
 
+@composition(np.frexp)
+def frexp(x: TracedArray) -> tuple[TracedArray, TracedArray]:
+    """The exponent is read from the bits, of numbers below the normal ones after a scaling; the fraction is x over its power."""
+    wide = x if x.dtype == np.float64 else cast(x, np.float64)
+    is_small = emit("lt", emit("abs", wide), _like(wide, 2.0**-1000))
+    scaled = choose_where(is_small, emit("mul", wide, _like(wide, 2.0**100)), wide)
+    bits = emit("bitcast", scaled, dtype="i64")
+    field = emit("bitand", emit("shr", bits, _like(bits, 52)), _like(bits, 2047))
+    exponent = emit("sub", field, choose_where(is_small, _like(bits, 1122), _like(bits, 1022)))
+    is_plain = emit("bitand", emit("ne", wide, _like(wide, 0)), isfinite(wide))
+    exponent = choose_where(is_plain, exponent, _like(bits, 0))
+    return cast(ldexp(wide, emit("neg", exponent)), x.dtype), cast(exponent, np.int32)
+
+
 # clipping and rounding
 
 

@@ -1,0 +1,48 @@
+"""Traced scalars as Python's numbers: weak values that functions of Python and of ``math`` take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import TracedArray, as_traced, cast, emit, fresh, known_value, literal
+from pullback.tracer.functions.common import reshaped
+
+DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64}
+
+
+def scalar(x: Any, kind: str) -> TracedArray:
+    """An array of one element as a Python number of a kind ("bool", "int", "float"). Raises TypeError for any other."""
+    found = as_traced(x)
+    if found.size != 1:
+        raise TypeError("only length-1 arrays can be converted to Python scalars")
+    return weak(cast(reshaped(found, ()), DTYPES[kind]), kind, known=found)
+
+
+def weak(x: TracedArray, kind: str, known: TracedArray | None = None) -> TracedArray:
+    """The value as a Python number; what is known of ``known`` in the trace is known of it."""
+    if x.literal is not None:
+        return literal({"bool": bool, "int": int, "float": float}[kind](x.literal))
+    found = fresh(x)
+    found.weak = kind
+    inside = known_value(x if known is None else known)
+    if inside is not None:
+        try:
+            found.known = {"bool": bool, "int": int, "float": float}[kind](inside[0]), inside[1]
+        except (ValueError, OverflowError):
+            found.known = None
+    return found
+
+
+def integer(x: TracedArray, rounding: Callable[[Any], Any] = np.trunc) -> TracedArray:
+    """A Python int for a number, rounded first. The program raises ValueError for NaN and OverflowError where int64 ends."""
+    if x.dtype.kind != "f":
+        return weak(x if x.dtype.kind == "i" else cast(x, np.int64), "int")
+    whole = cast(x, np.float64)
+    emit("check", emit("eq", whole, whole), error="ValueError", message="cannot convert float NaN to integer")
+    fits: Any = np.abs(whole) < 2.0**63
+    emit("check", fits | np.isnan(whole), error="OverflowError", message="cannot convert float to a 64-bit integer")
+    rounded: Any = rounding(whole)
+    return weak(cast(rounded, np.int64), "int", known=rounded)
