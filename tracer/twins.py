@@ -119,8 +119,7 @@ def traced_builtins() -> dict[str, Any]:
 
 def library_twin(value: Any) -> Any:
     """The traced twin of a library's function, or None."""
-    if _late or _late_kinds:
-        _settle()
+    _settle()
     found = TWINS.get(id(value))
     if found is not None:
         return found[1]
@@ -142,6 +141,7 @@ def instance_twin(value: Any, names: Any) -> Any:
     if isinstance(value, MethodType):
         owner = instance_twin(value.__self__, names)
         return None if owner is None else getattr(owner, value.__name__)
+    _settle()
     make = next((KINDS[k] for k in type(value).__mro__ if k in KINDS), None)
     return None if make is None else make(value, names)
 
