@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback import api, doctor, inspection, targets
+from pullback import api, doctor, inspection, specs, targets
+from pullback.inspected import Inspected
 from pullback.ir.extents import extents_of, rename
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control import CheckFailed
@@ -25,17 +26,32 @@ from pullback.ir.structure import Function, Module
 from pullback.ir.text import ParseError, parse_module, print_module
 from pullback.ir.types import RefType
 from pullback.ir.verify import VerifyError, verify_module
-from pullback.pipeline import SHARED_STAGES, TARGET_STAGES
+from pullback.pipeline import DEVICES, SHARED_STAGES, TARGET_STAGES
 from pullback.runtime.cache import KernelCache, default_cache
-from pullback.targets import UsageError, random_array
+from pullback.specs import UsageError, random_array
 from pullback.tracer import TraceError
 
 INPUTS = "inputs.npz"
+IMPORTS = (
+    "The file or module is imported, so what stands at its top level runs. Arrays are random, the same at each run; quote what "
+    "your shell would read itself: \"{'w': float64[64,32]}\" \"mode='full'\"."
+)
+REPORTS = {
+    "explain": "print whether a call is traced and compiled, and why",
+    "residuals": "print what the backward part of a gradient reads of the forward part",
+    "memory": "print the buffers of a call",
+    "cost": "print the operations and bytes of each kernel of a call",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
-    arguments = parser().parse_args(argv)
+    grammar = parser()
+    arguments, rest = grammar.parse_known_args(argv)
+    if rest and (not hasattr(arguments, "arguments") or any(word.startswith("-") for word in rest)):
+        grammar.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.arguments += rest
     try:
         return int(arguments.command(arguments))
     except UsageError as error:
@@ -64,22 +80,15 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"pullback {doctor.version('pullback')}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    dump = _command(commands, "dump", dump_command, "print the stages of a function")
-    dump.add_argument("target", metavar="FILE.py:NAME", help="a function in a Python file")
-    dump.add_argument(
-        "arguments", nargs="*", metavar="ARG",
-        help="an array as f64[64,32], a Python value as 0.1, 3 or 'text', or NAME=ARG for a keyword",
-    )  # fmt: skip
-    dump.add_argument("--example", metavar="NAME", help="take the arguments from this callable of the file")
-    dump.add_argument("--grad", action="store_true", help="of the function's value and gradient")
-    dump.add_argument("--argnums", metavar="N[,N]", type=_numbers, help="with --grad: the arguments to differentiate (0)")
-    dump.add_argument("--static", metavar="NAME[,NAME]", default="", help="arguments that are static")
+    dump = _command(commands, "dump", dump_command, "print the stages of a function", IMPORTS)
+    _call_options(dump)
     stages = (*SHARED_STAGES, *TARGET_STAGES["cpu"], *TARGET_STAGES["cuda"], "all")
     dump.add_argument("--stage", default="all", choices=stages, help="one stage (all)")
     dump.add_argument("--out", metavar="DIR", type=Path, help=f"write numbered files, and the arguments as {INPUTS}")
     dump.add_argument("--locations", action="store_true", help="with the user's file and line of each instruction")
-    dump.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    dump.add_argument("--seed", type=int, default=0, help="of the random arrays (0)")
+
+    for name, text in REPORTS.items():
+        _call_options(_command(commands, name, report_command, text, IMPORTS))
 
     execute = _command(commands, "run", run_command, "run an IR file on the interpreter")
     execute.add_argument("file", metavar="FILE.ir", type=Path)
@@ -102,39 +111,73 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-    found: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    found.set_defaults(command=run)
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
+) -> argparse.ArgumentParser:
+    found: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=more)
+    found.set_defaults(command=run, name=name)
     return found
+
+
+def _call_options(parser: argparse.ArgumentParser) -> None:
+    """A function, the arguments of a call, and what is done to the function first."""
+    parser.add_argument("target", metavar="FILE.py:NAME", help="a function; also MODULE:NAME, and Class.method for the name")
+    parser.add_argument(
+        "arguments", nargs="*", metavar="ARG",
+        help="a Python literal with arrays as f64[64,32] or float32[3] anywhere in it; NAME=ARG for a keyword",
+    )  # fmt: skip
+    parser.add_argument("--example", metavar="NAME", help="take the arguments from this callable of the file")
+    parser.add_argument("--grad", action="store_true", help="of the function's value and gradient")
+    parser.add_argument("--argnums", metavar="N[,N]", type=_numbers, help="with --grad: the arguments to differentiate (0)")
+    parser.add_argument("--static", metavar="NAME[,NAME]", default="", help="arguments that are static")
+    parser.add_argument("--device", choices=DEVICES, help="the device to compile for (cpu)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random arrays (0)")
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in text.split(","))
 
 
-# dump
+# dump and the reports
 
 
-def dump_command(arguments: argparse.Namespace) -> int:
-    """Print or write the stages of a function for given arguments."""
+def examined(arguments: argparse.Namespace) -> inspection.Call:
+    """The call that a command line names. A function that is transformed already is taken as it is."""
     target = targets.load(arguments.target)
     if arguments.example is not None and arguments.arguments:
         raise UsageError("give either arguments or --example")
+    if arguments.argnums is not None and not arguments.grad:
+        raise UsageError("--argnums goes with --grad")
+    function: Any = target.function
     if arguments.example is not None:
         args, kwargs = targets.example(target, arguments.example)
     else:
-        args, kwargs = targets.parsed(target.function, arguments.arguments, arguments.seed)
-    function = target.function
-    if arguments.argnums is not None and not arguments.grad:
-        raise UsageError("--argnums goes with --grad")
+        args, kwargs = specs.parsed(function, arguments.arguments, arguments.seed)
+    specs.check_call(function, args, kwargs, f"pullback {arguments.name} {arguments.target}")
     if arguments.grad:
         argnums = arguments.argnums
         function = api.value_and_grad(function, argnums=argnums[0] if argnums is not None and len(argnums) == 1 else argnums)
     static = [name for name in arguments.static.split(",") if name]
-    with targets.users_errors("--static"):
-        compiled = api.jit(function, static_argnames=static, device=arguments.device)
-    with targets.users_errors(f"tracing {target.name}"):
-        texts = inspection.stages(compiled.examine(args, kwargs), locations=arguments.locations)
+    if static or arguments.device is not None or not isinstance(function, Inspected):
+        with targets.users_errors("--static"):
+            function = api.jit(function, static_argnames=static, device=arguments.device or DEVICES[0])
+    with targets.users_errors(f"calling {target.name}"):
+        return function.examine(args, kwargs)
+
+
+def report_command(arguments: argparse.Namespace) -> int:
+    """Print a report on a call."""
+    call = examined(arguments)
+    with targets.users_errors(f"tracing {arguments.target}"):
+        print(getattr(inspection, arguments.name)(call))
+    return 0
+
+
+def dump_command(arguments: argparse.Namespace) -> int:
+    """Print or write the stages of a function for given arguments."""
+    call = examined(arguments)
+    with targets.users_errors(f"tracing {arguments.target}"):
+        texts = inspection.stages(call, locations=arguments.locations)
     chosen = list(texts) if arguments.stage == "all" else [arguments.stage]
     if arguments.stage not in ("all", *texts):
         raise UsageError(f"there is no stage {arguments.stage} for this device; there are {', '.join(texts)}")

@@ -1,37 +1,30 @@
-"""What the command line works on: functions in Python files, arguments written as text, random arrays.
-
-A random array depends on its name, its type and the seed alone, so that a dump and a later run of its files agree.
-"""
+"""What the command line works on: functions in Python files and modules, and files of arrays."""
 
 from __future__ import annotations
 
-import ast
+import difflib
+import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from pullback.ir.extents import value_of
 from pullback.ir.passes.grad import GradientError
-from pullback.ir.types import DTYPES, ArrayType, Type
-from pullback.tracer import TraceError, parameters_of
+from pullback.jitted import Jitted
+from pullback.specs import UsageError
+from pullback.tracer import TraceError
 from pullback.tracer.errors import error_loc
 
-_ARRAY = re.compile(r"(\w+)\[([\d,\s]*)\]")
-_KEYWORD = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
-
-
-class UsageError(Exception):
-    """A command that cannot be understood."""
+FORMS = "FILE.py:NAME or MODULE:NAME was expected, as model.py:loss or package.module:Class.method"
 
 
 class UserError(Exception):
@@ -40,7 +33,7 @@ class UserError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A callable in a Python file."""
+    """A callable in a Python file or module."""
 
     module: ModuleType
     name: str
@@ -63,33 +56,103 @@ def users_errors(doing: str) -> Iterator[None]:
 
 
 def load(text: str) -> Target:
-    """The callable that FILE.py:NAME says. Raises UsageError, and UserError where the file cannot be run."""
-    file, colon, name = text.rpartition(":")
-    if not colon or not name or not file.endswith(".py"):
-        raise UsageError(f"{text!r}: FILE.py:NAME was expected")
-    path = Path(file)
+    """The callable that FILE.py:NAME or MODULE:NAME says. Raises UsageError, and UserError where the file cannot be run."""
+    place, colon, name = text.rpartition(":")
+    if not colon or not name or not place:
+        raise UsageError(f"{text!r}: {FORMS}")
+    if place.endswith(".py"):
+        module = _file(place)
+    elif re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", place):
+        module = _module(place)
+    else:
+        raise UsageError(f"{text!r}: {FORMS}")
+    return Target(module=module, name=name, function=_member(module, name))
+
+
+def _file(name: str) -> ModuleType:
+    path = Path(name)
     if not path.is_file():
-        raise UsageError(f"there is no file {file}")
+        others = [str(p) for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise UsageError(f"there is no file {name}{_close(name, others)}")
     spec = importlib.util.spec_from_file_location(path.stem, path.absolute())
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     sys.path.insert(0, str(path.absolute().parent))
-    with users_errors(f"importing {file}"):
-        spec.loader.exec_module(module)
-    return Target(module=module, name=name, function=_member(module, name))
+    with users_errors(f"importing {name}"):
+        try:
+            spec.loader.exec_module(module)
+        except ImportError as error:
+            if "relative import" not in str(error):
+                raise
+            raise UserError(f"importing {name}: it is a file of a package; name it as package.{path.stem}:NAME") from error
+    return module
+
+
+def _module(name: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        known = importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        known = False
+    if not known:
+        raise UsageError(f"there is no module {name} here or among the installed ones")
+    with users_errors(f"importing {name}"):
+        return importlib.import_module(name)
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _member(module: ModuleType, name: str) -> Callable[..., Any]:
+    """The callable of that name; a method comes bound to an instance, which its class must make without arguments."""
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            known = [k for k, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__]
-            raise UsageError(f"{module.__file__} has no {name}; it has {', '.join(known) or 'no functions'}")
-        found = getattr(found, part)
+            raise UsageError(_unknown(module, found, name, part))
+        owner, found = found, getattr(found, part)
+        if isinstance(owner, type) and _takes_self(inspect.getattr_static(owner, part)):
+            found = getattr(_instance(owner, name), part)
     if not callable(found):
         raise UsageError(f"{name} is a {type(found).__name__}, not a function")
     return found
+
+
+def _unknown(module: ModuleType, owner: Any, name: str, part: str) -> str:
+    """What is said of a name that is not there."""
+    if owner is module:
+        where, what = f"{module.__file__} has no {name}", "functions"
+        known = [k for k, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__]
+    else:
+        where, what = f"{getattr(owner, '__name__', name)} has no {part}", "methods"
+        known = [k for k in dir(owner) if not k.startswith("_") and callable(getattr(owner, k, None))]
+    return where + (_close(part, known) or f"; it has {', '.join(known) or f'no {what}'}")
+
+
+def _takes_self(raw: Any) -> bool:
+    """Whether a member of a class is a method of its instances."""
+    function = raw
+    while isinstance(function, Jitted):
+        function = function.__wrapped__
+    if not isinstance(function, FunctionType):
+        return False
+    return next(iter(inspect.signature(function).parameters), "") == "self"
+
+
+def _instance(kind: type, name: str) -> Any:
+    try:
+        inspect.signature(kind).bind()
+    except TypeError as error:
+        raise UsageError(
+            f"{name}: an instance of {kind.__name__} needs arguments ({error}); make one in the file, as "
+            f"model = {kind.__name__}(...), and name its method: model.{name.rpartition('.')[2]}"
+        ) from None
+    except ValueError:
+        pass
+    with users_errors(f"making {kind.__name__}()"):
+        return kind()
 
 
 def example(target: Target, name: str) -> tuple[list[Any], dict[str, Any]]:
@@ -100,55 +163,6 @@ def example(target: Target, name: str) -> tuple[list[Any], dict[str, Any]]:
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], tuple) and isinstance(found[1], dict):
         return list(found[0]), found[1]
     return (list(found) if type(found) is tuple else [found]), {}
-
-
-def parsed(function: Callable[..., Any], words: Sequence[str], seed: int) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments from their texts. Raises UsageError."""
-    parameters = parameters_of(function)
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for word in words:
-        keyword = _KEYWORD.fullmatch(word)
-        if keyword is not None:
-            kwargs[keyword[1]] = argument(keyword[2], keyword[1], seed)
-        elif kwargs:
-            raise UsageError(f"{word}: positions come before keywords")
-        else:
-            args.append(argument(word, parameters.name(len(args)), seed))
-    return args, kwargs
-
-
-def argument(text: str, name: str, seed: int) -> Any:
-    """One argument from its text: an array type, or a Python literal. Raises UsageError."""
-    array = _ARRAY.fullmatch(text.strip())
-    if array is not None:
-        if array[1] not in DTYPES:
-            raise UsageError(f"{text}: there is no dtype {array[1]}; there are {', '.join(DTYPES)}")
-        try:
-            shape = tuple(int(n) for n in array[2].split(",") if n.strip())
-        except ValueError:
-            raise UsageError(f"{text}: extents are numbers") from None
-        return random_array(ArrayType(DTYPES[array[1]], shape), name, seed)
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        raise UsageError(f"{text}: an array such as f64[64,32] or a Python value was expected") from None
-
-
-def random_array(t: Type, name: str, seed: int, sizes: Mapping[str, int] | None = None) -> Any:
-    """An array, or a NumPy scalar, of a type: floats from 0.1 to 0.9, integers 0 and 1, bools."""
-    shape = tuple(value_of(e, sizes or {}) for e in t.shape)
-    rng = np.random.default_rng([seed, zlib.crc32(f"{name}:{t.dtype}".encode())])
-    made: Any
-    match t.dtype.kind:
-        case "b" | "i" | "u":
-            made = rng.integers(0, 2, shape)
-        case "c":
-            made = rng.uniform(0.1, 0.9, shape) + 1j * rng.uniform(0.1, 0.9, shape)
-        case _:
-            made = rng.uniform(0.1, 0.9, shape)
-    found = np.asarray(made).astype(t.dtype.numpy)
-    return found if shape else found[()]
 
 
 def read_inputs(path: Path) -> dict[str, Any]:

@@ -48,6 +48,32 @@ class Box:
     def area(w, h):
         return w * h
 
+class Spring:
+    def __init__(self, stiffness):
+        self.stiffness = stiffness
+
+    def force(self, x):
+        return -self.stiffness * x
+
+class Oscillator:
+    mass = 2.0
+
+    def energy(self, v):
+        return np.sum(0.5 * self.mass * v ** 2)
+
+    @pb.grad
+    def momentum(self, v):
+        return np.sum(0.5 * self.mass * v ** 2)
+
+spring = Spring(3.0)
+
+def of_tree(params, pair, *, lam, mode):
+    total = np.sum(params["w"] @ params["layers"][0]) + pair[0].sum() * pair[1]
+    return total * lam if mode == "full" else total
+
+def many(n: int, mode, x: np.ndarray[tuple[int], np.dtype[np.float32]], A, params, other=1, *rest, lam, scale=1):
+    return x
+
 def branch(x):
     if x > 0:
         return x
@@ -151,6 +177,15 @@ def test_dump_to_the_screen(module: Path, capsys: pytest.CaptureFixture[str]) ->
         ("Box.area", ["2.0", "i32[2]"], "%h: i32[2]"),
         ("of_pair", ["--example", "pair", "--static", "n"], "%p_a: f64[4]"),
         ("f", ["--example", "with_keywords"], "%shift: f64[]"),
+        ("f", ["float64[5]", "np.float32[5]", "--grad", "shift=f64[]"], "%y: f32[5], %shift: f64[]"),
+        ("f", ["double[5]", "bool[5]", "-2", "shift=-inf"], "%y: bool[5], %power: i64[]"),
+        ("spring.force", ["f64[2]"], "%x: f64[2]"),
+        ("Oscillator.energy", ["f64[2]", "--grad"], "gradient %v"),
+        ("Oscillator.momentum", ["f64[2]"], "gradient %v"),
+        (
+            "of_tree", ["{'w': float64[4,3], 'layers': [f64[3]]}", "(f64[3], 2)", "lam=0.1", "mode='full'"],
+            "%params_w: f64[4,3], %params_layers_0: f64[3], %pair_0: f64[3], %pair_1: i64[], %lam: f64[]",
+        ),
         ("by_rows", ["--example", "one_array"], "%x: f64[2,3]"),
     ],
 )
@@ -175,27 +210,46 @@ def test_random_arrays_of_a_dump_and_of_a_run_agree(module: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["nothing"], 2, "FILE.py:NAME was expected"),
-        (["absent.py:f"], 2, "there is no file"),
+        (["nothing"], 2, ":NAME was expected, as model.py:loss or package.module:Class.method"),
+        (["some/folder:f"], 2, ":NAME was expected, as model.py:loss or package.module:Class.method"),
+        (["absent.py:f"], 2, "there is no file absent.py"),
+        (["FOLDER/function_to_dump.py:f"], 2, "did you mean FOLDER/functions_to_dump.py?"),
+        (["absent_package.module:f"], 2, "there is no module absent_package.module"),
         (["MODULE:absent"], 2, "has no absent; it has Pair, f, by_rows"),
+        (["MODULE:by_row"], 2, "has no by_row; did you mean by_rows?"),
+        (["MODULE:Box.aera"], 2, "Box has no aera; did you mean area?"),
+        (["MODULE:Spring.force", "f64[]"], 2, "an instance of Spring needs arguments"),
         (["MODULE:NOT_A_FUNCTION"], 2, "is a int, not a function"),
-        (["MODULE:f", "g64[3]"], 2, "there is no dtype g64"),
-        (["MODULE:f", "f64[n]"], 2, "an array such as f64[64,32]"),
+        (["MODULE:f", "g64[3]"], 2, "there is no dtype g64; did you mean"),
+        (["MODULE:f", "f64"], 2, "f64 is a dtype; write f64[3]"),
+        (["MODULE:f", "f64[n]"], 2, "extents are numbers from 0 on, as in f64[64,32]"),
+        (["MODULE:f", "f64[-1]"], 2, "extents are numbers from 0 on"),
+        (["MODULE:f", "full"], 2, "full is no value; an array such as f64[64,32]"),
+        (["MODULE:f", "full"], 2, "for the string, write \"'full'\""),
+        (["MODULE:f", "f64[3"], 2, "an array such as f64[64,32]"),
+        (["MODULE:f", "{'w': f64[3], **x}"], 2, "an array such as f64[64,32]"),
+        (["MODULE:f", "np.zeros(3)"], 2, "an array such as f64[64,32]"),
         (["MODULE:f", "shift=1.0", "f64[3]"], 2, "positions come before keywords"),
         (["MODULE:f", "f64[3]", "--example", "example"], 2, "either arguments or --example"),
-        (["MODULE:f", "--example", "fails"], 1, "functions_to_dump.py:47: ValueError: no data here"),
-        (["MODULE:f", "f64[3]"], 1, "missing 1 required positional argument"),
+        (["MODULE:f", "--example", "fails"], 1, "functions_to_dump.py:73: ValueError: no data here"),
+        (["MODULE:f"], 2, "f(x, y, power=2.0, *, shift=0.0): missing a required argument: 'x'"),
+        (["MODULE:f", "f64[3]"], 2, "for example\n  pullback dump MODULE:f f64[3] f64[3]"),
+        (["MODULE:f", "f64[3]", "f64[3]", "shfit=1.0"], 2, "unexpected keyword argument 'shfit'"),
+        (["MODULE:many"], 2, "MODULE:many 3 \"'text'\" f32[3] f64[4,3] \"{'w': f64[3], 'b': f64[]}\" lam=0.5"),
         (["MODULE:f", "f64[3]", "f64[4]"], 1, "functions_to_dump.py:14"),
-        (["MODULE:branch", "f64[]"], 1, "functions_to_dump.py:33: a Python branch"),
+        (["MODULE:branch", "f64[]"], 1, "functions_to_dump.py:59: a Python branch"),
         (["MODULE:by_rows", "f64[3,3]", "--grad"], 1, "shape (3, 3)"),
         (["MODULE:f", "f64[3]", "f64[3]", "--argnums", "0"], 2, "--argnums goes with --grad"),
         (["MODULE:f", "f64[3]", "f64[3]", "--static", "q"], 1, "static_argnames ['q'] are no parameters"),
     ],
 )
 def test_mistakes_in_a_dump(module: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
-    got, _, err = call(capsys, "dump", *(w.replace("MODULE", str(module)) for w in words), "--stage", "trace")
+    def whole(text: str) -> str:
+        return text.replace("MODULE", str(module)).replace("FOLDER", str(module.parent))
+
+    got, _, err = call(capsys, "dump", *map(whole, words), "--stage", "trace")
     assert (got, "Traceback" in err) == (code, False), err
-    assert err.startswith("pullback: ") and message in err
+    assert err.startswith("pullback: ") and whole(message) in err
 
 
 def test_a_file_that_cannot_be_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
