@@ -23,6 +23,7 @@ from pullback.codegen.positions import positions
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.create import Constant, Count, Iota
+from pullback.ir.ops.effect import Print
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
@@ -175,8 +176,8 @@ class _Fuser:
         self.follow(cluster, instruction)
 
     def follow(self, cluster: Cluster, instruction: Instruction) -> None:
-        """Have checks run in program order, so that the first failure is the one reported."""
-        if not isinstance(instruction.op, Check):
+        """Have checks and prints run in program order, so that the first failure is the one reported."""
+        if not isinstance(instruction.op, Check | Print):
             return
         if self.checked is not None and self.checked is not cluster:
             cluster.needs.add(self.checked.number)
@@ -351,6 +352,7 @@ class _Fuser:
         cluster = self.new_cluster(())
         cluster.opaque = True
         self.add(cluster, instruction, [_Read(self.base(v), "other", v.type.rank) for v in instruction.operands], 0)
+        self.follow(cluster, instruction)
 
     # storing
 

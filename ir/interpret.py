@@ -7,7 +7,7 @@ looked up in the module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,17 @@ from pullback.ir.types import ArrayType
 
 Env = dict[Value, Any]
 Sizes = dict[str, int]
+Observer = Callable[[Instruction, Sequence[Any], Sequence[Any]], None]
 
 
-def interpret(function: Function, *arguments: Any, module: Module | None = None, sizes: Mapping[str, int] | None = None) -> Any:
+def interpret(
+    function: Function, *arguments: Any, module: Module | None = None, sizes: Mapping[str, int] | None = None,
+    effects: bool = True, observe: Observer | None = None,
+) -> Any:  # fmt: skip
     """Run a function; a tuple of results for a func or program, the status for a kernel.
 
-    Sizes in the shapes of parameters are taken from the arguments; others must be in ``sizes``.
+    Sizes in the shapes of parameters are taken from the arguments; others must be in ``sizes``. Of a func: without ``effects``
+    nothing is printed, and ``observe(instruction, operands, results)`` is told each instruction that ran.
     Raises CheckFailed where a check fails and ValueError on arguments that do not fit.
     """
     bound: Sizes = dict(sizes or {})
@@ -43,7 +48,7 @@ def interpret(function: Function, *arguments: Any, module: Module | None = None,
         run = _Kernel(bound)
         run.block(function.body, env)
         return run.status
-    runner = _Arrays(bound) if function.kind == "func" else _Program(bound, module or Module((function,)))
+    runner = _Arrays(bound, effects, observe) if function.kind == "func" else _Program(bound, module or Module((function,)))
     runner.block(function.body, env)
     return tuple(np.asarray(env[v]) for v in function.results)
 
@@ -66,17 +71,24 @@ def concrete(params: Mapping[str, Any], names: Sequence[str], sizes: Mapping[str
 
 
 class _Arrays:
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, effects: bool, observe: Observer | None) -> None:
         self.sizes = sizes
+        self.effects = effects
+        self.observe = observe
 
     def block(self, block: Block, env: Env) -> None:
         for instruction in block.instructions:
             operands = [env[v] for v in instruction.operands]
-            for value, result in zip(instruction.results, self.run(instruction, operands), strict=True):
+            results = self.run(instruction, operands)
+            for value, result in zip(instruction.results, results, strict=True):
                 env[value] = result
+            if self.observe is not None:
+                self.observe(instruction, operands, results)
 
     def run(self, instruction: Instruction, operands: list[Any]) -> Sequence[Any]:
         op = instruction.op
+        if op.effect == "effect" and not self.effects:
+            return operands[: len(instruction.results)]
         if isinstance(op, Group):
             (region,) = instruction.regions
             inner: Env = dict(zip(region.parameters, operands, strict=True))

@@ -17,12 +17,14 @@ import numpy as np
 from pullback.codegen.llvm import Emitted, emit
 from pullback.ir.extents import value_of
 from pullback.ir.ops.control import CheckFailed
+from pullback.ir.ops.effect import Print
 from pullback.ir.ops.program import Alloc, Free, Launch, View
 from pullback.ir.structure import Function, Module, Value
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES
 from pullback.runtime import cache, symbols
 from pullback.runtime.engine import default_engine
+from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
 from pullback.runtime.memory import empty_many, is_large
 
@@ -46,11 +48,12 @@ def emit_kernel(kernel: Function) -> Emitted:
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A program with its sizes: ready to run but for addresses. ``tables`` keeps what ``header`` points to alive."""
+    """A program with its sizes: ready to run but for addresses. ``tables`` and ``hosts`` keep what ``header`` points to alive."""
 
     block: Table
     header: Table
     tables: tuple[Table, ...]
+    hosts: tuple[HostStep, ...]
     strides: tuple[tuple[int, int, int], ...]
     scalars: tuple[tuple[str, int, int], ...]
     results: tuple[tuple[tuple[int, ...], Any], ...]
@@ -93,7 +96,8 @@ class Executable:
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
         """Run on arguments (arrays for references, scalars for rank-0 parameters) and the sizes of all extents.
 
-        Returns fresh arrays, except that a parameter that is a result is returned as it was given. Raises CheckFailed.
+        Returns fresh arrays, except that a parameter that is a result is returned as it was given. Raises CheckFailed, and what
+        a step in Python raises.
         """
         key = tuple(sizes.values())
         instance = self.instances.get(key)
@@ -121,9 +125,11 @@ class Executable:
             raise self.failure(status)
         return results if self.plan.gives_all else self.plan.give(arguments, results, sizes)
 
-    def failure(self, status: int) -> CheckFailed:
+    def failure(self, status: int) -> BaseException:
         """What a status says: the step above bit 32, the kernel's own code below."""
-        step = self.plan.launches[(status >> 32) - 1]
+        step = self.plan.steps[(status >> 32) - 1]
+        if isinstance(step.op, Print):
+            return raised()
         error, message, place = step.params["failures"][(status & 0xFFFFFFFF) - 1]
         failed = CheckFailed(error, message)
         failed.add_note(place)
@@ -136,11 +142,19 @@ class Executable:
         functions, starts, targets, sources, shifts = [], [], [], [], []
         strides: list[tuple[int, int, int]] = []
         scalars: list[tuple[str, int, int]] = []
-        for step in self.plan.launches:
-            emitted = self.emitted[step.params["kernel"]]
+        hosts: list[HostStep] = []
+        for step in self.plan.steps:
             starts.append(len(block))
-            functions.append(self.addresses[emitted.name])
-            for slot in emitted.slots:
+            slots: Sequence[tuple[Any, ...]]
+            if isinstance(step.op, Print):
+                hosts.append(HostStep(step, [_shape(v, sizes) for v in step.operands]))
+                functions.append(hosts[-1].address)
+                slots = [("pointer", k) for k in range(len(step.operands))]
+            else:
+                emitted = self.emitted[step.params["kernel"]]
+                functions.append(self.addresses[emitted.name])
+                slots = emitted.slots
+            for slot in slots:
                 at = len(block)
                 block.append(0)
                 kind, *rest = slot
@@ -167,8 +181,8 @@ class Executable:
         results = tuple((_shape(v, sizes), v.type.dtype.numpy) for v in self.plan.shown)
         large = tuple(is_large(*spec) for spec in results)
         large = large if any(large) else ()
-        slots = np.array(block, np.int64)
-        return Instance(slots, header, tables, tuple(strides), tuple(scalars), results, large, arena_bytes, [])
+        filled = np.array(block, np.int64)
+        return Instance(filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, arena_bytes, [])
 
 
 class Plan:
@@ -178,7 +192,7 @@ class Plan:
         self.program = program
         self.parameter = {v: k for k, v in enumerate(program.parameters)}
         self.owner: dict[Value, Value] = {v: v for v in program.parameters}
-        self.launches = [i for i in program.instructions if isinstance(i.op, Launch)]
+        self.steps = [i for i in program.instructions if isinstance(i.op, Launch | Print)]
         for i in program.instructions:
             if isinstance(i.op, Alloc):
                 self.owner[i.result] = i.result

@@ -25,7 +25,7 @@ from pullback.ir.types import DTYPES, F64
 from pullback.ir.verify import verify
 
 TESTED = covered_ops()
-SEPARATE = {"group", "gradient", "check"}
+SEPARATE = {"group", "gradient", "check", "print", "tap"}
 every_op = pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
 
 

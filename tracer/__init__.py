@@ -1,7 +1,7 @@
 """NumPy functions in, array IR out."""
 
 from pullback.tracer import functions as _functions
-from pullback.tracer.array import TracedArray, implements, register_method
+from pullback.tracer.array import TracedArray, emit, implements, register_method
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Input, current
 from pullback.tracer.guards import Guard
@@ -14,7 +14,7 @@ from pullback.tracer.twins import twin
 
 __all__ = [
     "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Signature", "Trace", "TraceError", "TracedArray",
-    "TreeDef", "adopt", "composition", "current", "flatten", "follow", "gradient_call", "implements", "leaf_key",
+    "TreeDef", "adopt", "composition", "current", "emit", "flatten", "follow", "gradient_call", "implements", "leaf_key",
     "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "unflatten", "user_loc",
 ]  # fmt: skip
 del _functions

@@ -156,11 +156,6 @@ def static_key(value: Any, by_identity: bool = True) -> Any:
     return type(value), value
 
 
-def static(value: Any) -> TreeDef:
-    """The structure of one static value."""
-    return TreeDef("static", None, value, static_key(value))
-
-
 def named(value: Any) -> TreeDef:
     """The structure of a value that the user declared static: compared by its own equality."""
     return TreeDef("named", None, value, static_key(value, by_identity=False))
@@ -170,41 +165,41 @@ def is_leaf(x: Any) -> bool:
     return type(x) in _LEAVES or isinstance(x, np.generic | np.ndarray | TracedArray)
 
 
-def flatten(tree: Any, *, static_numbers: bool = False) -> tuple[list[Any], TreeDef]:
+def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any] = static_key) -> tuple[list[Any], TreeDef]:
     """Leaves and structure of a tree; ``static_numbers`` makes Python numbers part of the structure.
 
-    Raises TraceError on a static value without a hash.
+    ``key`` tells static values apart; its default raises TraceError on one without a hash.
     """
     leaves: list[Any] = []
-    return leaves, _flatten(tree, leaves, static_numbers)
+    return leaves, _flatten(tree, leaves, static_numbers, key)
 
 
-def _flatten(x: Any, leaves: list[Any], static_numbers: bool) -> TreeDef:
+def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any], Any]) -> TreeDef:
     kind = type(x)
     if (kind in _LEAVES or is_leaf(x)) and not (static_numbers and kind in _NUMBERS):
         leaves.append(x)
         return LEAF
     if kind is tuple or kind is list:
-        return TreeDef(kind.__name__, kind, children=[_flatten(e, leaves, static_numbers) for e in x])
+        return TreeDef(kind.__name__, kind, children=[_flatten(e, leaves, static_numbers, key) for e in x])
     if kind in (dict, OrderedDict, defaultdict):
         keys = tuple(x)
         extra = x.default_factory if kind is defaultdict else None
-        key = keys if all(type(k) is str for k in keys) else static_key(keys)
-        children = [_flatten(x[k], leaves, static_numbers) for k in keys]
-        return TreeDef("dict", kind, (keys, extra), (key, extra), children)
+        marks = keys if all(type(k) is str for k in keys) else key(keys)
+        children = [_flatten(x[k], leaves, static_numbers, key) for k in keys]
+        return TreeDef("dict", kind, (keys, extra), (marks, extra), children)
     kind = real_class(x.__class__)
     container = container_of(kind)
     if container is not None:
         inside, data = container.children(x)
-        children = [_flatten(e, leaves, static_numbers) for e in inside]
-        return TreeDef("registered", container.type, (container, data), (container, static_key(data)), children)
+        children = [_flatten(e, leaves, static_numbers, key) for e in inside]
+        return TreeDef("registered", container.type, (container, data), (container, key(data)), children)
     if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return TreeDef("namedtuple", kind, x._fields, children=[_flatten(e, leaves, static_numbers) for e in x])
+        return TreeDef("namedtuple", kind, x._fields, children=[_flatten(e, leaves, static_numbers, key) for e in x])
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         names = tuple(f.name for f in dataclasses.fields(x))
-        children = [_flatten(getattr(x, n), leaves, static_numbers) for n in names]
+        children = [_flatten(getattr(x, n), leaves, static_numbers, key) for n in names]
         return TreeDef("dataclass", kind, names, names, children)
-    return static(x)
+    return TreeDef("static", None, x, key(x))
 
 
 def unflatten(tree: TreeDef, leaves: Sequence[Any]) -> Any:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pullback.ir.builder import Builder
 from pullback.ir.op import ZERO, Contribution, Into, Zero
 from pullback.ir.ops.control import Gradient
+from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise, select
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
@@ -173,7 +174,7 @@ def _contributions(
         return _branches(b, inputs[0], found, predicate)
     if predicate is None:
         return [(part, None) for part in found]
-    if isinstance(op, Elementwise):
+    if isinstance(op, Elementwise | Tap):
         if op.linear:
             return [(part, predicate) for part in found]
         return [(_masked(b, predicate, part), predicate) for part in found]

@@ -1,0 +1,136 @@
+"""``pb.print`` and ``pb.print_grad``: what a transformed function shows each time it runs."""
+
+from __future__ import annotations
+
+import re
+from string import Formatter
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pullback.ir.ops.effect import show
+from pullback.tracer import TracedArray, current, emit, flatten, rebuild, user_loc
+from pullback.tracer.array import as_traced
+from pullback.tracer.tree import Identity
+
+T = TypeVar("T")
+
+
+def print(*values: Any, sep: str = " ", end: str = "\n", **fields: Any) -> None:
+    """Print values as the builtin does, each time the transformed function runs.
+
+        pb.print("loss", loss, params)
+        pb.print("step {k}: loss {loss:.3g}, w = {w:.2f}", k=k, loss=loss, w=w)
+
+    With keyword arguments the one value before them is a format string, as of ``str.format``; a format of an array is that of
+    its elements. In a gradient the forward values are printed, once; prints are in program order, and are written to
+    ``sys.stdout`` as it is at the call. Nothing else of the program changes: not its results, not what is kept of it. In a plain
+    NumPy run it prints at once.
+
+    The builtin ``print`` also works in a transformed function, while it is traced: it shows the traced arrays, with their
+    types and without values, and only at the first call.
+
+    Raises TypeError for a format string that is none, what ``str.format`` raises, and out of the call what writing raises.
+    """
+    page = _Page()
+    if fields:
+        if len(values) != 1 or not isinstance(values[0], str):
+            raise TypeError("pb.print with keyword arguments takes one format string before them")
+        text = page.formatted(values[0], fields)
+    else:
+        text = sep.join([page.plain(v) for v in values])
+    text += _escaped(end)
+    if current() is None:
+        show(*page.operands, text=text, scalars=[""] * len(page.operands))
+    else:
+        emit("print", *page.operands, text=text, scalars=[x.weak for x in page.operands])
+
+
+def print_grad(x: T, label: str = "") -> T:
+    """``x`` itself; where a gradient is taken through it, the cotangent that arrives at it is printed after ``label``.
+
+        h = pb.print_grad(np.tanh(x @ w), "h")        # in the run of pb.grad(loss): h: [0.1 0.2 0.3]
+
+    The cotangent is the derivative of the differentiated result by ``x``. ``x`` is an array or a tree of them: each array of
+    floats prints by itself. The label is the user's line if empty. Where nothing is differentiated, nothing is printed; each
+    further order of differentiation prints its own.
+    """
+    if current() is None:
+        return x
+    loc = user_loc()
+    text = _escaped(label or f"cotangent at {loc.file}:{loc.line}") + ": {0}\n"
+    leaves, tree = flatten(x, key=Identity)
+    found: T = rebuild(tree, [_tapped(leaf, text) for leaf in leaves])
+    return found
+
+
+def _tapped(leaf: Any, text: str) -> Any:
+    if not isinstance(leaf, TracedArray) or leaf.dtype.kind in "iub":
+        return leaf
+    return emit("tap", as_traced(leaf), weak=leaf.weak, text=text)
+
+
+class _Page:
+    """Makes the text of one print, with a numbered field for each value that is known when the program runs."""
+
+    def __init__(self) -> None:
+        self.operands: list[Any] = []
+
+    def plain(self, value: Any) -> str:
+        """A value as ``str`` shows it."""
+        if self.is_operand(value):
+            return f"{{{self.number(value)}}}"
+        if isinstance(value, str):
+            return _escaped(value)
+        return self.inside(value, str)
+
+    def inside(self, value: Any, shown: Any) -> str:
+        """A value shown by ``str`` or ``repr``, with fields for the arrays inside."""
+        leaves, tree = flatten(value, key=Identity)
+        if not any(map(self.is_operand, leaves)):
+            return _escaped(shown(value))
+        marked = [_Mark(self.number(x)) if self.is_operand(x) else x for x in leaves]
+        return re.sub("\ue000(\\d+)\ue001", r"{\1!r}", _escaped(shown(rebuild(tree, marked))))
+
+    def formatted(self, text: str, fields: dict[str, Any]) -> str:
+        """A format string with its named fields filled in."""
+        formatter, parts = Formatter(), []
+        for literal, name, spec, conversion in formatter.parse(text):
+            parts.append(_escaped(literal))
+            if name is None:
+                continue
+            if not name or name[0].isdigit():
+                raise TypeError('the fields of pb.print have names: pb.print("{loss:.3f}", loss=loss)')
+            value, _ = formatter.get_field(name, (), fields)
+            spec = formatter.vformat(spec or "", (), fields)
+            how = f"!{conversion}" if conversion else ""
+            if self.is_operand(value):
+                parts.append(f"{{{self.number(value)}{how}{':' if spec else ''}{spec}}}")
+            elif spec:
+                parts.append(_escaped(format(formatter.convert_field(value, conversion), spec)))
+            elif isinstance(value, str) and conversion != "r":
+                parts.append(_escaped(value))
+            else:
+                parts.append(self.inside(value, repr if conversion == "r" else str))
+        return "".join(parts)
+
+    def is_operand(self, value: Any) -> bool:
+        return isinstance(value, TracedArray) or (current() is None and isinstance(value, np.ndarray))
+
+    def number(self, value: Any) -> int:
+        self.operands.append(value)
+        return len(self.operands) - 1
+
+
+class _Mark:
+    """Stands for an operand while a container is shown."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"\ue000{self.number}\ue001"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
