@@ -449,7 +449,7 @@ class Names:
 
     def _state(self, value: Any, describe: str) -> None:
         """Guards the attributes of an object that is used as it is."""
-        if isinstance(value, (np.ufunc, BuiltinFunctionType, type, *_CODE)) or not hasattr(value, "__dict__"):
+        if isinstance(value, (np.ufunc, BuiltinFunctionType, type, ModuleType, *_CODE)) or not hasattr(value, "__dict__"):
             return
         if type(value).__module__.partition(".")[0] in _MACHINERY:
             return

@@ -3,5 +3,6 @@
 from pullback.ir.ops import contract, control, create, effect, elementwise, index, kernel, program, reduce, reindex, scan, special
 
 __all__ = [
-    "contract", "control", "create", "effect", "elementwise", "index", "kernel", "program", "reduce", "reindex", "scan", "special",
+    "contract", "control", "create", "effect", "elementwise", "index", "kernel", "program", "reduce", "reindex", "scan",
+    "special",
 ]  # fmt: skip
