@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from pullback.entry import MISS, Entry
+from pullback.entries import Entries
+from pullback.entry import MISS
 from pullback.inspected import Inspected
 from pullback.inspection import Call, Recorder, arguments_of
 from pullback.pipeline import building, program
@@ -20,10 +21,6 @@ from pullback.tracer import Signature, Trace, TraceError, adopt, current, follow
 from pullback.tracer.tracebacks import keep_users_frames
 from pullback.transform import Function, Transform
 from pullback.writes import entry_of
-
-MOST_SIGNATURES = 4096
-MOST_VARIANTS = 8
-
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -58,7 +55,7 @@ class Jitted(Inspected[P], Generic[P, R]):
             self._device = device if transform.name == "jit" else function._device
             self._static |= function._static
         self._parameters = parameters_of(function, self._static)
-        self._entries: dict[Any, list[Entry]] = {}
+        self._entries = Entries()
         self._method: Jitted[..., Any] | None = None
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -66,10 +63,15 @@ class Jitted(Inspected[P], Generic[P, R]):
             return self._inlined(args, kwargs)
         try:
             call = signature(self._parameters, args, kwargs)
-            for entry in self._entries.get(call.key, ()):
+            for entry in self._entries.by_key.get(call.key, ()):
                 result = entry(call.leaves)
                 if result is not MISS:
                     return result
+            if call.key in self._entries.pins:
+                for entry in self._entries.of(call):
+                    result = entry(call.leaves)
+                    if result is not MISS:
+                        return result
             return self._first_call(call, args, kwargs)
         except Exception as error:
             keep_users_frames(error)
@@ -95,7 +97,8 @@ class Jitted(Inspected[P], Generic[P, R]):
             parameters=self._parameters,
             signature=call,
             retrace=lambda: self._trace(call, args, kwargs),
-            entries=self._entries,
+            entries=self._entries.by_key,
+            variants=self._entries.of(call),
         )
 
     def _described(self) -> str:
@@ -122,8 +125,7 @@ class Jitted(Inspected[P], Generic[P, R]):
     def _first_call(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Trace and compile, unless another thread has done so meanwhile, and run."""
         with building:
-            variants = self._entries.get(call.key, [])
-            for entry in variants:
+            for entry in self._entries.of(call):
                 result = entry(call.leaves)
                 if result is not MISS:
                     return result
@@ -131,9 +133,7 @@ class Jitted(Inspected[P], Generic[P, R]):
             traced = self._trace(call, args, kwargs)
             made = program(traced, call.leaves, self._device)
             entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
-            while len(self._entries) >= MOST_SIGNATURES:
-                del self._entries[next(iter(self._entries))]
-            self._entries[call.key] = [entry, *variants[: MOST_VARIANTS - 1]]
+            self._entries.store(call, entry, _title(self))
         result = entry(call.leaves)
         if result is MISS:
             changed = [g.describe for g in traced.guards if not g.holds()]

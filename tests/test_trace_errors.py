@@ -182,7 +182,7 @@ def undefined(x: Any) -> Any:
             r"Python branch.*y is traced Python float, from y = x \* 2 at .*test_trace_errors.py:\d+\n.*np\.where\(y > 1, x, y\)",
         ),
         (branch, X[0], r"Python branch.*np\.where\(y > 1, x, y\)"),
-        (looped, 3, "static_argnames"),
+        (looped, np.array(3), "static_argnames"),
         (to_float, X[0], r"float\(\) of a traced value"),
         (to_int, 1.0, r"int\(\) of a traced value"),
         (to_array, X, "a traced|not supported"),

@@ -3,7 +3,7 @@
 from pullback.tracer import functions as _functions
 from pullback.tracer.array import TracedArray, emit, implements, register_method
 from pullback.tracer.errors import TraceError, user_loc
-from pullback.tracer.frame import Argument, Captured, Constant, Input, current
+from pullback.tracer.frame import Argument, Captured, Constant, Input, Pinned, current
 from pullback.tracer.guards import Guard
 from pullback.tracer.ownership import adopt
 from pullback.tracer.promotion import composition
@@ -13,8 +13,9 @@ from pullback.tracer.tree import TreeDef, flatten, leaf_key, unflatten
 from pullback.tracer.twins import twin
 
 __all__ = [
-    "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Signature", "Trace", "TraceError", "TracedArray",
-    "TreeDef", "adopt", "composition", "current", "emit", "flatten", "follow", "gradient_call", "implements", "leaf_key",
+    "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Pinned", "Signature", "Trace", "TraceError",
+    "TracedArray", "TreeDef", "adopt", "composition", "current", "emit", "flatten", "follow", "gradient_call", "implements",
+    "leaf_key",
     "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "unflatten", "user_loc",
 ]  # fmt: skip
 del _functions

@@ -194,9 +194,13 @@ class TracedArray(Described):
     def _kind(self) -> str:
         return f"Python {self.weak}" if self.weak else str(self.type)
 
+    def __str__(self) -> str:
+        known = known_value(self) if self.weak else None
+        return repr(self) if known is None else str(_pinned(self, known))
+
     def __format__(self, spec: str) -> str:
         if not spec:
-            return repr(self)
+            return str(self)
         ask: Callable[[Any], str] = lambda value: format(value, spec)  # noqa: E731
         return str(_static(self, ask, "a format of", "return the value and format it after the call"))
 
@@ -349,6 +353,13 @@ def static_array(x: Any) -> Any:
     """The NumPy array for one known in the trace, whose captured inputs become guards; any other value as it is."""
     found = known_value(x) if isinstance(x, TracedArray) else None
     return x if found is None else np.asarray(_pinned(x, found))
+
+
+def static_scalar(x: TracedArray) -> TracedArray:
+    """A literal for a Python int or bool known in the trace, whose sources become static; any other value as it is."""
+    if x.known is None or x.literal is not None or x.weak not in ("int", "bool"):
+        return x
+    return literal(_pinned(x, x.known))
 
 
 def known_value(x: TracedArray) -> Known | None:

@@ -54,6 +54,18 @@ class Constant:
 
 Input = Argument | Captured | Constant
 
+
+@dataclass(frozen=True, kw_only=True)
+class Pinned:
+    """An argument that is static in a trace, because its value was asked for: leaf ``index``, called ``describe``. ``loc`` is
+    where it was asked for."""
+
+    index: int
+    describe: str
+    value: Any
+    loc: Loc
+
+
 _current: ContextVar[Frame | None] = ContextVar("pullback_frame", default=None)
 
 

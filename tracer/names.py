@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Loc, Value
-from pullback.tracer.array import CAPTURED, Origin, TracedArray, literal_type
+from pullback.tracer.array import CAPTURED, Known, Origin, TracedArray, literal_type
 from pullback.tracer.callees import renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.errors import TraceError, user_loc
-from pullback.tracer.frame import Captured, Frame
+from pullback.tracer.frame import Captured, Frame, Pinned
 from pullback.tracer.guards import MOST_ITEMS, Guard, Read, container_key, contents, float_count, plain_key, state_key
 from pullback.tracer.namespace import Namespace
 from pullback.tracer.outside import (
@@ -84,6 +84,8 @@ class Names:
         self._namespaces: dict[int, Namespace] = {}
         self._cells: dict[int, tuple[CellType, CellType, Any]] = {}
         self._captured: dict[Value, tuple[Read, Any, str]] = {}
+        self._scalars: dict[Value, tuple[int, str, Any]] = {}
+        self.pinned: dict[int, Pinned] = {}
         self._unchanged: list[tuple[Callable[[], bool], str]] = []
         self._stand_ins: dict[type, type[OutsideObject]] = {}
 
@@ -228,8 +230,19 @@ class Names:
             return value
         return self.resolve(value, lambda: value, type(value).__name__, guard=False)
 
+    def scalar(self, parameter: Value, index: int, describe: str, value: Any) -> Known:
+        """What is known of an int or bool that is leaf ``index`` of the call."""
+        self._scalars[parameter] = (index, describe, value)
+        return value, frozenset({parameter})
+
     def pin(self, source: Value) -> None:
-        """Makes a guard of a captured scalar or mask that was used where a static value is needed."""
+        """Makes static an int or bool that was used where a static value is needed: an argument, or a captured scalar or mask,
+        which is guarded."""
+        if source in self._scalars:
+            index, describe, value = self._scalars[source]
+            if index not in self.pinned:
+                self.pinned[index] = Pinned(index=index, describe=describe, value=value, loc=user_loc())
+            return
         read, value, describe = self._captured[source]
         if isinstance(value, np.ndarray):
             self.check(lambda: contents(read()), contents(value), describe)

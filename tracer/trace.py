@@ -30,7 +30,7 @@ from pullback.tracer.array import (
 )
 from pullback.tracer.classes import of_real_class
 from pullback.tracer.errors import TraceError, error_loc, user_loc
-from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, digest
+from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
 from pullback.tracer.guards import Guard, Watch
 from pullback.tracer.names import Names
 from pullback.tracer.outside import Outside
@@ -147,6 +147,7 @@ class Trace:
 
     The results after those are what the call's leaves ``writes``, which are arrays, hold in the end. ``kept_readonly`` are
     leaves that the function found to be read-only when it wrote into them. ``labels`` names the call's leaves.
+    ``pinned`` are those whose values the trace depends on.
     """
 
     function: Function
@@ -159,6 +160,7 @@ class Trace:
     writes: tuple[int, ...] = ()
     kept_readonly: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
+    pinned: tuple[Pinned, ...] = ()
 
     @property
     def result_tree(self) -> TreeDef:
@@ -272,6 +274,7 @@ def trace(
         writes=tuple(writes),
         kept_readonly=tuple(sorted(frame.kept_readonly)),
         labels=labels,
+        pinned=tuple(names.pinned[k] for k in sorted(names.pinned)),
     )
 
 
@@ -310,6 +313,8 @@ def _arguments(frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: 
         argument = index if is_array else None
         traced = TracedArray(array_type, frame, value, weak=weak, readonly=readonly, loc=loc, argument=argument)
         traced.origin = Origin("argument", label)
+        if isinstance(leaf, int | np.integer | np.bool_):
+            traced.known = frame.names.scalar(value, index, label, leaf)
         found.append(traced)
     return found
 

@@ -12,6 +12,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.tracer import promotion
 from pullback.tracer.array import (
     FUNCTIONS,
+    Known,
     TracedArray,
     as_traced,
     broadcast_to,
@@ -25,6 +26,7 @@ from pullback.tracer.array import (
     literal,
     promote,
     register_method,
+    static_scalar,
     update,
 )  # fmt: skip
 from pullback.tracer.errors import TraceError
@@ -119,6 +121,8 @@ def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: s
 
 def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None) -> Any:
     """A plain ufunc of traced arrays: promoted, broadcast and emitted."""
+    if ufunc is np.power and xs[1].weak and xs[0].dtype.kind == "f":
+        xs = (xs[0], static_scalar(xs[1]))
     inner, outer = promotion.loop(ufunc, tuple(kind_of(x) for x in xs), dtype)
     if ufunc in _COMPARISONS:
         compared = _compare_integers(ufunc, inner, *xs)
@@ -201,6 +205,9 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         if counts:
             (sequence,) = (x for x in operands if isinstance(x, _SEQUENCES))
             return sequence * operator.index(counts[0])
+    if any(isinstance(x, _SEQUENCES) for x in operands):
+        if all(x.weak for x in operands if isinstance(x, TracedArray)):
+            return NotImplemented
     try:
         xs = [x if isinstance(x, TracedArray) else as_traced(x) for x in operands if not isinstance(x, str | type(None))]
     except TypeError:
@@ -210,6 +217,11 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         return full(xs[0].shape, ufunc is np.not_equal, bool) if is_comparison else NotImplemented
     if not all(x.weak for x in xs):
         return call_ufunc(ufunc, *xs)
+    if ufunc is np.power and xs[0].weak != "float":
+        xs[1] = static_scalar(xs[1])
+        if xs[1].literal is not None and xs[1].literal < 0:
+            xs[0] = as_traced(np.true_divide(xs[0], 1))
+            xs[0].weak = "float"
     if ufunc in _PYTHON:
         if all(x.literal is not None for x in xs):
             return literal(_PYTHON[ufunc](*(x.literal for x in xs)))
@@ -217,9 +229,20 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     result = call_ufunc(ufunc, *xs)
     result.weak = _WEAK[result.dtype.kind]
     if result.known is not None:
-        value, sources = result.known
-        result.known = (value.item(), sources)
+        result.known = _exactly(ufunc, xs, result.known)
     return result
+
+
+def _exactly(ufunc: np.ufunc, xs: Any, known: Known) -> Known | None:
+    """What Python gives for known Python numbers; None where it raises, or where the number is none of the trace's."""
+    value, sources = known
+    if ufunc not in _PYTHON:
+        return value.item(), sources
+    try:
+        exact = _PYTHON[ufunc](*(k[0] for x in xs if (k := known_value(x))))
+    except (ArithmeticError, ValueError):
+        return None
+    return (exact, sources) if not isinstance(exact, int) or -(2**63) <= exact < 2**63 else None
 
 
 def _defers(operands: Any, kind: Any) -> bool:

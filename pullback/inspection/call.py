@@ -35,7 +35,7 @@ class ArgumentType:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Call:
     """A call that may never have been made. ``retrace`` traces it, which runs the Python function once and stores nothing;
-    ``entries`` are the compiled programs of the function by signature."""
+    ``entries`` are the compiled programs of the function by signature, ``variants`` those that may serve the call."""
 
     title: str
     device: str
@@ -43,6 +43,7 @@ class Call:
     signature: Signature
     retrace: Callable[[], Trace]
     entries: Mapping[Any, Sequence[Entry]]
+    variants: Sequence[Entry]
     _made: list[Trace] = field(default_factory=list)
 
     @property

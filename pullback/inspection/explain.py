@@ -132,7 +132,7 @@ def _made(explanation: Explanation) -> str:
 
 def explain(call: Call) -> Explanation:
     """The report on a call. Traces it if it would be traced; changes nothing."""
-    variants = call.entries.get(call.signature.key, ())
+    variants = call.variants
     for entry in variants:
         if entry.trace.holds() and entry.trace.outside() is not None:
             return _of_program(call, entry, len(variants))

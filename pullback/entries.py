@@ -1,0 +1,64 @@
+"""The compiled programs of a function by what selects one: the signature of a call, and the values of its static ints.
+
+An int or bool is traced like any number until a trace asks for its value (``range(n)``, ``if flag``): from then on the programs
+of that signature are told apart by it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.entry import Entry
+from pullback.tracer import Pinned, Signature, user_loc
+
+MOST_SIGNATURES = 4096
+MOST_VARIANTS = 8
+MANY_VALUES = 16
+
+
+class RetraceWarning(UserWarning):
+    """A function is traced again and again, for each value of an argument."""
+
+
+class Entries:
+    """``by_key``: the programs by signature, or by signature, leaves and values where the leaves ``pins`` are static."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Any, list[Entry]] = {}
+        self.pins: dict[Any, dict[tuple[int, ...], int]] = {}
+
+    def of(self, call: Signature) -> list[Entry]:
+        """Those that may serve a call."""
+        keys = [call.key, *(_pinned_key(call, indices) for indices in self.pins.get(call.key, ()))]
+        return [entry for key in keys for entry in self.by_key.get(key, ())]
+
+    def store(self, call: Signature, entry: Entry, title: str) -> None:
+        """Keep the program of a call. Warns if it is one of many that differ in the values of arguments alone."""
+        key, pinned = call.key, entry.trace.pinned
+        if pinned:
+            indices = tuple(p.index for p in pinned)
+            key = _pinned_key(call, indices)
+            if key not in self.by_key:
+                counts = self.pins.setdefault(call.key, {})
+                counts[indices] = counts.get(indices, 0) + 1
+                if counts[indices] == MANY_VALUES + 1:
+                    _warn(title, pinned)
+        while len(self.by_key) >= MOST_SIGNATURES:
+            del self.by_key[next(iter(self.by_key))]
+        self.by_key[key] = [entry, *self.by_key.get(key, ())[: MOST_VARIANTS - 1]]
+
+
+def _pinned_key(call: Signature, indices: tuple[int, ...]) -> Any:
+    return call.key, indices, tuple([call.leaves[k] for k in indices])
+
+
+def _warn(title: str, pinned: Sequence[Pinned]) -> None:
+    asked = ", ".join(f"{p.describe} (asked for at {p.loc.file}:{p.loc.line})" for p in pinned)
+    message = (
+        f"{title} is traced anew for each value of {asked}, more than {MANY_VALUES} so far; "
+        "use the shape of an array, or leave the loop to NumPy, if there are many"
+    )
+    loc = user_loc()
+    warnings.warn_explicit(message, RetraceWarning, loc.file or "pullback", loc.line)
