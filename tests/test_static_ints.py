@@ -62,7 +62,6 @@ STATIC: list[Call] = [
     lambda x, n: x * math.factorial(n),
     lambda x, n: np.repeat(x, n),
     lambda x, n: np.sum(x.reshape(5, 1), axis=n - 1 if n < 3 else 0),
-    lambda x, n: x * max(n, 2),
     lambda x, n: x * n.bit_length(),
     lambda x, n: 2**n * x + n**-1,
     lambda x, n: x * (n if n % 2 else n // 2),
@@ -79,6 +78,7 @@ TRACED: list[Call] = [
     lambda x, n: np.arange(1, 6) ** n,
     lambda x, n: x.sum() * np.sqrt(n),
     lambda x, n: np.full(3, n),
+    lambda x, n: x * max(n, 2),
 ]
 
 

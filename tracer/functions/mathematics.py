@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -168,8 +169,12 @@ _of_items("fsum", _sum)
 _of_items("sumprod", _sumprod)
 
 
-def _refused(name: str, instead: str) -> None:
-    def call(*args: Any, **kwargs: Any) -> NoReturn:
+def _refused(name: str, instead: str, is_of_ints: bool = False) -> None:
+    """A function that needs the values: ints that are known in the trace become static."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_of_ints and not kwargs and all(known_value(as_traced(a)) for a in args):
+            return getattr(math, name)(*map(operator.index, args))
         raise TraceError(f"math.{name} of traced values is not supported; {instead}")
 
     twin_of(f"math.{name}")(call)
@@ -177,8 +182,8 @@ def _refused(name: str, instead: str) -> None:
 
 _INTEGERS = "name the argument in static_argnames if it is a Python int"
 for _name in ("comb", "factorial", "perm"):
-    _refused(_name, f"{_INTEGERS}, or use scipy.special.gammaln")
+    _refused(_name, f"{_INTEGERS}, or use scipy.special.gammaln", is_of_ints=True)
 for _name in ("gcd", "lcm", "isqrt"):
-    _refused(_name, _INTEGERS)
+    _refused(_name, _INTEGERS, is_of_ints=True)
 for _name in ("nextafter", "ulp"):
     _refused(_name, "compute it outside the traced function")
