@@ -21,7 +21,8 @@ from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
 from pullback.ir.extents import value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Gemm, combined_values
+from pullback.ir.ops.kernel import combined_values
+from pullback.ir.ops.library import Library
 from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
 
@@ -305,7 +306,7 @@ class _Emitter:
         """All blocks share out the tiles of a matrix product; the products of a batch come one after the other."""
         loop = stage_loop(stage)
         w.instruction(loop)
-        product = next(i for i in (loop, *(k for r in loop.regions for k in walk(r))) if isinstance(i.op, Gemm))
+        product = next(i for i in (loop, *(k for r in loop.regions for k in walk(r))) if isinstance(i.op, Library))
         t = product.operands[2].type
         assert isinstance(t, RefType)
         return {"threads": THREADS, "count": t.shape, "per_block": THREADS}

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, If, Load, Store, Sub
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub
+from pullback.ir.ops.library import Library
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
@@ -66,10 +67,10 @@ class Loops:
                 case Store(masked=masked):
                     root, index = self.place(i.operands[1])
                     yield Access(root, (*index, *i.operands[3 if masked else 2 :]), True, i)
-                case Gemm():
+                case Library(writes=writes):
                     for position, ref in enumerate(i.operands):
                         root, index = self.place(ref)
-                        yield Access(root, index, position == 2, i)
+                        yield Access(root, index, position in writes, i)
 
     def stored(self, block: Block) -> set[Value]:
         return {a.ref for a in self.accesses(block) if a.is_store}
@@ -179,7 +180,7 @@ def map_loops(body: Block) -> Block:
 
 
 def _top(loops: Loops, loop: Instruction) -> Instruction:
-    if any(isinstance(i.op, Gemm) for i in walk(loop.regions[0])):
+    if any(isinstance(i.op, Library) for i in walk(loop.regions[0])):
         return _all_serial(loop)
     if not is_independent(loop):
         return _with(loop, "serial", _in_block(loops, loop.regions[0]))

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, perfect_nest
-from pullback.ir.ops.kernel import Fail, For, Gemm, If, Load, Store
+from pullback.ir.ops.kernel import Fail, For, If, Load, Store
+from pullback.ir.ops.library import Library
 from pullback.ir.structure import Function, Instruction, Value, walk
 
 
@@ -71,7 +72,7 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
     for i in kernel.body.instructions:
         match i.op:
             case For():
-                if any(isinstance(k.op, Gemm) for k in walk(i.regions[0])):
+                if any(isinstance(k.op, Library) for k in walk(i.regions[0])):
                     found.append(Stage("gemm", i))
                 elif i.params.get("map") in ("grid", "block"):
                     found.extend(_shared_out(i, loops))
@@ -79,7 +80,7 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
                     found.append(Stage("serial", i))
                 else:
                     append(i)
-            case Gemm():
+            case Library():
                 found.append(Stage("gemm", i))
             case Store() | Fail() | If():
                 append(i)

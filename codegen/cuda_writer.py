@@ -16,7 +16,8 @@ from pullback.codegen.cuda_words import Names, bare, literal, stored_name, type_
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.library import gemm
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.text import short_file
@@ -226,7 +227,7 @@ class Writer:
             case Fail():
                 only = "threadIdx.x == 0 && " if self.in_block else ""
                 self.line(f"pb_fail({self.status()}, {only}{self.value(i.operands[0])}, {i.params['code']});")
-            case Gemm():
+            case _ if i.op is gemm:
                 self.gemm(i)
             case Elementwise():
                 self.elementwise(i)

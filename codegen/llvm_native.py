@@ -1,4 +1,4 @@
-"""Calls of native functions in emitted LLVM code: the loops of NumPy's and SciPy's ufuncs, and BLAS.
+"""Calls of native functions in emitted LLVM code: the loops of NumPy's and SciPy's ufuncs, BLAS and LAPACK.
 
 Their addresses are arguments of the kernel."""
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import element, literal, wide
+from pullback.ir.ops.library import Library
 from pullback.ir.structure import Instruction
 from pullback.ir.types import DType
 
@@ -58,26 +59,27 @@ def slow(e: Emitter, texts: list[str], dtype: DType, width: int, function: str) 
     return e.let(f"load {t}, ptr {result}")
 
 
-def gemm(e: Emitter, i: Instruction) -> None:
-    """BLAS is column-major: c^T = op(b)^T op(a)^T."""
-    a, b, c = (e.places[v] for v in i.operands)
-    dtype = c.type.dtype
-    ta, tb = i.params["ta"], i.params["tb"]
-    rows, columns = c.extents
-    summed = a.extents[0 if ta else 1]
-    numbers = [int32(e, v.text) for v in (columns, rows, summed)]
-    leads = [int32(e, at_least_one(e, p.extents[1].text)) for p in (b, a, c)]
-    t = element(dtype)
-    one, zero, plain, crossed = e.slot(t), e.slot(t), e.slot("i8"), e.slot("i8")
-    e.line(f"store {t} {literal(1, dtype)}, ptr {one}")
-    e.line(f"store {t} {literal(0, dtype)}, ptr {zero}")
-    e.line(f"store i8 {ord('N')}, ptr {plain}")
-    e.line(f"store i8 {ord('T')}, ptr {crossed}")
-    name = {"f64": "blas.dgemm", "f32": "blas.sgemm"}[dtype.name]
-    callee = e.let(f"inttoptr i64 {native(e, 'blas', name)} to ptr")
-    arguments = [crossed if tb else plain, crossed if ta else plain, *numbers, one, b.pointer, leads[0], a.pointer, leads[1]]
-    arguments += [zero, c.pointer, leads[2]]
-    e.line(f"call void {callee}({', '.join(f'ptr {p}' for p in arguments)})")
+def library(e: Emitter, i: Instruction) -> None:
+    """A call of a routine of BLAS or LAPACK, whose arguments are all addresses."""
+    op = i.op
+    assert isinstance(op, Library)
+    places = [e.places[v] for v in i.operands]
+    dtype = places[0].type.dtype
+    pointers = []
+    for kind, *what in op.arguments(i.params):
+        match kind:
+            case "letter":
+                pointers.append(stored(e, "i8", str(ord(what[0]))))
+            case "number":
+                pointers.append(stored(e, element(dtype), literal(what[0], dtype)))
+            case "extent":
+                pointers.append(int32(e, places[what[0]].extents[what[1]].text))
+            case "lead":
+                pointers.append(int32(e, at_least_one(e, places[what[0]].extents[-1].text)))
+            case "ref":
+                pointers.append(places[what[0]].pointer)
+    callee = e.let(f"inttoptr i64 {native(e, 'library', op.symbol(dtype))} to ptr")
+    e.line(f"call void {callee}({', '.join(f'ptr {p}' for p in pointers)})")
 
 
 def at_least_one(e: Emitter, text: str) -> str:
@@ -85,6 +87,11 @@ def at_least_one(e: Emitter, text: str) -> str:
 
 
 def int32(e: Emitter, text: str) -> str:
-    slot = e.slot("i32")
-    e.line(f"store i32 {e.let(f'trunc i64 {text} to i32')}, ptr {slot}")
+    return stored(e, "i32", e.let(f"trunc i64 {text} to i32"))
+
+
+def stored(e: Emitter, t: str, text: str) -> str:
+    """A value on the stack; the address."""
+    slot = e.slot(t)
+    e.line(f"store {t} {text}, ptr {slot}")
     return slot

@@ -10,6 +10,7 @@ from pullback.codegen.group_kernel import wrapped
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.index import Place, Scatter
 from pullback.ir.ops.kernel import sub_ref
+from pullback.ir.ops.linalg import Linalg
 from pullback.ir.ops.scan import Recur
 from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import RefType, Shape
@@ -26,6 +27,8 @@ def op_kernel(instruction: Instruction) -> Draft:
             return _update(instruction, _place)
         case Recur():
             return _recurrence(instruction)
+        case Linalg():
+            return _linear_algebra(instruction)
     raise NotImplementedError(f"there is no kernel for {instruction.op.name}")
 
 
@@ -59,6 +62,31 @@ def _matrix_product(i: Instruction) -> Draft:
 
     _loops(b, i.result.type.shape[: len(batch)], body)
     return Draft(kernel=b.kernel(parameters), sizes=b.sizes())
+
+
+def _linear_algebra(i: Instruction) -> Draft:
+    """A loop over the batch; the op says what is done for each element of it."""
+    op = i.op
+    assert isinstance(op, Linalg)
+    b = KernelBuilder()
+    b.place = i.loc
+    scratch = op.scratch(i.operands[0].type)
+    given = [Value(RefType(t.dtype, b.shape(t.shape)), f"x{k}") for k, t in enumerate((*_types(i), *scratch))]
+    batch = i.operands[0].type.shape[:-2]
+
+    def body(index: tuple[Value, ...]) -> None:
+        refs = given
+        for position in index:
+            parts = zip(refs, op.core, strict=True)
+            refs = [b.here("sub_ref", ref, position) if ref.type.rank > core else ref for ref, core in parts]
+        op.body(b, i.params, *refs)
+
+    _loops(b, batch, body)
+    return Draft(kernel=b.kernel(given), sizes=b.sizes(), scratch=scratch)
+
+
+def _types(i: Instruction) -> list[Any]:
+    return [v.type for v in (*i.operands, *i.results)]
 
 
 def _update(i: Instruction, body: Any) -> Draft:

@@ -16,7 +16,7 @@ from pullback.codegen.recipes import HALF, RECIPES
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.elementwise import Elementwise, cast
-from pullback.ir.ops.kernel import Gemm
+from pullback.ir.ops.library import Library
 from pullback.ir.structure import Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.types import F32, DType
 
@@ -35,7 +35,7 @@ def _map(block: Block) -> Block:
             made.append(i)
             continue
         inside = list(walk(i.regions[0]))
-        blocked = any(isinstance(k.op, Gemm) or is_independent(k) for k in inside)
+        blocked = any(isinstance(k.op, Library) or is_independent(k) for k in inside)
         how = "vector" if is_independent(i) and not blocked else "serial"
         regions = tuple(_map(r) for r in i.regions)
         made.append(Instruction(i.op, i.operands, i.results, {**i.params, "map": how}, regions, i.loc))

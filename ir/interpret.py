@@ -16,7 +16,8 @@ from pullback.ir.extents import value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.control import CheckFailed, Group
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.library import Library
 from pullback.ir.ops.program import Alloc, Free, Launch, View
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.types import ArrayType
@@ -127,7 +128,7 @@ class _Kernel:
                     operands[1][self.index(operands[1], operands[3 if masked else 2 :])] = operands[0]
                 return []
             case Sub():
-                return [operands[0][int(operands[1])]]
+                return [operands[0][int(operands[1]), ...]]
             case For():
                 return self.loop(instruction, operands, env)
             case If():
@@ -138,9 +139,8 @@ class _Kernel:
                 if operands[0] and not self.status:
                     self.status = params["code"]
                 return []
-            case Gemm():
-                a, b, c = operands
-                np.matmul(a.T if params["ta"] else a, b.T if params["tb"] else b, out=c)
+            case Library():
+                instruction.op.function(*operands, **params)
                 return []
         results = instruction.op.evaluate(operands, params, [v.type for v in instruction.results])
         return [r[()] for r in results]

@@ -30,7 +30,7 @@ from pullback.runtime.memory import empty_many, is_large
 
 ALIGNMENT = 64
 KEPT_FRAMES = 4
-MOST_OF_BLAS = 2**31 - 1
+MOST_OF_LAPACK = 2**31 - 1
 
 Table = np.ndarray[Any, Any]
 
@@ -160,9 +160,9 @@ class Executable:
                 kind, *rest = slot
                 if kind == "size":
                     block[at] = value_of(step.params["sizes"][rest[0]], sizes)
-                elif kind in ("blas", "ufunc"):
-                    if kind == "blas" and any(value_of(e, sizes) > MOST_OF_BLAS for e in step.params["sizes"]):
-                        raise ValueError(f"a matrix product takes axes of at most {MOST_OF_BLAS:,} elements")
+                elif kind in ("library", "ufunc"):
+                    if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in step.params["sizes"]):
+                        raise ValueError(f"{rest[0]} takes axes of at most {MOST_OF_LAPACK:,} elements")
                     block[at] = _native(slot)
                 else:
                     owner = self.plan.owner[step.operands[rest[0]]]
@@ -272,7 +272,7 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _native(slot: tuple[Any, ...]) -> int:
-    if slot[0] == "blas":
+    if slot[0] == "library":
         return symbols.address(slot[1])
     loop = symbols.ufunc_loop(slot[1], slot[2])
     return int((loop.function if slot[3] == "function" else loop.data) or 0)

@@ -1,8 +1,23 @@
 """The op table: every op of the array vocabulary, one record each, grouped by family. Importing it registers all."""
 
-from pullback.ir.ops import contract, control, create, effect, elementwise, index, kernel, program, reduce, reindex, scan, special
+from pullback.ir.ops import (
+    contract,
+    control,
+    create,
+    effect,
+    elementwise,
+    index,
+    kernel,
+    library,
+    linalg,
+    program,
+    reduce,
+    reindex,
+    scan,
+    special,
+)
 
 __all__ = [
-    "contract", "control", "create", "effect", "elementwise", "index", "kernel", "program", "reduce", "reindex", "scan",
-    "special",
+    "contract", "control", "create", "effect", "elementwise", "index", "kernel", "library", "linalg", "program", "reduce", 
+    "reindex", "scan", "special",
 ]  # fmt: skip

@@ -137,21 +137,6 @@ class Fail(Op):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Gemm(Op):
-    """c = a @ b for references of rank 2; ``ta``/``tb``: a or b is stored transposed. A library call."""
-
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        a, b, c = (_ref(t) for t in types)
-        if not a.rank == b.rank == c.rank == 2 or not a.dtype is b.dtype is c.dtype:
-            raise TypeError("takes three rank-2 references of one dtype")
-        m, k = reversed(a.shape) if params["ta"] else a.shape
-        k2, n = reversed(b.shape) if params["tb"] else b.shape
-        for e, f in ((k, k2), (m, c.shape[0]), (n, c.shape[1])):
-            same(e, f)
-        return ()
-
-
 extent = Extent(name="extent", vocabularies=KERNEL)
 load = Load(name="load", vocabularies=KERNEL)
 load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
@@ -161,4 +146,3 @@ sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
 for_ = For(name="for", effect="effect", vocabularies=KERNEL)
 if_ = If(name="if", effect="effect", vocabularies=KERNEL)
 fail = Fail(name="fail", effect="fails", vocabularies=KERNEL)
-gemm = Gemm(name="gemm", effect="effect", vocabularies=KERNEL)

@@ -1,0 +1,394 @@
+"""Linear algebra: factorisations and solves of matrices, the last two axes of their operands; axes before those are a batch.
+
+``Linalg`` ops have kernels of their own, around calls of BLAS and LAPACK. ``Factored`` ops are given a matrix with its factors:
+their values come from the factors, by ordinary ops, and their gradients go to the matrix alone, since what they compute does not
+depend on how it was factored. So one factorisation serves a solve, its gradient and a determinant.
+
+No op fails: a factorisation says in a result where it broke down, and a ``check`` of it raises.
+
+The rules of gradients are those of M. Giles, "An extended collection of matrix derivative results for forward and reverse mode
+algorithmic differentiation" (2008), and for the Cholesky factor I. Murray, "Differentiation of the Cholesky decomposition"
+(2016), equation 8. A matrix of which an op reads one triangle counts as symmetric, and so is its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.op import OPS, ZERO, Contribution, Op, Same
+from pullback.ir.ops.library import getrf, potrf, trsm
+from pullback.ir.structure import Block, Value
+from pullback.ir.types import DTYPES, F32, F64, I64, ArrayType, RefType, Shape, Type
+
+I32 = DTYPES["i32"]
+
+
+def _matrices(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
+    """The operands of one float dtype and one batch. Raises TypeError."""
+    arrays = [t for t in types if isinstance(t, ArrayType)]
+    if len(arrays) != count or len(types) != count:
+        raise TypeError(f"takes {count} arrays")
+    first = arrays[0]
+    for t in arrays:
+        if t.rank < 2 or t.rank != first.rank or t.dtype is not first.dtype or t.dtype not in (F32, F64):
+            raise TypeError("takes matrices of f32 or of f64, with as many batch axes")
+        for e, f in zip(first.shape[:-2], t.shape[:-2], strict=True):
+            same(e, f)
+    same(first.shape[-2], first.shape[-1])
+    return arrays
+
+
+def _of_rows(t: Type, like: ArrayType, same: Same) -> None:
+    """``t`` is an i64 position for each row of the matrices. Raises TypeError."""
+    if not isinstance(t, ArrayType) or t.dtype is not I64 or t.rank != like.rank - 1:
+        raise TypeError("takes an i64 array of a position for each row")
+    for e, f in zip(t.shape, like.shape[:-1], strict=True):
+        same(e, f)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Linalg(Op):
+    """``typed_as(types, same)`` is the type rule. ``body(b, params, *refs)`` emits, in kernel IR, the work on one element of the
+    batch; the references are the operands, the results and the scratch buffers; ``core`` are the ranks they then have."""
+
+    typed_as: Callable[[Sequence[Type], Same], tuple[ArrayType, ...]]
+    core: tuple[int, ...]
+    body: Callable[..., None]
+    scratch: Callable[[ArrayType], tuple[RefType, ...]] = lambda t: ()
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        return self.typed_as(types, same)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Factored(Op):
+    """``typed_as`` as of ``Linalg``. ``compose(b, *operands, **params)`` emits ordinary ops and returns the results."""
+
+    typed_as: Callable[[Sequence[Type], Same], tuple[ArrayType, ...]]
+    compose: Callable[..., tuple[Value, ...]]
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        return self.typed_as(types, same)
+
+
+# what the rules are made of
+
+
+def matmul(b: Any, x: Value, y: Value, rows: str = "ik", columns: str = "kj") -> Value:
+    """The product of matrices; "ki" and "jk" are those of a transposed operand."""
+    batch = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: x.type.rank - 2]
+    found: Value = b.contract(x, y, spec=f"{batch}{rows},{batch}{columns}->{batch}ij")
+    return found
+
+
+def turned(b: Any, x: Value) -> Value:
+    """The transposed matrix."""
+    rank = x.type.rank
+    found: Value = b.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return found
+
+
+def _position(b: Any, shape: Shape, axis: int) -> Value:
+    found: Value = b.iota(shape=shape, axis=axis, dtype=I64)
+    return found
+
+
+def triangle(b: Any, x: Value, lower: bool, strict: bool = False) -> Value:
+    """A triangle of the matrix, zero elsewhere; ``strict``: without the diagonal."""
+    rank, shape = x.type.rank, x.type.shape
+    row, column = _position(b, shape, rank - 2), _position(b, shape, rank - 1)
+    large, small = (row, column) if lower else (column, row)
+    found: Value = b.select((b.gt if strict else b.ge)(large, small), x, b.zeros_like(x))
+    return found
+
+
+def identity(b: Any, t: ArrayType) -> Value:
+    """The identity matrix of a type."""
+    found: Value = b.cast(b.eq(_position(b, t.shape, t.rank - 2), _position(b, t.shape, t.rank - 1)), dtype=t.dtype)
+    return found
+
+
+def _rows_at(b: Any, x: Value, perm: Value) -> list[Value]:
+    """The indices of the rows ``perm`` of matrices: one array for each batch axis, then ``perm``."""
+    return [_position(b, perm.type.shape, k) for k in range(x.type.rank - 2)] + [perm]
+
+
+def take_rows(b: Any, x: Value, perm: Value) -> Value:
+    """Row perm[i] as row i."""
+    found: Value = b.gather(x, *_rows_at(b, x, perm), axes=tuple(range(x.type.rank - 1)))
+    return found
+
+
+def put_rows(b: Any, x: Value, perm: Value) -> Value:
+    """Row i as row perm[i]."""
+    found: Value = b.scatter_set(b.zeros_like(x), *_rows_at(b, x, perm), x, axes=tuple(range(x.type.rank - 1)))
+    return found
+
+
+def _diagonal(b: Any, x: Value) -> Value:
+    shape = x.type.shape[:-1]
+    along = [_position(b, shape, k) for k in range(len(shape))]
+    found: Value = b.gather(x, *along, along[-1], axes=tuple(range(x.type.rank)))
+    return found
+
+
+# what the kernels are made of
+
+
+def _count(b: Any, ref: Value, axis: int) -> Value:
+    found: Value = b.emit(OPS["extent"], (), {"size": ref.type.shape[axis]})[0]
+    return found
+
+
+def _each(b: Any, ref: Value, element: Callable[[Value, Value], Value]) -> None:
+    """Store ``element(i, j)`` at each place of a matrix."""
+    i = b.open("i")
+    j = b.open("j")
+    b.here("store", element(i, j), ref, i, j)
+    b.close(j, _count(b, ref, 1))
+    b.close(i, _count(b, ref, 0))
+
+
+# cholesky: the lower factor, and where it broke down
+
+
+def _cholesky(a: Any) -> tuple[Any, Any]:
+    factor, info = np.tril(a), np.zeros(a.shape[:-2], np.int32)
+    for index in np.ndindex(info.shape):
+        potrf.function(factor[index], info[(*index, ...)])
+    return factor, info
+
+
+def _cholesky_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+    (a,) = _matrices(types, 1, same)
+    return a, ArrayType(I32, a.shape[:-2])
+
+
+def _cholesky_body(b: Any, params: Mapping[str, Any], a: Value, factor: Value, info: Value) -> None:
+    zero = b.const(0, a.type.dtype)
+    _each(b, factor, lambda i, j: b.here("select", b.ge(i, j), b.here("load", a, i, j), zero))
+    b.here("potrf", factor, info)
+
+
+def _cholesky_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    factor = outputs[0]
+    product = triangle(b, matmul(b, factor, cts[0], "ki"), True)
+    half = b.sub(product, b.mul(product, b.mul(identity(b, factor.type), b.full(0.5, factor.type))))
+    left = b.triangular_solve(factor, half, lower=True, transposed=True, unit_diagonal=False)
+    both = b.triangular_solve(factor, turned(b, left), lower=True, transposed=True, unit_diagonal=False)
+    return [b.mul(b.add(both, turned(b, both)), b.full(0.5, both.type))]
+
+
+cholesky = Linalg(
+    name="cholesky", reference=_cholesky, pullback=_cholesky_rule, typed_as=_cholesky_type, core=(2, 2, 0), body=_cholesky_body
+)
+"""Results: the lower factor of a symmetric matrix, of which the lower triangle is read; and, of i32, 0 or the order of the first
+leading minor that is not positive (the factor then is of no use)."""
+
+
+# triangular_solve: x with op(a) x = b
+
+
+def _triangular_solve(a: Any, b: Any, lower: bool, transposed: bool, unit_diagonal: bool) -> Any:
+    x = np.array(b)
+    for index in np.ndindex(a.shape[:-2]):
+        trsm.function(a[index], x[index], lower=lower, transposed=transposed, unit_diagonal=unit_diagonal)
+    return x
+
+
+def _solve_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+    a, b = _matrices(types, 2, same)
+    same(a.shape[-1], b.shape[-2])
+    return (b,)
+
+
+def _triangular_body(b: Any, params: Mapping[str, Any], a: Value, given: Value, x: Value) -> None:
+    _each(b, x, lambda i, j: b.here("load", given, i, j))
+    b.here("trsm", a, x, **params)
+
+
+def _product_of(b: Any, x: Value, y: Value) -> Value:
+    """Minus the product of x and the transpose of y."""
+    found: Value = b.neg(matmul(b, x, y, "ik", "jk"))
+    return found
+
+
+def _triangular_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    a, _ = inputs
+    transposed, lower, unit = params["transposed"], params["lower"], params["unit_diagonal"]
+    ct = b.triangular_solve(a, cts[0], lower=lower, transposed=not transposed, unit_diagonal=unit)
+    if not wants[0]:
+        return [ZERO, ct]
+    whole = _product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0])
+    return [triangle(b, whole, lower, strict=unit), ct]
+
+
+triangular_solve = Linalg(
+    name="triangular_solve", reference=_triangular_solve, pullback=_triangular_rule, typed_as=_solve_type, core=(2, 2, 2),
+    body=_triangular_body,
+)  # fmt: skip
+"""Params ``lower``: which triangle of a is read, the other counting as zero; ``transposed``: op(a) is the transpose of that;
+``unit_diagonal``: the diagonal is not read and counts as ones."""
+
+
+# lu: factors with partial pivoting
+
+
+def _lu(a: Any) -> tuple[Any, Any, Any]:
+    packed = np.empty_like(a)
+    pivots, perm = np.empty(a.shape[:-1], np.int64), np.empty(a.shape[:-1], np.int64)
+    for index in np.ndindex(a.shape[:-2]):
+        columns, found = np.array(a[index].T, order="C"), np.zeros(a.shape[-1], np.int32)
+        getrf.function(columns, found, np.zeros((), np.int32))
+        packed[index], pivots[index] = columns.T, found - 1
+        order = list(range(len(found)))
+        for i, k in enumerate(pivots[index]):
+            order[i], order[k] = order[k], order[i]
+        perm[index] = order
+    return packed, pivots, perm
+
+
+def _lu_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+    (a,) = _matrices(types, 1, same)
+    rows = ArrayType(I64, a.shape[:-1])
+    return a, rows, rows
+
+
+def _lu_scratch(a: ArrayType) -> tuple[RefType, ...]:
+    n = a.shape[-1]
+    return RefType(a.dtype, (n, n)), RefType(I32, (n,)), RefType(I32)
+
+
+def _lu_body(b: Any, params: Mapping[str, Any], a: Value, packed: Value, pivots: Value, perm: Value, *scratch: Value) -> None:
+    columns, found, _ = scratch
+    _each(b, columns, lambda i, j: b.here("load", a, j, i))
+    b.here("getrf", *scratch)
+    _each(b, packed, lambda i, j: b.here("load", columns, j, i))
+    i = b.open("i")
+    b.here("store", i, perm, i)
+    b.close(i, _count(b, perm, 0))
+    i = b.open("i")
+    k = b.sub(b.cast(b.here("load", found, i), dtype=I64), b.const(1, I64))
+    b.here("store", k, pivots, i)
+    own, other = b.here("load", perm, i), b.here("load", perm, k)
+    b.here("store", own, perm, k)
+    b.here("store", other, perm, i)
+    b.close_ordered(i, _count(b, perm, 0))
+
+
+def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    packed, _, perm = outputs
+    ct = cts[0]
+    unit = b.add(triangle(b, packed, True, strict=True), identity(b, packed.type))
+    lower = triangle(b, matmul(b, unit, triangle(b, ct, True, strict=True), "ki"), True, strict=True)
+    upper = triangle(b, matmul(b, triangle(b, ct, False), triangle(b, packed, False), "ik", "jk"), False)
+    left = b.triangular_solve(packed, b.add(lower, upper), lower=True, transposed=True, unit_diagonal=True)
+    right = b.triangular_solve(packed, turned(b, left), lower=False, transposed=False, unit_diagonal=False)
+    return [put_rows(b, turned(b, right), perm)]
+
+
+lu = Linalg(
+    name="lu", reference=_lu, pullback=_lu_rule, typed_as=_lu_type, core=(2, 2, 1, 1, 2, 1, 0), body=_lu_body, scratch=_lu_scratch
+)
+"""Results: U, with the part of L below its diagonal of ones, such that L U is the matrix of rows perm; ``pivots``: row i was
+exchanged with row pivots[i], in order; ``perm``. The matrix is singular where the diagonal of U has a zero."""
+
+
+# solve and slogdet, given a with its factors
+
+
+def _factors(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
+    """Types of a, packed and further matrices; those of positions come last."""
+    arrays = _matrices(types[:count], count, same)
+    for e, f in zip(arrays[0].shape, arrays[1].shape, strict=True):
+        same(e, f)
+    for t in types[count:]:
+        _of_rows(t, arrays[0], same)
+    return arrays
+
+
+def _factored_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+    if len(types) != 4:
+        raise TypeError("takes a, packed, b and perm")
+    a, _, b = _factors(types, 3, same)
+    same(a.shape[-1], b.shape[-2])
+    return (b,)
+
+
+def _solve(a: Any, packed: Any, b: Any, perm: Any, transposed: bool) -> Any:
+    at = perm[..., None]
+    parts = ((True, True), (False, False))
+    if not transposed:
+        x = np.take_along_axis(b, at, -2)
+        for lower, unit in parts:
+            x = _triangular_solve(packed, x, lower, False, unit)
+        return x
+    for lower, unit in reversed(parts):
+        b = _triangular_solve(packed, b, lower, True, unit)
+    return np.take_along_axis(b, np.argsort(at, -2), -2)
+
+
+def _compose_solve(b: Any, a: Value, packed: Value, given: Value, perm: Value, transposed: bool) -> tuple[Value, ...]:
+    x = given if transposed else take_rows(b, given, perm)
+    for lower in (False, True) if transposed else (True, False):
+        x = b.triangular_solve(packed, x, lower=lower, transposed=transposed, unit_diagonal=lower)
+    return (put_rows(b, x, perm) if transposed else x,)
+
+
+def _solve_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    a, packed, _, perm = inputs
+    transposed = params["transposed"]
+    ct = b.solve(a, packed, cts[0], perm, transposed=not transposed)
+    if not wants[0]:
+        return [ZERO, ZERO, ct, ZERO]
+    return [_product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0]), ZERO, ct, ZERO]
+
+
+solve = Factored(name="solve", reference=_solve, pullback=_solve_rule, typed_as=_factored_type, compose=_compose_solve)
+"""x with a x = b, or with ``transposed`` of the transpose of a; operands a, packed, b, perm."""
+
+
+def _slogdet_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+    if len(types) != 4:
+        raise TypeError("takes a, packed, pivots and perm")
+    a, _ = _factors(types, 2, same)
+    return (a.with_shape(a.shape[:-2]),) * 2
+
+
+def _slogdet(a: Any, packed: Any, pivots: Any, perm: Any) -> tuple[Any, Any]:
+    diagonal = np.diagonal(packed, axis1=-2, axis2=-1)
+    is_odd = np.sum(pivots != np.arange(a.shape[-1]), axis=-1) % 2
+    with np.errstate(all="ignore"):
+        sign = np.prod(np.sign(diagonal), axis=-1) * np.where(is_odd, -1, 1)
+        size = np.sum(np.log(np.abs(diagonal)), axis=-1)
+    return np.asarray(sign, a.dtype), np.asarray(size, a.dtype)
+
+
+def _compose_slogdet(b: Any, a: Value, packed: Value, pivots: Value, perm: Value) -> tuple[Value, ...]:
+    diagonal = _diagonal(b, packed)
+    last = (diagonal.type.rank - 1,)
+    is_kept = b.eq(pivots, _position(b, pivots.type.shape, *last))
+    signs = b.sign(diagonal)
+    return (
+        b.prod(b.select(is_kept, signs, b.neg(signs)), axes=last),
+        b.sum(b.log(b.abs(diagonal)), axes=last),
+    )
+
+
+def _slogdet_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    if cts[1] is ZERO:
+        return [ZERO] * 4
+    a, packed, _, perm = inputs
+    inverse = b.solve(a, packed, identity(b, a.type), perm, transposed=True)
+    rank = a.type.rank
+    return [b.mul(b.broadcast(cts[1], axes=(rank - 2, rank - 1), shape=a.type.shape), inverse), ZERO, ZERO, ZERO]
+
+
+slogdet = Factored(
+    name="slogdet", reference=_slogdet, pullback=_slogdet_rule, typed_as=_slogdet_type, compose=_compose_slogdet
+)
+"""The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value; operands a, packed, pivots, perm."""
