@@ -13,7 +13,7 @@ from pullback.ir.ops.kernel import sub_ref
 from pullback.ir.ops.linalg import Linalg
 from pullback.ir.ops.scan import Recur
 from pullback.ir.structure import Function, Instruction, Value
-from pullback.ir.types import RefType, Shape
+from pullback.ir.types import ArrayType, RefType, Shape
 
 
 def op_kernel(instruction: Instruction) -> Draft:
@@ -70,9 +70,11 @@ def _linear_algebra(i: Instruction) -> Draft:
     assert isinstance(op, Linalg)
     b = KernelBuilder()
     b.place = i.loc
-    scratch = op.scratch(i.operands[0].type)
-    given = [Value(RefType(t.dtype, b.shape(t.shape)), f"x{k}") for k, t in enumerate((*_types(i), *scratch))]
-    batch = i.operands[0].type.shape[:-2]
+    first, *rest = (v.type for v in (*i.operands, *i.results))
+    assert isinstance(first, ArrayType)
+    scratch = op.scratch(first)
+    given = [Value(RefType(t.dtype, b.shape(t.shape)), f"x{k}") for k, t in enumerate((first, *rest, *scratch))]
+    batch = first.shape[: first.rank - op.core[0]]
 
     def body(index: tuple[Value, ...]) -> None:
         refs = given
@@ -83,10 +85,6 @@ def _linear_algebra(i: Instruction) -> Draft:
 
     _loops(b, batch, body)
     return Draft(kernel=b.kernel(given), sizes=b.sizes(), scratch=scratch)
-
-
-def _types(i: Instruction) -> list[Any]:
-    return [v.type for v in (*i.operands, *i.results)]
 
 
 def _update(i: Instruction, body: Any) -> Draft:

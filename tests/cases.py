@@ -6,7 +6,8 @@ An elementwise op or a reduction needs nothing here: it gets cases from its fami
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
+from pullback.ir.ops.linalg import Factored, Linalg, turned
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.ops.scan import Recur
@@ -63,12 +65,18 @@ DEFAULT = ((0.2, 0.9),)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One use of an op. ``bounds`` limits the integers that are indices, by operand position."""
+    """One use of an op. ``bounds`` limits the integers that are indices, by operand position.
+
+    ``make(rng, types)`` draws operands that have to fit each other; ``build(b, operands, params)`` emits the op where it is to be
+    met with other ops before it.
+    """
 
     op: Op
     types: tuple[ArrayType, ...]
     params: dict[str, Any] = field(default_factory=dict)
     bounds: dict[int, int] = field(default_factory=dict)
+    make: Callable[..., list[Any]] | None = None
+    build: Callable[..., tuple[Value, ...]] | None = None
 
     def __str__(self) -> str:
         params = "".join(f" {k}={v}" for k, v in self.params.items())
@@ -76,10 +84,20 @@ class Case:
 
     def arguments(self, rng: np.random.Generator) -> list[Any]:
         """Random operands."""
+        if self.make is not None:
+            return self.make(rng, self.types)
         return [
             rng.integers(-self.bounds[k], self.bounds[k], t.shape) if k in self.bounds else sample(rng, t, domain(self.op, k))
             for k, t in enumerate(self.types)
         ]
+
+    def emit(self, b: Builder, operands: Sequence[Value]) -> tuple[Value, ...]:
+        """The op's results."""
+        return b.emit(self.op, operands, self.params) if self.build is None else self.build(b, operands, self.params)
+
+    def results(self) -> list[ArrayType]:
+        """The types of the results."""
+        return [v.type for v in self.emit(Builder(), [Value(t) for t in self.types])]
 
 
 def domain(op: Op, position: int) -> tuple[float, float]:
@@ -132,7 +150,7 @@ def special_arguments(case: Case) -> list[Any]:
 
 def covered_ops() -> list[Op]:
     """The ops that have a meaning on arrays or scalars by themselves: neither regions nor memory."""
-    families = (Elementwise, Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Constant, Count, Iota)
+    families = (Elementwise, Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Linalg, Factored, Constant, Count, Iota)
     return [op for op in OPS.values() if isinstance(op, families)]
 
 
@@ -156,6 +174,8 @@ def _cases(op: Op) -> Iterator[Case]:
         case Count():
             for shape in ((), (3,), (2, 0), (2, 3)):
                 yield Case(op=op, types=(), params={"shape": shape})
+        case Linalg() | Factored():
+            yield from LINEAR_ALGEBRA[op.name](op)
         case Iota():
             for shape in ((3,), (2, 0), (2, 3)):
                 yield Case(op=op, types=(), params={"axis": len(shape) - 1, "shape": shape, "dtype": I64})
@@ -255,6 +275,105 @@ def _recurrences(dtype: DType) -> list[Made]:
     ]
 
 
+# linear algebra
+
+BATCHES: tuple[tuple[int, ...], ...] = ((3,), (2, 3), (1,), (0,), (2, 0), (0, 2), (2, 1, 2))
+
+
+def _matrices(name: str = "f64") -> list[ArrayType]:
+    return [ArrayType(DTYPES[name], (*batch, batch[-1])) for batch in BATCHES]
+
+
+def _regular(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
+    """Matrices far from singular ones, the first; the others are anything."""
+    first, *rest = types
+    a = sample(rng, first) + 4 * rng.permutation(np.eye(first.shape[-1])).astype(first.dtype.numpy)
+    return [a, *(sample(rng, t) for t in rest)]
+
+
+def _positive(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
+    a = sample(rng, types[0])
+    return [(a @ np.swapaxes(a, -1, -2) + np.eye(a.shape[-1])).astype(a.dtype)]
+
+
+def _of_symmetric(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
+    (x,) = operands
+    return b.emit(OPS["cholesky"], (b.mul(b.add(x, turned(b, x)), b.full(0.5, x.type)),), params)
+
+
+def _choleskys(op: Op) -> Iterator[Case]:
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        yield Case(op=op, types=(t,), make=_positive, build=_of_symmetric)
+
+
+def _with_right_side(t: ArrayType, columns: int) -> tuple[ArrayType, ArrayType]:
+    return t, t.with_shape((*t.shape[:-1], columns))
+
+
+def _triangular_solves(op: Op) -> Iterator[Case]:
+    flags = [(lower, trans, unit) for lower in (False, True) for trans in (False, True) for unit in (False, True)]
+    for lower, trans, unit in flags:
+        params = {"lower": lower, "transposed": trans, "unit_diagonal": unit}
+        for t, columns in ((ArrayType(DTYPES["f64"], (3, 3)), 3), (ArrayType(DTYPES["f64"], (2, 2, 2)), 1)):
+            yield Case(op=op, types=_with_right_side(t, columns), params=params, make=_dominant)
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        for columns in (0, 2):
+            yield Case(op=op, types=_with_right_side(t, columns), params=params, make=_dominant)
+
+
+def _dominant(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
+    first, *rest = types
+    a = sample(rng, first) + 4 * np.eye(first.shape[-1], dtype=first.dtype.numpy)
+    return [a, *(sample(rng, t) for t in rest)]
+
+
+def _lus(op: Op) -> Iterator[Case]:
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        yield Case(op=op, types=(t,), make=_regular)
+
+
+def _permutations(op: Op) -> Iterator[Case]:
+    for shape in ((5,), (2, 3), (1,), (0,), (3, 0), (0, 3)):
+        yield Case(op=op, types=(ArrayType(I64, shape),), make=_pivots)
+
+
+def _pivots(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
+    shape = types[0].shape
+    return [
+        np.array([[rng.integers(i, shape[-1]) for i in range(shape[-1])] for _ in range(math.prod(shape[:-1]))])
+        .reshape(shape)
+        .astype(np.int64)
+    ]
+
+
+def _solves(op: Op) -> Iterator[Case]:
+    def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
+        a, y = operands
+        packed, pivots = b.lu(a)
+        return b.emit(op, (a, packed, y, pivots), params)
+
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        for columns, trans in ((t.shape[-1], False), (2, True), (0, False)):
+            params = {"transposed": trans}
+            yield Case(op=op, types=_with_right_side(t, columns), params=params, make=_regular, build=build)
+
+
+def _slogdets(op: Op) -> Iterator[Case]:
+    def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
+        (a,) = operands
+        packed, pivots = b.lu(a)
+        return b.emit(op, (a, packed, pivots), params)
+
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        yield Case(op=op, types=(t,), make=_regular, build=build)
+
+
+LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
+    "cholesky": _choleskys, "triangular_solve": _triangular_solves, "lu": _lus, "permutation": _permutations, "solve": _solves,
+    "slogdet": _slogdets,
+}  # fmt: skip
+
+
 def _nothing(dtype: DType) -> list[Made]:
     return []
 
@@ -299,4 +418,4 @@ def case_function(case: Case) -> Function:
     """A function of one instruction."""
     b = Builder()
     parameters = [Value(t, f"x{k}") for k, t in enumerate(case.types)]
-    return b.function("f", parameters, b.emit(case.op, parameters, case.params))
+    return b.function("f", parameters, case.emit(b, parameters))

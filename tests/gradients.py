@@ -57,13 +57,14 @@ def gradient_of_gradient(loss: Loss, types: Sequence[Any], wrt: Sequence[int], e
 
 
 def loss_of(case: Case, repeat: bool = False) -> tuple[Loss, list[Any]]:
-    """The weighted sum of an op's results as a loss, and the types of the weights it reads after the operands."""
+    """The weighted sum of an op's float results as a loss, and the types of the weights it reads after the operands."""
     count = 1 if repeat else len(case.types)
-    weights = list(case.op.infer(case.types, case.params, (), lambda a, b: None))
+    weights = [t for t in case.results() if t.dtype.is_float]
 
     def loss(b: Builder, parameters: Sequence[Value]) -> Value:
         operands = [parameters[0]] * len(case.types) if repeat else parameters[:count]
-        return weighted_sum(b, b.emit(case.op, operands, case.params), parameters[count : count + len(weights)])
+        floats = [v for v in case.emit(b, operands) if v.type.dtype.is_float]
+        return weighted_sum(b, floats, parameters[count : count + len(weights)])
 
     return loss, weights
 

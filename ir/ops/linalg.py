@@ -42,14 +42,6 @@ def _matrices(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
     return arrays
 
 
-def _of_rows(t: Type, like: ArrayType, same: Same) -> None:
-    """``t`` is an i64 position for each row of the matrices. Raises TypeError."""
-    if not isinstance(t, ArrayType) or t.dtype is not I64 or t.rank != like.rank - 1:
-        raise TypeError("takes an i64 array of a position for each row")
-    for e, f in zip(t.shape, like.shape[:-1], strict=True):
-        same(e, f)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Linalg(Op):
     """``typed_as(types, same)`` is the type rule. ``body(b, params, *refs)`` emits, in kernel IR, the work on one element of the
@@ -238,24 +230,18 @@ triangular_solve = Linalg(
 # lu: factors with partial pivoting
 
 
-def _lu(a: Any) -> tuple[Any, Any, Any]:
-    packed = np.empty_like(a)
-    pivots, perm = np.empty(a.shape[:-1], np.int64), np.empty(a.shape[:-1], np.int64)
+def _lu(a: Any) -> tuple[Any, Any]:
+    packed, pivots = np.empty_like(a), np.empty(a.shape[:-1], np.int64)
     for index in np.ndindex(a.shape[:-2]):
         columns, found = np.array(a[index].T, order="C"), np.zeros(a.shape[-1], np.int32)
         getrf.function(columns, found, np.zeros((), np.int32))
         packed[index], pivots[index] = columns.T, found - 1
-        order = list(range(len(found)))
-        for i, k in enumerate(pivots[index]):
-            order[i], order[k] = order[k], order[i]
-        perm[index] = order
-    return packed, pivots, perm
+    return packed, pivots
 
 
 def _lu_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
     (a,) = _matrices(types, 1, same)
-    rows = ArrayType(I64, a.shape[:-1])
-    return a, rows, rows
+    return a, ArrayType(I64, a.shape[:-1])
 
 
 def _lu_scratch(a: ArrayType) -> tuple[RefType, ...]:
@@ -263,76 +249,109 @@ def _lu_scratch(a: ArrayType) -> tuple[RefType, ...]:
     return RefType(a.dtype, (n, n)), RefType(I32, (n,)), RefType(I32)
 
 
-def _lu_body(b: Any, params: Mapping[str, Any], a: Value, packed: Value, pivots: Value, perm: Value, *scratch: Value) -> None:
+def _lu_body(b: Any, params: Mapping[str, Any], a: Value, packed: Value, pivots: Value, *scratch: Value) -> None:
     columns, found, _ = scratch
     _each(b, columns, lambda i, j: b.here("load", a, j, i))
     b.here("getrf", *scratch)
     _each(b, packed, lambda i, j: b.here("load", columns, j, i))
     i = b.open("i")
-    b.here("store", i, perm, i)
-    b.close(i, _count(b, perm, 0))
-    i = b.open("i")
-    k = b.sub(b.cast(b.here("load", found, i), dtype=I64), b.const(1, I64))
-    b.here("store", k, pivots, i)
-    own, other = b.here("load", perm, i), b.here("load", perm, k)
-    b.here("store", own, perm, k)
-    b.here("store", other, perm, i)
-    b.close_ordered(i, _count(b, perm, 0))
+    b.here("store", b.sub(b.cast(b.here("load", found, i), dtype=I64), b.const(1, I64)), pivots, i)
+    b.close(i, _count(b, pivots, 0))
 
 
 def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    packed, _, perm = outputs
+    packed, pivots = outputs
     ct = cts[0]
     unit = b.add(triangle(b, packed, True, strict=True), identity(b, packed.type))
     lower = triangle(b, matmul(b, unit, triangle(b, ct, True, strict=True), "ki"), True, strict=True)
     upper = triangle(b, matmul(b, triangle(b, ct, False), triangle(b, packed, False), "ik", "jk"), False)
     left = b.triangular_solve(packed, b.add(lower, upper), lower=True, transposed=True, unit_diagonal=True)
     right = b.triangular_solve(packed, turned(b, left), lower=False, transposed=False, unit_diagonal=False)
-    return [put_rows(b, turned(b, right), perm)]
+    return [put_rows(b, turned(b, right), b.permutation(pivots))]
 
 
 lu = Linalg(
-    name="lu", reference=_lu, pullback=_lu_rule, typed_as=_lu_type, core=(2, 2, 1, 1, 2, 1, 0), body=_lu_body, scratch=_lu_scratch
+    name="lu", reference=_lu, pullback=_lu_rule, typed_as=_lu_type, core=(2, 2, 1, 2, 1, 0), body=_lu_body, scratch=_lu_scratch
 )
-"""Results: U, with the part of L below its diagonal of ones, such that L U is the matrix of rows perm; ``pivots``: row i was
-exchanged with row pivots[i], in order; ``perm``. The matrix is singular where the diagonal of U has a zero."""
+"""Results: U, with the part of L below its diagonal of ones, such that L U is the matrix with its rows exchanged; ``pivots``:
+row i was exchanged with row pivots[i], in order. The matrix is singular where the diagonal of U has a zero."""
+
+
+# permutation: where pivots take each row from
+
+
+def _permutation(pivots: Any) -> Any:
+    perm = np.empty_like(pivots)
+    for index in np.ndindex(pivots.shape[:-1]):
+        order = list(range(pivots.shape[-1]))
+        for i, k in enumerate(pivots[index]):
+            order[i], order[k] = order[k], order[i]
+        perm[index] = order
+    return perm
+
+
+def _permutation_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+    (pivots,) = types
+    if not isinstance(pivots, ArrayType) or pivots.dtype is not I64 or not pivots.rank:
+        raise TypeError("takes i64 vectors")
+    return (pivots,)
+
+
+def _permutation_body(b: Any, params: Mapping[str, Any], pivots: Value, perm: Value) -> None:
+    count = _count(b, perm, 0)
+    i = b.open("i")
+    b.here("store", i, perm, i)
+    b.close(i, count)
+    i = b.open("i")
+    k = b.here("load", pivots, i)
+    own, other = b.here("load", perm, i), b.here("load", perm, k)
+    b.here("store", own, perm, k)
+    b.here("store", other, perm, i)
+    b.close_ordered(i, count)
+
+
+permutation = Linalg(
+    name="permutation", reference=_permutation, nondifferentiable="a position is an integer", typed_as=_permutation_type,
+    core=(1, 1), body=_permutation_body,
+)  # fmt: skip
+"""Row i of the exchanged rows is row perm[i] of the matrix. The pivots must be in range."""
 
 
 # solve and slogdet, given a with its factors
 
 
 def _factors(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
-    """Types of a, packed and further matrices; those of positions come last."""
+    """Types of a, packed, and a matrix if ``count`` is 3; pivots come last."""
+    if len(types) != count + 1:
+        raise TypeError(f"takes {count} matrices and pivots")
     arrays = _matrices(types[:count], count, same)
     for e, f in zip(arrays[0].shape, arrays[1].shape, strict=True):
         same(e, f)
-    for t in types[count:]:
-        _of_rows(t, arrays[0], same)
+    pivots = types[count]
+    if not isinstance(pivots, ArrayType) or pivots.dtype is not I64 or pivots.rank != arrays[0].rank - 1:
+        raise TypeError("takes as pivots an i64 for each row")
+    for e, f in zip(pivots.shape, arrays[0].shape[:-1], strict=True):
+        same(e, f)
     return arrays
 
 
 def _factored_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
-    if len(types) != 4:
-        raise TypeError("takes a, packed, b and perm")
     a, _, b = _factors(types, 3, same)
     same(a.shape[-1], b.shape[-2])
     return (b,)
 
 
-def _solve(a: Any, packed: Any, b: Any, perm: Any, transposed: bool) -> Any:
-    at = perm[..., None]
-    parts = ((True, True), (False, False))
+def _solve(a: Any, packed: Any, b: Any, pivots: Any, transposed: bool) -> Any:
+    at = _permutation(pivots)[..., None]
     if not transposed:
-        x = np.take_along_axis(b, at, -2)
-        for lower, unit in parts:
-            x = _triangular_solve(packed, x, lower, False, unit)
-        return x
-    for lower, unit in reversed(parts):
-        b = _triangular_solve(packed, b, lower, True, unit)
-    return np.take_along_axis(b, np.argsort(at, -2), -2)
+        x = _triangular_solve(packed, np.take_along_axis(b, at, -2), True, False, True)
+        return _triangular_solve(packed, x, False, False, False)
+    x = _triangular_solve(packed, b, False, True, False)
+    return np.take_along_axis(_triangular_solve(packed, x, True, True, True), np.argsort(at, -2), -2)
 
 
-def _compose_solve(b: Any, a: Value, packed: Value, given: Value, perm: Value, transposed: bool) -> tuple[Value, ...]:
+def _compose_solve(b: Any, a: Value, packed: Value, given: Value, pivots: Value, transposed: bool) -> tuple[Value, ...]:
+    perm = b.permutation(pivots)
     x = given if transposed else take_rows(b, given, perm)
     for lower in (False, True) if transposed else (True, False):
         x = b.triangular_solve(packed, x, lower=lower, transposed=transposed, unit_diagonal=lower)
@@ -340,55 +359,48 @@ def _compose_solve(b: Any, a: Value, packed: Value, given: Value, perm: Value, t
 
 
 def _solve_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    a, packed, _, perm = inputs
+    a, packed, _, pivots = inputs
     transposed = params["transposed"]
-    ct = b.solve(a, packed, cts[0], perm, transposed=not transposed)
+    ct = b.solve(a, packed, cts[0], pivots, transposed=not transposed)
     if not wants[0]:
         return [ZERO, ZERO, ct, ZERO]
     return [_product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0]), ZERO, ct, ZERO]
 
 
 solve = Factored(name="solve", reference=_solve, pullback=_solve_rule, typed_as=_factored_type, compose=_compose_solve)
-"""x with a x = b, or with ``transposed`` of the transpose of a; operands a, packed, b, perm."""
+"""x with a x = b, or with ``transposed`` of the transpose of a; operands a, packed, b, pivots."""
 
 
 def _slogdet_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
-    if len(types) != 4:
-        raise TypeError("takes a, packed, pivots and perm")
     a, _ = _factors(types, 2, same)
     return (a.with_shape(a.shape[:-2]),) * 2
 
 
-def _slogdet(a: Any, packed: Any, pivots: Any, perm: Any) -> tuple[Any, Any]:
+def _slogdet(a: Any, packed: Any, pivots: Any) -> tuple[Any, Any]:
     diagonal = np.diagonal(packed, axis1=-2, axis2=-1)
-    is_odd = np.sum(pivots != np.arange(a.shape[-1]), axis=-1) % 2
+    signs = np.where(diagonal < 0, -1, np.where(diagonal == 0, 0, 1)) * np.where(pivots == np.arange(a.shape[-1]), 1, -1)
     with np.errstate(all="ignore"):
-        sign = np.prod(np.sign(diagonal), axis=-1) * np.where(is_odd, -1, 1)
         size = np.sum(np.log(np.abs(diagonal)), axis=-1)
-    return np.asarray(sign, a.dtype), np.asarray(size, a.dtype)
+    return np.asarray(np.prod(signs, axis=-1), a.dtype), np.asarray(size, a.dtype)
 
 
-def _compose_slogdet(b: Any, a: Value, packed: Value, pivots: Value, perm: Value) -> tuple[Value, ...]:
+def _compose_slogdet(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
     diagonal = _diagonal(b, packed)
     last = (diagonal.type.rank - 1,)
+    zero, one = b.zeros_like(diagonal), b.full(1, diagonal.type)
+    sign = b.select(b.lt(diagonal, zero), b.neg(one), b.select(b.eq(diagonal, zero), zero, one))
     is_kept = b.eq(pivots, _position(b, pivots.type.shape, *last))
-    signs = b.sign(diagonal)
-    return (
-        b.prod(b.select(is_kept, signs, b.neg(signs)), axes=last),
-        b.sum(b.log(b.abs(diagonal)), axes=last),
-    )
+    return b.prod(b.select(is_kept, sign, b.neg(sign)), axes=last), b.sum(b.log(b.abs(diagonal)), axes=last)
 
 
 def _slogdet_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     if cts[1] is ZERO:
-        return [ZERO] * 4
-    a, packed, _, perm = inputs
-    inverse = b.solve(a, packed, identity(b, a.type), perm, transposed=True)
+        return [ZERO] * 3
+    a, packed, pivots = inputs
+    inverse = b.solve(a, packed, identity(b, a.type), pivots, transposed=True)
     rank = a.type.rank
-    return [b.mul(b.broadcast(cts[1], axes=(rank - 2, rank - 1), shape=a.type.shape), inverse), ZERO, ZERO, ZERO]
+    return [b.mul(b.broadcast(cts[1], axes=(rank - 2, rank - 1), shape=a.type.shape), inverse), ZERO, ZERO]
 
 
-slogdet = Factored(
-    name="slogdet", reference=_slogdet, pullback=_slogdet_rule, typed_as=_slogdet_type, compose=_compose_slogdet
-)
-"""The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value; operands a, packed, pivots, perm."""
+slogdet = Factored(name="slogdet", reference=_slogdet, pullback=_slogdet_rule, typed_as=_slogdet_type, compose=_compose_slogdet)
+"""The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value; operands a, packed, pivots."""
