@@ -34,7 +34,7 @@ def numbers(*shape: int) -> Any:
 
 A, P, V, M = regular(4), positive(4), numbers(4), numbers(4, 2)
 BATCH, POSITIVE_BATCH = regular(2, 3), positive(2, 3)
-EMPTY, ONE = np.zeros((0, 0)), np.array([[2.5]])
+EMPTY, ONE, DIAGONAL = np.zeros((0, 0)), np.array([[2.5]]), np.diag([1.5, 0.5, 2.0, 0.8])
 SQUARE = (A, BATCH, ONE, EMPTY, np.zeros((0, 3, 3)), np.zeros((2, 0, 0)))
 DEFINITE = (P, POSITIVE_BATCH, ONE, EMPTY, np.zeros((0, 3, 3)))
 
@@ -61,7 +61,10 @@ NUMPY: list[tuple[Call, list[Any]]] = [
     *_each(lambda a: np.linalg.slogdet(a), SQUARE),
     *_each(lambda a: np.linalg.slogdet(a).logabsdet, (A,)),
     *_each(lambda a: [np.linalg.matrix_power(a, n) for n in (0, 1, 2, 3, 7, 8, -1, -5)], (A / 3, BATCH / 3)),
-    *_with(lambda *xs: np.linalg.multi_dot(xs), (A, M), (V, A), (V, V), (V, A, V), (M.T, A, M), (V, A, A, M), (A, A, A, M, numbers(2))),
+    *_with(
+        lambda *xs: np.linalg.multi_dot(xs),
+        (A, M), (V, A), (V, V), (V, A, V), (M.T, A, M), (V, A, A, M), (A, A, A, M, numbers(2)),
+    ),
     *_with(lambda a: np.linalg.tensorinv(a), (regular(6).reshape(2, 3, 3, 2),)),
     *_with(lambda a: np.linalg.tensorinv(a, ind=1), (regular(6).reshape(6, 3, 2),)),
     *_with(lambda a, b: np.linalg.tensorsolve(a, b), (regular(6).reshape(2, 3, 6), numbers(2, 3))),
@@ -108,16 +111,20 @@ SCIPY: list[tuple[Call, list[Any]]] = [
         for lower in (False, True)
         for unit in (False, True)
         for entry in _with(
-            lambda a, b, trans=trans, lower=lower, unit=unit: scipy.linalg.solve_triangular(a, b, trans, lower, unit), (P, V), (P, M)
+            lambda a, b, trans=trans, lower=lower, unit=unit: scipy.linalg.solve_triangular(a, b, trans, lower, unit),
+            (P, V), (P, M),
         )
     ],
     *[
         entry
         for kind in (None, "gen", "general", "sym", "symmetric", "her", "pos", "positive definite", "diagonal", "tridiagonal",
                      "lower triangular", "upper triangular")
-        for entry in _with(lambda a, b, kind=kind: scipy.linalg.solve(sym(a), b, assume_a=kind), (np.diag([1.5, 0.5, 2.0, 0.8]), V))
+        for entry in _with(lambda a, b, kind=kind: scipy.linalg.solve(sym(a), b, assume_a=kind), (DIAGONAL, V))
     ],
-    *_with(lambda a, b: scipy.linalg.solve(a, b), (A, V), (A, M), (BATCH, numbers(3)), (BATCH, numbers(2, 3, 1)), (ONE, numbers(1))),
+    *_with(
+        lambda a, b: scipy.linalg.solve(a, b),
+        (A, V), (A, M), (BATCH, numbers(3)), (BATCH, numbers(2, 3, 1)), (ONE, numbers(1)), (ONE, V),
+    ),
     *_with(lambda a, b: scipy.linalg.solve(a, b, transposed=True, assume_a="gen"), (A, V), (A, M)),
     *_with(lambda a, b: scipy.linalg.solve(np.triu(a), b, assume_a="sym"), (P - 2 * np.eye(4), V)),
     *_with(lambda a, b: scipy.linalg.solve(np.tril(a), b, lower=True, assume_a="sym"), (P - 2 * np.eye(4), M)),

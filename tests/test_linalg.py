@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -9,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
-import scipy.stats
-from calls import check, leaves, run
-from linalg_calls import NUMPY, ONE_TRIANGLE, SCIPY, A, M, P, V, positive
+from calls import leaves
+from linalg_calls import NUMPY, ONE_TRIANGLE, SCIPY, A, M, P, V
 from test_function_gradients import check_gradient
 
 import pullback as pb
+from pullback.tracer.twins import library_twin
 
 Call = Callable[..., Any]
-DTYPES = ["bool", "int8", "uint8", "int16", "int64", "float32", "float64"]
 
 
 def same(call: Call, *arguments: Any, rtol: float = 1e-9) -> None:
@@ -29,7 +29,8 @@ def same(call: Call, *arguments: Any, rtol: float = 1e-9) -> None:
     for f, e in zip(found, expected, strict=True):
         f, e = np.asarray(f), np.asarray(e)
         assert (f.dtype, f.shape) == (e.dtype, e.shape)
-        np.testing.assert_allclose(f, e, rtol=rtol, atol=rtol * (1 + np.max(np.abs(e), initial=0)))
+        size = np.max(np.abs(e[np.isfinite(e)]), initial=1)
+        np.testing.assert_allclose(f, e, rtol=rtol, atol=rtol * size)
 
 
 @pytest.mark.parametrize(("call", "arguments"), NUMPY + SCIPY + ONE_TRIANGLE)
@@ -40,3 +41,260 @@ def test_values(call: Call, arguments: list[Any]) -> None:
 @pytest.mark.parametrize(("call", "arguments"), [c for c in NUMPY + SCIPY if all(x.size for x in c[1])])
 def test_gradients(call: Call, arguments: list[Any]) -> None:
     check_gradient(call, *arguments)
+
+
+OF_ONE_MATRIX: list[Call] = [
+    *(np.linalg.cholesky, np.linalg.inv, np.linalg.det, np.linalg.slogdet, np.linalg.tensorinv),
+    lambda a: np.linalg.matrix_power(a, -3),
+    lambda a: np.linalg.solve(a, np.array([1.0, 2.0], np.float32)),
+    lambda a: np.linalg.solve(a, [1, 2]),
+    lambda a: np.linalg.solve(a, a),
+    lambda a: scipy.linalg.cholesky(a),
+    lambda a: scipy.linalg.inv(a),
+    lambda a: scipy.linalg.det(a),
+    lambda a: scipy.linalg.lu_factor(a),
+    lambda a: scipy.linalg.solve(a, a),
+    lambda a: scipy.linalg.solve(a, a, assume_a="pos"),
+    lambda a: scipy.linalg.solve(a, np.array([1.0, 2.0])),
+    lambda a: scipy.linalg.solve_triangular(a, np.array([1.0, 2.0], np.float32), lower=True),
+    lambda a: scipy.linalg.cho_solve((a, True), a),
+    lambda a: scipy.linalg.block_diag(a, np.float32(1)),
+    lambda a: scipy.linalg.toeplitz(a[0]),
+]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("call", OF_ONE_MATRIX)
+def test_dtypes(call: Call, dtype: str) -> None:
+    a = np.array([[1, 0], [0, 1]] if dtype == "bool" else [[4, 1], [1, 3]]).astype(dtype)
+    if call is np.linalg.tensorinv:
+        a = a.reshape(1, 2, 2)
+        call = lambda a: np.linalg.tensorinv(a, ind=2)  # noqa: E731
+    try:
+        call(a)
+    except TypeError as error:
+        with pytest.raises(TypeError, match=str(error)):
+            pb.jit(call)(a)
+        return
+    same(call, a, rtol=1e-6)
+
+
+def test_float32_gradients_are_those_of_float64_rounded() -> None:
+    def loss(a: Any, b: Any) -> Any:
+        return np.sum(np.linalg.solve(a, b) ** 2) + np.linalg.slogdet(a)[1] + np.sum(scipy.linalg.inv(a))
+
+    wide = pb.grad(loss)(A, M)
+    narrow = pb.grad(loss)(A.astype(np.float32), M.astype(np.float32))
+    assert narrow.dtype == np.float32
+    np.testing.assert_allclose(narrow, wide, rtol=1e-4, atol=1e-4)
+
+
+SINGULAR, INDEFINITE = np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[1.0, 2.0], [2.0, 1.0]])
+FAILURES: list[tuple[Call, Any, str]] = [
+    (lambda a: np.linalg.cholesky(a), INDEFINITE, "Matrix is not positive definite"),
+    (lambda a: np.linalg.cholesky(a), np.stack([np.eye(2), INDEFINITE]), "Matrix is not positive definite"),
+    (lambda a: np.linalg.solve(a, np.ones(2)), SINGULAR, "Singular matrix"),
+    (lambda a: np.linalg.inv(a), SINGULAR, "Singular matrix"),
+    (lambda a: np.linalg.inv(a), np.stack([SINGULAR, np.eye(2)]), "Singular matrix"),
+    (lambda a: np.linalg.matrix_power(a, -1), SINGULAR, "Singular matrix"),
+    (lambda a: scipy.linalg.cholesky(a), INDEFINITE, "leading minor of the array is not positive definite"),
+    (lambda a: scipy.linalg.cho_factor(a)[0], -np.eye(2), "leading minor of the array is not positive definite"),
+    (lambda a: scipy.linalg.solve(a, np.ones(2)), SINGULAR, "singular matrix"),
+    (lambda a: scipy.linalg.solve(a, np.ones(2), assume_a="pos"), INDEFINITE, "singular matrix"),
+    (lambda a: scipy.linalg.solve(np.diag(np.diag(a)), np.ones(2), assume_a="diagonal"), np.zeros((2, 2)), "singular matrix"),
+    (lambda a: scipy.linalg.inv(a), SINGULAR, "singular matrix"),
+    (lambda a: scipy.linalg.solve_triangular(a, np.ones(2)), np.zeros((2, 2)), "singular matrix"),
+    (lambda a: scipy.linalg.cholesky(a), np.full((2, 2), np.nan), "array must not contain infs or NaNs"),
+    (lambda a: scipy.linalg.solve(a, np.ones(2)), np.full((2, 2), np.inf), "array must not contain infs or NaNs"),
+]
+
+
+@pytest.mark.parametrize(("call", "a", "message"), FAILURES)
+def test_failures_are_those_of_numpy_at_the_users_line(call: Call, a: Any, message: str) -> None:
+    with pytest.raises(ValueError) as plain:
+        call(a)
+    for transform in (pb.jit(call), pb.grad(lambda a: np.sum(call(a)))):
+        with pytest.raises(type(plain.value), match=f"(?i){message}") as caught:
+            transform(a)
+        line = call.__code__.co_firstlineno
+        (note,) = caught.value.__notes__
+        assert f"test_linalg.py:{line}, in compiled code" in note
+    assert message.lower() in str(plain.value).lower()
+
+
+def test_the_first_failure_is_the_one_raised() -> None:
+    def call(a: Any, b: Any) -> Any:
+        first = np.linalg.inv(a)
+        return first @ np.linalg.cholesky(b)
+
+    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        pb.jit(call)(SINGULAR, INDEFINITE)
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        pb.jit(call)(INDEFINITE, INDEFINITE)
+
+
+def test_a_result_that_nothing_reads_fails_all_the_same() -> None:
+    def call(a: Any) -> Any:
+        np.linalg.cholesky(a)
+        return a + 1
+
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        pb.jit(call)(INDEFINITE)
+    np.testing.assert_array_equal(pb.jit(call)(np.eye(2)), np.eye(2) + 1)
+
+
+@pytest.mark.parametrize("a", [SINGULAR, np.zeros((3, 3)), np.arange(9.0).reshape(3, 3), np.stack([SINGULAR, INDEFINITE])])
+def test_determinants_of_singular_matrices(a: Any) -> None:
+    same(lambda a: (np.linalg.det(a), np.linalg.slogdet(a)), a)
+
+
+def test_nan_gives_what_numpy_gives() -> None:
+    a = np.array([[4.0, np.nan], [np.nan, 2.0]])
+    with np.errstate(all="ignore"):
+        expected = leaves((np.linalg.slogdet(a), np.linalg.det(a)))
+        np.testing.assert_array_equal(leaves(pb.jit(lambda a: (np.linalg.slogdet(a), np.linalg.det(a)))(a)), expected)
+
+
+SAME_ERRORS: list[Call] = [
+    lambda a: np.linalg.cholesky(a[0]),
+    lambda a: np.linalg.inv(a[:2]),
+    lambda a: np.linalg.det(a[:, :2]),
+    lambda a: np.linalg.slogdet(a[0, 0]),
+    lambda a: np.linalg.solve(a, a[:3]),
+    lambda a: np.linalg.solve(a, a[0, :3]),
+    lambda a: np.linalg.solve(a, 2.0),
+    lambda a: np.linalg.matrix_power(a, 0.5),
+    lambda a: np.linalg.multi_dot([a]),
+    lambda a: np.linalg.multi_dot([a, a[0], a]),
+    lambda a: np.linalg.tensorinv(a, ind=0),
+    lambda a: np.linalg.tensorsolve(a, a[0, :3]),
+    lambda a: np.linalg.outer(a, a),
+    lambda a: np.linalg.cross(a, a),
+    lambda a: scipy.linalg.cholesky(a[:2]),
+    lambda a: scipy.linalg.cho_solve((a, True), a[:2]),
+    lambda a: scipy.linalg.solve(a, a[:2]),
+    lambda a: scipy.linalg.solve(a, a[0], assume_a="nonsense"),
+    lambda a: scipy.linalg.solve_triangular(a[:2], a[0]),
+    lambda a: scipy.linalg.solve_triangular(a, a[:3]),
+    lambda a: scipy.linalg.inv(a[0]),
+    lambda a: scipy.linalg.det(a[0]),
+    lambda a: scipy.linalg.cholesky(a, nonsense=True),
+]
+
+
+@pytest.mark.parametrize("call", SAME_ERRORS)
+def test_same_errors(call: Call) -> None:
+    with pytest.raises(Exception) as plain:
+        call(P)
+    with pytest.raises(type(plain.value)):
+        pb.jit(call)(P)
+
+
+OF_SCIPY = ("cholesky", "cho_factor", "cho_solve", "solve_triangular", "solve", "inv", "det", "lu_factor", "lu_solve", "norm")
+
+
+@pytest.mark.parametrize("name", OF_SCIPY)
+def test_signatures_are_those_of_scipy(name: str) -> None:
+    function = getattr(scipy.linalg, name)
+    theirs, ours = inspect.signature(function).parameters, inspect.signature(library_twin(function)).parameters
+    for key, parameter in theirs.items():
+        assert (ours[key].kind, ours[key].default) == (parameter.kind, parameter.default), key
+    assert list(ours)[: len(theirs)] == list(theirs)
+
+
+def test_scipy_is_itself_on_arrays_made_in_the_trace() -> None:
+    np.testing.assert_array_equal(pb.jit(lambda x: x + scipy.linalg.inv(np.eye(2) * 2))(np.zeros((2, 2))), np.eye(2) / 2)
+
+
+@pytest.mark.parametrize(
+    "factor", [np.linalg.cholesky, lambda a: scipy.linalg.cholesky(a), lambda a: scipy.linalg.cholesky(a, True)]
+)
+def test_the_gradient_of_a_cholesky_factor_is_symmetric(factor: Call) -> None:
+    gradient = pb.grad(lambda a: np.sum(np.sin(factor(a))))(P)
+    np.testing.assert_array_equal(gradient, gradient.T)
+    through = pb.grad(lambda a: np.sum(np.sin(factor((a + a.T) / 2))))(P)
+    np.testing.assert_allclose(gradient, through, rtol=1e-12)
+
+
+def strided(a: Any) -> Any:
+    wide = np.zeros([2 * n for n in a.shape])
+    wide[tuple(slice(None, None, 2) for _ in a.shape)] = a
+    return wide[tuple(slice(None, None, 2) for _ in a.shape)]
+
+
+@pytest.mark.parametrize("change", [np.asfortranarray, strided, lambda a: a[::-1, ::-1][::-1, ::-1]])
+def test_any_memory_order(change: Call) -> None:
+    def call(a: Any, b: Any) -> Any:
+        return np.linalg.cholesky(a), np.linalg.solve(a, b), np.linalg.slogdet(a), scipy.linalg.solve_triangular(a, b)
+
+    same(call, change(P), change(M))
+
+
+# programs
+
+
+def log_marginal_likelihood(theta: Any, x: Any, y: Any) -> Any:
+    """Of a Gaussian process: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equation 2.30."""
+    length, amplitude, noise = np.exp(theta)
+    squares = np.sum((x[:, None] - x[None]) ** 2, -1)
+    k = amplitude**2 * np.exp(-0.5 * squares / length**2) + noise**2 * np.eye(len(x))
+    factor = np.linalg.cholesky(k)
+    weights = scipy.linalg.cho_solve((factor, True), y)
+    return -0.5 * y @ weights - np.sum(np.log(np.diag(factor))) - 0.5 * len(x) * np.log(2 * np.pi)
+
+
+def log_density(mean: Any, covariance: Any, x: Any) -> Any:
+    """Of multivariate normal variables, a row each."""
+    factor = scipy.linalg.cholesky(covariance, lower=True)
+    z = scipy.linalg.solve_triangular(factor, (x - mean).T, lower=True)
+    constant = np.sum(np.log(np.diag(factor))) + 0.5 * len(mean) * np.log(2 * np.pi)
+    return np.sum(-0.5 * np.sum(z * z, 0) - constant)
+
+
+def test_a_gaussian_process() -> None:
+    rng = np.random.default_rng(3)
+    x, y, theta = rng.normal(size=(40, 2)), rng.normal(size=40), np.array([0.1, -0.2, -0.7])
+    value, gradient = pb.value_and_grad(log_marginal_likelihood)(theta, x, y)
+    np.testing.assert_allclose(value, log_marginal_likelihood(theta, x, y), rtol=1e-12)
+    for e, g in zip(np.eye(3), gradient, strict=True):
+        ends = [log_marginal_likelihood(theta + s * 1e-5 * e, x, y) for s in (1, -1)]
+        np.testing.assert_allclose(g, (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
+
+    def along(theta: Any, direction: Any) -> Any:
+        return pb.grad(log_marginal_likelihood)(theta, x, y) @ direction
+
+    direction = np.array([0.3, -1.0, 0.5])
+    second = pb.grad(along)(theta, direction)
+    for e, g in zip(np.eye(3), second, strict=True):
+        ends = [along(theta + s * 1e-5 * e, direction) for s in (1, -1)]
+        np.testing.assert_allclose(g, (ends[0] - ends[1]) / 2e-5, rtol=1e-6, atol=1e-5)
+
+
+def test_a_multivariate_normal() -> None:
+    x, mean = np.random.default_rng(4).normal(size=(30, 4)), V
+    value, (by_mean, by_covariance) = pb.value_and_grad(log_density, argnums=(0, 1))(mean, P, x)
+    np.testing.assert_allclose(value, log_density(mean, P, x), rtol=1e-12)
+    inverse, centred = np.linalg.inv(P), x - mean
+    np.testing.assert_allclose(by_mean, np.sum(centred @ inverse, 0), rtol=1e-10)
+    expected = 0.5 * (inverse @ centred.T @ centred @ inverse - len(x) * inverse)
+    np.testing.assert_allclose(by_covariance, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_a_kalman_filter() -> None:
+    def log_likelihood(q: Any, observed: Any) -> Any:
+        transition, seen = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[1.0, 0.0]])
+        state, spread, total = np.zeros(2), np.eye(2), 0.0
+        for y in observed:
+            state, spread = transition @ state, transition @ spread @ transition.T + q * np.eye(2)
+            residual = y - seen @ state
+            covariance = seen @ spread @ seen.T + 0.5 * np.eye(1)
+            gain = np.linalg.solve(covariance, seen @ spread).T
+            total = total - 0.5 * (residual @ np.linalg.solve(covariance, residual) + np.linalg.slogdet(covariance)[1])
+            state, spread = state + gain @ residual, spread - gain @ seen @ spread
+        return total
+
+    observed = np.cumsum(np.random.default_rng(2).normal(size=8))[:, None]
+    value, gradient = pb.value_and_grad(log_likelihood)(0.3, observed)
+    np.testing.assert_allclose(value, log_likelihood(0.3, observed), rtol=1e-12)
+    ends = [log_likelihood(0.3 + h, observed) for h in (1e-6, -1e-6)]
+    np.testing.assert_allclose(gradient, (ends[0] - ends[1]) / 2e-6, rtol=1e-6)

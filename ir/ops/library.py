@@ -8,6 +8,7 @@ routine does what its reference does with row-major arrays. ``arguments(params)`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,8 @@ Argument = tuple[Any, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Library(Op):
-    """``routine``: its dotted name with {} for the letter of the dtype. ``writes``: the operands that it changes.
+    """``routine``: its dotted name with {} for the letter of the dtype. ``reads``, ``writes``: the operands whose elements it
+    reads and changes. ``products(shapes, params)``: how many multiplications it does, and about as many additions.
 
     ``fit(shapes, params, same)`` is the rule of shapes of the operands; those in ``integers`` are of i32, the others of one
     float dtype, f32 or f64.
@@ -34,7 +36,9 @@ class Library(Op):
     arguments: Callable[[Mapping[str, Any]], Sequence[Argument]]
     fit: Callable[[Sequence[tuple[Extent, ...]], Mapping[str, Any], Same], None]
     ranks: tuple[int, ...]
+    reads: tuple[int, ...]
     writes: tuple[int, ...]
+    products: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], int]
     integers: tuple[int, ...] = ()
     effect: str = "effect"
     vocabularies: frozenset[str] = KERNEL
@@ -85,8 +89,9 @@ def _gemm_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 
 gemm = Library(
-    name="gemm", reference=_gemm, routine="blas.{}gemm", ranks=(2, 2, 2), writes=(2,), fit=_gemm_fit, arguments=_gemm_arguments
-)
+    name="gemm", reference=_gemm, routine="blas.{}gemm", ranks=(2, 2, 2), reads=(0, 1), writes=(2,), fit=_gemm_fit,
+    arguments=_gemm_arguments, products=lambda shapes, params: math.prod(shapes[2]) * shapes[0][0 if params["ta"] else 1],
+)  # fmt: skip
 
 
 # x = op(a)^-1 x, a triangular; ``transposed``: op(a) is the transpose. By columns x^T = x^T (op(a)^T)^-1.
@@ -111,8 +116,9 @@ def _trsm_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 
 trsm = Library(
-    name="trsm", reference=_trsm, routine="blas.{}trsm", ranks=(2, 2), writes=(1,), fit=_trsm_fit, arguments=_trsm_arguments
-)
+    name="trsm", reference=_trsm, routine="blas.{}trsm", ranks=(2, 2), reads=(0, 1), writes=(1,), fit=_trsm_fit,
+    arguments=_trsm_arguments, products=lambda shapes, params: math.prod(shapes[1]) * shapes[0][0] // 2,
+)  # fmt: skip
 
 
 # The lower Cholesky factor in place of the lower triangle of a; ``info`` becomes 0, or the order of the first leading minor that
@@ -130,7 +136,8 @@ def _square(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> Non
 
 
 potrf = Library(
-    name="potrf", reference=_potrf, routine="lapack.{}potrf", ranks=(2, 0), writes=(0, 1), integers=(1,), fit=_square,
+    name="potrf", reference=_potrf, routine="lapack.{}potrf", ranks=(2, 0), reads=(0,), writes=(0, 1), integers=(1,), fit=_square,
+    products=lambda shapes, params: shapes[0][0] ** 3 // 6,
     arguments=lambda params: [("letter", "U"), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1)],
 )  # fmt: skip
 
@@ -153,6 +160,7 @@ def _getrf_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> 
 
 
 getrf = Library(
-    name="getrf", reference=_getrf, routine="lapack.{}getrf", ranks=(2, 1, 0), writes=(0, 1, 2), integers=(1, 2), fit=_getrf_fit,
+    name="getrf", reference=_getrf, routine="lapack.{}getrf", ranks=(2, 1, 0), reads=(0,), writes=(0, 1, 2), integers=(1, 2),
+    fit=_getrf_fit, products=lambda shapes, params: shapes[0][0] ** 3 // 3,
     arguments=lambda params: [("extent", 0, 0), ("extent", 0, 1), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2)],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,8 @@ from pullback.ir.extents import value_of
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.create import Constant, Count
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, Gemm, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.library import Library
 from pullback.ir.structure import Block, Instruction, Loc, Value
 from pullback.ir.types import DType, RefType
 
@@ -196,8 +198,8 @@ class _Counter:
                 self.loop(i, times)
             case If():
                 self.block(i.regions[0], times)
-            case Gemm():
-                self.product(i, times)
+            case Library():
+                self.library(i, times)
             case Elementwise():
                 self.elementwise(i, times)
             case Fail():
@@ -219,14 +221,15 @@ class _Counter:
             else:
                 self.count(OPS[name], dtype, inside)
 
-    def product(self, i: Instruction, times: int) -> None:
-        a, b, c = (tuple(value_of(e, self.sizes) for e in v.type.shape) for v in i.operands)
-        inner = a[0] if i.params["ta"] else a[1]
+    def library(self, i: Instruction, times: int) -> None:
+        assert isinstance(i.op, Library)
+        shapes = [tuple(value_of(e, self.sizes) for e in v.type.shape) for v in i.operands]
         for name in ("multiply", "add"):
-            self.counts[name] += c[0] * c[1] * inner * times
+            self.counts[name] += i.op.products(shapes, i.params) * times
         self.called(i.op.name, times)
-        for counts, ref, shape in zip((self.loads, self.loads, self.stores), i.operands, (a, b, c), strict=True):
-            self.moved(counts, ref, shape[0] * shape[1] * times)
+        for counts, positions in ((self.loads, i.op.reads), (self.stores, i.op.writes)):
+            for k in positions:
+                self.moved(counts, i.operands[k], math.prod(shapes[k]) * times)
 
     def elementwise(self, i: Instruction, times: int) -> None:
         assert isinstance(i.op, Elementwise)
