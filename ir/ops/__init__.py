@@ -18,6 +18,6 @@ from pullback.ir.ops import (
 )
 
 __all__ = [
-    "contract", "control", "create", "effect", "elementwise", "index", "kernel", "library", "linalg", "program", "reduce", 
+    "contract", "control", "create", "effect", "elementwise", "index", "kernel", "library", "linalg", "program", "reduce",
     "reindex", "scan", "special",
 ]  # fmt: skip
