@@ -2,7 +2,7 @@
 
 from pullback.inspection.call import ArgumentType, Call, arguments_of
 from pullback.inspection.cost import Cost, KernelCost, cost
-from pullback.inspection.explain import Change, Explanation, Read, explain
+from pullback.inspection.explain import Change, Explanation, Read, StaticNumber, explain
 from pullback.inspection.memory import Buffer, Memory, memory
 from pullback.inspection.record import Record, Recorder
 from pullback.inspection.report import Report
@@ -10,6 +10,7 @@ from pullback.inspection.residuals import ReadInput, Residual, Residuals, residu
 from pullback.inspection.stages import Stages, stages
 
 __all__ = [
-    "ArgumentType", "Buffer", "Call", "Change", "Cost", "Explanation", "KernelCost", "Memory", "Read", "ReadInput", "Record",
-    "Recorder", "Report", "Residual", "Residuals", "Stages", "arguments_of", "cost", "explain", "memory", "residuals", "stages",
+    "ArgumentType", "Buffer", "Call", "Change", "Cost", "Explanation", "KernelCost", "Memory", "Read", "ReadInput",
+    "Record", "Recorder", "Report", "Residual", "Residuals", "Stages", "StaticNumber", "arguments_of", "cost", "explain",
+    "memory", "residuals", "stages",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from pullback.codegen.lower import lower
 from pullback.inspection.call import Call
 from pullback.ir.extents import Abstract, abstract, value_of
 from pullback.ir.ops.control import Gradient, Group
+from pullback.ir.ops.effect import Print
 from pullback.ir.ops.program import Alloc, Launch
 from pullback.ir.passes.grad import GradientError, expand, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
@@ -93,7 +94,7 @@ class Anatomy:
         for position, launch in enumerate(launches):
             source = self.fused.instructions[launch.loc.line] if launch.loc.file == NUMBERED else None
             after = launches[position + 1].loc if position + 1 < len(launches) else NOWHERE
-            is_copy = source is None or after == launch.loc
+            is_copy = source is None or isinstance(source.op, Print) or after == launch.loc
             found.append(Step(launch=launch, kernel=self.module[launch.params["kernel"]], source=source, is_copy=is_copy))
         return tuple(found)
 
@@ -161,8 +162,9 @@ def is_forward(loc: Loc) -> bool:
 
 
 def plain(loc: Loc) -> Loc:
-    """A location without the mark of the forward part."""
-    return replace(loc, note=loc.note.removeprefix(FORWARD).strip())
+    """A location without the mark of the forward part, and without the place where the gradient was asked for."""
+    note = loc.note.removeprefix(FORWARD).strip()
+    return Loc(note=note) if note == "pullback" else replace(loc, note=note)
 
 
 def _marked(function: Function) -> Function:

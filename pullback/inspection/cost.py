@@ -156,7 +156,7 @@ def _of_step(anatomy: Anatomy, step: Step) -> KernelCost:
     return KernelCost(
         kernel=step.kernel.name,
         ops=("copy",) if step.is_copy else tuple(i.op.name for i in made),
-        lines=tuple(dict.fromkeys(plain(anatomy.loc(i)) for i in made)),
+        lines=tuple(dict.fromkeys(loc for i in made if (loc := plain(anatomy.loc(i))))),
         counts=count.counts,
         bytes_read=sum(count.touched(v, count.loads) for v in refs),
         bytes_written=sum(count.touched(v, count.stores) for v in refs),

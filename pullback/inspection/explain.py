@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pullback.codegen.schedule import schedule
 from pullback.inspection.anatomy import dissect
 from pullback.inspection.call import ArgumentType, Call, shortened, type_text
-from pullback.inspection.report import Report, counted, paragraph, table
+from pullback.inspection.report import Report, counted, paragraph, place, table
 from pullback.ir.extents import abstract
+from pullback.ir.structure import Loc
 from pullback.pipeline import has_template, layouts_of, split_outcomes
 from pullback.runtime.engine import default_engine
 from pullback.runtime.program import emit_kernel
@@ -46,14 +47,23 @@ class Change:
         return f"{self.name} is {self.new}, was {self.old}" if self.old else f"{self.name} has changed; it is {self.new}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class StaticNumber:
+    """An int or bool among the arguments whose value the trace asked for, at ``loc``: another value is another program."""
+
+    name: str
+    value: Any
+    loc: Loc
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation(Report):
     """Why a call of ``function`` runs a compiled program or is traced first.
 
     ``status``: "compiled" (a program is there), "guard failed" (one was, but what it read has changed), "new signature" (there
     are programs for arguments of other types) or "first call". ``changes``: what differs from the nearest program there is.
-    ``reads``: what the program depends on outside. ``signatures`` and ``variants`` count the programs of the function: by types
-    of arguments, and for these arguments.
+    ``reads``: what the program depends on outside; ``static_numbers``: what it depends on in the values of arguments.
+    ``signatures`` and ``variants`` count the programs of the function: by types of arguments and static values, and for these.
 
     ``template``: "built", "instantiated" (of a compiled program), "new", "known" (if it were traced now) or "none" (nothing is
     computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds`` that each stage took;
@@ -65,6 +75,7 @@ class Explanation(Report):
     status: Status
     changes: tuple[Change, ...]
     reads: tuple[Read, ...]
+    static_numbers: tuple[StaticNumber, ...]
     signatures: int
     variants: int
     template: str
@@ -83,9 +94,10 @@ class Explanation(Report):
 
     def __str__(self) -> str:
         lines = [*paragraph(self.headline, ""), *paragraph(f"call: {', '.join(map(str, self.arguments)) or 'no arguments'}", "")]
-        if any(a.is_static for a in self.arguments):
-            names = ", ".join(a.name for a in self.arguments if a.is_static)
-            lines += paragraph(f"static, so that another value is another program: {names}", "")
+        static = [a.name for a in self.arguments if a.is_static]
+        static += [f"{n.name} ({n.value!r}, asked for at {place(n.loc)})" for n in self.static_numbers]
+        if static:
+            lines += paragraph(f"static, so that another value is another program: {', '.join(static)}", "")
         if self.changes:
             lines.append("what differs from the nearest program:")
             lines += [line for change in self.changes for line in paragraph(str(change))]
@@ -109,7 +121,7 @@ class Explanation(Report):
 _VERDICTS = {
     "compiled": "runs a compiled program",
     "guard failed": "is traced again, since what was read from outside has changed",
-    "new signature": "is traced, since no program is for arguments of these types",
+    "new signature": "is traced, since no program is for arguments of these types and static values",
     "first call": "is traced, since it is the function's first call",
 }
 _TEMPLATES = {
@@ -145,6 +157,7 @@ def explain(call: Call) -> Explanation:
         status=status,
         changes=changes,
         reads=_reads(call.trace),
+        static_numbers=_static_numbers(call.trace),
         signatures=len(call.entries),
         variants=len(variants),
         template=template,
@@ -162,6 +175,7 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         status="compiled",
         changes=(),
         reads=_reads(entry.trace),
+        static_numbers=_static_numbers(entry.trace),
         signatures=len(call.entries),
         variants=variants,
         template=origin,
@@ -174,6 +188,10 @@ def _reads(trace: Trace) -> tuple[Read, ...]:
     inputs = [Read(name=i.describe, text=type_text(i.value), is_input=True) for i in trace.inputs if isinstance(i, Captured)]
     guards = [Read(name=g.describe, text=_expected(g), is_input=False) for g in trace.guards]
     return tuple(dict.fromkeys([*inputs, *guards]))
+
+
+def _static_numbers(trace: Trace) -> tuple[StaticNumber, ...]:
+    return tuple(StaticNumber(name=p.describe, value=p.value, loc=p.loc) for p in trace.pinned)
 
 
 def _expected(guard: Guard) -> str:
@@ -217,17 +235,20 @@ def _type_now(given: Captured) -> str:
 
 def _nearest(call: Call) -> tuple[Change, ...]:
     """How the arguments differ from those of the known signature that differs least."""
-    known = [entry.record.arguments for variants in call.entries.values() for entry in variants[:1]]
-    differences = [_differences(call.arguments, old) for old in known]
-    return min(differences, key=len, default=())
+    known = [entry for variants in call.entries.values() for entry in variants[:1]]
+    return min([_differences(call, entry) for entry in known], key=len, default=())
 
 
-def _differences(new: Sequence[ArgumentType], old: Sequence[ArgumentType]) -> tuple[Change, ...]:
-    before = {a.name: a.text for a in old}
-    after = {a.name: a.text for a in new}
+def _differences(call: Call, entry: Entry) -> tuple[Change, ...]:
+    before = {a.name: a.text for a in entry.record.arguments}
+    after = {a.name: a.text for a in call.arguments}
+    if before == after:
+        pairs = [(p, call.leaves[p.index]) for p in entry.trace.pinned]
+        found = [Change(name=p.describe, old=repr(p.value), new=repr(value)) for p, value in pairs if p.value != value]
+        return tuple(found) or (Change(name="the kind or order of a container", old="", new="another one"),)
     found = [Change(name=k, old=before.get(k, "not given"), new=v) for k, v in after.items() if before.get(k) != v]
     found += [Change(name=k, old=v, new="not given") for k, v in before.items() if k not in after]
-    return tuple(found) or (Change(name="the kind or order of a container", old="", new="another one"),)
+    return tuple(found)
 
 
 def _prospect(call: Call) -> tuple[str, Mapping[str, int]]:

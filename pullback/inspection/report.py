@@ -12,6 +12,7 @@ from pullback.ir.text import print_file
 WIDTH = 100
 GAP = "  "
 HARD_SPACE = "\u00a0"
+MOST_OF_A_CELL = 36
 
 
 class Report:
@@ -38,18 +39,24 @@ def paragraph(text: str, indent: str = GAP) -> list[str]:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> list[str]:
     """Rows under a header, indented. Columns named in ``right`` are numbers; the last column wraps, not at hard spaces."""
-    found = [header, *rows]
-    last = len(header) - 1
-    widths = [max(len(row[k]) for row in found) for k in range(last)]
+    found = [[*map(_cell, row[:-1]), row[-1]] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*found)][:-1]
+    longest = max(len(word) for row in found for word in row[-1].split(" "))
     lines = []
     for row in found:
-        cells = [row[k].rjust(w) if header[k] in right else row[k].ljust(w) for k, w in enumerate(widths)]
+        cells = [text.rjust(w) if name in right else text.ljust(w) for text, w, name in zip(row, widths, header)]
         start = GAP + "".join(cell + GAP for cell in cells)
-        room = max(WIDTH - len(start), 20)
-        first, *more = textwrap.wrap(row[last], room, break_on_hyphens=False, break_long_words=False) or [""]
+        if len(start) + longest > WIDTH:
+            lines.append(start.rstrip())
+            start = GAP * 4
+        first, *more = textwrap.wrap(row[-1], WIDTH - len(start), break_on_hyphens=False) or [""]
         lines.append((start + first).rstrip())
         lines += [" " * len(start) + line for line in more]
-    return [line.replace(HARD_SPACE, " ") for line in lines]
+    return [line.replace(HARD_SPACE, " ") for line in lines if line]
+
+
+def _cell(text: str) -> str:
+    return text if len(text) <= MOST_OF_A_CELL else f"{text[: MOST_OF_A_CELL - 3]}..."
 
 
 def counted(number: int, word: str, words: str = "") -> str:

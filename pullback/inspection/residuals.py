@@ -117,7 +117,7 @@ def _found(title: str, anatomy: Anatomy) -> Residuals:
             root = _shown(value, producer)
             made = producer.get(root)
             if made is None or is_forward(anatomy.loc(made)):
-                readers.setdefault(root, []).append(loc)
+                readers.setdefault(root, []).append(plain(loc))
     names = anatomy.names(function)
     kept = _kept(anatomy)
     variable = _variable(anatomy)
