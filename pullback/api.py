@@ -14,6 +14,7 @@ import numpy as np
 
 from pullback.jitted import Jitted
 from pullback.pipeline import DEVICES
+from pullback.tracer.tracebacks import with_users_frames
 from pullback.transform import Argnames, Argnums, Transform
 
 P = ParamSpec("P")
@@ -27,6 +28,7 @@ def jit(function: Callable[P, R], *, static_argnames: str | Iterable[str] = (), 
 def jit(
     function: None = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu"
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+@with_users_frames
 def jit(function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu") -> Any:
     """Compile a NumPy function; also a decorator, with or without arguments.
 
@@ -57,6 +59,7 @@ def grad(
 def grad(
     function: None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Callable[[Callable[P, Any]], Jitted[P, Any]]: ...
+@with_users_frames
 def grad(function: Any = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False) -> Any:
     """The gradient of a function that returns a float scalar; also a decorator, with or without arguments.
 
@@ -79,6 +82,7 @@ def value_and_grad(
 def value_and_grad(
     function: None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Callable[[Callable[P, R]], Jitted[P, tuple[R, Any]]]: ...
+@with_users_frames
 def value_and_grad(
     function: Any = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
@@ -89,6 +93,7 @@ def value_and_grad(
     return _differentiated("value_and_grad", function, argnums, argnames, has_aux)
 
 
+@with_users_frames
 def _differentiated(name: str, function: Any, argnums: Any, argnames: Any, has_aux: bool) -> Any:
     if function is None:
         return functools.partial(_differentiated, name, argnums=argnums, argnames=argnames, has_aux=has_aux)

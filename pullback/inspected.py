@@ -7,6 +7,7 @@ from typing import Any, Generic, ParamSpec
 
 from pullback import inspection
 from pullback.inspection import Call, Cost, Explanation, Memory, Residuals, Stages
+from pullback.tracer.tracebacks import with_users_frames
 
 P = ParamSpec("P")
 
@@ -24,6 +25,7 @@ class Inspected(Generic[P]):
         """The call with these arguments, as the reports take it."""
         raise NotImplementedError
 
+    @with_users_frames
     def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> Stages:
         """The text of each stage that a call with these arguments goes through: a mapping by the stage's name.
 
@@ -31,18 +33,22 @@ class Inspected(Generic[P]):
         """
         return inspection.stages(self.examine(args, kwargs))
 
+    @with_users_frames
     def explain(self, /, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """Whether a call with these arguments runs a program that is there or is traced first, and why."""
         return inspection.explain(self.examine(args, kwargs))
 
+    @with_users_frames
     def residuals(self, /, *args: P.args, **kwargs: P.kwargs) -> Residuals:
         """The values that the backward part of a gradient reads of the forward part, with their lines and bytes."""
         return inspection.residuals(self.examine(args, kwargs))
 
+    @with_users_frames
     def memory(self, /, *args: P.args, **kwargs: P.kwargs) -> Memory:
         """The inputs, results and temporaries of a call with these arguments, and its peak of memory."""
         return inspection.memory(self.examine(args, kwargs))
 
+    @with_users_frames
     def cost(self, /, *args: P.args, **kwargs: P.kwargs) -> Cost:
         """The operations, bytes and launches of a call with these arguments, kernel by kernel."""
         return inspection.cost(self.examine(args, kwargs))

@@ -11,46 +11,140 @@ from pullback.tracer.source import Site
 
 MOST_TEXT = 72
 BRANCH = "choose with np.where(condition, a, b), which computes both"
-STATIC = "or name the argument in static_argnames if it is a Python value"
+LOOP = "loop a fixed number of times, and keep what is finished by np.where(condition, new, old)"
+SHAPE = "a shape cannot depend on values: keep all elements"
 
-# Builtins that ask for the truth or the order of values, and what does the same for traced ones.
-_BUILTINS = {
-    "max": "np.maximum(a, b), or np.max of an array",
-    "min": "np.minimum(a, b), or np.min of an array",
-    "any": "np.any of an array",
-    "all": "np.all of an array",
-    "sorted": "np.sort of an array",
-    "bool": "a comparison, which is an array of bools already",
-    "filter": "np.where(condition, value, 0)",
-}
+# Calls that ask for the truth of values, and what does the same for traced ones.
+_CALLS = {
+    "any": "np.any({})", "all": "np.all({})", "sorted": "np.sort({})", "max": "np.max({})", "min": "np.min({})",
+    "bool": "{} != 0", "filter": "np.where(condition, value, 0)",
+}  # fmt: skip
 _LIST_METHODS = ("sort", "index", "remove", "count")
+
+
+def branch(site: Site) -> str:
+    """What asks for the truth of a traced value."""
+    return f"a Python branch ({_construct(site)}) on a traced value"
+
+
+def _construct(site: Site) -> str:
+    node, outer = site.node, site.path[1] if len(site.path) > 1 else None
+    if isinstance(node, ast.Call) and not site.is_test:
+        return f"in {ast.unparse(node.func)}()"
+    match outer:
+        case ast.If():
+            return "if"
+        case ast.While():
+            return "while"
+        case ast.Assert():
+            return "assert"
+        case ast.IfExp():
+            return "if ... else"
+        case ast.comprehension():
+            return "if in a comprehension"
+        case ast.MatchValue():
+            return "match"
+    match node:
+        case ast.BoolOp(op=op):
+            return "and" if isinstance(op, ast.And) else "or"
+        case ast.UnaryOp(op=ast.Not()):
+            return "not"
+        case ast.Compare(ops=[ast.In() | ast.NotIn()]):
+            return "in"
+        case ast.Compare():
+            return "a chained comparison"
+    return "if, while, and, or, not"
 
 
 def instead_of_branch(site: Site) -> str:
     """What to write instead of asking for the truth of a traced value."""
-    node = site.node
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _BUILTINS:
-        return f"use {_BUILTINS[node.func.id]}"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LIST_METHODS:
-        return "use NumPy functions of an array instead of methods of a list"
+    node, outer = site.node, site.path[1] if len(site.path) > 1 else None
+    if isinstance(node, ast.Call) and not site.is_test:
+        return _instead_of_call(node)
+    if isinstance(outer, ast.MatchValue):
+        return "choose with np.select(conditions, values), which computes all" + static_names(site)
     if not isinstance(node, ast.expr):
-        return f"{BRANCH}, {STATIC}"
+        return BRANCH + static_names(site)
     test = _text(_Elementwise().visit(copy.deepcopy(node)))
-    match site.path[1] if len(site.path) > 1 else None:
+    match outer:
         case ast.IfExp() as chosen if chosen.test is node:
-            return f"write {_where(test, chosen.body, chosen.orelse)}, which computes both, {STATIC}"
+            return f"write {_where(test, chosen.body, chosen.orelse)}, which computes both{static_names(site)}"
         case ast.If() as statement if statement.test is node:
-            return f"write {_of_if(statement, test, site.path[2:])}, which computes both, {STATIC}"
+            if any(isinstance(n, ast.Break | ast.Continue) for s in statement.body for n in ast.walk(s)):
+                return LOOP
+            if any(isinstance(n, ast.Raise) for s in statement.body for n in ast.walk(s)):
+                return "leave the check out, or make it after the call, on the result"
+            return f"write {_of_if(statement, test, site.path[2:])}, which computes both{static_names(site)}"
         case ast.While():
-            return (
-                "loop a fixed number of times, and keep what is finished by np.where(condition, new, old); "
-                "a loop until a traced condition cannot be compiled"
-            )
+            return f"{LOOP}: when a loop ends cannot depend on traced values"
         case ast.Assert():
             return "leave the assertion out, or make it after the call, on the result"
         case ast.comprehension():
-            return "keep all elements and weigh them by np.where(condition, value, 0)"
-    return f"write {test}, {STATIC}" if test != ast.unparse(node) else f"{BRANCH}, {STATIC}"
+            return "keep all elements, and weigh them by np.where(condition, value, 0)"
+    return (f"write {test}" if test != ast.unparse(node) else BRANCH) + static_names(site)
+
+
+def _instead_of_call(node: ast.Call) -> str:
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=[argument]) if name in _CALLS:
+            known = isinstance(argument, ast.Name | ast.Attribute | ast.Subscript | ast.Compare | ast.Call | ast.BinOp)
+            text = _text(argument) if known else "values"
+            return f"write {_CALLS[name].format(text)}"
+        case ast.Call(func=ast.Name(id="max" | "min" as name), args=[a, b]):
+            return f"write np.{name}imum({_text(a)}, {_text(b)})"
+        case ast.Call(func=ast.Name(id=name)) if name in _CALLS:
+            return f"write {_CALLS[name].format('values')}"
+        case ast.Call(func=ast.Attribute(attr=name)) if name in _LIST_METHODS:
+            return "use NumPy functions of an array instead of methods of a list"
+    return BRANCH
+
+
+def integer(site: Site) -> str:
+    """What asks for an integer while tracing."""
+    match site.node:
+        case ast.Subscript(slice=ast.Slice()):
+            return "a slice with a traced bound"
+        case ast.Subscript():
+            return "an index of a list that is a traced value"
+        case ast.Call(func=ast.Name(id="range")):
+            return "range() of a traced value"
+    return "a Python integer (a shape, a count, an axis) from a traced value"
+
+
+def instead_of_integer(site: Site) -> str:
+    """What to write instead of asking for an integer while tracing."""
+    match site.node:
+        case ast.Subscript(value=owner, slice=ast.Slice(lower=None, upper=stop, step=None)) if stop is not None:
+            x, n = _text(owner), _text(stop)
+            return f"{SHAPE}, as by np.where(np.arange(len({x})) < {n}, {x}, 0){static_names(site)}"
+        case ast.Subscript(slice=ast.Slice()):
+            return f"{SHAPE} and choose with np.where{static_names(site)}"
+        case ast.Subscript(value=owner, slice=index):
+            return f"index an array instead of a list: np.array({_text(owner)})[{_text(index)}]{static_names(site)}"
+        case ast.Call(func=ast.Name(id="range")):
+            return f"{LOOP}{static_names(site)}"
+    return f"take it from the shape of an array, or from a Python number{static_names(site)}"
+
+
+def instead_of_number(site: Site) -> str:
+    """What to write instead of making a Python number."""
+    match site.node:
+        case ast.Call(func=ast.Name(id="int"), args=[argument]):
+            return f"write np.trunc({_text(argument)}), or .astype(int) of an array{static_names(site)}"
+        case ast.BinOp(op=ast.Mod()):
+            return "return the value and format it after the call"
+    return f"keep it as it is: operators and NumPy functions take it{static_names(site)}"
+
+
+def instead_of_key(site: Site) -> str:
+    """What to write instead of looking a traced value up."""
+    return f"put the values in an array and index it, or choose with np.select{static_names(site)}"
+
+
+def static_names(site: Site) -> str:
+    """The advice to make the arguments that stand in the expression static, for those that are scalars."""
+    names = [v.static_name for v in site.named.values() if v.static_name]
+    return f"; or name {' and '.join(dict.fromkeys(names))} in static_argnames" if names else ""
 
 
 class _Elementwise(ast.NodeTransformer):

@@ -17,7 +17,7 @@ import numpy as np
 from pullback.ir import OPS, Loc, Op, Value
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
-from pullback.tracer.advice import instead_of_branch
+from pullback.tracer.advice import branch, instead_of_branch, instead_of_integer, instead_of_key, instead_of_number, integer
 from pullback.tracer.errors import TraceError, here, library_call, refusal, user_loc
 from pullback.tracer.frame import Frame, current, frame_of
 from pullback.tracer.promotion import Kind
@@ -64,6 +64,9 @@ def _operators(ufunc: np.ufunc) -> tuple[Operator, Operator, Operator]:
 
 def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
     return lambda self: METHODS["operate"](ufunc, self)
+
+
+Words = str | Callable[[Site], str]
 
 
 class Origin(NamedTuple):
@@ -116,6 +119,13 @@ class TracedArray(Described):
             return text
         made, place = line_text(self.loc.file, self.loc.line), f"{shown(self.loc.file)}:{self.loc.line}"
         return f"{text}, from {made} at {place}" if made else f"{text}, made at {place}"
+
+    @property
+    def static_name(self) -> str:
+        origin = self.origin
+        if origin is None or origin.kind != "argument" or self.type.shape or not origin.label.isidentifier():
+            return ""
+        return origin.label
 
     @property
     def value(self) -> Value:
@@ -181,8 +191,14 @@ class TracedArray(Described):
         if known is not None and hasattr(known[0], name):
             return getattr(_pinned(self, known), name)
         if hasattr(np.ndarray, name) and not name.startswith("__"):
-            raise TraceError(f"the method or attribute .{name} of a traced array ({self!r}) is not supported")
-        raise AttributeError(f"a traced array has no attribute {name!r}")
+            instead = _INSTEAD_OF.get(name, "return the array, and use it after the call")
+            raise TraceError(f"the method or attribute .{name} of a traced array is not supported; {instead}")
+        if name.startswith("__"):
+            raise AttributeError(f"a traced array has no attribute {name!r}")
+        getattr(_any_value(self), name)
+        raise TraceError(
+            f"the method or attribute .{name} of a traced scalar is not supported; use operators and NumPy functions"
+        )
 
     def __repr__(self) -> str:
         if self.literal is not None:
@@ -202,12 +218,12 @@ class TracedArray(Described):
         if not spec:
             return str(self)
         ask: Callable[[Any], str] = lambda value: format(value, spec)  # noqa: E731
-        return str(_static(self, ask, "a format of", "return the value and format it after the call"))
+        return str(_static(self, ask, "a format of a traced value", "return the value and format it after the call"))
 
     def __hash__(self) -> int:
         if self.type.shape:
             raise TypeError("unhashable type: 'numpy.ndarray'")
-        return int(_static(self, hash, "a key of a dict or set from", _SCALAR))
+        return int(_static(self, hash, "a key of a dict or set from a traced value", instead_of_key))
 
     # sequence protocol
 
@@ -230,6 +246,9 @@ class TracedArray(Described):
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())
 
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        _refuse(self, "pickling a traced value", "return it, and pickle the result of the call")
+
     def __copy__(self) -> TracedArray:
         return copy_of(self)
 
@@ -239,23 +258,22 @@ class TracedArray(Described):
     # what would need the value now
 
     def __bool__(self) -> bool:
-        return bool(_static(self, bool, "a Python branch (if, while, and, or, not) on", instead_of_branch))
+        return bool(_static(self, bool, branch, instead_of_branch))
 
     def __float__(self) -> float:
-        return float(_static(self, float, "float() of", _SCALAR))
+        return float(_static(self, float, "float() of a traced value", instead_of_number))
 
     def __int__(self) -> int:
-        return int(_static(self, int, "int() of", _SCALAR))
+        return int(_static(self, int, "int() of a traced value", instead_of_number))
 
     def __complex__(self) -> complex:
-        return complex(_static(self, complex, "complex() of", _SCALAR))
+        return complex(_static(self, complex, "complex() of a traced value", _COMPLEX))
 
     def __index__(self) -> int:
-        what = "an integer needed at trace time (range, a shape, an index of a list) from"
-        return int(_static(self, operator.index, what, _INDEX))
+        return int(_static(self, operator.index, integer, instead_of_integer))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        _refuse(self, "a conversion to a NumPy array of", _ARRAY)
+        _refuse(self, "a conversion to a NumPy array of a traced value", _ARRAY)
 
     # protocols and operators; pullback.tracer.ufuncs supplies what they do
 
@@ -295,29 +313,35 @@ class TracedArray(Described):
         return METHODS["round"](self, ndigits or 0)
 
 
+_INSTEAD_OF = {
+    "item": "leave it out: a traced scalar is a number for operators and NumPy functions",
+    "tolist": "index the array, or loop over it: its elements are traced scalars",
+    "flags": "write on: arrays made in the function can be written, arguments are copied first",
+}
+
+
 def _origin_text(origin: Origin, name: str) -> str:
     if origin.kind == "argument":
         return "an argument" if origin.label == name else f"the argument {origin.label}"
     return "from outside the function" if origin.label == name else f"{origin.label} from outside the function"
 
 
-def _refuse(x: TracedArray, what: str, instead: str | Callable[[Site], str]) -> NoReturn:
+def _refuse(x: TracedArray, what: Words, instead: Words) -> NoReturn:
     """Raises TraceError."""
     library = library_call()
     if library is not None:
         error = TraceError(promotion.not_supported(promotion.public_name(*library)))
     else:
-        error = refusal(f"{what} a traced value", instead if callable(instead) else lambda site: instead)
+        error = refusal(what, instead)
     error.origins = error.origins or (x.described("it", (error.file, error.line)),)
     raise error
 
 
-_SCALAR = "keep it as it is (NumPy functions take it), or name the argument in static_argnames if it must be a Python number"
-_INDEX = "pass the argument by static_argnames, or use the shape of an array"
+_COMPLEX = "complex numbers are not supported yet; use real and imaginary parts"
 _ARRAY = "use functions of NumPy that take it as it is, or compute this outside the traced function"
 
 
-def _static(x: TracedArray, ask: Callable[[Any], Any], what: str, instead: str | Callable[[Site], str]) -> Any:
+def _static(x: TracedArray, ask: Callable[[Any], Any], what: Words, instead: Words) -> Any:
     """What ``ask`` says of a value known in the trace; the captured inputs it came from become guards.
 
     Of any other value it raises what NumPy raises for every value of its type, else TraceError.
@@ -328,8 +352,8 @@ def _static(x: TracedArray, ask: Callable[[Any], Any], what: str, instead: str |
     try:
         ask(_any_value(x))
     except Exception as error:
-        if callable(instead):
-            error.add_note(f"in a traced function {instead(here())}")
+        if what is branch:
+            error.add_note(f"  in a traced function: {instead_of_branch(here())}")
         raise error.with_traceback(None) from None
     return _refuse(x, what, instead)
 
@@ -576,7 +600,7 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
         frame_of(target).root.kept_readonly.add(target.argument)
         raise ValueError(READONLY)
     if target.readonly:
-        raise TraceError(f"a write into a traced array ({target!r}): {target.readonly}")
+        raise TraceError(f"a write into a traced array: {target.readonly}")
     source = as_traced(value)
     if not source.weak and not np.can_cast(source.dtype, target.dtype, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast from {source.dtype!r} to {target.dtype!r} with casting rule {casting!r}")

@@ -65,10 +65,11 @@ def here() -> Site:
     return Site() if frame is None else site_of(frame)
 
 
-def refusal(what: str, instead: Callable[[Site], str]) -> TraceError:
-    """A TraceError whose advice depends on the source at the place that is running."""
+def refusal(what: str | Callable[[Site], str], instead: str | Callable[[Site], str]) -> TraceError:
+    """A TraceError whose words may depend on the source at the place that is running."""
     site = here()
-    return TraceError(f"{what}; {instead(site)}", site=site)
+    words = [part(site) if callable(part) else part for part in (what, instead)]
+    return TraceError("; ".join(words), site=site)
 
 
 def user_loc() -> Loc:

@@ -18,7 +18,9 @@ import numpy as np
 
 from pullback.ir import Builder, Loc, Value
 from pullback.ir.types import ArrayType, dtype_of
-from pullback.tracer.errors import TraceError, noting, user_loc
+from pullback.tracer.errors import TraceError, here, noting, user_loc
+from pullback.tracer.ownership import is_users
+from pullback.tracer.source import site_at
 
 if TYPE_CHECKING:
     from pullback.tracer.array import TracedArray
@@ -147,9 +149,13 @@ def digest(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def used_after_trace(x: TracedArray) -> TraceError:
+    site = here()
+    if x.loc is not None and (site.frame is None or not is_users(site.frame.f_code)):
+        site = site_at(x.loc.file, x.loc.line)
     error = TraceError(
         "traced value used after its trace, or in another thread or trace; "
-        "return it from the traced function instead of keeping it"
+        "return it from the traced function instead of keeping it",
+        site=site,
     )
     error.origins = error.origins or (x.described("it", (error.file, error.line)),)
     if x.frame is not None:

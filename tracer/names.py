@@ -337,7 +337,7 @@ class Names:
         if hasattr(function, "registry") and hasattr(function, "dispatch"):
             return self._dispatching(function)
         self._kept[id(function)] = (function, function)
-        filled = [c.cell_contents if _is_filled(c) else _EMPTY for c in function.__closure__]
+        filled = [c.cell_contents if is_filled(c) else _EMPTY for c in function.__closure__]
         followed = [self.follow(v) if isinstance(v, (*_CODE, type)) or self._is_outside(v) else v for v in filled]
         if all(a is b for a, b in zip(filled, followed)):
             return function
@@ -374,7 +374,7 @@ class Names:
         self._cells[id(cell)] = (cell, new, _EMPTY)
 
         def fill() -> None:
-            if not _is_filled(cell):
+            if not is_filled(cell):
                 return
             found = self.resolve(cell.cell_contents, functools.partial(getattr, cell, "cell_contents"), name)
             new.cell_contents = found
@@ -495,7 +495,8 @@ def _read_key(read: Any) -> Any:
     return id(owner), getattr(read.func, "__name__", ""), *(a if isinstance(a, str) else id(a) for a in read.args)
 
 
-def _is_filled(cell: CellType) -> bool:
+def is_filled(cell: CellType) -> bool:
+    """Whether a cell holds a value."""
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:

@@ -26,6 +26,11 @@ class Described:
         """One line on the value that is called ``name`` at ``line`` (file and number) of the source."""
         raise NotImplementedError
 
+    @property
+    def static_name(self) -> str:
+        """The name of the argument that could be static for this value to be known; empty if there is none."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Site:
@@ -58,13 +63,17 @@ class Site:
         before, marked = encoded[: node.col_offset].decode(), encoded[node.col_offset : end].decode()
         return line if marked == line else f"{line}\n{' ' * (len(before) - indent)}{'^' * len(marked)}"
 
+    @property
+    def named(self) -> dict[str, Described]:
+        """The values that errors can describe among those that the expression names, by their text."""
+        found: dict[str, Described] = {}
+        if self.node is not None and self.frame is not None:
+            _named_values(self.node, self.frame, found)
+        return found
+
     def origins(self) -> Iterator[str]:
         """A line on each traced value that the expression names."""
-        if self.node is None or self.frame is None:
-            return
-        found: dict[str, Described] = {}
-        _named_values(self.node, self.frame, found)
-        for name, value in [*found.items()][:MOST_ORIGINS]:
+        for name, value in [*self.named.items()][:MOST_ORIGINS]:
             yield value.described(name, (self.file, self.line))
 
 
@@ -80,6 +89,8 @@ def site_of(frame: FrameType) -> Site:
     if is_test and path and isinstance(path[0], ast.If | ast.While | ast.Assert):
         path.insert(0, path[0].test)
     while is_test and len(path) > 1 and isinstance(path[1], ast.BoolOp | ast.UnaryOp):
+        del path[0]
+    while len(path) > 1 and isinstance(path[0], ast.Constant | ast.FormattedValue) and _is_text(path[1]):
         del path[0]
     placed: Any = path[0] if path else None
     line = placed.lineno if isinstance(placed, ast.expr) else line
@@ -145,6 +156,10 @@ def _within(node: ast.AST, span: Sequence[Any]) -> list[ast.AST]:
         if inner or place is not None:
             return [*inner, child]
     return []
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr | ast.FormattedValue)
 
 
 def _is_test(code: CodeType, at: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -32,7 +32,7 @@ from pullback.tracer.classes import of_real_class
 from pullback.tracer.errors import TraceError, error_loc, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
 from pullback.tracer.guards import Guard, Watch
-from pullback.tracer.names import Names
+from pullback.tracer.names import Names, is_filled
 from pullback.tracer.outside import Outside
 from pullback.tracer.ownership import adopt
 from pullback.tracer.tree import (
@@ -77,7 +77,8 @@ def parameters_of(function: Callable[..., Any], static_argnames: str | Iterable[
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found)
     unknown = static - {p.name for p in found}
     if unknown and not open_ended:
-        raise ValueError(f"static_argnames {sorted(unknown)} are no parameters of {getattr(function, '__name__', function)}")
+        title = getattr(function, "__name__", function)
+        raise ValueError(f"static_argnames {sorted(unknown)} are no parameters of {title}, which has {[p.name for p in found]}")
     return Parameters(names=names, rest=rest, static=static)
 
 
@@ -281,8 +282,16 @@ def trace(
 def _returned(value: Any, names: Names) -> Any:
     """What a static result is outside the trace. Raises TraceError for one that would hold traced values."""
     kind = type(value)
-    if isinstance(value, Iterator):
+    if isinstance(value, Iterator | AsyncIterator):
         raise TraceError(f"the traced function returns a {kind.__name__}, which would run after the trace; return a list")
+    if isinstance(value, Coroutine):
+        value.close()
+        raise TraceError("the traced function is a coroutine, which would run after the trace; write it with def, without await")
+    if isinstance(value, FunctionType) and any(map(holds_traced, _captured_by(value))):
+        raise TraceError(
+            f"the traced function returns the function {value.__name__}, which holds traced values; "
+            "return the values, and make the function of them outside"
+        )
     if issubclass(kind, Outside):
         return object.__getattribute__(value, "_real")
     if not isinstance(value, type | FunctionType) and any(map(holds_traced, getattr(value, "__dict__", {}).values())):
@@ -298,6 +307,12 @@ def _labels(tree: TreeDef, parameters: Parameters) -> tuple[str, ...]:
     positional, keyed = tree.children
     labels = [p for i, c in enumerate(positional.children) for p in paths(c, parameters.name(i))]
     return *labels, *(p for k, c in zip(keyed.data[0], keyed.children) for p in paths(c, k))
+
+
+def _captured_by(function: FunctionType) -> list[Any]:
+    """The values that a function keeps: its closure's and its defaults."""
+    cells = [c.cell_contents for c in function.__closure__ or () if is_filled(c)]
+    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
 
 def _arguments(frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: Loc) -> list[TracedArray]:
@@ -351,6 +366,8 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
     try:
         result = function(*args, **kwargs)
     except Exception as error:
+        if not frame.refusals and TracedArray.__name__ in str(error):
+            error.add_note(_STANDS_FOR)
         if not frame.refusals or error is frame.refusals[0]:
             raise
         stems = _stems_from(error, frame.refusals[0])
@@ -363,6 +380,9 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
     if ended:
         first.add_note(f"  (caught inside the traced function{ended})")
     raise first from None
+
+
+_STANDS_FOR = f"  ({TracedArray.__name__} stands for an array while a function is traced; only NumPy and SciPy know it)"
 
 
 def _stems_from(error: BaseException, refused: TraceError) -> bool:

@@ -6,12 +6,18 @@ The environment variable ``PULLBACK_TRACEBACK=full`` keeps them.
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import sys
+from collections.abc import Callable
 from types import FrameType, TracebackType
+from typing import ParamSpec, TypeVar
 
 from pullback.tracer.ownership import is_hidden_file
 from pullback.tracer.source import function_at, line_text
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def keep_users_frames(error: BaseException) -> None:
@@ -39,6 +45,20 @@ def keep_users_frames(error: BaseException) -> None:
                 found.__cause__ = None
             else:
                 found.__context__ = None
+
+
+def with_users_frames(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: errors that leave the function show the user's frames only."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            keep_users_frames(error)
+            raise
+
+    return call
 
 
 def traceback_at(file: str, line: int) -> TracebackType | None:

@@ -52,12 +52,16 @@ def selected(
     found: list[int | str] = []
     for position in positions:
         if not -len(args) <= position < len(args):
-            raise TraceError(f"argnums {position}, but the call has {len(args)} positional arguments; use argnames for keywords")
+            raise TraceError(
+                f"argnums {position}, but the call has {len(args)} positional arguments; "
+                "argnums counts them from 0, and argnames takes arguments by name"
+            )
         found.append(position % len(args))
     for word in words:
         position = parameters.names.index(word) if word in parameters.names else len(args)
         if word not in kwargs and position >= len(args):
-            raise TraceError(f"argnames {word!r}, but the call has no such argument")
+            names = ", ".join(dict.fromkeys((*parameters.names[: len(args)], *kwargs)))
+            raise TraceError(f"argnames {word!r}, but the call has no such argument; it has {names or 'none'}")
         found.append(word if word in kwargs else position)
     if len(set(found)) < len(found):
         raise TraceError("argnums and argnames name an argument twice")
@@ -167,16 +171,18 @@ def _split(result: Any, has_aux: bool) -> tuple[Any, Any]:
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
-        raise TraceError(f"has_aux: the function must return a pair (value, aux), not {type(result).__name__}")
+        kind = repr(result) if isinstance(result, TracedArray) else f"a {type(result).__name__}"
+        raise TraceError(
+            f"has_aux wants a pair (value, aux), and the function returned {kind}; write return value, aux, or leave has_aux out"
+        )
     return result
 
 
 def _scalar(value: Any) -> TracedArray:
     """The result to differentiate."""
     if not is_leaf(value):
-        raise TraceError(
-            f"the function to differentiate returned a {type(value).__name__}; return one float scalar (more by has_aux=True)"
-        )
+        kind = "None" if value is None else f"a {type(value).__name__}"
+        raise TraceError(f"the function to differentiate returned {kind}; return one float scalar (more by has_aux=True)")
     found = as_traced(value)
     if found.shape:
         raise TraceError(

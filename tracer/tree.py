@@ -18,6 +18,7 @@ import numpy as np
 
 from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
+from pullback.tracer.ownership import is_users_class
 
 _NUMBERS = (bool, int, float, complex)
 _LEAVES = frozenset({np.ndarray, TracedArray, *_NUMBERS})
@@ -144,16 +145,17 @@ def static_key(value: Any, by_identity: bool = True) -> Any:
         return slice, static_key((value.start, value.stop, value.step))
     if isinstance(value, MethodType):
         return MethodType, Identity(value.__self__), Identity(value.__func__)
+    kind = type(value)
+    if by_identity and hasattr(kind, "__array__") and not isinstance(value, np.generic) and not is_users_class(kind):
+        raise TraceError(f"a {kind.__module__}.{kind.__name__} is no NumPy array; pass np.asarray of it")
     if by_identity and hasattr(value, "__dict__") and not isinstance(value, type):
         return Identity(value)
     try:
         hash(value)
     except TypeError:
-        raise TraceError(
-            f"a value of type {type(value).__name__} cannot be a static argument: it has no hash; "
-            "pass arrays, numbers, or containers of them"
-        ) from None
-    return type(value), value
+        instead = "pass arrays, numbers, or containers of them" if by_identity else "pass a tuple or a frozen dataclass"
+        raise TraceError(f"a value of type {kind.__name__} cannot be a static argument: it has no hash; {instead}") from None
+    return kind, value
 
 
 def named(value: Any) -> TreeDef:

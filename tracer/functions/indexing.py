@@ -32,10 +32,8 @@ from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import permute, remove_axes
 from pullback.tracer.promotion import shapes_text
 
-DATA_DEPENDENT = (
-    "the shape of the result would depend on values; write np.where(mask, x, 0) or multiply by the mask, "
-    "and divide by its sum where a mean is meant"
-)
+MASK = "keep all elements: np.where(mask, x, 0), or where=mask in np.sum, np.mean, np.max and their like"
+DATA_DEPENDENT = f"the shape of its result depends on values; {MASK}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +99,7 @@ def _normal_traced(item: TracedArray) -> Any:
         mask = static_array(item)
         if isinstance(mask, np.ndarray) and mask.ndim:
             return mask
-        raise TraceError(f"an index that is a traced mask ({item!r}); {DATA_DEPENDENT}")
+        raise TraceError(f"an index that is a traced mask: {DATA_DEPENDENT}")
     if item.dtype.kind not in "iu":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     return int(item.literal) if item.literal is not None else cast(item, np.int64)

@@ -34,7 +34,7 @@ from pullback.tracer.functions.common import (
     reshaped,
     xp,
 )
-from pullback.tracer.functions.indexing import DATA_DEPENDENT, check_range
+from pullback.tracer.functions.indexing import DATA_DEPENDENT, MASK, check_range
 from pullback.tracer.twins import twin
 
 
@@ -230,9 +230,13 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[TracedArr
     return tuple(found)
 
 
+_OF_CONDITIONS = ("nonzero", "nonzero()", "argwhere")
+
+
 def _refused(name: str) -> Any:
     def refused(*args: Any, **kwargs: Any) -> Any:
-        raise TraceError(f"{name} of a traced array: {DATA_DEPENDENT}")
+        instead = MASK if name.endswith(_OF_CONDITIONS) else "call it outside, and pass what it returns as an argument"
+        raise TraceError(f"{name} of a traced array: the shape of its result depends on values; {instead}")
 
     return refused
 
