@@ -68,7 +68,7 @@ class Entry:
             try:
                 results = program.template.executable.run(arguments + self._constants, program.sizes)
             except CheckFailed as failed:
-                raise self._error(failed, arguments) from None
+                raise failure(self._trace, failed, arguments) from None
         if self._is_direct:
             return self._fill([r if r.ndim else r[()] for r in results])
         return self._fill(self._outcomes(results, leaves, arguments))
@@ -94,20 +94,21 @@ class Entry:
             found.append(made if made.ndim else made[()])
         return found
 
-    def _error(self, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:
-        """The exception that a failed check names, with the user's line in a note."""
-        kind = getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
-        error: Exception = kind(str(failed))
-        function = expand_gradients(self._trace.function)
-        typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
-        try:
-            interpret(function, *typed, effects=False)
-        except CheckFailed as again:
-            file, line = again.loc.file, again.loc.line
-            if file:
-                error.__traceback__ = traceback_at(file, line)
-                error.add_note(f"at {shown(file)}:{line}, in compiled code: {line_text(file, line)}".rstrip(": "))
-        return error
+
+def failure(trace: Trace, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:
+    """The exception that a failed check of a trace's program names, with the user's line in a note."""
+    kind = getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
+    error: Exception = kind(str(failed))
+    function = expand_gradients(trace.function)
+    typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
+    try:
+        interpret(function, *typed, effects=False)
+    except CheckFailed as again:
+        file, line = again.loc.file, again.loc.line
+        if file:
+            error.__traceback__ = traceback_at(file, line)
+            error.add_note(f"at {shown(file)}:{line}, in compiled code: {line_text(file, line)}".rstrip(": "))
+    return error
 
 
 def _is_plain(leaf: Any) -> bool:

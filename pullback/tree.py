@@ -90,7 +90,7 @@ def ravel(tree: T) -> tuple[np.ndarray[Any, Any], Unravel[T]]:
     Raises TypeError, naming the place, for a leaf that is not of numbers.
     """
     found, shape = _flatten(tree)
-    specs = tuple(_Leaf.of(x, place) for x, place in zip(found, _places(shape, "")))
+    specs = tuple(_Leaf.of(x, place) for x, place in zip(found, places(shape, "")))
     kinds = {s.dtype for s in specs}
     dtype = np.result_type(*kinds).newbyteorder("=") if kinds else np.dtype(float)
     parts = [_as_array(x).reshape(-1).astype(dtype) for x in found]
@@ -190,12 +190,12 @@ def _steps(tree: TreeDef) -> list[str]:
     return [f"[{k!r}]" for k in tree.keys]
 
 
-def _places(tree: TreeDef, place: str) -> Iterator[str]:
+def places(tree: TreeDef, place: str) -> Iterator[str]:
     """Where each leaf stands, as Python would write it."""
     if tree.kind == "leaf":
         yield place
     for step, child in zip(_steps(tree), tree.children):
-        yield from _places(child, place + step)
+        yield from places(child, place + step)
 
 
 def _matched(tree: TreeDef, other: TreeDef, found: Iterator[Any], place: str, number: int) -> Iterator[Any]:

@@ -1,0 +1,93 @@
+"""A call on the interpreter: each instruction of the program, before it is optimised, with its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.api import jit
+from pullback.entry import failure
+from pullback.inspected import Inspected
+from pullback.inspection import Call
+from pullback.inspection.report import place
+from pullback.ir.interpret import interpret
+from pullback.ir.ops.control import CheckFailed
+from pullback.ir.passes.dce import dce
+from pullback.ir.passes.grad import GradientError, grad
+from pullback.ir.passes.pipeline import BEFORE_GRAD, run
+from pullback.ir.structure import Function, Instruction, Value
+from pullback.tracer import Argument, Captured, Trace, TraceError
+from pullback.transform import Function as Callable
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """``values`` has the value of each parameter and result of an instruction; ``labels`` says what the parameters are."""
+
+    function: Function
+    values: dict[Value, Array]
+    maker: dict[Value, Instruction]
+    labels: dict[Value, str]
+
+    def title(self, value: Value) -> str:
+        """What a value is: an argument, or what made it."""
+        made = self.maker.get(value)
+        if made is None:
+            return self.labels[value]
+        name = f"{made.loc.note}, {made.op.name}" if made.loc.note else made.op.name
+        return f"{name} at {place(made.loc)}" if made.loc else name
+
+
+def examine(function: Callable, args: Sequence[Any], kwargs: Any) -> Call:
+    """The call of a function, transformed or not."""
+    return (function if isinstance(function, Inspected) else jit(function)).examine(args, kwargs)
+
+
+def run_call(call: Call) -> Run:
+    """Run a call. Raises TraceError where a gradient cannot be had, and what a failed check says."""
+    trace = call.trace
+    arguments = trace.arguments(call.leaves)
+    if arguments is None:
+        raise TraceError("a value from outside changed its type while the function was traced")
+    try:
+        function = dce(grad(run(trace.function, BEFORE_GRAD)))
+    except GradientError as error:
+        raise TraceError(str(error), error.loc) from None
+    return run_function(function, arguments, trace, parameter_labels(call))
+
+
+def run_function(function: Function, arguments: Sequence[Any], trace: Trace, labels: Sequence[str]) -> Run:
+    """Run a function of a trace on its arguments."""
+    typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
+    values: dict[Value, Array] = dict(zip(function.parameters, typed, strict=True))
+    maker: dict[Value, Instruction] = {}
+
+    def observe(instruction: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        values.update(zip(instruction.results, map(np.asarray, results), strict=True))
+        maker.update(dict.fromkeys(instruction.results, instruction))
+
+    try:
+        interpret(function, *typed, observe=observe)
+    except CheckFailed as failed:
+        raise failure(trace, failed, arguments) from None
+    return Run(function, values, maker, dict(zip(function.parameters, labels, strict=True)))
+
+
+def parameter_labels(call: Call) -> list[str]:
+    """What each parameter of a call's trace is."""
+    names = [a.name for a in call.arguments if not a.is_static]
+    found = []
+    for given in call.trace.inputs:
+        match given:
+            case Argument(index=index):
+                found.append(f"argument {names[index]}")
+            case Captured(describe=describe):
+                found.append(f"{describe}, from outside")
+            case _:
+                found.append("an array met in the function")
+    return found
