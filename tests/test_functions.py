@@ -225,3 +225,23 @@ def test_captured_masks_and_counts_are_static() -> None:
     assert not traced.holds()
     MASK[1] = False
     assert traced.holds()
+
+
+SCALARS: list[Call] = [
+    *[lambda x, f=f, k=k: f(x, axis=k) for f in (np.sum, np.prod, np.max, np.any, np.all, np.argmax, np.cumsum) for k in (0, -1)],
+    lambda x: np.count_nonzero(x, axis=-1),
+    lambda x: np.ptp(x, axis=0),
+    lambda x: np.squeeze(x, axis=0),
+    lambda x: np.repeat(x, 2, axis=0),
+    lambda x: np.take(x, [0, 0], axis=-1),
+]
+
+
+@pytest.mark.parametrize("call", SCALARS)
+def test_reductions_of_a_scalar_take_an_axis(call: Call) -> None:
+    check(call, np.array(2.5))
+
+
+def test_where_wraps_python_ints() -> None:
+    for call in (lambda x: np.where(x > 1, x, -3), lambda x: np.where(x > 1, 300, x)):
+        check(call, np.array([0, 2], np.uint8))

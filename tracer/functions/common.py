@@ -55,6 +55,23 @@ def axes_of(axis: Any, ndim: int) -> Axes:
     return (axis_of(axis, ndim),)
 
 
+def reduced_axes(axis: Any, ndim: int) -> Axes:
+    """As ``axes_of``, for the reductions that give a scalar an axis of its own."""
+    return () if is_scalars_axis(axis, ndim) else axes_of(axis, ndim)
+
+
+def is_scalars_axis(axis: Any, ndim: int) -> bool:
+    """Whether an axis is the one that NumPy's reductions and scans give a scalar."""
+    return ndim == 0 and not isinstance(axis, tuple) and axis is not None and operator.index(axis) in (0, -1)
+
+
+def line_of(x: TracedArray, axis: Any) -> tuple[TracedArray, int]:
+    """An array and the axis to walk: all elements in one line if there is none, or the one axis of a scalar."""
+    if axis is None or is_scalars_axis(axis, x.ndim):
+        return reshaped(x, (x.size,)), 0
+    return x, axis_of(axis, x.ndim)
+
+
 def axis_of(axis: Any, ndim: int) -> int:
     """A non-negative axis. Raises AxisError outside the rank."""
     return int(normalize_axis_index(operator.index(axis), ndim))

@@ -19,6 +19,7 @@ from pullback.tracer.array import (
     full,
     holds_traced,
     implements,
+    literal,
     promote,
     register_method,
     static_array,
@@ -29,6 +30,7 @@ from pullback.tracer.functions.common import (
     as_bool,
     axis_of,
     choose_where,
+    line_of,
     positions,
     refuse,
     reshaped,
@@ -47,8 +49,16 @@ def where(condition: Any, x: Any = NOVALUE, y: Any = NOVALUE, /) -> Any:
         raise TraceError(f"np.where(condition) alone: {DATA_DEPENDENT}")
     if x is NOVALUE or y is NOVALUE:
         raise ValueError("either both or neither of x and y should be given")
-    a, b = promote(as_traced(x), as_traced(y))
+    x, y = as_traced(x), as_traced(y)
+    a, b = promote(_wrapped(x, y), _wrapped(y, x))
     return choose_where(*broadcast_together(as_bool(as_traced(condition)), a, b))
+
+
+def _wrapped(x: TracedArray, other: TracedArray) -> TracedArray:
+    """A Python int beside an array of ints, wrapped into its dtype as ``np.where`` does."""
+    if x.weak != "int" or x.literal is None or other.weak or other.dtype.kind not in "iu":
+        return x
+    return literal(np.asarray(x.literal).astype(other.dtype), other.dtype)
 
 
 @implements(np.select)
@@ -93,10 +103,7 @@ def _in_range(index: TracedArray, axis: int, n: int, mode: str) -> TracedArray:
 @implements(np.take)
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> TracedArray:
     refuse("take", out=out)
-    x = as_traced(a)
-    if axis is None:
-        x, axis = reshaped(x, (x.size,)), 0
-    at = axis_of(axis, x.ndim)
+    x, at = line_of(as_traced(a), axis)
     if mode == "raise" and not isinstance(indices, TracedArray):
         return fresh(x[(slice(None),) * at + (indices,)])
     index = _in_range(_index(indices), at, x.shape[at], mode)

@@ -32,8 +32,11 @@ from pullback.tracer.functions.common import (
     axis_of,
     choose_where,
     given,
+    is_scalars_axis,
+    line_of,
     part,
     positions,
+    reduced_axes,
     refuse,
     reshaped,
     xp,
@@ -67,7 +70,7 @@ def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _fold(op: str, x: TracedArray, axis: Any, dtype: Any, keepdims: Any, initial: Any, where: Any) -> TracedArray:
     """A sum or a product."""
     target = _wide(x.dtype) if dtype is None else np.dtype(dtype)
-    x, axes, identity = cast(x, target), axes_of(axis, x.ndim), int(op == "prod")
+    x, axes, identity = cast(x, target), reduced_axes(axis, x.ndim), int(op == "prod")
     if target.kind == "b":
         x = _masked(x, where, bool(identity))
         return reduced("all" if identity else "any", x, axes, bool(given(keepdims, False)))
@@ -113,7 +116,7 @@ def prod(
 
 def _extreme(op: str, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> TracedArray:
     x = as_traced(a)
-    axes = axes_of(axis, x.ndim)
+    axes = reduced_axes(axis, x.ndim)
     ufunc = "maximum" if op == "max" else "minimum"
     if where is not True and where is not NOVALUE:
         if initial is NOVALUE:
@@ -165,7 +168,7 @@ def min(
 def any(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> TracedArray:
     refuse("any", out=out)
     x = _masked(as_bool(as_traced(a)), where, False)
-    return reduced("any", x, axes_of(axis, x.ndim), bool(given(keepdims, False)))
+    return reduced("any", x, reduced_axes(axis, x.ndim), bool(given(keepdims, False)))
 
 
 @register_method("all")
@@ -173,12 +176,12 @@ def any(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, whe
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> TracedArray:
     refuse("all", out=out)
     x = _masked(as_bool(as_traced(a)), where, True)
-    return reduced("all", x, axes_of(axis, x.ndim), bool(given(keepdims, False)))
+    return reduced("all", x, reduced_axes(axis, x.ndim), bool(given(keepdims, False)))
 
 
 def _position(op: str, a: Any, axis: Any, keepdims: Any) -> TracedArray:
     x = as_traced(a)
-    if axis is None:
+    if axis is None or is_scalars_axis(axis, x.ndim):
         flat = reshaped(x, (x.size,))
         _refuse_empty(op, flat, 0)
         found = emit(op, flat, axes=(0,))
@@ -305,7 +308,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Tra
 @implements(np.count_nonzero)
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> TracedArray:
     x = cast(as_bool(as_traced(a)), np.int64)
-    return reduced("sum", x, axes_of(axis, x.ndim), bool(keepdims))
+    return reduced("sum", x, reduced_axes(axis, x.ndim), bool(keepdims))
 
 
 @implements(np.average)
@@ -373,10 +376,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
 
 
 def _scanned(op: str, a: Any, axis: Any, dtype: Any) -> TracedArray:
-    x = as_traced(a)
-    if axis is None:
-        x, axis = reshaped(x, (x.size,)), 0
-    at = axis_of(axis, x.ndim)
+    x, at = line_of(as_traced(a), axis)
     target = _wide(x.dtype) if dtype is None else np.dtype(dtype)
     x = cast(x, target)
     one = full(x.shape, 1, target)

@@ -35,9 +35,11 @@ from pullback.tracer.functions.common import (
     axis_of,
     choose_where,
     existing,
+    line_of,
     part,
     permute,
     positions,
+    reduced_axes,
     refuse,
     reshaped,
     shape_of,
@@ -180,7 +182,7 @@ def squeeze(a: Any, axis: Any = None) -> TracedArray:
     x = as_traced(a)
     if axis is None:
         return reshaped_view(x, _without(x.shape, [k for k, n in enumerate(x.shape) if n == 1]))
-    axes = axes_of(axis, x.ndim)
+    axes = reduced_axes(axis, x.ndim)
     if any(x.shape[k] != 1 for k in axes):
         raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
     return reshaped_view(x, _without(x.shape, axes))
@@ -357,9 +359,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> TracedArray:
             "numpy.repeat got repeats that are traced: the shape of the result would depend on values; "
             "pass them through static_argnames or use a fixed number"
         )
-    if axis is None:
-        x, axis = reshaped(x, (x.size,)), 0
-    at = axis_of(axis, x.ndim)
+    x, at = line_of(x, axis)
     counts = np.asarray(repeats)
     if counts.size == 1:
         count = operator.index(counts.reshape(())[()])
