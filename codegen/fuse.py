@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
-from pullback.codegen.factored import factored
 from pullback.codegen.positions import positions
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Check, group
@@ -60,7 +60,7 @@ class Cluster:
 
 def fuse(function: Function) -> Function:
     """Group the instructions of a function into kernels."""
-    return _Fuser(positions(contractions(factored(function)))).run()
+    return _Fuser(positions(contractions(composed(function)))).run()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
-from pullback.ir.ops.linalg import Factored, Linalg, turned
+from pullback.ir.ops.linalg import Composed, Linalg, turned
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.ops.scan import Recur
@@ -150,7 +150,7 @@ def special_arguments(case: Case) -> list[Any]:
 
 def covered_ops() -> list[Op]:
     """The ops that have a meaning on arrays or scalars by themselves: neither regions nor memory."""
-    families = (Elementwise, Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Linalg, Factored, Constant, Count, Iota)
+    families = (Elementwise, Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Linalg, Composed, Constant, Count, Iota)
     return [op for op in OPS.values() if isinstance(op, families)]
 
 
@@ -174,7 +174,7 @@ def _cases(op: Op) -> Iterator[Case]:
         case Count():
             for shape in ((), (3,), (2, 0), (2, 3)):
                 yield Case(op=op, types=(), params={"shape": shape})
-        case Linalg() | Factored():
+        case Linalg() | Composed():
             yield from LINEAR_ALGEBRA[op.name](op)
         case Iota():
             for shape in ((3,), (2, 0), (2, 3)):
@@ -296,14 +296,25 @@ def _positive(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]
     return [(a @ np.swapaxes(a, -1, -2) + np.eye(a.shape[-1])).astype(a.dtype)]
 
 
-def _of_symmetric(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
-    (x,) = operands
-    return b.emit(OPS["cholesky"], (b.mul(b.add(x, turned(b, x)), b.full(0.5, x.type)),), params)
+def _of_symmetric(op: Op) -> Callable[..., tuple[Value, ...]]:
+    """Ops that read one triangle are differentiated through the symmetric part."""
+
+    def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
+        (x,) = operands
+        return b.emit(op, (b.mul(b.add(x, turned(b, x)), b.full(0.5, x.type)),), params)
+
+    return build
 
 
 def _choleskys(op: Op) -> Iterator[Case]:
     for t in (*_matrices(), *_matrices("f32")[:2]):
-        yield Case(op=op, types=(t,), make=_positive, build=_of_symmetric)
+        yield Case(op=op, types=(t,), make=_positive, build=_of_symmetric(op))
+
+
+def _mirrors(op: Op) -> Iterator[Case]:
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        for lower in (False, True):
+            yield Case(op=op, types=(t,), params={"lower": lower}, make=_positive, build=_of_symmetric(op))
 
 
 def _with_right_side(t: ArrayType, columns: int) -> tuple[ArrayType, ArrayType]:
@@ -369,8 +380,8 @@ def _slogdets(op: Op) -> Iterator[Case]:
 
 
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
-    "cholesky": _choleskys, "triangular_solve": _triangular_solves, "lu": _lus, "permutation": _permutations, "solve": _solves,
-    "slogdet": _slogdets,
+    "cholesky": _choleskys, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "slogdet": _slogdets, "solve": _solves,
+    "triangular_solve": _triangular_solves,
 }  # fmt: skip
 
 

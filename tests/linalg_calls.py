@@ -88,6 +88,8 @@ ONE_TRIANGLE: list[tuple[Call, list[Any]]] = [
     *_each(lambda a: scipy.linalg.cholesky(a + np.triu(a, 1), True), (P,)),
     *_with(lambda a, b: scipy.linalg.solve(np.triu(a), b, assume_a="pos"), (P, V), (P, M)),
     *_with(lambda a, b: scipy.linalg.solve(np.tril(a), b, assume_a="pos", lower=True), (P, V)),
+    *_with(lambda a, b: scipy.linalg.solve(np.triu(a), b, assume_a="sym"), (P - 2 * np.eye(4), V)),
+    *_with(lambda a, b: scipy.linalg.solve(np.tril(a), b, lower=True, assume_a="sym"), (P - 2 * np.eye(4), M)),
 ]
 
 
@@ -126,8 +128,8 @@ SCIPY: list[tuple[Call, list[Any]]] = [
         (A, V), (A, M), (BATCH, numbers(3)), (BATCH, numbers(2, 3, 1)), (ONE, numbers(1)), (ONE, V),
     ),
     *_with(lambda a, b: scipy.linalg.solve(a, b, transposed=True, assume_a="gen"), (A, V), (A, M)),
-    *_with(lambda a, b: scipy.linalg.solve(np.triu(a), b, assume_a="sym"), (P - 2 * np.eye(4), V)),
-    *_with(lambda a, b: scipy.linalg.solve(np.tril(a), b, lower=True, assume_a="sym"), (P - 2 * np.eye(4), M)),
+    *_with(lambda a, b: scipy.linalg.solve(sym(a), b, assume_a="sym"), (P - 2 * np.eye(4), V)),
+    *_with(lambda a, b: scipy.linalg.solve(sym(a), b, lower=True, assume_a="sym"), (P - 2 * np.eye(4), M)),
     *_with(lambda a, b: scipy.linalg.solve(np.triu(np.tril(a, 1), -1), b, assume_a="tridiagonal"), (P, V)),
     *_with(lambda a, b: scipy.linalg.solve(np.tril(a), b, assume_a="lower triangular"), (P, V)),
     *_each(lambda a: scipy.linalg.inv(a), (A, ONE, EMPTY)),

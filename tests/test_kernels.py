@@ -16,7 +16,7 @@ from targets import assert_close, run_targets
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Op, Value
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
-from pullback.ir.ops.linalg import Factored, Linalg
+from pullback.ir.ops.linalg import Composed, Linalg
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.ops.scan import Recur
@@ -40,7 +40,7 @@ def tolerance(op: Op) -> float:
     """Units in the last place between our functions and those of NumPy and SciPy: each is off by a few."""
     if isinstance(op, Elementwise):
         return 0 if op.cheap else 8 if str(op.reference).startswith("scipy") else 4
-    if isinstance(op, Linalg | Factored):
+    if isinstance(op, Linalg | Composed):
         return 2**16
     return 4 if op.name in ("sum", "prod", "contract") else 0
 

@@ -206,13 +206,21 @@ def test_scipy_is_itself_on_arrays_made_in_the_trace() -> None:
     np.testing.assert_array_equal(pb.jit(lambda x: x + scipy.linalg.inv(np.eye(2) * 2))(np.zeros((2, 2))), np.eye(2) / 2)
 
 
-@pytest.mark.parametrize(
-    "factor", [np.linalg.cholesky, lambda a: scipy.linalg.cholesky(a), lambda a: scipy.linalg.cholesky(a, True)]
-)
-def test_the_gradient_of_a_cholesky_factor_is_symmetric(factor: Call) -> None:
-    gradient = pb.grad(lambda a: np.sum(np.sin(factor(a))))(P)
+OF_ONE_TRIANGLE: list[Call] = [
+    lambda a: np.linalg.cholesky(a),
+    lambda a: scipy.linalg.cholesky(a),
+    lambda a: scipy.linalg.cholesky(a, lower=True),
+    lambda a: scipy.linalg.solve(a, V, assume_a="pos"),
+    lambda a: scipy.linalg.solve(a, V, assume_a="sym"),
+    lambda a: scipy.linalg.solve(a, V, assume_a="her", lower=True),
+]
+
+
+@pytest.mark.parametrize("call", OF_ONE_TRIANGLE)
+def test_a_matrix_of_which_one_triangle_is_read_has_a_symmetric_gradient(call: Call) -> None:
+    gradient = pb.grad(lambda a: np.sum(np.sin(call(a))))(P)
     np.testing.assert_array_equal(gradient, gradient.T)
-    through = pb.grad(lambda a: np.sum(np.sin(factor((a + a.T) / 2))))(P)
+    through = pb.grad(lambda a: np.sum(np.sin(call((a + a.T) / 2))))(P)
     np.testing.assert_allclose(gradient, through, rtol=1e-12)
 
 

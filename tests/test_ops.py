@@ -20,7 +20,7 @@ from pullback.ir import OPS, ArrayType, Builder, Op, Value
 from pullback.ir.interpret import interpret
 from pullback.ir.op import resolve
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.linalg import Factored, Linalg
+from pullback.ir.ops.linalg import Composed, Linalg
 from pullback.ir.passes.grad import grad
 from pullback.ir.text import parse_function, print_function
 from pullback.ir.types import DTYPES, F64
@@ -63,7 +63,7 @@ def check_forward(op: Op) -> None:
         raw = raw_result(case, arguments)
         assert raw is None or (raw.dtype, raw.shape) == (expected[0].dtype, expected[0].shape), str(case)
         if "func" in op.vocabularies:
-            is_library = isinstance(op, Linalg | Factored)
+            is_library = isinstance(op, Linalg | Composed)
             close, close_single = (1e-9, 2e-3) if is_library else (1e-13, 1e-6)
             for results in run_targets(function, arguments).values():
                 assert_same(results, expected, bitwise=False, rtol=close_single if expected[0].dtype == np.float32 else close)

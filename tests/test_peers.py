@@ -45,7 +45,19 @@ def contracted(np: Any, w: Any, x: Any) -> Any:
     return np.einsum("ij,j,ik,k->", x, w, x, np.tanh(w))
 
 
-PAGE = (logistic, softmax_row, layer_norm, pairs, pieces, contracted)
+def factored(np: Any, w: Any, x: Any) -> Any:
+    a = x.T @ x + np.diag(w)
+    lower = np.linalg.cholesky(a)
+    return np.sum(np.sin(lower)) + np.sum(np.tanh(np.linalg.inv(a) @ w))
+
+
+def solved(np: Any, w: Any, x: Any) -> Any:
+    a = x.T @ x - np.outer(w, np.sin(w))
+    sign, size = np.linalg.slogdet(a)
+    return sign * size + np.sum(np.cos(np.linalg.solve(a, w))) + np.log(np.abs(np.linalg.det(a + np.diag(w))))
+
+
+PAGE = (logistic, softmax_row, layer_norm, pairs, pieces, contracted, factored, solved)
 
 
 @pytest.mark.parametrize("function", PAGE, ids=lambda f: f.__name__)

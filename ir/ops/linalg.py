@@ -1,8 +1,9 @@
 """Linear algebra: factorisations and solves of matrices, the last two axes of their operands; axes before those are a batch.
 
-``Linalg`` ops have kernels of their own, around calls of BLAS and LAPACK. ``Factored`` ops are given a matrix with its factors:
-their values come from the factors, by ordinary ops, and their gradients go to the matrix alone, since what they compute does not
-depend on how it was factored. So one factorisation serves a solve, its gradient and a determinant.
+``Linalg`` ops have kernels of their own, around calls of BLAS and LAPACK. ``Composed`` ops are ordinary ops but for their
+gradient. Most are given a matrix with its factors: their values come from the factors and their gradients go to the matrix alone,
+since what they compute does not depend on how it was factored. So one factorisation serves a solve, its gradient and a
+determinant.
 
 No op fails: a factorisation says in a result where it broke down, and a ``check`` of it raises.
 
@@ -57,7 +58,7 @@ class Linalg(Op):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Factored(Op):
+class Composed(Op):
     """``typed_as`` as of ``Linalg``. ``compose(b, *operands, **params)`` emits ordinary ops and returns the results."""
 
     typed_as: Callable[[Sequence[Type], Same], tuple[ArrayType, ...]]
@@ -89,18 +90,22 @@ def _position(b: Any, shape: Shape, axis: int) -> Value:
     return found
 
 
+def rows_and_columns(b: Any, t: Any) -> tuple[Value, Value]:
+    """The row and the column of each element of matrices of a type."""
+    return _position(b, t.shape, t.rank - 2), _position(b, t.shape, t.rank - 1)
+
+
 def triangle(b: Any, x: Value, lower: bool, strict: bool = False) -> Value:
     """A triangle of the matrix, zero elsewhere; ``strict``: without the diagonal."""
-    rank, shape = x.type.rank, x.type.shape
-    row, column = _position(b, shape, rank - 2), _position(b, shape, rank - 1)
+    row, column = rows_and_columns(b, x.type)
     large, small = (row, column) if lower else (column, row)
     found: Value = b.select((b.gt if strict else b.ge)(large, small), x, b.zeros_like(x))
     return found
 
 
-def identity(b: Any, t: ArrayType) -> Value:
+def identity(b: Any, t: Any) -> Value:
     """The identity matrix of a type."""
-    found: Value = b.cast(b.eq(_position(b, t.shape, t.rank - 2), _position(b, t.shape, t.rank - 1)), dtype=t.dtype)
+    found: Value = b.cast(b.eq(*rows_and_columns(b, t)), dtype=t.dtype)
     return found
 
 
@@ -145,6 +150,37 @@ def _each(b: Any, ref: Value, element: Callable[[Value, Value], Value]) -> None:
     b.close(i, _count(b, ref, 0))
 
 
+# mirror: the symmetric matrix of which one triangle is given
+
+
+def _mirror(a: Any, lower: bool) -> Any:
+    part = np.tril(a) if lower else np.triu(a)
+    return np.where(np.eye(a.shape[-1], dtype=bool), a, part + np.swapaxes(part, -1, -2))
+
+
+def _square_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+    return tuple(_matrices(types, 1, same))
+
+
+def _compose_mirror(b: Any, a: Value, lower: bool) -> tuple[Value, ...]:
+    row, column = rows_and_columns(b, a.type)
+    return (b.select((b.ge if lower else b.le)(row, column), a, turned(b, a)),)
+
+
+def _mirror_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    return [_symmetric(b, cts[0])]
+
+
+def _symmetric(b: Any, x: Value) -> Value:
+    """The symmetric part."""
+    found: Value = b.mul(b.add(x, turned(b, x)), b.full(0.5, x.type))
+    return found
+
+
+mirror = Composed(name="mirror", reference=_mirror, pullback=_mirror_rule, typed_as=_square_type, compose=_compose_mirror)
+"""Param ``lower``: which triangle is read."""
+
+
 # cholesky: the lower factor, and where it broke down
 
 
@@ -168,11 +204,13 @@ def _cholesky_body(b: Any, params: Mapping[str, Any], a: Value, factor: Value, i
 
 def _cholesky_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     factor = outputs[0]
-    product = triangle(b, matmul(b, factor, cts[0], "ki"), True)
-    half = b.sub(product, b.mul(product, b.mul(identity(b, factor.type), b.full(0.5, factor.type))))
+    product = matmul(b, factor, cts[0], "ki")
+    row, column = rows_and_columns(b, factor.type)
+    halved = b.select(b.eq(row, column), b.mul(product, b.full(0.5, product.type)), product)
+    half = b.select(b.ge(row, column), halved, b.zeros_like(halved))
     left = b.triangular_solve(factor, half, lower=True, transposed=True, unit_diagonal=False)
     both = b.triangular_solve(factor, turned(b, left), lower=True, transposed=True, unit_diagonal=False)
-    return [b.mul(b.add(both, turned(b, both)), b.full(0.5, both.type))]
+    return [_symmetric(b, both)]
 
 
 cholesky = Linalg(
@@ -335,7 +373,7 @@ def _factors(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
     return arrays
 
 
-def _factored_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+def _solve_by_factors_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
     a, _, b = _factors(types, 3, same)
     same(a.shape[-1], b.shape[-2])
     return (b,)
@@ -367,7 +405,7 @@ def _solve_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any
     return [_product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0]), ZERO, ct, ZERO]
 
 
-solve = Factored(name="solve", reference=_solve, pullback=_solve_rule, typed_as=_factored_type, compose=_compose_solve)
+solve = Composed(name="solve", reference=_solve, pullback=_solve_rule, typed_as=_solve_by_factors_type, compose=_compose_solve)
 """x with a x = b, or with ``transposed`` of the transpose of a; operands a, packed, b, pivots."""
 
 
@@ -402,5 +440,5 @@ def _slogdet_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: A
     return [b.mul(b.broadcast(cts[1], axes=(rank - 2, rank - 1), shape=a.type.shape), inverse), ZERO, ZERO]
 
 
-slogdet = Factored(name="slogdet", reference=_slogdet, pullback=_slogdet_rule, typed_as=_slogdet_type, compose=_compose_slogdet)
+slogdet = Composed(name="slogdet", reference=_slogdet, pullback=_slogdet_rule, typed_as=_slogdet_type, compose=_compose_slogdet)
 """The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value; operands a, packed, pivots."""

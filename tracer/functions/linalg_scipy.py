@@ -55,7 +55,7 @@ def _finite(x: Any, check_finite: bool) -> TracedArray:
 @functools.cache
 def _dtype_of_lapack(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which SciPy computes on arrays of these."""
-    find = resolve("scipy.linalg.lapack.find_best_lapack_type")
+    find = resolve("scipy.linalg.blas.find_best_blas_type")
     return np.dtype(find([np.empty((1, 1), dtype) for dtype in dtypes])[1])
 
 
@@ -193,8 +193,7 @@ def _structured(a: TracedArray, b: TracedArray, assume_a: str | None, lower: boo
         factor = linalg.lower_factor(a if lower else linalg.transposed(a), SINGULAR)
         return _by_factor(factor, True, b)
     if structure == "sym":
-        part = xp.tril(a) if lower else xp.triu(a)
-        a = xp.where(np.eye(a.shape[-1], dtype=bool), a, part + linalg.transposed(part))
+        a = emit("mirror", a, lower=lower)
     if structure == "tridiagonal":
         a = xp.triu(xp.tril(a, 1), -1)
     return linalg.general(a, b, SINGULAR, transposed)

@@ -1,4 +1,4 @@
-"""factored: every op on a matrix with its factors becomes the ordinary ops that it stands for.
+"""composed: every op whose gradient alone is its own becomes the ordinary ops that it stands for.
 
 Requires: an optimised func. Keeps: all other instructions.
 """
@@ -6,20 +6,20 @@ Requires: an optimised func. Keeps: all other instructions.
 from __future__ import annotations
 
 from pullback.ir.builder import Builder
-from pullback.ir.ops.linalg import Factored
+from pullback.ir.ops.linalg import Composed
 from pullback.ir.passes.grad import replay
 from pullback.ir.structure import Function, Value
 
 
-def factored(function: Function) -> Function:
-    """The function without ``Factored`` ops."""
-    if not any(isinstance(i.op, Factored) for i in function.instructions):
+def composed(function: Function) -> Function:
+    """The function without ``Composed`` ops."""
+    if not any(isinstance(i.op, Composed) for i in function.instructions):
         return function
     builder = Builder()
     renamed: dict[Value, Value] = {}
     for i in function.instructions:
         operands = tuple(renamed.get(v, v) for v in i.operands)
-        if isinstance(i.op, Factored):
+        if isinstance(i.op, Composed):
             found = i.op.compose(builder.at(i.loc, i.results[0].name), *operands, **i.params)
         else:
             found = replay(builder, i, operands)
