@@ -12,7 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from pullback.jitted import Jitted
+from pullback.jitted import Jitted, transformed
 from pullback.pipeline import DEVICES
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.transform import Argnames, Argnums, Transform
@@ -43,7 +43,7 @@ def jit(function: Any = None, *, static_argnames: str | Iterable[str] = (), devi
     if device not in DEVICES:
         raise ValueError(f"device {device!r}: one of {', '.join(DEVICES)}")
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return Jitted(function, Transform(name="jit"), words, device)
+    return transformed(function, Transform(name="jit"), words, device)
 
 
 @overload
@@ -98,7 +98,7 @@ def _differentiated(name: str, function: Any, argnums: Any, argnames: Any, has_a
     if function is None:
         return functools.partial(_differentiated, name, argnums=argnums, argnames=argnames, has_aux=has_aux)
     transform = Transform(name=name, argnums=_argnums(argnums), argnames=_argnames(argnames), has_aux=bool(has_aux))
-    return Jitted(function, transform)
+    return transformed(function, transform)
 
 
 def _argnums(argnums: Any) -> Argnums | None:

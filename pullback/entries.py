@@ -46,7 +46,7 @@ class Entries:
                 if counts[indices] == MANY_VALUES + 1:
                     _warn(title, pinned)
         while len(self.by_key) >= MOST_SIGNATURES:
-            del self.by_key[next(iter(self.by_key))]
+            self.by_key.pop(next(iter(self.by_key.copy())), None)
         self.by_key[key] = [entry, *self.by_key.get(key, ())[: MOST_VARIANTS - 1]]
 
 

@@ -64,14 +64,18 @@ class Entry:
             return MISS
         program = self._program
         results: Sequence[Any] = ()
-        if program.template is not None:
+        if program.template is not None and program.instance is not None:
             try:
-                results = program.template.executable.run(arguments + self._constants, program.sizes)
+                results = program.template.executable.call(program.instance, arguments + self._constants)
             except CheckFailed as failed:
                 raise failure(self._trace, failed, arguments) from None
         if self._is_direct:
             return self._fill([r if r.ndim else r[()] for r in results])
         return self._fill(self._outcomes(results, leaves, arguments))
+
+    def unstable(self) -> list[str]:
+        """What the trace depends on that is another object at each read."""
+        return [guard.describe for guard in self._trace.guards if not guard.is_stable()]
 
     def _outcomes(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
         """The leaves of the result where some are arguments returned whole, or the same value twice."""

@@ -9,22 +9,50 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pullback.entries import Entries
-from pullback.entry import MISS
+from pullback.entry import MISS, Entry
+from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
 from pullback.inspection import Call, Recorder, arguments_of
-from pullback.pipeline import building, program
+from pullback.pipeline import program
 from pullback.runtime import counters
-from pullback.tracer import Signature, Trace, TraceError, adopt, current, follow, parameters_of, signature, trace
+from pullback.runtime.fork import work
+from pullback.runtime.locks import KeyedLocks
+from pullback.tracer import (
+    OWNED,
+    Parameters,
+    Signature,
+    Trace,
+    TraceError,
+    adopt,
+    current,
+    follow,
+    parameters_of,
+    signature,
+    trace,
+)
 from pullback.tracer.tracebacks import keep_users_frames
 from pullback.transform import Function, Transform
 from pullback.writes import entry_of
 
+MOST_TRACES = 64
+
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R", covariant=True)
+
+
+class Programs:
+    """What was compiled of one transformed function. Every ``Jitted`` of it shares this; nothing in it holds the function."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.entries = Entries()
+        self.first = KeyedLocks()
+        self.owned = Owned()
 
 
 class Jitted(Inspected[P], Generic[P, R]):
@@ -39,23 +67,19 @@ class Jitted(Inspected[P], Generic[P, R]):
     __wrapped__: Callable[..., Any]
 
     def __init__(
-        self, function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str = "cpu"
+        self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs
     ) -> None:
-        if not callable(function):
-            raise TypeError(f"pb.{transform.name} takes a function, got {type(function).__name__}")
-        adopt(function)
         functools.update_wrapper(self, function)
+        self.__dict__.pop(OWNED, None)
         if transform.name != "jit":
             self._forget_result_type()
         self._function = function
         self._transform = transform
-        self._device: str = device
-        self._static: frozenset[str] = frozenset(static_argnames)
-        if isinstance(function, Jitted):
-            self._device = device if transform.name == "jit" else function._device
-            self._static |= function._static
-        self._parameters = parameters_of(function, self._static)
-        self._entries = Entries()
+        self._static = static
+        self._device = device
+        self._programs = programs
+        self._parameters = programs.parameters
+        self._entries = programs.entries
         self._method: Jitted[..., Any] | None = None
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -123,32 +147,68 @@ class Jitted(Inspected[P], Generic[P, R]):
             return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call)
 
     def _first_call(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Trace and compile, unless another thread has done so meanwhile, and run."""
-        with building:
-            for entry in self._entries.of(call):
+        """Trace, compile and run. Threads that ask for one signature at once do it once."""
+        tried: list[Entry] | None = None
+        changing: list[str] = []
+        for _ in range(MOST_TRACES):
+            with work.underway(), self._programs.first.hold(call.key):
+                variants = self._entries.of(call)
+                if variants == tried:
+                    variants = [self._compile(call, args, kwargs)]
+            for entry in variants:
                 result = entry(call.leaves)
                 if result is not MISS:
                     return result
-            recorder = Recorder()
-            traced = self._trace(call, args, kwargs)
-            made = program(traced, call.leaves, self._device)
-            entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
-            self._entries.store(call, entry, _title(self))
-        result = entry(call.leaves)
-        if result is MISS:
-            changed = [g.describe for g in traced.guards if not g.holds()]
-            raise TraceError(
-                f"{_title(self)} reads {', '.join(changed) or 'a value'} from outside, which is another object at each read; "
-                "bind it to a name once, or pass it as an argument"
-            )
-        return result
+            if tried is not None and variants and (changing := variants[0].unstable()):
+                break
+            tried = variants
+        raise TraceError(
+            f"{_title(self)} reads {', '.join(changing) or 'a value'} from outside, which is another object at each read; "
+            "bind it to a name once, or pass it as an argument"
+        )
+
+    def _compile(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
+        """A new program for a call, kept for the next ones."""
+        recorder = Recorder()
+        traced = self._trace(call, args, kwargs)
+        made = program(traced, call.leaves, self._device)
+        entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
+        self._entries.store(call, entry, _title(self))
+        return entry
 
     def _for_methods(self) -> Jitted[..., Any]:
         """The same function with ``self`` as first argument, which argnums does not count."""
         if self._method is None:
             inner = self._function._for_methods() if isinstance(self._function, Jitted) else self._function
-            self._method = Jitted(inner, self._transform.after_self(), tuple(self._static), self._device)
+            self._method = _transformed(inner, self._transform.after_self(), self._static, self._device)
         return self._method
+
+
+def transformed(function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str = "cpu") -> Any:
+    """A function transformed: a ``Jitted``, or for a bound method a ``Method`` of one.
+
+    What is compiled belongs to the function: transforming it again, with equal options, compiles nothing again.
+    """
+    if not callable(function):
+        raise TypeError(f"pb.{transform.name} takes a function, got {type(function).__name__}")
+    static = frozenset(static_argnames)
+    if isinstance(function, MethodType | Method):
+        return Method(_transformed(function.__func__, transform.after_self(), static, device), function.__self__)
+    return _transformed(function, transform, static, device)
+
+
+def _transformed(function: Function, transform: Transform, static: frozenset[str], device: str) -> Jitted[..., Any]:
+    if isinstance(function, Jitted):
+        device = device if transform.name == "jit" else function._device
+        static |= function._static
+    if current() is not None:
+        return Jitted(function, transform, static, device, Programs(parameters_of(function, static)))
+    made = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).made
+    programs = made.get((transform, static, device))
+    if programs is None:
+        adopt(function)
+        programs = made.setdefault((transform, static, device), Programs(parameters_of(function, static)))
+    return Jitted(function, transform, static, device, programs)
 
 
 class Method(Inspected[P], Generic[P, R]):

@@ -2,15 +2,18 @@
 
 A trace's canonical text, with its extents and constants abstract, together with the memory order of its arrays and the
 device, is the key of a template. A trace whose key is known is instantiated: no pass runs and nothing is compiled.
+Templates die with the last program made of them, but for the few that were used last.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pullback.codegen.cuda import emit_all
 from pullback.codegen.fuse import fuse
@@ -23,8 +26,9 @@ from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.text import canonical, print_module
 from pullback.runtime import counters
 from pullback.runtime.engine import default_engine
-from pullback.runtime.fork import hold_over_fork
-from pullback.runtime.program import Executable, emit_kernel
+from pullback.runtime.fork import work
+from pullback.runtime.locks import KeyedLocks
+from pullback.runtime.program import Executable, Instance, emit_kernel
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
@@ -33,9 +37,8 @@ DEVICES = ("cpu", "cuda")
 
 Observer = Callable[[str, Module], None]
 
-building = threading.RLock()
-"""Held while a call is traced or a template is built, so that each is done once."""
-hold_over_fork(building)
+RECENT_TEMPLATES = 128
+"""So many of the templates used last outlive their programs: code that is written again finds them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,40 +68,75 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """A template with the sizes and constants of one trace. ``template`` is None if nothing has to be computed."""
+    """A template with the sizes and constants of one trace. ``template`` and ``instance`` are None if nothing has to be
+    computed."""
 
     template: Template | None
+    instance: Instance | None
     sizes: Mapping[str, int]
     constants: tuple[Any, ...]
     outcomes: tuple[Outcome, ...]
 
 
-_templates: dict[bytes, Template] = {}
-_counts = TemplateCounts()
+class Templates:
+    """The templates in use and those used last, by key. Each is built once, others meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._building = KeyedLocks()
+        self._alive: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
+        self._recent: OrderedDict[bytes, Template] = OrderedDict()
+        self.counts = TemplateCounts()
+
+    def __len__(self) -> int:
+        return len(self._alive)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._alive
+
+    def get_or_build(self, key: bytes, make: Callable[[], Template]) -> Template:
+        """The template of ``key``."""
+        with self._building.hold(key):
+            found = self._alive.get(key)
+            template = make() if found is None else found
+            with self._lock:
+                built, instantiated = self.counts.built + (found is None), self.counts.instantiated + (found is not None)
+                self.counts = TemplateCounts(built=built, instantiated=instantiated)
+                self._alive[key] = self._recent[key] = template
+                self._recent.move_to_end(key)
+                while len(self._recent) > RECENT_TEMPLATES:
+                    self._recent.popitem(last=False)
+        return template
+
+    def forget(self) -> int:
+        """Lets go of those that no program uses; how many were kept."""
+        with self._lock:
+            count = len(self._recent)
+            self._recent.clear()
+        return count
+
+
+templates = Templates()
 
 
 def template_counts() -> TemplateCounts:
     """The counts of this process so far."""
-    return _counts
+    return templates.counts
 
 
 def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
     """The program of a trace whose call had these leaves. Raises TraceError where a gradient cannot be had."""
-    global _counts
     function, outcomes = split_outcomes(trace)
     if not function.results and all(i.op.effect == "pure" for i in function.instructions):
-        return Program(template=None, sizes={}, constants=(), outcomes=outcomes)
+        return Program(template=None, instance=None, sizes={}, constants=(), outcomes=outcomes)
     found = abstract(function)
     layouts = layouts_of(trace, leaves, len(found.constants))
     key = template_key(found, layouts, device)
-    with building:
-        template = _templates.get(key)
-        if template is None:
-            template = _templates[key] = build(found, layouts, device)
-            _counts = replace(_counts, built=_counts.built + 1)
-        else:
-            _counts = replace(_counts, instantiated=_counts.instantiated + 1)
-    return Program(template=template, sizes=found.sizes, constants=typed_constants(found), outcomes=outcomes)
+    with work.underway():
+        template = templates.get_or_build(key, lambda: build(found, layouts, device))
+        instance = template.executable.instance(found.sizes)
+    constants = typed_constants(found)
+    return Program(template=template, instance=instance, sizes=found.sizes, constants=constants, outcomes=outcomes)
 
 
 def template_key(found: Abstract, layouts: Sequence[str], device: str) -> bytes:
@@ -108,7 +146,7 @@ def template_key(found: Abstract, layouts: Sequence[str], device: str) -> bytes:
 
 def has_template(found: Abstract, layouts: Sequence[str], device: str) -> bool:
     """Whether a template has been built already."""
-    return template_key(found, layouts, device) in _templates
+    return template_key(found, layouts, device) in templates
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pullback.runtime.fork import hold_over_fork
+from pullback.runtime.locks import KeyedLocks
 
 Kind = Literal["object", "text", "cubin"]
 Origin = Literal["memory", "disk"]
@@ -193,7 +194,7 @@ class KernelCache:
         self.lock = threading.Lock()
         self._memory: OrderedDict[str, bytes] = OrderedDict()
         self._memory_bytes = 0
-        self._makers: dict[str, tuple[threading.Lock, int]] = {}
+        self._makers = KeyedLocks()
         self._trusted: set[str] = set()
         self._warned = False
         self._written = [0, 0]
@@ -253,7 +254,7 @@ class KernelCache:
         payload = self.get(key)
         if payload is not None:
             return payload
-        with self._maker(key):
+        with self._makers.hold(key):
             payload = self.get(key)
             if payload is None:
                 payload = make()
@@ -349,20 +350,6 @@ class KernelCache:
         if not self._warned:
             self._warned = True
             warnings.warn(f"kernel cache {path} is not used: {reason}", RuntimeWarning, stacklevel=2)
-
-    @contextlib.contextmanager
-    def _maker(self, name: str) -> Iterator[None]:
-        with self.lock:
-            lock, users = self._makers.get(name, (threading.Lock(), 0))
-            self._makers[name] = (lock, users + 1)
-        try:
-            with lock:
-                yield
-        finally:
-            with self.lock:
-                lock, users = self._makers.pop(name)
-                if users > 1:
-                    self._makers[name] = (lock, users - 1)
 
     def _remember(self, name: str, payload: bytes) -> None:
         with self.lock:
@@ -530,6 +517,7 @@ def _open_entry(path: Path) -> Iterator[tuple[Any, os.stat_result]]:
 
 
 _default_lock = threading.Lock()
+hold_over_fork(_default_lock)
 _default: KernelCache | None = None
 
 

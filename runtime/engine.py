@@ -2,8 +2,8 @@
 
 The only module that meets `llvmlite.binding`. No text given to it may end the process: what would make LLVM
 abort during code generation is refused before it is reached. Floating-point operations are never contracted,
-reassociated or otherwise relaxed. Machine code is never unloaded, so an address stays valid for the life of
-the process.
+reassociated or otherwise relaxed. Machine code is unloaded when nobody holds its ``Kernel`` any more; what was
+asked for by address alone (``Engine.load``) stays for the life of the process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import platform
 import re
 import struct
 import threading
+import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,8 +59,8 @@ _INTRINSICS = re.compile(
     r"|[su](?:add|sub|mul)\.with\.overflow|[su](?:add|sub|shl)\.sat|[su](?:max|min)|sqrt|trunc"
     r"|vector\.reduce\.[a-z]+|vector\.(?:interleave|deinterleave)2|get\.active\.lane\.mask)(?:\.[A-Za-z0-9_.]+)?"
 )
-# Linkers and loaded objects of every engine: dropping one would unmap code that somebody still calls.
-_kept: list[Any] = []
+# Kernels whose addresses were handed out alone: dropping one would unmap code that somebody still calls.
+_kept: set[Kernel] = set()
 
 _PLACE = re.compile(r"<string>:(\d+):\d+")
 
@@ -123,7 +125,11 @@ def find_host(level: str | None = None) -> Host:
     if level == "native":
         wide = 64 if have.get("avx512f") else 32 if have.get("avx") else 16
         return Host(
-            triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide, has_fma=bool(have.get("fma"))
+            triple=triple,
+            cpu=llvm.get_host_cpu_name(),
+            features=have.flatten(),
+            vector_bytes=wide,
+            has_fma=bool(have.get("fma")),
         )
     if level not in _LEVELS:
         raise ValueError(f"PULLBACK_CPU={level}: native, {', '.join(_LEVELS)} are known")
@@ -137,6 +143,23 @@ def find_host(level: str | None = None) -> Host:
     return Host(triple=triple, cpu=cpu, features="", vector_bytes=wide, has_fma="fma" in needed)
 
 
+class Kernel:
+    """Loaded machine code. ``addresses`` by symbol are valid as long as this object lives.
+
+    Unloading waits for the next load: it enters LLVM, which an object that dies at any moment, in any thread, must not.
+    """
+
+    __slots__ = ("__weakref__", "_code", "_dead", "addresses")
+
+    def __init__(self, addresses: Mapping[str, int], code: Any, dead: deque[Any]) -> None:
+        self.addresses = addresses
+        self._code = code
+        self._dead = dead
+
+    def __del__(self) -> None:
+        self._dead.append(self._code)
+
+
 class Engine:
     """Compiles and loads; one for a process is enough. All methods may be called from any thread."""
 
@@ -148,7 +171,8 @@ class Engine:
         self._layout = str(self._machine.target_data)
         self._stamp = cache_key(*self._made_by())
         self.lock = threading.RLock()
-        self._loaded: dict[str, dict[str, int]] = {}
+        self._loaded: weakref.WeakValueDictionary[str, Kernel] = weakref.WeakValueDictionary()
+        self._dead: deque[Any] = deque()
         self._linker: Any = None
         self._libraries = 0
 
@@ -164,7 +188,20 @@ class Engine:
         meta: Mapping[str, Any] | None = None,
         passes: Passes = "light",
     ) -> dict[str, int]:
-        """The addresses of `symbols`, functions that `text` defines: found in memory, on disk, or compiled.
+        """The addresses of `symbols` of a kernel that is never unloaded; arguments and errors as in `kernel`."""
+        found = self.kernel(text, symbols=symbols, meta=meta, passes=passes)
+        _kept.add(found)
+        return {symbol: found.addresses[symbol] for symbol in symbols}
+
+    def kernel(
+        self,
+        text: str,
+        *,
+        symbols: Sequence[str],
+        meta: Mapping[str, Any] | None = None,
+        passes: Passes = "light",
+    ) -> Kernel:
+        """The functions `symbols` that `text` defines: found in memory, on disk, or compiled. Equal texts share a kernel.
 
         `meta` is shown by the cache's listing. `passes` says how much LLVM works on the text before code
         generation: "none"; "light", which inlines `alwaysinline` functions, rotates loops and removes what is
@@ -174,18 +211,23 @@ class Engine:
         """
         name = self.key(text, passes=passes)
         found = self._loaded.get(name)
-        if found is not None and all(symbol in found for symbol in symbols):
+        if found is not None and all(symbol in found.addresses for symbol in symbols):
             counters.count("hits")
-            return {symbol: found[symbol] for symbol in symbols}
+            return found
         with self.lock:
-            found = self._loaded.get(name, {})
-            if found and all(symbol in found for symbol in symbols):
+            self._unload()
+            found = self._loaded.get(name)
+            known = {} if found is None else found.addresses
+            if found is not None and all(symbol in known for symbol in symbols):
                 counters.count("hits")
-            else:
-                wanted = [*found, *(symbol for symbol in symbols if symbol not in found)]
-                found = self._obtain(name, text, wanted, meta or {}, passes)
-                self._loaded[name] = found
-        return {symbol: found[symbol] for symbol in symbols}
+                return found
+            wanted = [*known, *(symbol for symbol in symbols if symbol not in known)]
+            made = self._loaded[name] = self._obtain(name, text, wanted, meta or {}, passes)
+            return made
+
+    def loaded(self) -> int:
+        """How many kernels are loaded that somebody holds."""
+        return len(self._loaded)
 
     def key(self, text: str, *, passes: Passes = "light") -> str:
         """The cache key of the machine code of `text`."""
@@ -224,42 +266,46 @@ class Engine:
         yield from (self._host.triple, self._host.cpu, self._host.features, f"O{CODEGEN_LEVEL}")
         yield from (llvm_version(), generator_stamp())
 
-    def _obtain(self, name: str, text: str, symbols: list[str], meta: Mapping[str, Any], passes: Passes) -> dict[str, int]:
+    def _obtain(self, name: str, text: str, symbols: list[str], meta: Mapping[str, Any], passes: Passes) -> Kernel:
         stored = self._cache.find(name)
         if stored is not None:
             payload, origin = stored
             try:
-                addresses = self._link(payload, symbols)
+                found = self._link(payload, symbols)
             except RuntimeError:
                 self._cache.discard(name)
             else:
                 counters.count("hits" if origin == "memory" else "disk_hits")
-                return addresses
+                return found
         payload = self.compile(text, passes=passes)
         _check_symbols(text, payload, symbols)
         try:
-            addresses = self._link(payload, symbols)
+            found = self._link(payload, symbols)
         except RuntimeError as error:
             raise CompileError(text, str(error)) from None
         counters.count("compiles")
         about = {"symbols": symbols, "cpu": self._host.cpu, "triple": self._host.triple, **meta}
         self._cache.put(name, payload, kind="object", meta=about)
-        return addresses
+        return found
 
-    def _link(self, payload: bytes, symbols: Sequence[str]) -> dict[str, int]:
+    def _link(self, payload: bytes, symbols: Sequence[str]) -> Kernel:
         """Loads an object; its sections lie together, so that the small code model's offsets always reach."""
         llvm = _llvm()
         with counters.timed("load object"):
             if self._linker is None or self._libraries % _LIBRARIES_PER_LINKER == 0:
                 self._linker = llvm.create_lljit_compiler(self._new_machine(), use_jit_link=True, suppress_errors=True)
-                _kept.append(self._linker)
             self._libraries += 1
             library = llvm.JITLibraryBuilder().add_object_img(payload)
             for symbol in symbols:
                 library.export_symbol(symbol)
             tracker = library.link(self._linker, f"kernel{self._libraries}")
-            _kept.append(tracker)
-            return {symbol: int(tracker[symbol]) for symbol in symbols}
+            tracker.linker = self._linker
+            return Kernel({symbol: int(tracker[symbol]) for symbol in symbols}, tracker, self._dead)
+
+    def _unload(self) -> None:
+        """Frees the code of kernels that died. A tracker goes before its linker, which it holds."""
+        while self._dead:
+            self._dead.popleft().close()
 
     def _new_machine(self) -> Any:
         return self._target.create_target_machine(
@@ -369,6 +415,7 @@ def elf_symbols(payload: bytes) -> tuple[set[str], set[str]] | None:
 
 
 _default_lock = threading.Lock()
+hold_over_fork(_default_lock)
 _default: Engine | None = None
 
 

@@ -26,13 +26,17 @@ from pullback.runtime import cache, symbols
 from pullback.runtime.engine import default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
-from pullback.runtime.memory import empty_many, is_large
+from pullback.runtime.memory import empty, empty_many, is_large
 
 ALIGNMENT = 64
 KEPT_FRAMES = 4
+KEPT_INSTANCES = 64
+KEPT_ARENA = 1 << 14
 MOST_OF_LAPACK = 2**31 - 1
 
 Table = np.ndarray[Any, Any]
+
+_BYTE = np.dtype(np.uint8)
 
 
 def kernel_name(kernel: Function) -> str:
@@ -59,21 +63,39 @@ class Instance:
     results: tuple[tuple[tuple[int, ...], Any], ...]
     large: tuple[bool, ...]
     arena_bytes: int
+    sizes: Mapping[str, int]
     frames: list[Frame]
 
 
 class Frame:
-    """The memory of one call in flight: argument slots, seen as each dtype, and the arena of temporaries."""
+    """The memory of one call in flight: argument slots, seen as each dtype, and the arena of temporaries.
+
+    A large arena is taken for each call from the pool that results come from: programs of many sizes would keep one each.
+    """
 
     __slots__ = ("address", "arena", "base", "block", "views")
 
     def __init__(self, instance: Instance) -> None:
         self.block = instance.block.copy()
         self.address = address_of(self.block)
-        self.arena = np.empty(instance.arena_bytes + ALIGNMENT, np.uint8)
+        self.views = {name: self.block.view(DTYPES[name].numpy) for name in {s[0] for s in instance.scalars}}
+        self.arena: Table | None = None
+        self.base = 0
+
+    def take(self, size: int) -> None:
+        """An arena of so many bytes."""
+        self.arena = empty((size + ALIGNMENT,), _BYTE)
         self.base = address_of(self.arena)
         self.base += -self.base % ALIGNMENT
-        self.views = {name: self.block.view(DTYPES[name].numpy) for name in {s[0] for s in instance.scalars}}
+
+
+class _LoadedKernel:
+    """A kernel of a program: its machine code, where it starts, and what its argument slots are."""
+
+    def __init__(self, emitted: Emitted) -> None:
+        self.code = default_engine().kernel(emitted.text, symbols=[emitted.name])
+        self.address = self.code.addresses[emitted.name]
+        self.slots = emitted.slots
 
 
 class Executable:
@@ -84,11 +106,7 @@ class Executable:
 
     def __init__(self, module: Module) -> None:
         self.program, *kernels = module.functions
-        self.emitted = {kernel.name: emit_kernel(kernel) for kernel in kernels}
-        engine = default_engine()
-        self.addresses: dict[str, int] = {}
-        for emitted in self.emitted.values():
-            self.addresses.update(engine.load(emitted.text, symbols=[emitted.name]))
+        self.kernels = {kernel.name: _LoadedKernel(emit_kernel(kernel)) for kernel in kernels}
         self.launcher = launcher()
         self.plan = Plan(self.program)
         self.instances: dict[tuple[int, ...], Instance] = {}
@@ -99,14 +117,26 @@ class Executable:
         Returns fresh arrays, except that a parameter that is a result is returned as it was given. Raises CheckFailed, and what
         a step in Python raises.
         """
+        return self.call(self.instance(sizes), arguments)
+
+    def instance(self, sizes: Mapping[str, int]) -> Instance:
+        """The program with these sizes; the last few are kept."""
         key = tuple(sizes.values())
-        instance = self.instances.get(key)
-        if instance is None:
-            instance = self.instances.setdefault(key, self.instantiate(sizes))
+        found = self.instances.get(key)
+        if found is None:
+            if len(self.instances) >= KEPT_INSTANCES:
+                self.instances.pop(next(iter(self.instances.copy())), None)
+            found = self.instances.setdefault(key, self.instantiate(sizes))
+        return found
+
+    def call(self, instance: Instance, arguments: list[Any]) -> list[Any]:
+        """As ``run``, with an instance of this program."""
         try:
             frame = instance.frames.pop()
         except IndexError:
             frame = Frame(instance)
+        if frame.arena is None:
+            frame.take(instance.arena_bytes)
         if instance.large:
             results = empty_many(instance.results, instance.large)
         else:
@@ -120,10 +150,12 @@ class Executable:
             fill(frame.block, targets, sources, shifts, [*arguments, *results], frame.base)
         status = self.launcher.native(address_of(instance.header), id(arguments), id(results), frame.base, frame.address)
         if len(instance.frames) < KEPT_FRAMES:
+            if instance.arena_bytes > KEPT_ARENA:
+                frame.arena = None
             instance.frames.append(frame)
         if status:
             raise self.failure(status)
-        return results if self.plan.gives_all else self.plan.give(arguments, results, sizes)
+        return results if self.plan.gives_all else self.plan.give(arguments, results, instance.sizes)
 
     def failure(self, status: int) -> BaseException:
         """What a status says: the step above bit 32, the kernel's own code below."""
@@ -151,9 +183,9 @@ class Executable:
                 functions.append(hosts[-1].address)
                 slots = [("pointer", k) for k in range(len(step.operands))]
             else:
-                emitted = self.emitted[step.params["kernel"]]
-                functions.append(self.addresses[emitted.name])
-                slots = emitted.slots
+                kernel = self.kernels[step.params["kernel"]]
+                functions.append(kernel.address)
+                slots = kernel.slots
             for slot in slots:
                 at = len(block)
                 block.append(0)
@@ -182,7 +214,9 @@ class Executable:
         large = tuple(is_large(*spec) for spec in results)
         large = large if any(large) else ()
         filled = np.array(block, np.int64)
-        return Instance(filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, arena_bytes, [])
+        return Instance(
+            filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, arena_bytes, sizes, []
+        )
 
 
 class Plan:

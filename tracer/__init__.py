@@ -5,7 +5,7 @@ from pullback.tracer.array import TracedArray, emit, implements, register_method
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Input, Pinned, current
 from pullback.tracer.guards import Guard
-from pullback.tracer.ownership import adopt
+from pullback.tracer.ownership import OWNED, adopt
 from pullback.tracer.promotion import composition
 from pullback.tracer.trace import Parameters, Signature, Trace, parameters_of, signature, trace
 from pullback.tracer.transform import follow, gradient_call, rebuild
@@ -13,7 +13,7 @@ from pullback.tracer.tree import TreeDef, flatten, leaf_key, unflatten
 from pullback.tracer.twins import twin
 
 __all__ = [
-    "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Pinned", "Signature", "Trace", "TraceError",
+    "OWNED", "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Pinned", "Signature", "Trace", "TraceError",
     "TracedArray", "TreeDef", "adopt", "composition", "current", "emit", "flatten", "follow", "gradient_call", "implements",
     "leaf_key",
     "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "unflatten", "user_loc",

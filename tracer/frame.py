@@ -37,13 +37,12 @@ class Argument:
 class Captured:
     """An input read anew at each call: a global or closure variable called ``describe``.
 
-    ``key`` is what its type must still be (see ``tree.leaf_key``); ``value`` what it was in the trace.
+    ``key`` is what its type must still be (see ``tree.leaf_key``).
     """
 
     read: Callable[[], Any]
     describe: str
     key: Any
-    value: Any
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,7 +84,6 @@ class Frame:
 
     def __init__(self, parent: Frame | None = None) -> None:
         self.parent = parent
-        self.root: Frame = self if parent is None else parent.root
         self.builder = Builder()
         self.parameters: list[Value] = []
         self.inputs: list[Input] = []
@@ -96,6 +94,14 @@ class Frame:
         self.kept_readonly: set[int] = set()
         self._lifted: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
+
+    @property
+    def root(self) -> Frame:
+        """The outermost frame around this one."""
+        found = self
+        while found.parent is not None:
+            found = found.parent
+        return found
 
     @contextmanager
     def active(self) -> Iterator[Frame]:

@@ -6,9 +6,10 @@ A guard never raises: a read that fails does not hold, and the trace that follow
 from __future__ import annotations
 
 import copy
+import weakref
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,15 @@ class Guard:
             return self._holds(self.read())
         except Exception:
             return False
+
+    def is_stable(self) -> bool:
+        """Whether two reads in a row give the same."""
+        if self.how not in ("identity", "value"):
+            return True
+        try:
+            return replace(self, expected=self.read()).holds()
+        except Exception:
+            return True
 
     def _holds(self, value: Any) -> bool:
         match self.how:
@@ -83,6 +93,12 @@ class Watch:
 
 def _same_value(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(static_key(a) == static_key(b))
+
+
+def attribute_of(owner: weakref.ref[Any], name: str, last: Any) -> Any:
+    """An attribute of a function that a trace must not keep alive; ``last`` is what a dead one had."""
+    found = owner()
+    return last if found is None else getattr(found, name)
 
 
 def container_key(value: Any) -> Any:

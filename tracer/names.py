@@ -31,7 +31,17 @@ from pullback.tracer.callees import renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Captured, Frame, Pinned
-from pullback.tracer.guards import MOST_ITEMS, Guard, Read, container_key, contents, float_count, plain_key, state_key
+from pullback.tracer.guards import (
+    MOST_ITEMS,
+    Guard,
+    Read,
+    attribute_of,
+    container_key,
+    contents,
+    float_count,
+    plain_key,
+    state_key,
+)
 from pullback.tracer.namespace import Namespace
 from pullback.tracer.outside import (
     Outside,
@@ -45,6 +55,7 @@ from pullback.tracer.outside import (
 )
 from pullback.tracer.ownership import (
     attribute_names,
+    function_attributes,
     is_library_file,
     is_users,
     is_users_object,
@@ -269,6 +280,17 @@ class Names:
                 message = f"the traced function changes {describe}, which comes from outside; return the value instead"
                 raise TraceError(message, self.loc)
 
+    def close(self) -> None:
+        """Lets go of what the trace met, but for its guards. Objects that outlive the trace refer to it in circles, and
+        what is in a circle, the user's arrays among it, would wait for the garbage collector."""
+        for namespace in self._namespaces.values():
+            namespace.found.clear()
+        for kept in (self._kept, self._namespaces, self._cells, self._captured, self._unchanged, self._stand_ins):
+            kept.clear()
+        self.builtins = {}
+        self.root.inputs.clear()
+        self.root = Frame()
+
     def _guard(self, guard: Guard) -> None:
         self.guards.setdefault((guard.how, guard.describe, id(guard.expected), _read_key(guard.read)), guard)
 
@@ -300,26 +322,27 @@ class Names:
         for _, fill in cells:
             fill()
         name = function.__name__
-        self.same(functools.partial(getattr, function, "__code__"), name)
+        own = weakref.ref(function)
+        self.same(functools.partial(attribute_of, own, "__code__", function.__code__), name)
         made.__qualname__, made.__module__ = function.__qualname__, function.__module__
-        self._defaults(function, made)
+        self._defaults(function, made, own)
         if "__wrapped__" in function.__dict__:
             made.__dict__["__wrapped__"] = function.__dict__["__wrapped__"]
         else:
-            read = functools.partial(getattr, function, "__dict__")
+            read = functools.partial(_attributes_of, own, function_attributes(function))
             made.__dict__.update(self._container(read(), read, name) if read() else {})
         filled = made.__dict__.copy()
         self._unchanged.append((lambda: _same_items(made.__dict__, filled), f"the attributes of {name}"))
         return made
 
-    def _defaults(self, function: FunctionType, made: FunctionType) -> None:
+    def _defaults(self, function: FunctionType, made: FunctionType, own: weakref.ref[Any]) -> None:
         name = function.__name__
         if function.__defaults__ is not None:
-            read = functools.partial(getattr, function, "__defaults__")
+            read = functools.partial(attribute_of, own, "__defaults__", function.__defaults__)
             self.same(read, f"{name}.__defaults__")
             made.__defaults__ = tuple(self._default(d, _item(read, i), name) for i, d in enumerate(function.__defaults__))
         if function.__kwdefaults__ is not None:
-            read = functools.partial(getattr, function, "__kwdefaults__")
+            read = functools.partial(attribute_of, own, "__kwdefaults__", function.__kwdefaults__)
             self._guard(Guard(read=read, expected=container_key(read()), how="container", describe=f"{name}.__kwdefaults__"))
             made.__kwdefaults__ = {}
             for key, value in function.__kwdefaults__.items():
@@ -358,11 +381,14 @@ class Names:
         return call
 
     def _partial(self, function: functools.partial[Any]) -> Any:
-        read = functools.partial(getattr, function, "args")
+        own = weakref.ref(function)
+        read = functools.partial(attribute_of, own, "args", function.args)
         args = [self.resolve(a, _item(read, i), f"args[{i}]", guard=False) for i, a in enumerate(function.args)]
         keywords = dict(function.keywords)
         if keywords:
-            keywords = self._container(keywords, functools.partial(getattr, function, "keywords"), "keywords")
+            keywords = self._container(
+                keywords, functools.partial(attribute_of, own, "keywords", function.keywords), "keywords"
+            )
         return functools.partial(self.follow(function.func), *args, **keywords)
 
     def _cell(self, cell: CellType, name: str) -> tuple[CellType, Callable[[], None]]:
@@ -395,7 +421,7 @@ class Names:
         array_type, weak = literal_type(value)
         name = re.sub(r"\W+", "_", describe).strip("_")
         parameter = self.root.parameter(array_type, name)
-        self.root.inputs.append(Captured(read=read, describe=describe, key=leaf_key(value), value=value))
+        self.root.inputs.append(Captured(read=read, describe=describe, key=leaf_key(value)))
         traced = TracedArray(array_type, self.root, parameter, weak=weak, readonly=CAPTURED, loc=user_loc())
         traced.origin = Origin("outside", describe)
         if not isinstance(value, np.ndarray) or (value.dtype.kind in "biu" and value.size <= MOST_STATIC):
@@ -485,6 +511,11 @@ def _same_items(a: Any, b: Any) -> bool:
 
 def _item(read: Read, key: Any) -> Read:
     return lambda: read()[key]
+
+
+def _attributes_of(owner: weakref.ref[Any], last: dict[str, Any]) -> dict[str, Any]:
+    found = owner()
+    return last if found is None else function_attributes(found)
 
 
 def _read_key(read: Any) -> Any:

@@ -28,6 +28,9 @@ _NO_OBJECTS = (type, ModuleType, FunctionType, BaseException, enum.Enum)
 _VALUES = (dict, list, tuple, set, frozenset, int, float, complex, str, bytes)
 
 
+OWNED = "__pullback__"
+"""The attribute of a user's function under which the face keeps what it made of it; no attribute of the user's."""
+
 _adopted: set[str] = set()
 
 
@@ -108,6 +111,11 @@ def attribute_names(value: Any) -> list[str]:
     slots = [vars(k).get("__slots__", ()) for k in type(value).__mro__]
     names = [name for s in slots for name in ((s,) if isinstance(s, str) else s)]
     return [*getattr(value, "__dict__", ()), *(n for n in names if n != "__dict__" and hasattr(value, n))]
+
+
+def function_attributes(function: FunctionType) -> dict[str, Any]:
+    """The attributes that the user gave a function."""
+    return {k: v for k, v in function.__dict__.items() if k != OWNED}
 
 
 def is_users_value(value: Any) -> bool:

@@ -10,6 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -248,35 +249,36 @@ def trace(
     frame, loc = Frame(), user_loc()
     names = frame.names = Names(frame)
     tree = call.tree
-    with frame.active():
-        labels = _labels(tree, found)
-        leaves = _arguments(frame, call.leaves, labels, loc)
-        positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), leaves)
-        result = _run(frame, names.follow(function), positional, keywords)
-        names.finish()
-        results, out_tree = flatten(result, static_numbers=True)
-        for container in containers(out_tree):
-            names.same(functools.partial(container_of, container.type), container.type.__name__)
-        out_tree = map_statics(out_tree, lambda v: _returned(v, names), real_class)
-        traced = [as_traced(r) for r in results]
-        writes = [k for k, leaf in enumerate(leaves) if leaf.argument is not None and leaf.value is not frame.parameters[k]]
-        values = [frame.lift(t) for t in (*traced, *(leaves[k] for k in writes))]
-    _check_constants(frame)
-    used, inputs, unread = _used(frame, values)
-    title = name or getattr(function, "__name__", None) or type(function).__name__
-    return Trace(
-        function=frame.builder.function(_identifier(title), used, values),
-        inputs=inputs,
-        guards=(*names.guards.values(), *unread),
-        in_tree=tree,
-        out_tree=out_tree,
-        weak=tuple(t.weak for t in traced),
-        returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),
-        writes=tuple(writes),
-        kept_readonly=tuple(sorted(frame.kept_readonly)),
-        labels=labels,
-        pinned=tuple(names.pinned[k] for k in sorted(names.pinned)),
-    )
+    with closing(names):
+        with frame.active():
+            labels = _labels(tree, found)
+            leaves = _arguments(frame, call.leaves, labels, loc)
+            positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), leaves)
+            result = _run(frame, names.follow(function), positional, keywords)
+            names.finish()
+            results, out_tree = flatten(result, static_numbers=True)
+            for container in containers(out_tree):
+                names.same(functools.partial(container_of, container.type), container.type.__name__)
+            out_tree = map_statics(out_tree, lambda v: _returned(v, names), real_class)
+            traced = [as_traced(r) for r in results]
+            writes = [k for k, leaf in enumerate(leaves) if leaf.argument is not None and leaf.value is not frame.parameters[k]]
+            values = [frame.lift(t) for t in (*traced, *(leaves[k] for k in writes))]
+        _check_constants(frame)
+        used, inputs, unread = _used(frame, values)
+        title = name or getattr(function, "__name__", None) or type(function).__name__
+        return Trace(
+            function=frame.builder.function(_identifier(title), used, values),
+            inputs=inputs,
+            guards=(*names.guards.values(), *unread),
+            in_tree=tree,
+            out_tree=out_tree,
+            weak=tuple(t.weak for t in traced),
+            returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),
+            writes=tuple(writes),
+            kept_readonly=tuple(sorted(frame.kept_readonly)),
+            labels=labels,
+            pinned=tuple(names.pinned[k] for k in sorted(names.pinned)),
+        )
 
 
 def _returned(value: Any, names: Names) -> Any:

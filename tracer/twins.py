@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
+import threading
 from collections.abc import Callable
 from types import MethodType, TracebackType
 from typing import Any
@@ -28,6 +29,7 @@ KINDS: dict[type, Callable[[Any, Any], Any]] = {}
 _CALLS: dict[str, Any] = {}
 _late: dict[str, dict[str, Any]] = {}
 _late_kinds: dict[str, dict[str, Any]] = {}
+_settling = threading.RLock()
 
 
 def twin(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -94,21 +96,22 @@ def _put(table: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
 
 def _settle() -> None:
     """Looks up the names in modules that have been imported since."""
-    for table in (_late, _late_kinds):
-        for module in [m for m in table if m in sys.modules]:
-            for name, value in list(table[module].items()):
-                real = getattr(sys.modules[module], name, None)
-                if real is None:
-                    continue
-                if table is _late_kinds:
-                    KINDS[real] = value
-                elif isinstance(value, _OfTraced):
-                    TWINS[id(real)] = (real, _choosing(real, value.replacement))
-                else:
-                    TWINS[id(real)] = (real, value)
-                del table[module][name]
-            if not table[module]:
-                del table[module]
+    with _settling:
+        for table in (_late, _late_kinds):
+            for module in [m for m in table if m in sys.modules]:
+                for name, value in list(table[module].items()):
+                    real = getattr(sys.modules[module], name, None)
+                    if real is None:
+                        continue
+                    if table is _late_kinds:
+                        KINDS[real] = value
+                    elif isinstance(value, _OfTraced):
+                        TWINS[id(real)] = (real, _choosing(real, value.replacement))
+                    else:
+                        TWINS[id(real)] = (real, value)
+                    del table[module][name]
+                if not table[module]:
+                    del table[module]
 
 
 def traced_builtins() -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import Parameters, Signature, Trace
-from pullback.tracer.tree import TreeDef
+from pullback.tracer.tree import TreeDef, leaf_key
 
 if TYPE_CHECKING:
     from pullback.entry import Entry
@@ -97,17 +97,22 @@ def _parts(tree: TreeDef, name: str, leaves: Any, found: list[ArgumentType]) -> 
 
 def type_text(leaf: Any) -> str:
     """What a program depends on in an array or number: dtype, shape and memory order, or the Python type."""
-    if not isinstance(leaf, np.ndarray | np.generic):
-        return type(leaf).__name__
+    return key_text(leaf_key(leaf)) if isinstance(leaf, np.ndarray | np.generic) else type(leaf).__name__
+
+
+def key_text(key: Any) -> str:
+    """``type_text`` of a value with this ``leaf_key``."""
+    if isinstance(key, type):
+        return key.__name__
+    dtype, *rest = key
+    shape, order = rest or ((), "")
     try:
-        text = str(ArrayType(dtype_of(leaf.dtype), leaf.shape))
+        text = str(ArrayType(dtype_of(dtype), shape))
     except TypeError:
-        text = f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
-    if isinstance(leaf, np.generic):
+        text = f"{dtype}[{','.join(map(str, shape))}]"
+    if not rest:
         return f"{text} scalar"
-    flags = leaf.flags
-    swapped = "" if leaf.dtype.isnative else " bytes swapped"
-    return text + ("" if flags.c_contiguous and flags.aligned else " strided") + swapped
+    return text + (" bytes swapped" if not dtype.isnative else " strided" if order == "strided" else "")
 
 
 def shortened(value: Any, most: int = 40) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pullback.codegen.schedule import schedule
 from pullback.inspection.anatomy import dissect
-from pullback.inspection.call import ArgumentType, Call, shortened, type_text
+from pullback.inspection.call import ArgumentType, Call, key_text, shortened, type_text
 from pullback.inspection.report import Report, counted, paragraph, place, table
 from pullback.ir.extents import abstract
 from pullback.ir.structure import Loc
@@ -185,7 +185,7 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
 
 
 def _reads(trace: Trace) -> tuple[Read, ...]:
-    inputs = [Read(name=i.describe, text=type_text(i.value), is_input=True) for i in trace.inputs if isinstance(i, Captured)]
+    inputs = [Read(name=i.describe, text=key_text(i.key), is_input=True) for i in trace.inputs if isinstance(i, Captured)]
     guards = [Read(name=g.describe, text=_expected(g), is_input=False) for g in trace.guards]
     return tuple(dict.fromkeys([*inputs, *guards]))
 
@@ -221,8 +221,8 @@ def _changes(trace: Trace) -> tuple[Change, ...]:
     for given in trace.inputs:
         if isinstance(given, Captured):
             now = _type_now(given)
-            if now != type_text(given.value):
-                found.append(Change(name=given.describe, old=type_text(given.value), new=now))
+            if now != key_text(given.key):
+                found.append(Change(name=given.describe, old=key_text(given.key), new=now))
     return tuple(found)
 
 
