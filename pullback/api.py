@@ -12,6 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from pullback.checked import Checked
 from pullback.jitted import Jitted, transformed
 from pullback.pipeline import DEVICES
 from pullback.tracer.tracebacks import with_users_frames
@@ -23,27 +24,32 @@ Aux = TypeVar("Aux")
 
 
 @overload
-def jit(function: Callable[P, R], *, static_argnames: str | Iterable[str] = (), device: str = "cpu") -> Jitted[P, R]: ...
+def jit(
+    function: Callable[P, R], *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False
+) -> Jitted[P, R]: ...
 @overload
 def jit(
-    function: None = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu"
+    function: None = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
-def jit(function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu") -> Any:
+def jit(function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False) -> Any:
     """Compile a NumPy function; also a decorator, with or without arguments.
 
     Arguments and results: NumPy arrays and scalars, Python numbers, and nested tuples, lists, dicts, namedtuples and
     dataclasses of them; any other argument is static. Results are NumPy's, of NumPy's dtypes. Arguments in
     ``static_argnames`` are static: each value of theirs is traced by itself. ``device``: "cpu" or "cuda".
 
+    ``check`` is for looking for stale results: each call is traced anew, and a TraceError names the first instruction, with its
+    line, that differs from the program that would serve the call. That is state from outside that no guard sees.
+
     Raises TypeError and ValueError for bad options. Calls raise TraceError for what cannot be compiled.
     """
     if function is None:
-        return functools.partial(jit, static_argnames=static_argnames, device=device)
+        return functools.partial(jit, static_argnames=static_argnames, device=device, check=check)
     if device not in DEVICES:
         raise ValueError(f"device {device!r}: one of {', '.join(DEVICES)}")
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return transformed(function, Transform(name="jit"), words, device)
+    return transformed(function, Transform(name="jit"), words, device, Checked if check else Jitted)
 
 
 @overload

@@ -51,6 +51,10 @@ class Entry:
         """The program that runs."""
         return self._program
 
+    def holds(self, leaves: Sequence[Any]) -> bool:
+        """Whether a call with these leaves, of the entry's signature, would be served."""
+        return self._trace.holds() and self._trace.outside() is not None
+
     def __call__(self, leaves: list[Any]) -> Any:
         if self._is_guarded and not self._trace.holds():
             return MISS

@@ -142,9 +142,11 @@ class Jitted(Inspected[P], Generic[P, R]):
     def _traced(self, *args: Any, **kwargs: Any) -> Any:
         return self._transform.apply(self._function, args, kwargs)
 
-    def _trace(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace:
+    def _trace(
+        self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset()
+    ) -> Trace:
         with counters.timed("trace"):
-            return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call)
+            return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured)
 
     def _first_call(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Trace, compile and run. Threads that ask for one signature at once do it once."""
@@ -180,12 +182,15 @@ class Jitted(Inspected[P], Generic[P, R]):
         """The same function with ``self`` as first argument, which argnums does not count."""
         if self._method is None:
             inner = self._function._for_methods() if isinstance(self._function, Jitted) else self._function
-            self._method = _transformed(inner, self._transform.after_self(), self._static, self._device)
+            self._method = _transformed(inner, self._transform.after_self(), self._static, self._device, type(self))
         return self._method
 
 
-def transformed(function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str = "cpu") -> Any:
-    """A function transformed: a ``Jitted``, or for a bound method a ``Method`` of one.
+def transformed(
+    function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str = "cpu",
+    kind: type[Jitted[..., Any]] = Jitted,
+) -> Any:  # fmt: skip
+    """A function transformed: an object of ``kind``, or for a bound method a ``Method`` of one.
 
     What is compiled belongs to the function: transforming it again, with equal options, compiles nothing again.
     """
@@ -193,22 +198,24 @@ def transformed(function: Function, transform: Transform, static_argnames: Seque
         raise TypeError(f"pb.{transform.name} takes a function, got {type(function).__name__}")
     static = frozenset(static_argnames)
     if isinstance(function, MethodType | Method):
-        return Method(_transformed(function.__func__, transform.after_self(), static, device), function.__self__)
-    return _transformed(function, transform, static, device)
+        return Method(_transformed(function.__func__, transform.after_self(), static, device, kind), function.__self__)
+    return _transformed(function, transform, static, device, kind)
 
 
-def _transformed(function: Function, transform: Transform, static: frozenset[str], device: str) -> Jitted[..., Any]:
+def _transformed(
+    function: Function, transform: Transform, static: frozenset[str], device: str, kind: type[Jitted[..., Any]]
+) -> Jitted[..., Any]:
     if isinstance(function, Jitted):
         device = device if transform.name == "jit" else function._device
         static |= function._static
     if current() is not None:
-        return Jitted(function, transform, static, device, Programs(parameters_of(function, static)))
+        return kind(function, transform, static, device, Programs(parameters_of(function, static)))
     made = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).made
     programs = made.get((transform, static, device))
     if programs is None:
         adopt(function)
         programs = made.setdefault((transform, static, device), Programs(parameters_of(function, static)))
-    return Jitted(function, transform, static, device, programs)
+    return kind(function, transform, static, device, programs)
 
 
 class Method(Inspected[P], Generic[P, R]):

@@ -33,9 +33,16 @@ class WritingEntry(Entry):
         self._writes = trace.writes
         self._kept = trace.kept_readonly
 
+    def holds(self, leaves: Sequence[Any]) -> bool:
+        return self._fits(leaves) and super().holds(leaves)
+
+    def _fits(self, leaves: Sequence[Any]) -> bool:
+        """Whether the arrays may be written that were written."""
+        return all(leaves[k].flags.writeable for k in self._writes) and not any(leaves[k].flags.writeable for k in self._kept)
+
     def __call__(self, leaves: list[Any]) -> Any:
         """As an entry's. Raises TraceError, and writes nothing, if a written array shares memory with another."""
-        if not all(leaves[k].flags.writeable for k in self._writes) or any(leaves[k].flags.writeable for k in self._kept):
+        if not self._fits(leaves):
             return MISS
         shared = next(self._shared(leaves), None)
         if shared is not None:

@@ -81,8 +81,9 @@ _CODE = (FunctionType, MethodType, functools.partial)
 class Names:
     """The outside of one trace: what was resolved, the guards, and where the captured inputs came from."""
 
-    def __init__(self, root: Frame) -> None:
+    def __init__(self, root: Frame, captured: frozenset[str] = frozenset()) -> None:
         self.root = root
+        self.kept_inputs = captured
         self.guards: dict[Any, Guard] = {}
         self.made: set[type] = set()
         self.loc: Loc | None = None
@@ -135,7 +136,7 @@ class Names:
             return value
         if kind is float or isinstance(value, np.generic | np.ndarray):
             if capturable(value):
-                if kind is not float or value not in _REWRITTEN:
+                if kind is not float or value not in _REWRITTEN or describe in self.kept_inputs:
                     return self._capture(value, read, describe)
             elif isinstance(value, np.ndarray):
                 return self._by_contents(value, read, describe)

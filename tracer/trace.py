@@ -237,9 +237,10 @@ def _native(value: Any) -> Any:
 def trace(
     function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
     static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
-    call: Signature | None = None,
+    call: Signature | None = None, captured: frozenset[str] = frozenset(),
 ) -> Trace:  # fmt: skip
-    """Trace a call. ``parameters`` and ``call`` (its signature) may be given if they are known already.
+    """Trace a call. ``parameters`` and ``call`` (its signature) may be given if they are known already. Floats from outside that
+    ``captured`` names are inputs even where a rewrite looks for their values, as they are in a trace made for other values.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """
@@ -247,7 +248,7 @@ def trace(
     found = parameters or parameters_of(function, static_argnames)
     call = call or signature(found, args, kwargs or {})
     frame, loc = Frame(), user_loc()
-    names = frame.names = Names(frame)
+    names = frame.names = Names(frame, captured)
     tree = call.tree
     with closing(names):
         with frame.active():
