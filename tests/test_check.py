@@ -19,6 +19,7 @@ SCALE = 2.0
 def limit() -> Iterator[int]:
     """State that no guard sees; restored afterwards."""
     before = sys.getrecursionlimit()
+    sys.setrecursionlimit(3000)
     yield before
     sys.setrecursionlimit(before)
 
@@ -87,7 +88,6 @@ CASES = [
 def test_a_difference_is_named(f: Any, message: str, transform: Any) -> None:
     checked, plain = pb.jit(transform(f), check=True), pb.jit(f)
     x = np.ones(3)
-    sys.setrecursionlimit(3000)
     for _ in range(3):
         checked(x), plain(x)
     sys.setrecursionlimit(3001)
@@ -129,7 +129,6 @@ def test_methods_gradients_and_traces_inside() -> None:
             return np.sum(x * x) * self.rate * unseen()
 
     model, x = Model(), np.ones(2)
-    sys.setrecursionlimit(3000)
     np.testing.assert_allclose(model.slope(x), 3000 * x)
     model.rate = 1.0
     np.testing.assert_allclose(model.slope(x), 6000 * x)
