@@ -129,6 +129,11 @@ class Names:
             return self.follow(wrapped)
         return self.instance(function) if self._is_outside(function) else function
 
+    def follow_library(self, function: FunctionType) -> FunctionType:
+        """A copy of a library's function that resolves its names here, as a user's does."""
+        made: FunctionType = self._keep(function, self._copy)
+        return made
+
     def resolve(self, value: Any, read: Read, describe: str, guard: bool = True) -> Any:
         """What stands for an outside value in the trace; records the guard or input it makes."""
         kind = type(value)

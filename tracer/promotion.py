@@ -37,6 +37,30 @@ def composition(*ufuncs: np.ufunc) -> Callable[[Callable[..., Any]], Callable[..
     return register
 
 
+_LATE: dict[str, Callable[..., Any]] = {}
+
+
+def late_composition(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function stands for the ufunc with this dotted name, in a module that may not be imported yet."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _LATE[name] = function
+        return function
+
+    return register
+
+
+def composition_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """The function that stands for a ufunc, or None."""
+    found = COMPOSITIONS.get(ufunc)
+    if found is None:
+        name = f"scipy.special.{ufunc.__name__}"
+        found = _LATE.get(name)
+        if found is not None and resolve(name) is not ufunc:
+            return None
+    return found
+
+
 @lru_cache(maxsize=4096)
 def loop(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype[Any] | None = None) -> Loop:
     """The input and output dtypes of the loop that NumPy would run; ``dtype`` as the ufunc's keyword.

@@ -32,7 +32,7 @@ from pullback.tracer.array import (
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
 from pullback.tracer.ownership import is_users_object
-from pullback.tracer.promotion import COMPOSITIONS, name_of, op_of, unsupported
+from pullback.tracer.promotion import composition_of, name_of, op_of, unsupported
 from pullback.tracer.tables import METHODS
 
 _WEAK = {"b": "bool", "i": "int", "f": "float"}
@@ -91,7 +91,7 @@ def call_ufunc(
     frame_of(*(x for x in inputs if isinstance(x, TracedArray) and x.literal is None))
     xs = [as_traced(x) for x in inputs]
     if ufunc.signature is not None:
-        composition = COMPOSITIONS.get(ufunc)
+        composition = composition_of(ufunc)
         if composition is None:
             raise TraceError(unsupported(ufunc))
         given = kwargs if dtype is None else {**kwargs, "dtype": dtype}
@@ -129,7 +129,7 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None)
         if compared is not None:
             return compared
     operands = broadcast_together(*(cast(x, d) for x, d in zip(xs, inner, strict=True)))
-    composition = COMPOSITIONS.get(ufunc)
+    composition = composition_of(ufunc)
     if composition is not None:
         result = composition(*operands)
     else:

@@ -266,12 +266,14 @@ clip = Elementwise(
 LN2 = 0.6931471805599453
 LN10 = 2.302585092994046
 exp = _unary("exp", lambda b, ct, out, x: b.mul(ct, out))
-exp2 = _unary("exp2", lambda b, ct, out, x: b.mul(ct, _scaled(b, out, LN2)))
-expm1 = _unary("expm1", lambda b, ct, out, x: b.mul(ct, b.add(out, const_like(b, 1, x))))
+exp2 = _unary("exp2", lambda b, ct, out, x: b.mul(ct, _scaled(b, out, LN2)), also=("scipy.special.exp2",))
+expm1 = _unary("expm1", lambda b, ct, out, x: b.mul(ct, b.add(out, const_like(b, 1, x))), also=("scipy.special.expm1",))
 log = _unary("log", lambda b, ct, out, x: b.div(ct, x))
 log2 = _unary("log2", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN2)))
 log10 = _unary("log10", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN10)))
-log1p = _unary("log1p", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), x)))
+log1p = _unary(
+    "log1p", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), x)), also=("scipy.special.log1p",)
+)
 logaddexp = Elementwise(
     name="logaddexp", reference="numpy.logaddexp", arity=2, cuda="pb_logaddexp({0}, {1})",
     pullback=each(
@@ -290,7 +292,7 @@ sqrt = _unary(
     "sqrt", _sqrt_partial, reference=meaning.sqrt, also=("numpy.sqrt",), cheap=True,
     llvm="call {t} @llvm.sqrt.{m}({t} {0})",
 )  # fmt: skip
-cbrt = _unary("cbrt", lambda b, ct, out, x: b.div(ct, _scaled(b, b.mul(out, out), 3.0)))
+cbrt = _unary("cbrt", lambda b, ct, out, x: b.div(ct, _scaled(b, b.mul(out, out), 3.0)), also=("scipy.special.cbrt",))
 hypot = Elementwise(
     name="hypot", reference="numpy.hypot", arity=2, cuda="hypot({0}, {1})",
     pullback=each(

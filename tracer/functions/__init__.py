@@ -2,7 +2,9 @@
 
 from pullback.tracer.functions import (
     builtin,
+    continuous,
     creation,
+    discrete,
     distributions,
     einsum,
     elementwise,
@@ -16,13 +18,16 @@ from pullback.tracer.functions import (
     products,
     reductions,
     shape,
+    special,
     vectorizing,
     writing,
 )
 
 __all__ = [
     "builtin",
+    "continuous",
     "creation",
+    "discrete",
     "distributions",
     "einsum",
     "elementwise",
@@ -36,6 +41,7 @@ __all__ = [
     "products",
     "reductions",
     "shape",
+    "special",
     "vectorizing",
     "writing",
 ]

@@ -41,7 +41,7 @@ from pullback.tracer.functions.common import (
     reshaped,
     xp,
 )
-from pullback.tracer.twins import twin
+from pullback.tracer.twins import twin_of
 
 
 def reduced(op: str, x: TracedArray, axes: Axes, keepdims: bool = False) -> TracedArray:
@@ -350,13 +350,13 @@ def _detached(x: TracedArray) -> TracedArray:
     return found
 
 
-@twin("scipy.special.logsumexp")
-def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> TracedArray:
+@twin_of("scipy.special.logsumexp")
+def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> Any:
     """log(sum(b * exp(a))) without overflow: the largest term is taken out first (and is no part of the derivative).
 
-    Infinite terms stand for themselves. With ``b`` the sum must be positive, else the result is NaN.
+    Infinite terms stand for themselves. With ``b`` the sum must be positive, else the result is NaN, unless ``return_sign`` asks
+    for the logarithm of its size and its sign.
     """
-    refuse("logsumexp", return_sign=return_sign or None)
     x = as_traced(a)
     if x.dtype.kind != "f":
         x = cast(x, np.float64)
@@ -371,8 +371,10 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
     terms = np.exp(x - top)
     if b is not None:
         terms = choose_where(b != 0, b * terms, full(terms.shape, 0, terms.dtype))
-    found = np.log(sum(terms, axes, keepdims=True)) + top
-    return found if keepdims else reshaped(found, [n for k, n in enumerate(x.shape) if k not in axes])
+    total = sum(terms, axes, keepdims=True)
+    found = np.log(np.abs(total) if return_sign else total) + top
+    shape = found.shape if keepdims else [n for k, n in enumerate(x.shape) if k not in axes]
+    return (reshaped(found, shape), reshaped(xp.sign(total), shape)) if return_sign else reshaped(found, shape)
 
 
 def _scanned(op: str, a: Any, axis: Any, dtype: Any) -> TracedArray:

@@ -1,0 +1,220 @@
+"""Functions of scipy.special that are compositions: of ufuncs that have no op of their own, and functions of arrays.
+
+Formulas are SciPy's (``scipy/special/_ufuncs.pyx`` and the headers of its library xsf), with its values at the edges.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import OPS
+from pullback.tracer.array import TracedArray, as_traced, broadcast_together, cast, emit, full, promote
+from pullback.tracer.errors import TraceError
+from pullback.tracer.functions.common import xp
+from pullback.tracer.functions.reductions import logsumexp
+from pullback.tracer.promotion import late_composition
+from pullback.tracer.twins import twin_of
+from pullback.tracer.ufuncs import call_op
+
+Function = Any
+
+
+def native(name: str) -> Function:
+    """The op of that name as a function of traced arrays and numbers."""
+    return partial(call_op, OPS[name])
+
+
+gammaln, digamma, betaln, gamma, expit = map(native, ("gammaln", "digamma", "betaln", "gamma", "expit"))
+ndtr, log_ndtr, ndtri, erf, erfc = map(native, ("ndtr", "log_ndtr", "ndtri", "erf", "erfc"))
+
+
+def _ufunc(name: str) -> Any:
+    """Decorator: the function stands for a ufunc of scipy.special; operands have one shape and dtype."""
+    return late_composition(f"scipy.special.{name}")
+
+
+def _like(x: TracedArray, value: float) -> TracedArray:
+    return full(x.shape, value, x.dtype)
+
+
+# x log y and relatives
+
+
+@_ufunc("xlogy")
+def xlogy(x: Any, y: Any) -> Any:
+    """x log y, 0 where x is 0; its derivative by x is log y there too, if y has a logarithm."""
+    is_zero = (x == 0) & ((y <= 0) | (y == math.inf))
+    return xp.where(is_zero, 0.0, x * xp.log(y))
+
+
+@_ufunc("xlog1py")
+def xlog1py(x: Any, y: Any) -> Any:
+    is_zero = (x == 0) & ((y <= -1) | (y == math.inf))
+    return xp.where(is_zero, 0.0, x * xp.log1p(y))
+
+
+@_ufunc("entr")
+def entr(x: Any) -> Any:
+    return xp.where(x > 0, -x * xp.log(x), xp.where(x == 0, 0.0, xp.where(xp.isnan(x), x, -math.inf)))
+
+
+@_ufunc("rel_entr")
+def rel_entr(x: Any, y: Any) -> Any:
+    inside = xp.where((x > 0) & (y > 0), x * xp.log(x / y), xp.where((x == 0) & (y >= 0), 0.0, math.inf))
+    return xp.where(xp.isnan(x) | xp.isnan(y), math.nan, inside)
+
+
+@_ufunc("kl_div")
+def kl_div(x: Any, y: Any) -> Any:
+    inside = xp.where((x > 0) & (y > 0), x * xp.log(x / y) - x + y, xp.where((x == 0) & (y >= 0), y, math.inf))
+    return xp.where(xp.isnan(x) | xp.isnan(y), math.nan, inside)
+
+
+# logistic functions
+
+
+@_ufunc("logit")
+def logit(p: Any) -> Any:
+    s = 2.0 * (p - 0.5)
+    return xp.where((p > 0.3) & (p < 0.65), xp.log1p(s) - xp.log1p(-s), xp.log(p / (1.0 - p)))
+
+
+@_ufunc("log_expit")
+def log_expit(x: Any) -> Any:
+    return -xp.logaddexp(0.0, -x)
+
+
+# losses and transforms
+
+
+@_ufunc("huber")
+def huber(delta: Any, r: Any) -> Any:
+    size = xp.abs(r)
+    return xp.where(delta < 0, math.inf, xp.where(size <= delta, 0.5 * r * r, delta * (size - 0.5 * delta)))
+
+
+@_ufunc("pseudo_huber")
+def pseudo_huber(delta: Any, r: Any) -> Any:
+    ratio = r / delta
+    inside = delta * delta * xp.expm1(0.5 * xp.log1p(ratio * ratio))
+    return xp.where(delta < 0, math.inf, xp.where((delta == 0) | (r == 0), 0.0, inside))
+
+
+@_ufunc("boxcox")
+def boxcox(x: Any, lmbda: Any) -> Any:
+    is_log = xp.abs(lmbda) < 1e-19
+    return xp.where(is_log, xp.log(x), xp.expm1(lmbda * xp.log(x)) / lmbda)
+
+
+@_ufunc("boxcox1p")
+def boxcox1p(x: Any, lmbda: Any) -> Any:
+    logarithm = xp.log1p(x)
+    is_log = (xp.abs(lmbda) < 1e-19) | ((xp.abs(logarithm) < 1e-289) & (xp.abs(lmbda) < 1e273))
+    return xp.where(is_log, logarithm, xp.expm1(lmbda * logarithm) / lmbda)
+
+
+@_ufunc("inv_boxcox")
+def inv_boxcox(y: Any, lmbda: Any) -> Any:
+    return xp.where(lmbda == 0, xp.exp(y), xp.exp(xp.log1p(lmbda * y) / lmbda))
+
+
+@_ufunc("inv_boxcox1p")
+def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
+    is_small = (lmbda == 0) | (xp.abs(lmbda * y) < 1e-154)
+    return xp.where(is_small, xp.expm1(y), xp.expm1(xp.log1p(lmbda * y) / lmbda))
+
+
+# gamma functions and powers
+
+
+@_ufunc("loggamma")
+def loggamma(x: Any) -> Any:
+    return xp.where(x < 0, math.nan, emit("gammaln", x))
+
+
+@_ufunc("rgamma")
+def rgamma(x: Any) -> Any:
+    is_pole = (x <= 0) & (x == xp.floor(x))
+    return xp.where(is_pole, 0.0, 1.0 / emit("gamma", x))
+
+
+@_ufunc("exp10")
+def exp10(x: Any) -> Any:
+    return emit("pow", _like(x, 10.0), x)
+
+
+@_ufunc("powm1")
+def powm1(x: Any, y: Any) -> Any:
+    """x**y - 1, by expm1 of the logarithm for positive x."""
+    product = y * xp.log(x)
+    return xp.where((x > 0) & ~xp.isnan(product), xp.expm1(product), x**y - 1.0)
+
+
+@_ufunc("cosm1")
+def cosm1(x: Any) -> Any:
+    half = xp.sin(0.5 * x)
+    return -2.0 * half * half
+
+
+@twin_of("scipy.special.polygamma")
+def polygamma(n: Any, x: Any) -> Any:
+    order = np.asarray(n) if not isinstance(n, TracedArray) else None
+    if order is None or order.size != 1 or order != int(order):
+        raise TraceError("scipy.special.polygamma with more than one order, or a traced one, is not supported; use one integer")
+    found = as_traced(x)
+    found = cast(found, np.float64)
+    if int(order) < 1:
+        return emit("digamma", found)
+    return emit("polygamma", found, n=int(order))
+
+
+@twin_of("scipy.special.multigammaln")
+def multigammaln(a: Any, d: Any) -> Any:
+    if not isinstance(d, int | np.integer):
+        raise ValueError("d should be a positive integer (dimension)")
+    x: Any = cast(as_traced(a), np.float64)
+    terms = [gammaln(x - 0.5 * j) for j in range(d)]
+    return sum(terms[1:], terms[0]) + (d * (d - 1) * 0.25) * math.log(math.pi)
+
+
+@twin_of("scipy.special.comb")
+def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Any:
+    if exact:
+        raise TraceError("scipy.special.comb of traced values with exact=True is not supported; leave it out")
+    if repetition:
+        return comb(N + k - 1, k)
+    n, m = broadcast_together(*(cast(x, np.float64) for x in promote(as_traced(N), as_traced(k))))
+    return xp.where((m <= n) & (n >= 0) & (m >= 0), emit("binom", n, m), 0.0)
+
+
+@twin_of("scipy.special.factorial")
+def factorial(n: Any, exact: bool = False, **kwargs: Any) -> Any:
+    if exact or kwargs:
+        raise TraceError("scipy.special.factorial of traced values is the gamma function: leave out exact= and extend=")
+    x = cast(as_traced(n), np.float64)
+    return xp.where(x < 0, 0.0, gamma(x + 1.0))
+
+
+# functions of arrays
+
+
+@twin_of("scipy.special.softmax")
+def softmax(x: Any, axis: Any = None) -> Any:
+    a = _float(x)
+    shifted = xp.exp(a - xp.max(a, axis=axis, keepdims=True))
+    return shifted / xp.sum(shifted, axis=axis, keepdims=True)
+
+
+@twin_of("scipy.special.log_softmax")
+def log_softmax(x: Any, axis: Any = None) -> Any:
+    a = _float(x)
+    return a - logsumexp(a, axis=axis, keepdims=True)
+
+
+def _float(x: Any) -> TracedArray:
+    found = as_traced(x)
+    return found if found.dtype.kind == "f" else cast(found, np.float64)
