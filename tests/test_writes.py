@@ -154,3 +154,37 @@ def test_writes(call: Call) -> None:
 
 def test_recurrence() -> None:
     check(recurrence, V, exact=True)
+
+
+def view_of_a_sum(x: Any) -> Any:
+    s = x.sum()
+    v = s.reshape(1)
+    v += 1
+    return s, v
+
+
+def view_of_an_element(x: Any) -> Any:
+    s = x[0]
+    v = s[None]
+    v[0] = 9
+    return s, v
+
+
+def array_of_rank_0(x: Any) -> Any:
+    b = np.zeros(())
+    other, line = b, b[None]
+    b += x[1]
+    line[0] *= 2
+    return other + 0, line
+
+
+def array_of_a_scalar(x: Any) -> Any:
+    b = np.asarray(x.sum())
+    other = b
+    b += x[1]
+    return other + 0, b + 0
+
+
+@pytest.mark.parametrize("call", [view_of_a_sum, view_of_an_element, array_of_rank_0, array_of_a_scalar])
+def test_scalars_have_no_views_and_arrays_of_rank_0_do(call: Call) -> None:
+    check(call, V)

@@ -87,9 +87,8 @@ class TracedArray(Described):
     """
 
     __slots__ = (
-        "__weakref__", "_value", "argument", "base", "frame", "known", "literal", "loc", "origin", "readonly", "recipe", "seen",
-        "type",
-        "version", "weak",
+        "__weakref__", "_value", "argument", "base", "created", "frame", "known", "literal", "loc", "origin", "readonly",
+        "recipe", "seen", "type", "version", "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
 
@@ -105,6 +104,7 @@ class TracedArray(Described):
         self.readonly = readonly
         self.known: Known | None = None
         self.base: TracedArray | None = None
+        self.created = False
         self.recipe: Recipe | None = None
         self.seen = self.version = 0
         self.loc = loc
@@ -140,8 +140,8 @@ class TracedArray(Described):
 
     @property
     def is_cell(self) -> bool:
-        """Whether it is an array of rank 0, which can be written, and not a scalar: an argument or a view."""
-        return not self.type.shape and (self.argument is not None or self.base is not None)
+        """Whether it is an array of rank 0, which can be written, and not a scalar: an argument, a view, or created as one."""
+        return not self.type.shape and (self.created or self.argument is not None or self.base is not None)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -529,6 +529,13 @@ def fresh(x: TracedArray) -> TracedArray:
 copy_of = fresh
 
 
+def created(x: TracedArray) -> TracedArray:
+    """The same value as a new array: one of rank 0 is no scalar."""
+    found = fresh(x)
+    found.created = True
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How a view comes from its base: ``take(base)`` gives the view, ``put(base, new)`` the base with the view written.
@@ -542,9 +549,10 @@ class Recipe:
 
 
 def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> TracedArray:
-    """Marks ``x`` as a view of ``of``. Without a recipe it cannot be written, nor read after ``of`` was written."""
-    if of.literal is not None:
-        return x
+    """Marks ``x`` as a view of ``of``; of a scalar it is a copy. Without a recipe it cannot be written, nor read after ``of``
+    was written."""
+    if of.literal is not None or not (of.type.shape or of.is_cell):
+        return fresh(x) if x is of else x
     if x is of:
         x = TracedArray(of.type, of.frame, of.value, weak=of.weak, loc=user_loc())
         x.known = of.known

@@ -434,6 +434,7 @@ class Names:
             self._captured[parameter] = (read, value, describe)
             traced.known = (value, frozenset({parameter}))
         if isinstance(value, np.ndarray):
+            traced.created = True
             self._kept[id(value)] = (value, traced)
         return traced
 

@@ -17,6 +17,7 @@ from pullback.tracer.array import (
     broadcast_to,
     broadcast_together,
     cast,
+    created,
     expand,
     fresh,
     full,
@@ -44,21 +45,21 @@ def _checked(function: str, order: Any = "C", device: Any = None, subok: Any = T
 @implements(np.zeros)
 def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
     _checked("zeros", order, device)
-    return full(shape_of(shape), 0, dtype or FLOAT)
+    return created(full(shape_of(shape), 0, dtype or FLOAT))
 
 
 @twin(np.empty)
 @implements(np.empty)
 def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
     _checked("empty", order, device)
-    return full(shape_of(shape), 0, dtype or FLOAT)
+    return created(full(shape_of(shape), 0, dtype or FLOAT))
 
 
 @twin(np.ones)
 @implements(np.ones)
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
     _checked("ones", order, device)
-    return full(shape_of(shape), 1, dtype or FLOAT)
+    return created(full(shape_of(shape), 1, dtype or FLOAT))
 
 
 @twin(np.full)
@@ -68,7 +69,7 @@ def full_(
 ) -> TracedArray:
     _checked("full", order, device)
     value = as_traced(fill_value)
-    return fresh(broadcast_to(cast(value, value.dtype if dtype is None else dtype), shape_of(shape)))
+    return created(broadcast_to(cast(value, value.dtype if dtype is None else dtype), shape_of(shape)))
 
 
 @twin(np.eye)
@@ -107,7 +108,7 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any) -> TracedArray:
     x = as_traced(a)
     target = x.dtype if dtype is None else np.dtype(dtype)
     filled = cast(as_traced(value), target)
-    return fresh(broadcast_to(filled, x.shape if shape is None else shape_of(shape)))
+    return created(broadcast_to(filled, x.shape if shape is None else shape_of(shape)))
 
 
 @implements(np.zeros_like)
@@ -191,7 +192,7 @@ def array(
     x = cast(x, x.dtype)
     if x.ndim < ndmin:
         x = reshaped(x, (1,) * (ndmin - x.ndim) + x.shape)
-    return fresh(x) if copy else x
+    return created(x) if copy else x
 
 
 @twin(np.asarray, np.asanyarray, np.asarray_chkfinite)
@@ -208,7 +209,8 @@ def asarray(
     if isinstance(a, np.ndarray) and dtype is None and not copy:
         return a
     if isinstance(a, TracedArray) and not copy:
-        return cast(a, a.dtype if dtype is None else dtype)
+        found = cast(a, a.dtype if dtype is None else dtype)
+        return found if found.ndim or found.is_cell else created(found)
     return array(a, dtype, like=like)
 
 
