@@ -107,7 +107,9 @@ def parser() -> argparse.ArgumentParser:
     cache = _command(commands, "cache", cache_command, "look after the kernel cache")
     cache.add_argument("action", choices=("info", "list", "verify", "clear"))
 
-    _command(commands, "doctor", lambda _: doctor.report(), "versions, processor, threads, cache folder, CUDA or why not")
+    text = "versions, platform, processor, threads, cache folder, CUDA or why not"
+    diagnosis = _command(commands, "doctor", lambda arguments: doctor.report(check=arguments.selftest), text)
+    diagnosis.add_argument("--selftest", action="store_true", help="compile ten kernels anew and compare them with NumPy")
     return top
 
 

@@ -7,9 +7,12 @@ import importlib.metadata
 import os
 import platform
 
+from pullback import selftest
 from pullback.runtime import memory
 from pullback.runtime.cache import default_cache
 from pullback.runtime.engine import find_host, llvm_version
+from pullback.runtime.platforms import python_support, support
+from pullback.tracer.ownership import supported
 
 PACKAGES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "pycuda")
 VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512dq", "avx512vl")
@@ -23,10 +26,11 @@ def version(package: str) -> str:
         return "not installed"
 
 
-def report() -> int:
-    """Print the report; 1 if something that compiling needs is missing."""
-    print(f"pullback   {version('pullback')}, Python {platform.python_version()} ({platform.python_implementation()})")
-    print(f"system     {platform.system()} {platform.release()}, {platform.machine()}")
+def report(*, check: bool = False) -> int:
+    """Print the report; 1 if something that compiling needs is missing. ``check``: compile and check kernels too."""
+    print(f"pullback   {version('pullback')}")
+    print(f"python     {platform.python_version()} ({platform.python_implementation()}): {_python()}")
+    print(f"system     {platform.system()} {platform.release()}, {platform.machine()}: {support()}")
     missing = []
     for package in PACKAGES:
         print(f"{package:<10} {version(package)}")
@@ -40,7 +44,15 @@ def report() -> int:
     print(f"cuda       {_cuda()}")
     for package in missing:
         print(f"missing: {package} (pip install {package})")
-    return 1 if missing else 0
+    if missing:
+        return 1
+    return selftest.report() if check else 0
+
+
+def _python() -> str:
+    """What is promised for this Python, and whether a traced function's names can be seen in it."""
+    names = "" if supported() else "; names are not seen by the tracer, so that only NumPy's protocols serve"
+    return python_support() + names
 
 
 def _processor() -> str:

@@ -12,7 +12,6 @@ import functools
 import os
 import platform
 import re
-import struct
 import threading
 import weakref
 from collections import deque
@@ -25,13 +24,16 @@ from pullback.runtime import counters
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache import key as cache_key
 from pullback.runtime.fork import hold_over_fork
+from pullback.runtime.objects import object_symbols
 
 Passes = Literal["none", "light", "full"]
 
 CODEGEN_LEVEL = 2
 
-# What LLVM itself may call in the code it makes; a kernel may need nothing else from outside.
-RUNTIME_SYMBOLS = ("memcpy", "memmove", "memset")
+# What LLVM itself may call in the code it makes, by the operating system; a kernel may need nothing else from outside.
+_RUNTIME_SYMBOLS = {"": {"memcpy", "memmove", "memset"}, "darwin": {"bzero"}, "windows": {"__chkstk"}}
+# An object of Windows that computes with floats asks its linker for this name.
+_FLOATS_USED = "@_fltused = weak_odr global i32 0\n"
 
 # Each library of a linker makes its next one dearer (35 us per thousand), so a fresh one follows in time.
 _LIBRARIES_PER_LINKER = 128
@@ -104,6 +106,12 @@ def _llvm() -> Any:
 
 
 @functools.cache
+def _know_all_targets() -> None:
+    _llvm().initialize_all_targets()
+    _llvm().initialize_all_asmprinters()
+
+
+@functools.cache
 def llvm_version() -> str:
     """The versions that decide what a text becomes, such as "llvmlite 0.50.0 LLVM 22.1.0"."""
     import llvmlite
@@ -124,13 +132,8 @@ def find_host(level: str | None = None) -> Host:
     have = llvm.get_host_cpu_features()
     if level == "native":
         wide = 64 if have.get("avx512f") else 32 if have.get("avx") else 16
-        return Host(
-            triple=triple,
-            cpu=llvm.get_host_cpu_name(),
-            features=have.flatten(),
-            vector_bytes=wide,
-            has_fma=bool(have.get("fma")),
-        )
+        has_fma = bool(have.get("fma")) or triple.startswith(("aarch64", "arm64"))
+        return Host(triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide, has_fma=has_fma)
     if level not in _LEVELS:
         raise ValueError(f"PULLBACK_CPU={level}: native, {', '.join(_LEVELS)} are known")
     if platform.machine().lower() not in ("x86_64", "amd64"):
@@ -161,11 +164,16 @@ class Kernel:
 
 
 class Engine:
-    """Compiles and loads; one for a process is enough. All methods may be called from any thread."""
+    """Compiles and loads; one for a process is enough. All methods may be called from any thread.
 
-    def __init__(self, cache: KernelCache | None = None, *, level: str | None = None) -> None:
+    With a ``host``, code is for that machine, and can be made but not loaded unless this is one.
+    """
+
+    def __init__(self, cache: KernelCache | None = None, *, level: str | None = None, host: Host | None = None) -> None:
         self._cache = KernelCache() if cache is None else cache
-        self._host = find_host(level)
+        self._host = find_host(level) if host is None else host
+        if host is not None:
+            _know_all_targets()
         self._target = _llvm().Target.from_triple(self._host.triple)
         self._machine = self._new_machine()
         self._layout = str(self._machine.target_data)
@@ -278,7 +286,7 @@ class Engine:
                 counters.count("hits" if origin == "memory" else "disk_hits")
                 return found
         payload = self.compile(text, passes=passes)
-        _check_symbols(text, payload, symbols)
+        _check_symbols(text, payload, symbols, self._host.triple)
         try:
             found = self._link(payload, symbols)
         except RuntimeError as error:
@@ -327,7 +335,8 @@ class Engine:
             context = stack.enter_context(llvm.create_context())
             with counters.timed("parse text"):
                 try:
-                    module = stack.enter_context(llvm.parse_assembly(text, context))
+                    whole = _FLOATS_USED + text if "-windows-" in self._host.triple else text
+                    module = stack.enter_context(llvm.parse_assembly(whole, context))
                     module.verify()
                 except RuntimeError as error:
                     raise CompileError(text, str(error)) from None
@@ -374,44 +383,25 @@ def _refuse(text: str) -> None:
             raise CompileError(text, f"intrinsic llvm.{intrinsic} is not accepted in a kernel")
 
 
-def _check_symbols(text: str, payload: bytes, symbols: Sequence[str]) -> None:
+def runtime_symbols(triple: str) -> set[str]:
+    """What code for a machine may need from outside: functions of the C library and the system that LLVM calls by itself."""
+    system = "darwin" if "-apple-" in triple else "windows" if "-windows-" in triple else ""
+    return _RUNTIME_SYMBOLS[""] | _RUNTIME_SYMBOLS[system]
+
+
+def _check_symbols(text: str, payload: bytes, symbols: Sequence[str], triple: str) -> None:
     """Raises CompileError for code that calls out; the linker would search this process."""
-    found = elf_symbols(payload)
+    found = object_symbols(payload)
     if found is None:
         return
     defined, undefined = found
-    outside = sorted(undefined.difference(RUNTIME_SYMBOLS))
+    outside = sorted(undefined - runtime_symbols(triple))
     if outside:
         reason = f"undefined symbol {', '.join(outside)}: code may call nothing that is not passed to it"
         raise CompileError(text, reason)
     absent = [symbol for symbol in symbols if symbol not in defined]
     if absent:
         raise CompileError(text, f"the text defines no {', '.join(absent)}")
-
-
-def elf_symbols(payload: bytes) -> tuple[set[str], set[str]] | None:
-    """The (defined, undefined) global symbols of a 64-bit little-endian ELF object; None for another format.
-
-    Layouts: System V ABI, chapter 4 (ELF header, section header, symbol table entry).
-    """
-    if payload[:6] != b"\x7fELF\x02\x01":
-        return None
-    defined: set[str] = set()
-    undefined: set[str] = set()
-    start, size, count = struct.unpack_from("<Q", payload, 40)[0], *struct.unpack_from("<HH", payload, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", payload, start + n * size) for n in range(count)]
-    for _, kind, _, _, offset, length, link, _, _, each in sections:
-        if kind != 2:
-            continue
-        strings = sections[link][4]
-        for at in range(offset, offset + length, each):
-            name, info, _, section = struct.unpack_from("<IBBH", payload, at)
-            if info >> 4 == 0 or name == 0:
-                continue
-            begin = strings + name
-            symbol = payload[begin : payload.index(b"\0", begin)].decode()
-            (defined if section else undefined).add(symbol)
-    return defined, undefined
 
 
 _default_lock = threading.Lock()

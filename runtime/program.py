@@ -23,7 +23,7 @@ from pullback.ir.structure import Function, Module, Value
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES
 from pullback.runtime import cache, symbols
-from pullback.runtime.engine import default_engine
+from pullback.runtime.engine import Host, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
 from pullback.runtime.memory import empty, empty_many, is_large
@@ -44,9 +44,9 @@ def kernel_name(kernel: Function) -> str:
     return f"k{cache.key(canonical(kernel))[:24]}"
 
 
-def emit_kernel(kernel: Function) -> Emitted:
-    """The LLVM text of a scheduled kernel for this machine."""
-    host = default_engine().host()
+def emit_kernel(kernel: Function, host: Host | None = None) -> Emitted:
+    """The LLVM text of a scheduled kernel for a machine, this one if none is given."""
+    host = host or default_engine().host()
     return emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma)
 
 

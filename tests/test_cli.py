@@ -15,6 +15,7 @@ from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module, print_module
 from pullback.pipeline import SHARED_STAGES, TARGET_STAGES
 from pullback.runtime.cache import default_cache
+from pullback.runtime.platforms import python_support, support
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits.py"
 MODULE = '''
@@ -389,6 +390,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"pullback", "numpy", "scipy", "llvmlite", "processor", "threads", "cache", "cuda"} <= set(lines)
     assert np.__version__ in lines["numpy"] and pb.__version__ in lines["pullback"]
     assert str(default_cache().path) in lines["cache"]
+    assert support() in lines["system"] and python_support() in lines["python"]
 
 
 def test_the_program(module: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from pullback.runtime import counters
 from pullback.runtime.cache import KernelCache, key
-from pullback.runtime.engine import CompileError, Engine, elf_symbols, find_host
+from pullback.runtime.engine import CompileError, Engine, find_host
+from pullback.runtime.objects import object_symbols
 
 _numbers = itertools.count()
 
@@ -180,7 +181,7 @@ define void @moves(ptr %y, ptr %x, i64 %n) {
   ret void
 }
 """
-    assert elf_symbols(engine.compile(text)) == ({"moves"}, {"memcpy", "memset"})
+    assert object_symbols(engine.compile(text)) == ({"moves"}, {"memcpy", "memset"})
     x, y = np.zeros(1000, np.uint8), np.zeros(1000, np.uint8)
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     function(engine.load(text, symbols=["moves"])["moves"])(y.ctypes.data, x.ctypes.data, 990)
