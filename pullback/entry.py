@@ -115,7 +115,7 @@ def failure(trace: Trace, failed: CheckFailed, arguments: Sequence[Any]) -> Exce
         file, line = again.loc.file, again.loc.line
         if file:
             error.__traceback__ = traceback_at(file, line)
-            error.add_note(f"at {shown(file)}:{line}, in compiled code: {line_text(file, line)}".rstrip(": "))
+            error.add_note(f"  at {shown(file)}:{line}, in compiled code: {line_text(file, line)}".rstrip(": "))
     return error
 
 

@@ -228,7 +228,11 @@ class Method(Inspected[P], Generic[P, R]):
         self.__self__ = instance
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.__func__(self.__self__, *args, **kwargs)
+        try:
+            return self.__func__(self.__self__, *args, **kwargs)
+        except Exception as error:
+            keep_users_frames(error)
+            raise
 
     def __get__(self, instance: Any, owner: type | None = None) -> Method[P, R]:
         return self

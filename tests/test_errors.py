@@ -410,4 +410,4 @@ def test_a_check_of_a_shared_template_names_its_own_line() -> None:
     with pytest.raises(IndexError) as caught:
         pb.jit(second)(X, 9)
     file, line = marked_line(second)
-    assert caught.value.__notes__ == [f"at {shown(file)}:{line}, in compiled code: return x[i]  # here"]
+    assert caught.value.__notes__ == [f"  at {shown(file)}:{line}, in compiled code: return x[i]  # here"]

@@ -160,8 +160,8 @@ def test_unread_captures_are_no_inputs() -> None:
 
 def store_global(x: Any) -> Any:
     global STORED
-    STORED = x
-    return x + STORED  # here
+    STORED = x  # here
+    return x + STORED
 
 
 def test_stores_outside_are_refused() -> None:

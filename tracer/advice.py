@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 from pullback.tracer.source import Site
 
@@ -65,6 +66,8 @@ def instead_of_branch(site: Site) -> str:
         return "choose with np.select(conditions, values), which computes all" + static_names(site)
     if not isinstance(node, ast.expr):
         return BRANCH + static_names(site)
+    if isinstance(outer, ast.If | ast.IfExp) and _recurs(site):
+        return "write a loop: a recursion cannot end by a traced value" + static_names(site)
     test = _text(_Elementwise().visit(copy.deepcopy(node)))
     match outer:
         case ast.IfExp() as chosen if chosen.test is node:
@@ -82,6 +85,13 @@ def instead_of_branch(site: Site) -> str:
         case ast.comprehension():
             return "keep all elements, and weigh them by np.where(condition, value, 0)"
     return (f"write {test}" if test != ast.unparse(node) else BRANCH) + static_names(site)
+
+
+def _recurs(site: Site) -> bool:
+    """Whether what a branch chooses calls the function that it stands in."""
+    name = next((n.name for n in site.path if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)), None)
+    calls = [n.func for n in ast.walk(site.path[1]) if isinstance(n, ast.Call)]
+    return name is not None and any(isinstance(f, ast.Name) and f.id == name for f in calls)
 
 
 def _instead_of_call(node: ast.Call) -> str:
@@ -126,8 +136,28 @@ def instead_of_integer(site: Site) -> str:
     return f"take it from the shape of an array, or from a Python number{static_names(site)}"
 
 
+def number(kind: str) -> Callable[[Site], str]:
+    """What asks for a Python number."""
+
+    def words(site: Site) -> str:
+        inside = f", in {_name(site.node)}()" if _is_other_call(site.node) else ""
+        return f"{kind}() of a traced value{inside}"
+
+    return words
+
+
+def _is_other_call(node: ast.AST | None) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and _name(node) not in ("float", "int", "complex")
+
+
+def _name(node: ast.Call) -> str:
+    return ast.unparse(node.func)
+
+
 def instead_of_number(site: Site) -> str:
     """What to write instead of making a Python number."""
+    if _is_other_call(site.node):
+        return f"call {_name(site.node)} outside, on the values that a call returns{static_names(site)}"
     match site.node:
         case ast.Call(func=ast.Name(id="int"), args=[argument]):
             return f"write np.trunc({_text(argument)}), or .astype(int) of an array{static_names(site)}"

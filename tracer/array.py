@@ -17,7 +17,15 @@ import numpy as np
 from pullback.ir import OPS, Loc, Op, Value
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
-from pullback.tracer.advice import branch, instead_of_branch, instead_of_integer, instead_of_key, instead_of_number, integer
+from pullback.tracer.advice import (
+    branch,
+    instead_of_branch,
+    instead_of_integer,
+    instead_of_key,
+    instead_of_number,
+    integer,
+    number,
+)
 from pullback.tracer.errors import TraceError, here, library_call, refusal, user_loc
 from pullback.tracer.frame import Frame, current, frame_of
 from pullback.tracer.promotion import Kind
@@ -234,7 +242,7 @@ class TracedArray(Described):
 
     def __iter__(self) -> Iterator[Any]:
         if not self.type.shape:
-            raise TypeError("iteration over a 0-d array")
+            iter(_any_value(self))  # raises Python's or NumPy's TypeError
         return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, key: Any) -> Any:
@@ -261,10 +269,10 @@ class TracedArray(Described):
         return bool(_static(self, bool, branch, instead_of_branch))
 
     def __float__(self) -> float:
-        return float(_static(self, float, "float() of a traced value", instead_of_number))
+        return float(_static(self, float, number("float"), instead_of_number))
 
     def __int__(self) -> int:
-        return int(_static(self, int, "int() of a traced value", instead_of_number))
+        return int(_static(self, int, number("int"), instead_of_number))
 
     def __complex__(self) -> complex:
         return complex(_static(self, complex, "complex() of a traced value", _COMPLEX))
@@ -430,12 +438,20 @@ def refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
     """Raises TraceError unless arrays of ``dtype`` can be traced."""
     if (dtype.kind in "biuf" and dtype.itemsize <= 8 and dtype.char != "g") or (dtype.kind == "V" and dtype.name == "bfloat16"):
         return
-    instead = {
-        "O": "use an array of numbers (a ragged list is none)",
-        "c": "complex numbers are not supported yet; use real and imaginary parts",
-        "f": "use float64 (.astype(np.float64))",
-    }.get(dtype.kind, "use an array of numbers, or name the argument in static_argnames")
-    raise TraceError(f"{what} of dtype {dtype} cannot be traced; {instead}")
+    raise TraceError(f"{what} of dtype {dtype} cannot be traced; {_NUMBERS[dtype.kind]}")
+
+
+_NUMBERS = {
+    "O": "use arrays of numbers, in a list or dict where their shapes differ",
+    "c": _COMPLEX,
+    "f": "use float64 (.astype(np.float64))",
+    "U": "pass numbers that stand for the strings, or a tuple of strings",
+    "S": "pass numbers that stand for the strings, or a tuple of strings",
+    "M": "pass numbers, as by (t - t[0]) / np.timedelta64(1, 's')",
+    "m": "pass numbers, as by t / np.timedelta64(1, 's')",
+    "V": "pass its fields, as by {name: a[name] for name in a.dtype.names}",
+    "T": "pass numbers that stand for the strings, or a tuple of strings",
+}
 
 
 def as_traced(x: Any, dtype: Any = None) -> TracedArray:
@@ -452,7 +468,7 @@ def _as_traced(x: Any) -> TracedArray:
     if isinstance(x, TracedArray):
         return x
     if type(x) in _WEAK:
-        return literal(x) if not isinstance(x, int) or -(2**63) <= x < 2**63 else literal(x, np.asarray(x).dtype)
+        return literal(x) if not isinstance(x, int) or not 2**63 <= x < 2**64 else literal(x, np.uint64)
     if isinstance(x, np.generic):
         return literal(x, x.dtype)
     if is_special_array(x):
@@ -491,8 +507,7 @@ def holds_traced(x: Any) -> bool:
 def _stacked(parts: Sequence[TracedArray]) -> TracedArray:
     """What np.array makes of a list of arrays of one shape."""
     if len({p.shape for p in parts}) > 1:
-        shapes = promotion.shapes_text([p.shape for p in parts])
-        raise ValueError(f"setting an array element with a sequence. The requested array has an inhomogeneous shape: {shapes}")
+        np.array([np.broadcast_to(0.0, p.shape) for p in parts])  # raises NumPy's ValueError
     rows = [expand(p, (0,)) for p in promote(*(cast(p, p.dtype) for p in parts))]
     return emit("concat", *rows, axis=0, starts=tuple(range(len(rows))), shape=(len(rows), *parts[0].shape))
 
@@ -570,7 +585,9 @@ def _refresh(x: TracedArray) -> None:
     if base.version == x.seen:
         return
     if x.recipe is None:
-        raise TraceError("a view is read after its array was written; take the view again after the write, or copy it before")
+        error = TraceError("a view is read after its array was written; take the view again after the write, or copy it before")
+        error.origins = error.origins or (x.described("it", (error.file, error.line)),)
+        raise error
     _set(x, x.recipe.take(base))
     x.seen = base.version
 
@@ -642,8 +659,10 @@ def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
     value = x.literal
     if x.weak == "int" and dtype.kind in "iu":
         return literal(value, dtype)
+    if x.weak == "int" and dtype.kind == "f":
+        value = float(value)
     with np.errstate(all="ignore"):
-        return literal(np.asarray(value, x.dtype).astype(dtype), dtype)
+        return literal(np.asarray(value, None if x.weak else x.dtype).astype(dtype), dtype)
 
 
 def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:

@@ -85,9 +85,19 @@ def library_call() -> tuple[str, str] | None:
     while frame is not None and is_hidden_file(frame.f_code.co_filename):
         module = frame.f_globals.get("__name__", "")
         if module.startswith(("numpy", "scipy")):
-            found = module, frame.f_code.co_qualname
+            found = module, _public(frame)
         frame = frame.f_back
     return found
+
+
+def _public(frame: FrameType) -> str:
+    """The name of a library's function that runs; of a method the class of its object, and its own if it is public."""
+    name = frame.f_code.co_qualname
+    owner, _, method = name.rpartition(".")
+    if not owner or owner.endswith("<locals>") or "self" not in frame.f_locals:
+        return name
+    kind = type(frame.f_locals["self"]).__name__
+    return kind if method.startswith("_") else f"{kind}.{method}"
 
 
 def error_loc(error: BaseException) -> Loc:

@@ -63,6 +63,7 @@ from pullback.tracer.ownership import (
     users_bases,
 )
 from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
+from pullback.tracer.source import change_at
 from pullback.tracer.tree import leaf_key, real_class
 from pullback.tracer.twins import instance_twin, library_twin, traced_builtins
 
@@ -277,14 +278,32 @@ class Names:
     def finish(self) -> None:
         """Raises TraceError if the function changed something outside."""
         for namespace in self._namespaces.values():
-            namespace.refuse_stores(self.loc)
-        for _, new, content in self._cells.values():
+            namespace.refuse_stores()
+        for cell, new, content in self._cells.values():
             if content is not _EMPTY and new.cell_contents is not content:
-                raise TraceError("the traced function writes a nonlocal variable; return the value instead", self.loc)
+                name = self._name_of_cell(cell)
+                message = f"the traced function writes the nonlocal variable {name}; return the value instead"
+                raise TraceError(message, self.changed_at(name))
         for is_unchanged, describe in self._unchanged:
             if not is_unchanged():
                 message = f"the traced function changes {describe}, which comes from outside; return the value instead"
-                raise TraceError(message, self.loc)
+                raise TraceError(message, self.changed_at(describe))
+
+    def changed_at(self, name: str) -> Loc | None:
+        """The place where a followed function changes what it calls ``name``; if there is none, where tracing began."""
+        for code in self._codes():
+            line = change_at(code, name)
+            if line:
+                return Loc(code.co_filename, line)
+        return self.loc
+
+    def _codes(self) -> list[CodeType]:
+        return [real.__code__ for real, _ in self._kept.values() if isinstance(real, FunctionType)]
+
+    def _name_of_cell(self, cell: CellType) -> str:
+        functions = [real for real, _ in self._kept.values() if isinstance(real, FunctionType)]
+        pairs = [pair for f in functions for pair in zip(f.__closure__ or (), f.__code__.co_freevars)]
+        return next((name for found, name in pairs if found is cell), "of an outer function")
 
     def close(self) -> None:
         """Lets go of what the trace met, but for its guards. Objects that outlive the trace refer to it in circles, and

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from pullback.ir import Loc
 from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError
 
@@ -56,11 +55,12 @@ class Namespace(dict[str, Any]):
             self._placed[name] = value = self[name]
             dict.__setitem__(self, name, value)
 
-    def refuse_stores(self, loc: Loc | None = None) -> None:
+    def refuse_stores(self) -> None:
         """Raises TraceError if the function has stored a global."""
         for name, value in self.items():
             if value is not self._placed.get(name) and name != "__warningregistry__":
-                raise TraceError(f"the traced function writes the global {name}; return the value instead", loc)
+                message = f"the traced function writes the global {name}; return the value instead"
+                raise TraceError(message, self.names.changed_at(name))
 
     def _miss(self, name: str) -> None:
         if not self.missed:

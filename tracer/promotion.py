@@ -118,13 +118,23 @@ def name_of(function: Any) -> str:
 def public_name(module: str, name: str) -> str:
     """How a user writes what NumPy or SciPy define as ``name`` in ``module``."""
     parts = [p for p in module.split(".") if not p.startswith("_")]
-    if parts[0] == "numpy":
-        is_top = not isinstance(getattr(np, name, sys), ModuleType) or parts[:2] == ["numpy", "lib"]
-        parts = ["np"] if is_top else ["np", *parts[1:]]
-    return ".".join([*parts, name])
+    for k in range(1, len(parts)):
+        public = sys.modules.get(".".join(parts[:k]))
+        if not isinstance(getattr(public, name.partition(".")[0], sys), ModuleType):
+            parts = parts[:k]
+            break
+    return ".".join(["np" if parts[0] == "numpy" else parts[0], *parts[1:], name])
 
 
 _REASONS = {
+    "np.save": "return the array, and save the result of the call",
+    "scipy.integrate.odeint": "write its steps as a loop, such as those of a Runge-Kutta method",
+    "scipy.integrate.solve_ivp": "write its steps as a loop, such as those of a Runge-Kutta method",
+    "scipy.integrate.": "sum a quadrature rule, with nodes and weights from np.polynomial.legendre.leggauss outside",
+    "scipy.interpolate.": "evaluate each piece with NumPy, and choose with np.select",
+    "scipy.optimize.": "call it outside, on a compiled function and its gradient, or write a fixed number of steps",
+    "scipy.sparse.": "use a dense array, or index arrays and np.add.at",
+    "scipy.spatial.": "compute the distances with NumPy, or find the neighbours outside",
     "np.fft.": "complex numbers are not supported yet: compute the transform outside the traced function",
     "scipy.fft.": "complex numbers are not supported yet: compute the transform outside the traced function",
 }

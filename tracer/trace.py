@@ -371,10 +371,13 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
     except Exception as error:
         if not frame.refusals and TracedArray.__name__ in str(error):
             error.add_note(_STANDS_FOR)
+        if isinstance(error, RecursionError):
+            error.add_note("  (a traced function is run once: a recursion ends by Python values, never by traced ones)")
         if not frame.refusals or error is frame.refusals[0]:
             raise
         stems = _stems_from(error, frame.refusals[0])
-        ended = "" if stems else f", which then raised {type(error).__name__}: {error}"
+        said = error.message if isinstance(error, TraceError) else error
+        ended = "" if stems else f", which then raised {type(error).__name__}: {said}"
     else:
         if not frame.refusals:
             return result

@@ -67,7 +67,7 @@ def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         case "outer":
             x, y = (as_traced(i) for i in inputs)
             return call_ufunc(ufunc, expand(x, range(x.ndim, x.ndim + y.ndim)), y, **kwargs)
-    raise TraceError(f"{name_of(ufunc)}.{method} of traced arrays is not supported")
+    raise TraceError(f"{name_of(ufunc)}.{method} of traced arrays is not supported; write it with slices, reductions and loops")
 
 
 def _reduce(
@@ -89,6 +89,8 @@ def call_ufunc(
     outs = out if isinstance(out, tuple) else (out,) * ufunc.nout if out is None else (out,)
     inputs, outs = inputs[: ufunc.nin], (*inputs[ufunc.nin :], *outs[len(inputs) - ufunc.nin :])
     frame_of(*(x for x in inputs if isinstance(x, TracedArray) and x.literal is None))
+    if ufunc.types and all(set(t) <= set("O->") for t in ufunc.types):
+        raise TraceError("a ufunc that np.frompyfunc made of a Python function; call the function on arrays, or by np.vectorize")
     xs = [as_traced(x) for x in inputs]
     if ufunc.signature is not None:
         composition = composition_of(ufunc)
@@ -102,7 +104,9 @@ def call_ufunc(
         result = apply(ufunc, *xs, dtype=None if dtype is None else np.dtype(dtype))
     if all(o is None for o in outs):
         if where is not True:
-            raise TraceError(f"{name_of(ufunc)} with where= but no out= leaves elements undefined; use np.where")
+            raise TraceError(
+                f"{name_of(ufunc)} with where= but no out= leaves elements undefined; write np.where(condition, result, other)"
+            )
         return result
     results = result if isinstance(result, tuple) else (result,)
     stored = [r if o is None else _into(ufunc, o, r, where, casting) for o, r in zip(outs, results, strict=True)]

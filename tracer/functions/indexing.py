@@ -89,9 +89,12 @@ def _normal(item: Any) -> Any:
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     if hasattr(item, "__index__"):
         return operator.index(item)
-    raise IndexError(
-        "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid indices"
-    )
+    raise IndexError(_NO_INDEX)
+
+
+_NO_INDEX = (
+    "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid indices"
+)
 
 
 def _normal_traced(item: TracedArray) -> Any:
@@ -101,7 +104,7 @@ def _normal_traced(item: TracedArray) -> Any:
             return mask
         raise TraceError(f"an index that is a traced mask: {DATA_DEPENDENT}")
     if item.dtype.kind not in "iu":
-        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+        raise IndexError("arrays used as indices must be of integer (or boolean) type" if item.ndim else _NO_INDEX)
     return int(item.literal) if item.literal is not None else cast(item, np.int64)
 
 

@@ -64,7 +64,7 @@ def _check_shapes(arrays: Sequence[TracedArray], axis: int) -> None:
     for k, a in enumerate(arrays):
         if a.ndim != first.ndim:
             raise ValueError(
-                "all the input array dimensions except for the concatenation axis must match exactly, but the array "
+                "all the input arrays must have same number of dimensions, but the array "
                 f"at index 0 has {first.ndim} dimension(s) and the array at index {k} has {a.ndim} dimension(s)"
             )
         for d, (n, m) in enumerate(zip(first.shape, a.shape, strict=True)):

@@ -87,9 +87,9 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Tr
         refuse("pad", **kwargs)
         return _constant_pad(x, widths, values)
     if mode not in ("edge", "reflect", "symmetric", "wrap"):
-        raise TraceError(f"numpy.pad got mode={mode!r}; the modes that compile are constant, edge, reflect, symmetric and wrap")
+        raise TraceError(f"np.pad got mode={mode!r}; the modes that compile are constant, edge, reflect, symmetric and wrap")
     if kwargs.pop("reflect_type", "even") != "even":
-        raise TraceError("numpy.pad got reflect_type='odd'; write 2 * edge - np.pad(x, width, 'reflect')")
+        raise TraceError("np.pad got reflect_type='odd'; write 2 * edge - np.pad(x, width, 'reflect')")
     refuse("pad", **kwargs)
     for axis, (low, high) in enumerate(widths):
         if low or high:

@@ -92,7 +92,7 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Tra
     if order in ("C", "A"):
         return reshaped_view(x, found)
     if order != "F":
-        raise TraceError(f"numpy.reshape got order={order!r}; the orders are 'C' and 'F'")
+        raise TraceError(f"np.reshape got order={order!r}; the orders are 'C' and 'F'")
     backwards = reshaped_view(permuted_view(x, range(x.ndim)[::-1]), found[::-1])
     return permuted_view(backwards, range(len(found))[::-1])
 
@@ -356,8 +356,8 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> TracedArray:
     x, repeats = as_traced(a), static_array(repeats)
     if isinstance(repeats, TracedArray):
         raise TraceError(
-            "numpy.repeat got repeats that are traced: the shape of the result would depend on values; "
-            "pass them through static_argnames or use a fixed number"
+            "np.repeat with traced repeats: the shape of its result depends on values; "
+            "repeat each element a fixed number of times"
         )
     x, at = line_of(x, axis)
     counts = np.asarray(repeats)

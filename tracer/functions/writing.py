@@ -47,7 +47,7 @@ def accumulate(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> None:
     if not isinstance(x, TracedArray) or x.readonly:
         update(as_traced(x), value)
     if ufunc not in (np.add, np.subtract):
-        raise TraceError(f"np.{ufunc.__name__}.at of a traced array is not supported; np.add.at and np.subtract.at are")
+        raise TraceError(f"np.{ufunc.__name__}.at of a traced array is not supported; write it with np.add.at or np.subtract.at")
     amount = as_traced(value)
     if not np.can_cast(amount.dtype, x.dtype, "same_kind") and not amount.weak:
         raise TypeError(f"Cannot cast from {amount.dtype!r} to {x.dtype!r} with casting rule 'same_kind'")

@@ -1,0 +1,1232 @@
+"""What people write that cannot be compiled, or is wrong in NumPy too: each a whole program that ends in an error.
+
+A program starts with a line ``=== title`` (TraceError) or ``=== title [kind of error]``, after the two imports that all have.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+HEAD = "import numpy as np\nimport pullback as pb\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    section: str
+    title: str
+    code: str
+    kind: str = "TraceError"
+
+
+TEXT = '''
+#### Branches and loops
+
+=== if
+@pb.jit
+def normalise(x):
+    total = np.sum(x * x)
+    if total > 3:
+        return x / total
+    return x
+
+normalise(np.arange(3.0))
+
+=== if, with else
+@pb.jit
+def huber(r):
+    if abs(r) < 1:
+        loss = 0.5 * r * r
+    else:
+        loss = abs(r) - 0.5
+    return loss
+
+huber(2.0)
+
+=== if on a value from outside
+weights = np.array([1.0, 2.0])
+
+@pb.jit
+def f(x):
+    return x if weights[0] > 0 else -x
+
+f(2.0)
+
+=== if on an array [ValueError]
+@pb.jit
+def relu(x):
+    if x > 0:
+        return x
+    return 0 * x
+
+relu(np.arange(3.0))
+
+=== while
+@pb.jit
+def root(a):
+    x = a
+    while abs(x * x - a) > 1e-9:
+        x = 0.5 * (x + a / x)
+    return x
+
+root(2.0)
+
+=== break
+@pb.jit
+def root(a):
+    x = a
+    for _ in range(50):
+        new = 0.5 * (x + a / x)
+        if abs(new - x) < 1e-9:
+            break
+        x = new
+    return x
+
+root(2.0)
+
+=== a conditional expression, and a chained comparison
+@pb.jit
+def inside(x):
+    return 1.0 if 0 < x < 1 else 0.0
+
+inside(0.5)
+
+=== and
+@pb.jit
+def quadrant(x, y):
+    return (x > 0 and y > 0) * x
+
+quadrant(1.0, 2.0)
+
+=== not
+@pb.jit
+def f(x):
+    return not x > 0
+
+f(1.0)
+
+=== in
+@pb.jit
+def known(x, table):
+    return x * (x in table)
+
+known(3.0, np.arange(4.0))
+
+=== match
+@pb.jit
+def f(kind, x):
+    match kind:
+        case 1.5:
+            return x
+        case _:
+            return -x
+
+f(1.5, 2.0)
+
+=== assert
+@pb.jit
+def f(p):
+    assert np.all(p >= 0), "negative"
+    return np.sqrt(p)
+
+f(np.ones(3))
+
+=== raise
+@pb.jit
+def f(p):
+    if np.any(p < 0):
+        raise ValueError("negative")
+    return np.sqrt(p)
+
+f(np.ones(3))
+
+=== a filter in a comprehension
+@pb.jit
+def f(x):
+    return sum([v for v in x if v > 0])
+
+f(np.arange(3.0))
+
+=== sorted
+@pb.jit
+def median(x):
+    return sorted(x)[1]
+
+median(np.arange(3.0))
+
+=== a branch in a helper
+def clip(v, top):
+    return v if v < top else top
+
+@pb.jit
+def f(params, x):
+    return clip(params["scale"] * x, 1.0)
+
+f({"scale": 2.0}, 3.0)
+
+=== a branch in a function of another one's arguments
+def step(t):
+    return t if t > 0 else 0.0
+
+@pb.grad
+def f(x):
+    y = np.sin(x)
+    return step(y) * x
+
+f(0.5)
+
+=== recursion that ends by a value
+@pb.jit
+def power(x, n):
+    return 1.0 if n == 0 else x * power(x, n - 1)
+
+power(2.0, 3.0)
+
+=== recursion without end [RecursionError]
+@pb.jit
+def f(x):
+    return x * f(x - 1.0)
+
+f(3.0)
+
+#### Python numbers and containers
+
+=== a shape from a value
+@pb.jit
+def f(x):
+    n = np.sum(x > 0)
+    return np.zeros(n)
+
+f(np.arange(3.0))
+
+=== range() of a value
+@pb.jit
+def f(x):
+    total = 0.0
+    for k in range(np.argmax(x)):
+        total += x[k]
+    return total
+
+f(np.arange(3.0))
+
+=== range() of a float [TypeError]
+@pb.jit
+def f(x, n):
+    for _ in range(n):
+        x = x * 2
+    return x
+
+f(1.0, 3.0)
+
+=== an index of a list
+@pb.jit
+def f(x):
+    names = [0.1, 0.2, 0.3]
+    return names[np.argmax(x)]
+
+f(np.arange(3.0))
+
+=== a key of a dict
+@pb.jit
+def f(x):
+    table = {0: 1.0, 1: 2.0, 2: 4.0}
+    return table[np.argmax(x)]
+
+f(np.arange(3.0))
+
+=== a slice
+@pb.jit
+def f(x):
+    n = np.argmax(x)
+    return np.sum(x[:n])
+
+f(np.arange(3.0))
+
+=== math.floor to index a list
+import math
+
+@pb.jit
+def f(x):
+    return ["low", "high"][math.floor(x)]
+
+f(1.5)
+
+=== complex()
+@pb.jit
+def f(x, y):
+    return abs(complex(x, y))
+
+f(1.0, 2.0)
+
+=== a number in a format
+@pb.jit
+def f(x):
+    loss = np.sum(x * x)
+    print(f"loss {loss:.3f}")
+    return loss
+
+f(np.arange(3.0))
+
+=== a number in a % format
+@pb.jit
+def f(x):
+    loss = np.sum(x * x)
+    print("loss %.3f" % loss)
+    return loss
+
+f(np.arange(3.0))
+
+=== .item()
+@pb.jit
+def f(x):
+    return x[0].item() * 2
+
+f(np.arange(3.0))
+
+=== .tolist()
+@pb.jit
+def f(x):
+    return [2 * v for v in x.tolist()]
+
+f(np.arange(3.0))
+
+=== sorting a list
+@pb.jit
+def f(x):
+    rows = [x[0], x[1]]
+    rows.sort()
+    return rows
+
+f(np.arange(3.0))
+
+=== a set of values
+@pb.jit
+def f(x):
+    return len({x[0], x[1]})
+
+f(np.arange(3.0))
+
+#### Shapes that depend on values
+
+=== a mask as an index
+@pb.jit
+def f(x):
+    return np.mean(x[x > 0])
+
+f(np.arange(3.0))
+
+=== np.nonzero
+@pb.jit
+def f(x):
+    return np.nonzero(x)
+
+f(np.arange(3.0))
+
+=== np.where with one argument
+@pb.jit
+def f(x):
+    return np.where(x > 1)
+
+f(np.arange(3.0))
+
+=== np.argwhere
+@pb.jit
+def f(x):
+    return np.argwhere(x > 1)
+
+f(np.arange(3.0))
+
+=== np.flatnonzero
+@pb.jit
+def f(x):
+    return np.flatnonzero(x > 1)[0]
+
+f(np.arange(3.0))
+
+=== np.unique
+@pb.jit
+def f(labels):
+    return len(np.unique(labels))
+
+f(np.array([1, 2, 2]))
+
+=== np.delete
+@pb.jit
+def f(x):
+    return np.delete(x, np.argmax(x))
+
+f(np.arange(3.0))
+
+=== np.repeat
+@pb.jit
+def f(x):
+    return np.repeat(x, x.astype(int))
+
+f(np.arange(3.0))
+
+#### Randomness, clocks, files
+
+=== np.random
+@pb.jit
+def f(x):
+    return x + np.random.normal(size=3)
+
+f(np.arange(3.0))
+
+=== a generator from outside
+rng = np.random.default_rng(0)
+
+@pb.jit
+def f(x):
+    return x + rng.normal(size=3)
+
+f(np.arange(3.0))
+
+=== a generator as an argument
+@pb.jit
+def f(x, rng):
+    return x + rng.normal(size=3)
+
+f(np.arange(3.0), np.random.default_rng(0))
+
+=== a generator made inside
+@pb.jit
+def f(x):
+    rng = np.random.default_rng(0)
+    return x + rng.normal(size=3)
+
+f(np.arange(3.0))
+
+=== the random module
+import random
+
+@pb.jit
+def f(x):
+    return x * random.random()
+
+f(1.0)
+
+=== a draw from a distribution
+from scipy import stats
+
+@pb.jit
+def f(x):
+    return x + stats.norm.rvs(size=3)
+
+f(np.arange(3.0))
+
+=== time.time()
+import time
+
+@pb.jit
+def f(x):
+    return x * time.time()
+
+f(1.0)
+
+=== datetime.now()
+from datetime import datetime
+
+@pb.jit
+def f(x):
+    return x * datetime.now().hour
+
+f(1.0)
+
+=== an open file
+@pb.jit
+def f(x):
+    with open("data.txt") as file:
+        return x * float(file.read())
+
+f(1.0)
+
+=== np.loadtxt
+@pb.jit
+def f(x):
+    return x + np.loadtxt("data.txt")
+
+f(1.0)
+
+=== input()
+@pb.jit
+def f(x):
+    return x * float(input("scale: "))
+
+f(1.0)
+
+=== np.save
+@pb.jit
+def f(x):
+    y = x * 2
+    np.save("y.npy", y)
+    return y
+
+f(np.arange(3.0))
+
+=== pickle
+import pickle
+
+@pb.jit
+def f(x):
+    y = x * 2
+    with_copy = pickle.loads(pickle.dumps(y))
+    return with_copy
+
+f(np.arange(3.0))
+
+=== json [TypeError]
+import json
+
+@pb.jit
+def f(x):
+    loss = np.sum(x)
+    print(json.dumps({"loss": loss}))
+    return loss
+
+f(np.arange(3.0))
+
+#### What is outside the function
+
+=== a global that is written
+calls = 0
+
+@pb.jit
+def f(x):
+    global calls
+    calls += 1
+    return x * 2
+
+f(1.0)
+
+=== a nonlocal variable that is written
+def make():
+    calls = 0
+
+    @pb.jit
+    def f(x):
+        nonlocal calls
+        calls += 1
+        return x * 2
+
+    return f
+
+make()(1.0)
+
+=== an attribute of self
+class Model:
+    def __init__(self):
+        self.w = np.ones(3)
+
+    @pb.jit
+    def step(self, x):
+        self.w = self.w - 0.1 * x
+        return self.w
+
+Model().step(np.arange(3.0))
+
+=== an attribute of a class
+class Counter:
+    calls = 0
+
+@pb.jit
+def f(x):
+    Counter.calls += 1
+    return x * 2
+
+f(1.0)
+
+=== appending to a list from outside
+history = []
+
+@pb.jit
+def f(x):
+    loss = np.sum(x * x)
+    history.append(loss)
+    return loss
+
+f(np.arange(3.0))
+
+=== writing into a dict from outside
+cache = {}
+
+@pb.jit
+def f(x):
+    cache["loss"] = np.sum(x * x)
+    return cache["loss"]
+
+f(np.arange(3.0))
+
+=== out= an array from outside
+buffer = np.zeros(3)
+
+@pb.jit
+def f(x):
+    return np.exp(x, out=buffer)
+
+f(np.arange(3.0))
+
+=== a traced value that is kept
+from queue import SimpleQueue
+
+kept = SimpleQueue()
+
+@pb.jit
+def f(x):
+    y = x * 2
+    kept.put(y)
+    return y
+
+f(np.arange(3.0))
+print(kept.get() + 1)
+
+=== another thread
+import threading
+
+def work(x, results):
+    results.append(x + 1)
+
+@pb.jit
+def f(x):
+    results = []
+    thread = threading.Thread(target=work, args=(x, results))
+    thread.start()
+    thread.join()
+    return results
+
+f(1.0)
+
+=== np.seterr
+@pb.jit
+def f(x):
+    np.seterr(divide="raise")
+    return 1 / x
+
+f(2.0)
+
+=== np.errstate that raises
+@pb.jit
+def f(x):
+    with np.errstate(divide="raise"):
+        return 1 / x
+
+f(np.zeros(2))
+
+=== eval
+@pb.jit
+def f(x):
+    return eval("x + 1")
+
+f(1.0)
+
+=== exec
+@pb.jit
+def f(x):
+    exec("y = x + 1")
+    return x
+
+f(1.0)
+
+=== except, where the value decides
+@pb.jit
+def f(x):
+    try:
+        scale = 1.0 if x[0] > 0 else 2.0
+    except Exception:
+        scale = 3.0
+    return scale * x
+
+f(np.arange(3.0))
+
+=== except, and an error that follows from it
+@pb.jit
+def f(x):
+    try:
+        first = sorted(x)[0]
+    except Exception:
+        first = None
+    return first * x
+
+f(np.arange(3.0))
+
+#### Arguments
+
+=== complex numbers
+@pb.jit
+def f(x):
+    return np.abs(x)
+
+f(np.array([1 + 2j]))
+
+=== complex numbers inside
+@pb.jit
+def f(x):
+    return np.abs(np.exp(1j * x))
+
+f(np.arange(3.0))
+
+=== an array of objects
+@pb.jit
+def f(x):
+    return np.sum(x)
+
+f(np.array([1.0, None, 2.0]))
+
+=== an array of strings
+@pb.jit
+def f(names, x):
+    return x[names == "a"]
+
+f(np.array(["a", "b"]), np.ones(2))
+
+=== an array of dates
+@pb.jit
+def f(t):
+    return t[1] - t[0]
+
+f(np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]"))
+
+=== a structured array
+@pb.jit
+def f(points):
+    return points["x"] + points["y"]
+
+f(np.zeros(2, [("x", float), ("y", float)]))
+
+=== np.matrix
+@pb.jit
+def f(a):
+    return a * a
+
+f(np.matrix([[1.0, 2.0], [3.0, 4.0]]))
+
+=== a masked array
+@pb.jit
+def f(a):
+    return a.mean()
+
+f(np.ma.masked_invalid([1.0, np.nan]))
+
+=== long double
+@pb.jit
+def f(x):
+    return x * 2
+
+f(np.longdouble(1))
+
+=== an integer beyond int64
+@pb.jit
+def f(n):
+    return n + 1
+
+f(2**70)
+
+=== a part of an argument
+@pb.jit
+def f(params):
+    return params["layers"][0] @ params["layers"][1]
+
+f({"layers": [np.ones((2, 2)), np.array([None, 1.0])]})
+
+=== an array of another library
+from array import array
+
+class Tensor:
+    """As of a library: it converts itself."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ones(3)
+
+Tensor.__module__ = "numpy.tensors"
+
+@pb.jit
+def f(x):
+    return x * 2
+
+f(Tensor())
+
+=== a set
+@pb.jit
+def f(x, names):
+    return x * len(names)
+
+f(1.0, {"a", "b"})
+
+=== a static argument without a hash
+@pb.jit(static_argnames="config")
+def f(x, config):
+    return x * config["scale"]
+
+f(1.0, {"scale": 2.0})
+
+=== static_argnames of nothing [ValueError]
+def f(x, mode):
+    return x * 2
+
+pb.jit(f, static_argnames="node")
+
+=== a missing argument [TypeError]
+@pb.jit
+def f(w, x):
+    return w * x
+
+f(1.0)
+
+=== an argument of another name [TypeError]
+@pb.jit
+def f(w, x):
+    return w * x
+
+f(1.0, y=2.0)
+
+=== not a function [TypeError]
+pb.jit(np.arange(3.0))
+
+=== a device that is not there [ValueError]
+pb.jit(np.sin, device="gpu")
+
+=== device="cuda" [RuntimeError]
+@pb.jit(device="cuda")
+def f(x):
+    return np.sin(x)
+
+f(np.arange(3.0))
+
+#### Results
+
+=== a generator
+@pb.jit
+def rows(x):
+    for row in x:
+        yield row * 2
+
+rows(np.arange(3.0))
+
+=== async def
+@pb.jit
+async def f(x):
+    return x * 2
+
+f(1.0)
+
+=== an object that holds traced values
+class Result:
+    def __init__(self, value):
+        self.value = value
+
+@pb.jit
+def f(x):
+    return Result(np.sum(x))
+
+f(np.arange(3.0))
+
+=== a function that holds traced values
+@pb.jit
+def line(a, b):
+    return lambda x: a * x + b
+
+line(1.0, 2.0)
+
+=== a class as the function
+@pb.jit
+class Scaled:
+    def __init__(self, w):
+        self.w = w * 2
+
+Scaled(1.0)
+
+=== an array of objects as the result
+@pb.jit
+def f(x):
+    rows = np.empty(2, dtype=object)
+    rows[0] = x
+    return rows
+
+f(np.arange(3.0))
+
+#### Functions that do not compile
+
+=== a function of NumPy
+@pb.jit
+def f(x, y):
+    return np.polyfit(x, y, 1)
+
+f(np.arange(3.0), np.arange(3.0))
+
+
+=== a special function
+from scipy.special import jv
+
+@pb.jit
+def f(x):
+    return jv(1, x)
+
+f(1.0)
+
+=== an integral
+from scipy.integrate import quad
+
+@pb.jit
+def f(a):
+    return quad(lambda t: np.exp(-a * t), 0, 1)[0]
+
+f(2.0)
+
+=== an optimiser
+from scipy.optimize import minimize
+
+@pb.jit
+def fit(start):
+    return minimize(lambda x: np.sum(x * x), start).x
+
+fit(np.ones(2))
+
+=== a root finder
+from scipy.optimize import brentq
+
+@pb.jit
+def f(a):
+    return brentq(lambda x: x * x - a, 0.0, 10.0)
+
+f(2.0)
+
+=== an ODE solver
+from scipy.integrate import solve_ivp
+
+@pb.jit
+def f(k):
+    return solve_ivp(lambda t, y: -k * y, (0.0, 1.0), [1.0]).y
+
+f(2.0)
+
+=== an interpolation object
+from scipy.interpolate import interp1d
+
+@pb.jit
+def f(x):
+    return interp1d([0.0, 1.0, 2.0], [0.0, 1.0, 4.0])(x)
+
+f(0.5)
+
+=== a sparse matrix
+from scipy import sparse
+
+A = sparse.csr_matrix(np.eye(3))
+
+@pb.jit
+def f(x):
+    return A @ x
+
+f(np.ones(3))
+
+=== a tree of neighbours
+from scipy.spatial import KDTree
+
+@pb.jit
+def f(points):
+    return KDTree(points).query(points[0])
+
+f(np.ones((3, 2)))
+
+=== a function of another library, in C
+import struct
+
+@pb.jit
+def f(x):
+    return struct.pack("d", x)
+
+f(1.0)
+
+=== a method
+@pb.jit
+def f(x):
+    return x.tobytes()
+
+f(np.arange(3.0))
+
+=== ufunc.at
+@pb.jit
+def f(x, i):
+    y = x.copy()
+    np.maximum.at(y, i, 1.0)
+    return y
+
+f(np.arange(3.0), np.array([0]))
+
+=== ufunc.reduceat
+@pb.jit
+def f(x):
+    return np.add.reduceat(x, [0, 2])
+
+f(np.arange(3.0))
+
+=== where= without out=
+@pb.jit
+def f(x):
+    return np.log(x, where=x > 0)
+
+f(np.arange(3.0))
+
+=== np.frompyfunc
+double = np.frompyfunc(lambda v: v * 2, 1, 1)
+
+@pb.jit
+def f(x):
+    return double(x)
+
+f(np.arange(3.0))
+
+=== np.vectorize of a branch
+@np.vectorize
+def relu(v):
+    if v > 0:
+        return v
+    return 0.0
+
+@pb.jit
+def f(x):
+    return relu(x)
+
+f(np.arange(3.0))
+
+=== a view that was read after a write
+@pb.jit
+def f(x):
+    y = x * 2
+    rows = np.broadcast_to(y, (2, 3))
+    y[0] = 7.0
+    return rows * 2
+
+f(np.arange(3.0))
+
+=== a write into a view that repeats elements
+@pb.jit
+def f(x):
+    rows = np.broadcast_to(x, (2, 3))
+    rows[0, 0] = 1.0
+    return rows
+
+f(np.arange(3.0))
+
+#### Gradients
+
+=== by an array of ints
+def loss(x):
+    return np.sum(x * x)
+
+pb.grad(loss)(np.arange(3))
+
+=== by a Python int
+pb.grad(lambda x: x * x)(3)
+
+=== of an array
+def f(x):
+    return x * x
+
+pb.grad(f)(np.arange(3.0))
+
+=== of an int
+def f(x):
+    return np.argmax(x)
+
+pb.grad(f)(np.arange(3.0))
+
+=== of nothing: a missing return
+def loss(x):
+    total = np.sum(x * x)
+
+pb.grad(loss)(np.arange(3.0))
+
+=== of a tuple
+def loss(x):
+    return np.sum(x * x), x
+
+pb.grad(loss)(np.arange(3.0))
+
+=== has_aux without a pair
+@pb.value_and_grad(has_aux=True)
+def loss(x):
+    return np.sum(x * x)
+
+loss(np.arange(3.0))
+
+=== argnums out of range
+pb.grad(lambda x, y: x * y, argnums=2)(1.0, 2.0)
+
+=== argnums of a name [TypeError]
+pb.grad(lambda x, y: x * y, argnums="y")
+
+=== argnames of no argument
+pb.grad(lambda x, y: x * y, argnames="z")(1.0, 2.0)
+
+=== argnums of a keyword
+pb.grad(lambda x, y: x * y, argnums=1)(1.0, y=2.0)
+
+=== a missing argument of a gradient [TypeError]
+def loss(w, x):
+    return np.sum(w * x)
+
+pb.grad(loss)(np.arange(3.0))
+
+#### As in NumPy
+
+=== shapes that do not fit [ValueError]
+@pb.jit
+def f(x, y):
+    return x + y
+
+f(np.ones(3), np.ones(4))
+
+=== a product of matrices [ValueError]
+@pb.jit
+def f(a, b):
+    return a @ b
+
+f(np.ones((2, 3)), np.ones((2, 3)))
+
+=== an axis too many [AxisError]
+@pb.jit
+def f(x):
+    return np.sum(x, axis=1)
+
+f(np.ones(3))
+
+=== reshape [ValueError]
+@pb.jit
+def f(x):
+    return x.reshape(2, 2)
+
+f(np.ones(3))
+
+=== arrays to join in place of a list [ValueError]
+@pb.jit
+def f(x):
+    return np.concatenate([x, x[0]])
+
+f(np.ones(3))
+
+=== rows of different lengths [ValueError]
+@pb.jit
+def f(x):
+    return np.array([x, x[:2]])
+
+f(np.arange(3.0))
+
+=== an index out of range [IndexError]
+@pb.jit
+def f(x):
+    return x[7]
+
+f(np.ones(3))
+
+=== an index out of range, in compiled code [IndexError]
+@pb.jit
+def f(x, i):
+    return 2 * x[i]
+
+f(np.ones(3), np.array([0, 7]))
+
+=== a float as an index [IndexError]
+@pb.jit
+def f(x, i):
+    return x[i]
+
+f(np.ones(3), 1.0)
+
+=== an integer to a negative power, in compiled code [ValueError]
+@pb.jit
+def f(n, k):
+    return n**k
+
+f(np.arange(3), np.array([1, 0, -1]))
+
+=== an int that does not fit [OverflowError]
+@pb.jit
+def f(x):
+    return x + 300
+
+f(np.arange(3, dtype=np.uint8))
+
+=== an int that does not fit int64 [OverflowError]
+@pb.jit
+def f(x):
+    return x + 10**30
+
+f(np.arange(3))
+
+=== floats into an array of ints [TypeError]
+@pb.jit
+def f(x):
+    y = np.zeros(3, dtype=int)
+    y += x
+    return y
+
+f(np.ones(3))
+
+=== a scalar unpacked [TypeError]
+@pb.jit
+def f(theta):
+    a, b = theta
+    return a * b
+
+f(1.0)
+
+=== too few names for the elements [ValueError]
+@pb.jit
+def f(theta):
+    a, b = theta
+    return a * b
+
+f(np.ones(3))
+
+=== None in arithmetic [TypeError]
+@pb.jit
+def f(x, bias=None):
+    return x + bias
+
+f(np.ones(3))
+
+=== a name that is not there [NameError]
+@pb.jit
+def f(x):
+    return x * scale
+
+f(1.0)
+
+=== a function that NumPy has not [AttributeError]
+@pb.jit
+def f(x):
+    return np.arctg(x)
+
+f(1.0)
+
+=== an attribute that arrays have not [AttributeError]
+@pb.jit
+def f(x):
+    return x.length
+
+f(np.ones(3))
+
+=== the user's own error [ValueError]
+@pb.jit
+def f(x, mode):
+    if mode not in ("sum", "mean"):
+        raise ValueError(f"unknown mode {mode!r}")
+    return np.sum(x)
+
+f(np.ones(3), "max")
+'''
+
+
+def _parsed(text: str) -> list[Mistake]:
+    found = []
+    for part in re.split(r"^#### ", text, flags=re.MULTILINE)[1:]:
+        section, _, rest = part.partition("\n")
+        for program in re.split(r"^=== ", rest, flags=re.MULTILINE)[1:]:
+            line, _, code = program.partition("\n")
+            title, kind = re.fullmatch(r"(.*?)(?: \[(\w+)\])?", line).groups()  # type: ignore[union-attr]
+            found.append(Mistake(section=section, title=title, code=f"{HEAD}\n{code.strip()}\n", kind=kind or "TraceError"))
+    return found
+
+
+MISTAKES = _parsed(TEXT)
