@@ -93,6 +93,10 @@ def _doc_ratings(m: Module, seed: int, n: int) -> tuple[Any, ...]:
 
 
 CASES = {
+    "bayesian_regression": Case(
+        start=lambda m: (m.log_evidence, (np.array([0.1, 1.0, -0.2]), *m.data(), np.linspace(0, 5, 12))),
+        change=lambda m, f: (np.array([0.0, 0.5, 0.1]), *m.data(n=50, seed=1), np.linspace(0, 5, 9)),
+    ),
     "camera_calibration": Case(start=lambda m: (m.reprojection_error, _scene(m, 0)), change=lambda m, f: _scene(m, 1)),
     "dose_response": Case(start=lambda m: (m.weighted_sse, _assay(m, 0)), change=lambda m, f: _assay(m, 1)),
     "embedding": Case(
@@ -111,6 +115,10 @@ CASES = {
         start=lambda m: (m.loss, (near(np.zeros(18), scale=1.0), m.points()[0])),
         change=lambda m, f: (near(np.zeros(18), 1, scale=1.0), m.points(n=100, seed=2)[0]),
     ),
+    "gaussian_process": Case(
+        start=lambda m: (m.negative_log_marginal, (np.array([0.2, 0.1, -1.0]), *m.observations())),
+        change=lambda m, f: (np.array([0.0, 0.3, -1.5]), *m.observations(n=25, seed=1)),
+    ),
     "heat_inverse": Case(
         start=lambda m: (m.misfit, (np.array([11.0, 13.0, 1.2]), m.measured())),
         change=lambda m, f: (np.array([9.0, 14.0, 1.5]), m.measured(truth=(12.0, 10.0, 1.0), seed=1)),
@@ -127,6 +135,9 @@ CASES = {
         change=lambda m, f: (np.array([0.4, -0.3, 0.02, 0.99]), m.blobs(seed=4), m.blobs(seed=5)),
         step=1e-7,
     ),
+    "implied_vol": Case(
+        start=lambda m: (m.call, (0.25, 100.0, 110.0, 0.75, 0.01)), change=lambda m, f: (0.4, 90.0, 80, 1, 0.02)
+    ),
     "inverse_kinematics": Case(
         start=lambda m: (m.cost, (near(np.full(5, 0.2)), np.array([1.6, 1.5]))),
         change=_set(LENGTHS=[1.1, 0.9, 0.6, 0.4, 0.3], OBSTACLE=np.array([1.5, 0.9]), RADIUS=0.5),
@@ -134,6 +145,10 @@ CASES = {
     "item_response": Case(
         start=lambda m: (m.negative_log_posterior, ([near(np.zeros(n)) for n in (150, 20, 20)], m.school()[0])),
         change=lambda m, f: ([near(np.zeros(n)) for n in (40, 10, 10)], m.school(40, 10, seed=1)[0]),
+    ),
+    "kalman_filter": Case(
+        start=lambda m: (m.objective, (np.array([-1.0, -2.0, 0.2]), m.series(n=30))),
+        change=lambda m, f: (np.array([-2.0, -1.0, 0.1]), m.series(n=30, seed=1)),
     ),
     "lennard_jones": Case(
         start=lambda m: (m.LennardJones().energy, (near(1.2 * np.mgrid[:2, :2, :3].reshape(3, 12).T).ravel(),)),
@@ -167,10 +182,18 @@ CASES = {
         change=lambda m, f: vars(f.__self__).update(returns=m.market(seed=6)),
         step=1e-7,
     ),
+    "probabilistic_pca": Case(
+        start=lambda m: (m.objective, (near(np.ones(17)), *m.sample(), 2)),
+        change=lambda m, f: (near(np.ones(25)), *m.sample(seed=1), 3),
+    ),
+    "reactor": Case(
+        start=lambda m: (m.smooth_peak, ({**m.operating_point(), "k0": 1.0, "E": 30.0},)),
+        change=_set(R_GAS=8.0),
+    ),
     "recommender": Case(start=lambda m: (m.loss, _doc_ratings(m, 0, 500)), change=lambda m, f: _doc_ratings(m, 1, 300)),
     "sir_epidemic": Case(
         start=lambda m: (m.negative_binomial_nll, (np.log([0.5, 0.5, 20.0, 4.0, 6.0]), m.reported())),
-        change=lambda m, f: (np.log([0.6, 0.4, 30.0, 3.0, 5.0]), m.reported(seed=1)),
+        change=lambda m, f: (np.log([0.6, 0.4, 30.0, 3.0, 5.0]), m.reported(seed=1), 25),
     ),
     "softmax_classifier": Case(
         start=lambda m: (m.softmax_cross_entropy, (near(np.zeros((10, 3))), np.zeros(3), *m.spiral(), 1e-3)),
@@ -185,6 +208,7 @@ CASES = {
         start=lambda m: (m.cost, (np.sin(np.arange(40.0)), m.CartPole(), np.zeros(4), np.array([0, np.pi, 0, 0]))),
         change=lambda m, f: setattr(m.CartPole, "gravity", 1.62),
     ),
+    "truss": Case(start=lambda m: (m.compliance, _truss(m, 4)), change=lambda m, f: _truss(m, 2)),
     "tv_denoise": Case(
         start=lambda m: (m.objective, (*m.picture()[::-1], np.float32(0.15))),
         change=lambda m, f: (*m.picture(n=20)[::-1], np.float32(0.3)),
@@ -193,5 +217,9 @@ CASES = {
         start=lambda m: (m.loss, (m.observation()[2], *m.observation()[:2], 0.1)),
         change=lambda m, f: (m.observation()[2], *m.observation(1)[:2], 0.2),
         step=1e-7,
+    ),
+    "yield_bootstrap": Case(
+        start=lambda m: (m.swap_value, (near(np.full(10, 0.025), scale=0.005), 0.03, 8)),
+        change=lambda m, f: (near(np.full(10, 0.03), scale=0.005), 0.02, 5, 1e5),
     ),
 }

@@ -7,12 +7,12 @@ import pullback as pb
 
 
 class Portfolio:
-    def __init__(self, returns, risk_aversion=5.0, cost=1e-3):
+    def __init__(self, returns, risk_aversion=5.0, cost=5e-3):
         self.returns = returns
         self.risk_aversion = risk_aversion
         self.cost = cost
-        self.mean = returns.mean(axis=0)
-        sample = np.cov(returns, rowvar=False)
+        self.mean = 252 * returns.mean(axis=0)
+        sample = 252 * np.cov(returns, rowvar=False)
         self.cov = 0.8 * sample + 0.2 * np.trace(sample) / len(sample) * np.eye(len(sample))
         self.held = np.full(len(self.mean), 1 / len(self.mean))
 

@@ -30,7 +30,7 @@ class CartPole:
 def cost(forces, model, start, goal, effort=1e-3):
     states = model.rollout(start, forces)
     miss = states[-1] - goal
-    return 10 * miss @ miss + effort * np.sum(forces**2) + 0.01 * np.sum(np.diff(forces) ** 2)
+    return 100 * miss @ miss + effort * np.sum(forces**2) + 0.01 * np.sum(np.diff(forces) ** 2)
 
 
 def main():
@@ -39,7 +39,7 @@ def main():
     forces = 2 * np.sin(np.linspace(0, 3 * np.pi, 40))
     objective = pb.value_and_grad(cost)
     args = (model, hanging, upright)
-    fit = minimize(objective, forces, args=args, jac=True, method="L-BFGS-B", options={"maxiter": 800})
+    fit = minimize(objective, forces, args=args, jac=True, method="L-BFGS-B", options={"maxiter": 400})
     end = model.rollout(hanging, fit.x)[-1]
     print(f"cost {cost(forces, *args):.3f} -> {fit.fun:.4f} in {fit.nit} steps")
     print(f"at the end: cart {end[0]:+.3f} m, pole {np.rad2deg(end[1]):.2f} deg, largest force {np.abs(fit.x).max():.2f} N")
