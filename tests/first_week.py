@@ -97,6 +97,10 @@ CASES = {
         start=lambda m: (m.log_evidence, (np.array([0.1, 1.0, -0.2]), *m.data(), np.linspace(0, 5, 12))),
         change=lambda m, f: (np.array([0.0, 0.5, 0.1]), *m.data(n=50, seed=1), np.linspace(0, 5, 9)),
     ),
+    "black_scholes": Case(
+        start=lambda m: (m.BlackScholes(r=0.03).book_value, (101.0, np.arange(80.0, 121.0, 10.0), 0.2, 0.5, np.arange(-2, 3))),
+        change=_set_self(r=0.06, q=0.01),
+    ),
     "camera_calibration": Case(start=lambda m: (m.reprojection_error, _scene(m, 0)), change=lambda m, f: _scene(m, 1)),
     "dose_response": Case(start=lambda m: (m.weighted_sse, _assay(m, 0)), change=lambda m, f: _assay(m, 1)),
     "embedding": Case(
@@ -125,6 +129,14 @@ CASES = {
     ),
     "heston_paths": Case(
         start=lambda m: (m.call_price, _paths(m, 0, 100.0)), change=lambda m, f: _paths(m, 1, 95.0), step=1e-7
+    ),
+    "hidden_markov": Case(
+        start=lambda m: (m.loss, (near(np.zeros(8), scale=0.5), m.returns())),
+        change=lambda m, f: (near(np.ones(8), scale=0.5), m.returns(seed=3)),
+    ),
+    "hmc_posterior": Case(
+        start=lambda m: (m.log_posterior, (np.array([0.9, 2.2, -1.0]), *m.line())),
+        change=lambda m, f: (np.array([0.5, 2.0, -0.5]), *m.line(n=31, seed=1)),
     ),
     "holt_winters": Case(
         start=lambda m: (m.HoltWinters().sse, (np.array([-1.0, -2.0, -1.0]), m.passengers())),
@@ -185,6 +197,10 @@ CASES = {
     "probabilistic_pca": Case(
         start=lambda m: (m.objective, (near(np.ones(17)), *m.sample(), 2)),
         change=lambda m, f: (near(np.ones(25)), *m.sample(seed=1), 3),
+    ),
+    "psychometric": Case(
+        start=lambda m: (m.negative_log_posterior, (np.array([0.1, 0.6, 0.04]), *m.subject())),
+        change=lambda m, f: (np.array([0.2, 0.4, 0.05]), *m.subject(seed=1)),
     ),
     "reactor": Case(
         start=lambda m: (m.smooth_peak, ({**m.operating_point(), "k0": 1.0, "E": 30.0},)),
