@@ -1,7 +1,8 @@
 """The Python blocks of the documentation run, page by page, each page in one namespace and a folder of its own.
 
 A block after ``<!-- raises Error -->`` raises that error; a listing after ``<!-- prints -->`` is what the block above it prints,
-and after ``<!-- message -->`` the message of its error. ``--bless`` writes the listings anew.
+and after ``<!-- message -->`` the message of its error. ``--bless`` writes the listings anew. docs/mistakes.md, whose programs all
+raise, is run by test_mistakes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ BLOCK = re.compile(
     r"|<!-- (?P<kind>prints|message) -->\n```\n(?P<text>.*?)```\n",
     re.DOTALL,
 )
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python\n" in page.read_text()]
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if "```python\n" in page.read_text() and page.name != "mistakes.md"
+]
 
 
 class Page:
