@@ -142,7 +142,7 @@ def _differentiable(leaf: Any, label: str) -> TracedArray:
 def _parameter(inner: Frame, x: TracedArray) -> TracedArray:
     name = x.value.name if x.literal is None else ""
     made = TracedArray(x.type, inner, inner.parameter(x.type, name), weak=x.weak, readonly=x.readonly, loc=x.loc)
-    made.origin = x.origin
+    made.origin, made.created = x.origin, x.is_cell
     return made
 
 

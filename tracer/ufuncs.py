@@ -116,6 +116,8 @@ def call_ufunc(
 def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:
     if not isinstance(out, TracedArray):
         raise TraceError(f"{name_of(ufunc)} with out= an array that the function did not make; use its result")
+    if not (out.ndim or out.is_cell):
+        raise TypeError("return arrays must be of ArrayType")
     if where is not True:
         mask, new = broadcast_together(cast(as_traced(where), bool), result)
         result = emit("select", mask, cast(new, out.dtype), broadcast_to(out, new.shape))

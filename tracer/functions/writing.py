@@ -36,6 +36,8 @@ from pullback.tracer.tables import implements, register_method
 @register_method("__setitem__")
 def setitem(x: TracedArray, key: Any, value: Any) -> None:
     """``x[key] = value``: ``x`` stands for a new value from now on."""
+    if not (x.ndim or x.is_cell):
+        raise TypeError(f"'{x.weak or f'numpy.{x.dtype.name}'}' object does not support item assignment")
     if isinstance(value, TracedArray) and value.base is x and value.seen == x.version and _is_part(value, key):
         return
     update(x, x if x.readonly else written(x, key, as_traced(value)), casting="unsafe")
@@ -112,7 +114,8 @@ def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None
 
 @register_method("fill")
 def fill(x: TracedArray, value: Any) -> None:
-    update(x, value, casting="unsafe")
+    if x.ndim or x.is_cell:
+        update(x, value, casting="unsafe")
 
 
 @implements(np.copyto)
