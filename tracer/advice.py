@@ -198,9 +198,9 @@ class _Elementwise(ast.NodeTransformer):
 def _compared(op: ast.cmpop, a: ast.expr, b: ast.expr) -> ast.expr:
     match op:
         case ast.In():
-            return _call("any", ast.Compare(b, [ast.Eq()], [a]))
+            return _call("any", _call("equal", b, a))
         case ast.NotIn():
-            return _call("all", ast.Compare(b, [ast.NotEq()], [a]))
+            return _call("all", _call("not_equal", b, a))
     return ast.Compare(a, [op], [b])
 
 
