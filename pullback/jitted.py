@@ -6,8 +6,10 @@ Inside a trace a transformed function is part of the program being traced, so th
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -17,6 +19,7 @@ from pullback.entry import MISS, Entry
 from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
 from pullback.inspection import Call, Recorder, arguments_of
+from pullback.pickling import shown
 from pullback.pipeline import program
 from pullback.runtime import counters
 from pullback.runtime.fork import work
@@ -35,6 +38,7 @@ from pullback.tracer import (
     trace,
 )
 from pullback.tracer.tracebacks import keep_users_frames
+from pullback.tracer.tree import EQUAL, real_class
 from pullback.transform import Function, Transform
 from pullback.writes import entry_of
 
@@ -82,6 +86,9 @@ class Jitted(Inspected[P], Generic[P, R]):
         self._entries = programs.entries
         self._method: Jitted[..., Any] | None = None
 
+    def __init_subclass__(cls) -> None:
+        EQUAL.add(cls)
+
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if current() is not None:
             return self._inlined(args, kwargs)
@@ -113,6 +120,43 @@ class Jitted(Inspected[P], Generic[P, R]):
     def __repr__(self) -> str:
         return f"<pullback.{self._transform.name} of {self._function!r}>"
 
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is type(self) and other._programs is self._programs
+
+    def __hash__(self) -> int:
+        return hash(self._programs)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        how = (self._transform, self._static, self._device, type(self))
+        name = shown(self)
+        if name is self:
+            return self.__qualname__
+        if isinstance(name, Jitted):
+            if name == self:
+                return _same, (name,)
+            if name._for_methods() == self:
+                return Jitted._for_methods, (name,)
+            depth = _depth(name, self._function)
+            if depth is not None:
+                return _transformed_inside, (name, depth, *how)
+        if name is self._function or shown(self._function) is self._function:
+            return _transformed, (self._function, *how)
+        return _blank, (type(self),), (self._function, *how)
+
+    def __setstate__(self, how: tuple[Function, Transform, frozenset[str], str, type[Jitted[..., Any]]]) -> None:
+        self.__init__(*how[:4], _transformed(*how)._programs)  # type: ignore[misc]
+
+    def __copy__(self) -> Jitted[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Jitted[..., Any]:
+        function = copy.deepcopy(self._function, memo)
+        return (
+            self
+            if function is self._function
+            else _transformed(function, self._transform, self._static, self._device, type(self))
+        )
+
     def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         call = signature(self._parameters, args, kwargs)
         return Call(
@@ -136,7 +180,16 @@ class Jitted(Inspected[P], Generic[P, R]):
             self.__signature__ = inspect.signature(self.__wrapped__).replace(return_annotation=inspect.Signature.empty)
         self.__annotations__ = {k: v for k, v in getattr(self, "__annotations__", {}).items() if k != "return"}
 
+    def _is_method_of(self, args: Sequence[Any]) -> bool:
+        """Whether this is a class method and its class the first argument: from Python 3.13 on such calls come past __get__."""
+        if not args or not isinstance(args[0], type):
+            return False
+        found = inspect.getattr_static(real_class(args[0]), self.__name__, None)
+        return isinstance(found, classmethod) and found.__func__ is self
+
     def _inlined(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self._is_method_of(args):
+            return self._for_methods()._inlined(args, kwargs)
         return self._transform.apply(self._function, [follow(a) for a in args], {k: follow(v) for k, v in kwargs.items()})
 
     def _traced(self, *args: Any, **kwargs: Any) -> Any:
@@ -146,10 +199,14 @@ class Jitted(Inspected[P], Generic[P, R]):
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset()
     ) -> Trace:
         with counters.timed("trace"):
-            return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured)
+            return trace(
+                self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured
+            )
 
     def _first_call(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Trace, compile and run. Threads that ask for one signature at once do it once."""
+        if self._is_method_of(args):
+            return self._for_methods()(*args, **kwargs)
         tried: list[Entry] | None = None
         changing: list[str] = []
         for _ in range(MOST_TRACES):
@@ -186,14 +243,20 @@ class Jitted(Inspected[P], Generic[P, R]):
         return self._method
 
 
+EQUAL.add(Jitted)
+
+
 def transformed(
     function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str = "cpu",
     kind: type[Jitted[..., Any]] = Jitted,
 ) -> Any:  # fmt: skip
-    """A function transformed: an object of ``kind``, or for a bound method a ``Method`` of one.
+    """A function transformed: an object of ``kind``; for a bound method a ``Method`` of one, for a class or static method such
+    a method.
 
     What is compiled belongs to the function: transforming it again, with equal options, compiles nothing again.
     """
+    if isinstance(function, classmethod | staticmethod):
+        return type(function)(transformed(function.__func__, transform, static_argnames, device, kind))
     if not callable(function):
         raise TypeError(f"pb.{transform.name} takes a function, got {type(function).__name__}")
     static = frozenset(static_argnames)
@@ -218,10 +281,41 @@ def _transformed(
     return kind(function, transform, static, device, programs)
 
 
+def _same(function: Jitted[..., Any]) -> Jitted[..., Any]:
+    return function
+
+
+def _blank(kind: type[Jitted[..., Any]]) -> Jitted[..., Any]:
+    """What a pickle fills: the function may refer to what is made of it."""
+    return object.__new__(kind)
+
+
+def _depth(outer: Jitted[..., Any], function: Function) -> int | None:
+    """How many transforms lie around a function in another; None if it is not inside."""
+    found: Any = outer
+    for depth in itertools.count():
+        if found is function:
+            return depth
+        if not isinstance(found, Jitted):
+            return None
+        found = found._function
+    return None
+
+
+def _transformed_inside(
+    outer: Jitted[..., Any], depth: int, transform: Transform, static: frozenset[str], device: str,
+    kind: type[Jitted[..., Any]],
+) -> Jitted[..., Any]:  # fmt: skip
+    function: Any = outer
+    for _ in range(depth):
+        function = function._function
+    return _transformed(function, transform, static, device, kind)
+
+
 class Method(Inspected[P], Generic[P, R]):
     """A compiled function bound to an instance of the class that it is a method of."""
 
-    __slots__ = ("__func__", "__self__")
+    __slots__ = ("__func__", "__self__", "__weakref__")
 
     def __init__(self, function: Jitted[..., R], instance: Any) -> None:
         self.__func__ = function
@@ -249,6 +343,23 @@ class Method(Inspected[P], Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<bound {self.__func__!r} of {self.__self__!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Method) and other.__self__ is self.__self__ and other.__func__ == self.__func__
+
+    def __hash__(self) -> int:
+        return hash((id(self.__self__), self.__func__))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        name = self.__func__.__name__
+        is_found = getattr(self.__self__, name, None) == self
+        return (getattr, (self.__self__, name)) if is_found else (Method, (self.__func__, self.__self__))
+
+    def __copy__(self) -> Method[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Method[P, R]:
+        return Method(self.__func__, copy.deepcopy(self.__self__, memo))
 
     def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         return self.__func__.examine((self.__self__, *args), kwargs)

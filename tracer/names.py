@@ -64,7 +64,7 @@ from pullback.tracer.ownership import (
 )
 from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
 from pullback.tracer.source import change_at
-from pullback.tracer.tree import leaf_key, real_class
+from pullback.tracer.tree import EQUAL, leaf_key, real_class
 from pullback.tracer.twins import instance_twin, library_twin, traced_builtins
 
 # Captured arrays of ints and bools up to this size may stand where a static array is needed: a mask, a count of repeats.
@@ -151,7 +151,8 @@ class Names:
         if kind in (set, bytearray, array):
             return self._mutable(value, read, describe)
         if guard:
-            how = "value" if isinstance(value, int | float | complex | str | bytes | None) else "identity"
+            is_value = kind in EQUAL or isinstance(value, int | float | complex | str | bytes | None)
+            how = "value" if is_value else "identity"
             self._guard(Guard(read=read, expected=value, how=how, describe=describe))
         found = self.replacement(value, describe)
         if isinstance(value, enum.Enum):

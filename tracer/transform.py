@@ -91,6 +91,9 @@ def gradient_call(
     for which in chosen:
         label = parameters.name(which) if isinstance(which, int) else which
         leaves, tree = flatten(args[which] if isinstance(which, int) else kwargs[which])
+        if tree.kind in ("static", "named"):
+            kind = type(tree.data).__name__
+            raise TraceError(f"argument {label} is of type {kind}: only floats can be differentiated; choose another by argnums")
         traced = [_differentiable(leaf, path) for leaf, path in zip(leaves, paths(tree, label), strict=True)]
         tree = map_statics(tree, names.argument, names.shadow)
         parameters_inside = [_parameter(inner, x) for x in traced]

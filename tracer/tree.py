@@ -132,6 +132,10 @@ class TreeDef:
 LEAF = TreeDef("leaf")
 
 
+EQUAL: set[type] = set()
+"""Classes whose objects are the same where they are equal, though they have a dict. Filled by the face."""
+
+
 def static_key(value: Any, by_identity: bool = True) -> Any:
     """What two static values share if they are the same. Raises TraceError for a value that cannot be hashed.
 
@@ -148,7 +152,7 @@ def static_key(value: Any, by_identity: bool = True) -> Any:
     kind = type(value)
     if by_identity and hasattr(kind, "__array__") and not isinstance(value, np.generic) and not is_users_class(kind):
         raise TraceError(f"a {kind.__module__}.{kind.__name__} is no NumPy array; pass np.asarray of it")
-    if by_identity and hasattr(value, "__dict__") and not isinstance(value, type):
+    if by_identity and hasattr(value, "__dict__") and not isinstance(value, type) and kind not in EQUAL:
         return Identity(value)
     try:
         hash(value)
