@@ -1,7 +1,9 @@
-"""The listings in the documentation are what the commands above them print; ``--bless`` writes them anew."""
+"""The listings in the documentation are what the commands above them print, with no kernel on disk; ``--bless`` writes them
+anew."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -17,9 +19,11 @@ PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.m
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_listings_are_real(page: Path, bless: bool) -> None:
+    environment = {**os.environ, "PULLBACK_CACHE_DIR": "off"}
+
     def listing(found: re.Match[str]) -> str:
         command = [sys.executable, "-m", "pullback", *shlex.split(found["command"])]
-        output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
         return f"{found[1]}{output.strip()}\n```"
 
     text = page.read_text()

@@ -65,6 +65,12 @@ def test_the_wheel_is_pure_and_whole(wheel: Path, installed: Path) -> None:
     assert done.stdout.split() == [str(installed / "pullback" / "__init__.py"), "2.0"], done.stderr
 
 
+def test_the_wheel_tests_itself(installed: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    done = run(sys.executable, "-P", "-m", "pullback", "doctor", "--selftest", cwd=tmp_path, env=environment)
+    assert done.returncode == 0 and "all ok" in done.stdout, done.stdout + done.stderr
+
+
 def mypy(program: Path, installed: Path, folder: Path) -> set[int]:
     """The lines of a program at which mypy finds something to say."""
     options = ("--strict", "--follow-imports=silent", "--cache-dir", str(folder))

@@ -64,5 +64,5 @@ class Namespace(dict[str, Any]):
 
     def _miss(self, name: str) -> None:
         if not self.missed:
-            self.names.check(functools.partial(self.real.keys().isdisjoint, self.missed), True, "a name that was missing")
+            self.names.check(functools.partial(self.real.keys().isdisjoint, self.missed), True, "builtins are not hidden")
         self.missed.add(name)

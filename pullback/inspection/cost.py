@@ -106,7 +106,7 @@ class Cost(Report):
         calls = f", {counted(sum(total.calls.values()), 'library call')}" if total.calls else ""
         work = f"{counted(total.flops, 'flop')}, {counted(total.functions, 'function')}, {total.bytes:,} bytes moved"
         launches = counted(self.launches, "launch", "launches")
-        return f"{self.function}: {work}, {total.intensity:.2f} flops/byte, {launches}{calls}"
+        return f"{self.function}: {work}, {launches}{calls}"
 
     def __str__(self) -> str:
         lines = paragraph(self.headline, "")
