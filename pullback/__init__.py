@@ -9,14 +9,15 @@ if not Path(__file__).parent.joinpath("ir").is_dir():
 from pullback import tree
 from pullback.api import grad, jit, value_and_grad
 from pullback.counts import CacheInfo, cache_info
+from pullback.debugging.gradients import check_grad
 from pullback.debugging.nonfinite import find_nan
 from pullback.debugging.printing import print, print_grad
 from pullback.entries import RetraceWarning
 from pullback.tracer import TraceError
 
 __all__ = [
-    "CacheInfo", "RetraceWarning", "TraceError", "__version__", "cache_info", "find_nan", "grad", "jit", "print", "print_grad",
-    "tree", "value_and_grad",
+    "CacheInfo", "RetraceWarning", "TraceError", "__version__", "cache_info", "check_grad", "find_nan", "grad", "jit", "print",
+    "print_grad", "tree", "value_and_grad",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -174,6 +174,11 @@ class Jitted(Inspected[P], Generic[P, R]):
         inner = self._function._described() if isinstance(self._function, Jitted) else _title(self._function)
         return inner if self._transform.name == "jit" else f"{self._transform.name}({inner})"
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it computes what ``__wrapped__`` does, and not a gradient of it."""
+        return self._transform.name == "jit"
+
     def _forget_result_type(self) -> None:
         """Take the type of the result, which is not that of the function, out of the signature and the annotations."""
         with contextlib.suppress(TypeError, ValueError):

@@ -20,7 +20,11 @@ def _folder(path: str | None) -> str:
     return os.path.dirname(os.path.abspath(path or "")) + os.sep
 
 
-_OUR_FOLDERS = (_folder(__file__), _folder(ir.__file__), _folder(sys.modules["pullback"].__file__))
+_ROOT = os.path.dirname(_folder(ir.__file__)[:-1])
+_OUR_FOLDERS = (
+    *(os.path.join(_ROOT, name) + os.sep for name in ("codegen", "ir", "runtime", "tracer")),
+    _folder(sys.modules["pullback"].__file__),
+)
 _HIDDEN = (*_OUR_FOLDERS, _folder(np.__file__), os.path.join(os.path.dirname(_folder(np.__file__)[:-1]), "scipy") + os.sep)
 _LIBRARY = tuple({sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS = ("pullback", "numpy", "scipy")

@@ -1,0 +1,150 @@
+"""Derivatives beside central differences.
+
+Two step sizes are extrapolated (Richardson, 1911) and say how much the result can be trusted; where a function has a corner,
+every slope between those of its two sides is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+MOST_COORDINATES = 128
+DIRECTIONS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """``rtol``, ``atol``: of a derivative, beyond what rounding and the step size explain; ``rng`` makes the directions."""
+
+    rtol: float | None
+    atol: float
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slope:
+    """One derivative beside its difference quotient. ``name``: the argument or the part of it; ``index``: the coordinate, None
+    for a random direction through all elements. ``order``: of the derivative. ``allowed``: how far they may be apart."""
+
+    name: str
+    index: tuple[int, ...] | None
+    order: int
+    found: float
+    expected: float
+    allowed: float
+
+    @property
+    def is_right(self) -> bool:
+        return bool(abs(self.found - self.expected) <= self.allowed)
+
+    @property
+    def excess(self) -> float:
+        """How far they are apart, in units of what is allowed; infinite where one is not a number."""
+        apart = abs(self.found - self.expected) / self.allowed if self.allowed else np.inf
+        return float(apart) if np.isfinite(apart) else np.inf
+
+    def __str__(self) -> str:
+        at = "in a random direction" if self.index is None else f"at {list(self.index)}" if self.index else ""
+        order = "" if self.order == 1 else f" of order {self.order}"
+        where = f"{self.name} {at}".strip()
+        return f"derivative{order} by {where}: found {self.found:.10g}, expected {self.expected:.10g} ± {self.allowed:.2g}"
+
+
+class Differences:
+    """Derivatives of a function of ``values`` that gives one number, beside its difference quotients.
+
+    ``dtype``: the coarsest that the function computes in. ``rtol`` of None: as the dtype allows.
+    """
+
+    def __init__(self, function: Callable[..., Any], values: Sequence[Any], dtype: Any, options: Options) -> None:
+        self.function = function
+        self.values = list(values)
+        digits = np.finfo(dtype).nmant if np.dtype(dtype).kind == "f" else 7
+        self.eps = 2.0**-digits
+        usual = 1e-6 if digits > 40 else 1e-2 if digits > 20 else 0.2
+        self.rtol = usual if options.rtol is None else options.rtol
+        self.atol = options.atol
+        self.rng = options.rng
+        self.middle = float(function(*self.values))
+
+    def beside(self, position: int, name: str, slope: Array, order: int) -> Iterator[Slope]:
+        """The derivatives by one of the values: one by one if there are few, else along random directions."""
+        x = np.asarray(self.values[position], float)
+        if x.size <= MOST_COORDINATES:
+            yield from (self.coordinate(position, name, slope, order, index) for index in np.ndindex(x.shape))
+            return
+        wrong = False
+        for _ in range(DIRECTIONS):
+            direction = self.rng.choice([-1.0, 1.0], x.shape) * np.maximum(np.abs(x), 0.1 * _typical(x))
+            found = self.slope(position, name, slope, order, None, direction / _typical(direction))
+            wrong |= not found.is_right
+            yield found
+        if wrong:
+            for flat in self.rng.choice(x.size, MOST_COORDINATES, replace=False):
+                index = tuple(int(k) for k in np.unravel_index(flat, x.shape))
+                yield self.coordinate(position, name, slope, order, index)
+
+    def coordinate(self, position: int, name: str, slope: Array, order: int, index: tuple[int, ...]) -> Slope:
+        direction = np.zeros(slope.shape)
+        direction[index] = 1.0
+        return self.slope(position, name, slope, order, index, direction)
+
+    def slope(self, position: int, name: str, slope: Array, order: int, index: tuple[int, ...] | None, direction: Array) -> Slope:
+        x = np.asarray(self.values[position], float)
+        size = _typical(x) if index is None else max(abs(float(x[index])), 0.1 * _typical(x))
+        step = self.eps**0.25 * size
+        wide, narrow = self.quotients(position, direction, step), self.quotients(position, direction, step / 2)
+        expected = (4 * narrow.central - wide.central) / 3
+        noise = 8 * self.eps * (max(abs(self.middle), narrow.largest) / step + float(np.max(np.abs(slope))))
+        allowed = self.atol + self.rtol * abs(expected) + noise + abs(narrow.central - wide.central)
+        found = float(np.sum(slope * direction))
+        if narrow.bend > 0.75 * wide.bend and narrow.bend > allowed and np.isfinite(found):
+            low, high = sorted((narrow.right, narrow.left))
+            expected = min(max(found, low), high)
+        return Slope(name=name, index=index, order=order, found=found, expected=expected, allowed=allowed)
+
+    def quotients(self, position: int, direction: Array, step: float) -> _Quotients:
+        up, ahead = self.at(position, direction, step)
+        down, behind = self.at(position, direction, -step)
+        return _Quotients(
+            central=(up - down) / (ahead - behind),
+            right=(up - self.middle) / ahead,
+            left=(down - self.middle) / behind,
+            largest=max(abs(up), abs(down)),
+        )
+
+    def at(self, position: int, direction: Array, step: float) -> tuple[float, float]:
+        """The function at a shifted argument, and how far that is along the direction once it is rounded to its dtype."""
+        given = self.values[position]
+        old = np.asarray(given)
+        new = (old.astype(float) + step * direction).astype(old.dtype)
+        length = float(np.sum((new.astype(float) - old.astype(float)) * direction) / np.sum(direction * direction))
+        values = list(self.values)
+        values[position] = new.item() if type(given) is float else new[()]
+        return float(self.function(*values)), length or step
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Quotients:
+    """Difference quotients of one step size; ``largest``: the greatest value of the function met."""
+
+    central: float
+    right: float
+    left: float
+    largest: float
+
+    @property
+    def bend(self) -> float:
+        return abs(self.right - self.left)
+
+
+def _typical(x: Array) -> float:
+    """The size of the elements of an array: their root mean square, or 1."""
+    found = float(np.sqrt(np.mean(np.square(x)))) if x.size else 0.0
+    return found if np.isfinite(found) and found else 1.0

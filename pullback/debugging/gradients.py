@@ -1,0 +1,231 @@
+"""``pb.check_grad``: gradients beside central differences, and the function beside its plain NumPy run.
+
+The differences are of the plain function, which knows nothing of this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec
+
+import numpy as np
+
+from pullback.api import grad, jit
+from pullback.debugging.differences import Differences, Options, Slope
+from pullback.debugging.divergence import Difference, diverging_line, unlike
+from pullback.inspection import Call, Report
+from pullback.inspection.report import counted
+from pullback.jitted import Jitted, Method
+from pullback.tracer import TracedArray, TreeDef, flatten, rebuild
+from pullback.tree import places
+
+P = ParamSpec("P")
+Argnums = int | tuple[int, ...] | None
+Scalar = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GradientReport(Report):
+    """What ``check_grad`` saw. ``value``: where the function differs from its plain run, or None; ``slopes``: every derivative
+    that was compared; ``wrong``: those that are not right, the worst first."""
+
+    function: str
+    value: Difference | None
+    slopes: tuple[Slope, ...]
+
+    @property
+    def wrong(self) -> tuple[Slope, ...]:
+        return tuple(sorted((s for s in self.slopes if not s.is_right), key=lambda s: -s.excess))
+
+    @property
+    def worst(self) -> Slope | None:
+        """The derivative that is furthest off for what is allowed."""
+        return max(self.slopes, key=lambda s: s.excess, default=None)
+
+    @property
+    def is_right(self) -> bool:
+        return self.value is None and not self.wrong
+
+    def __str__(self) -> str:
+        if self.value is not None:
+            return f"{self.function}: differs from its plain NumPy run\n{self.value}"
+        wrong = self.wrong
+        compared = counted(len(self.slopes), "derivative")
+        if wrong:
+            return "\n".join([f"{self.function}: {len(wrong)} of {compared} wrong", *(f"  {s}" for s in wrong[:8])])
+        lines = [f"{self.function}: {compared} right"]
+        return "\n".join([*lines, f"  {self.worst}"] if self.worst else lines)
+
+
+class WrongGradient(AssertionError):
+    """A check found a difference; ``report`` is the ``GradientReport``."""
+
+    def __init__(self, report: GradientReport) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+def check_grad(
+    f: Callable[P, Any], *, order: int = 1, argnums: Argnums = None, rtol: float | None = None,
+    atol: float = 0.0, seed: int = 0,
+) -> Callable[P, GradientReport]:  # fmt: skip
+    """A function that checks the gradient of ``f`` at the arguments of a call, for tests.
+
+        pb.check_grad(loss)(w, x, y)
+        pb.check_grad(model.predict, order=2)(x)
+
+    First the compiled function is compared with its plain NumPy run; where they differ, the first line after which a variable
+    differs is named. Then its derivatives by all floats of the arguments (of those at the positions ``argnums``) are compared
+    with central differences of the plain function: one by one if there are few, else along random directions, and one by one
+    where a direction is wrong. A function with several results, or with arrays, is checked through a random combination of
+    them. With ``order`` above 1 the derivatives of each gradient are compared with its differences.
+
+    The step follows the dtype and the size of each argument; float64 is recommended, since float32 leaves two or three digits.
+    ``rtol`` is by default 1e-6 (float64), 1e-2 (float32), 0.2 (below). Where a function has a corner, any slope between those
+    of its two sides is right. The points and directions depend on ``seed`` alone.
+
+    Returns a report. Raises AssertionError, whose ``report`` says the same in fields, if anything is wrong; TraceError if the
+    gradient cannot be had; ValueError if there is no float to differentiate by, or none in the result.
+    """
+
+    def check(*args: P.args, **kwargs: P.kwargs) -> GradientReport:
+        subject = _Subject.of(f, args, kwargs)
+        options = Options(rtol=rtol, atol=atol, rng=np.random.default_rng(seed))
+        with np.errstate(all="ignore"):
+            value = subject.difference()
+            slopes = subject.slopes(order, argnums, options) if value is None else []
+        report = GradientReport(function=subject.call.title, value=value, slopes=tuple(slopes))
+        if not report.is_right:
+            raise WrongGradient(report)
+        return report
+
+    return check
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Subject:
+    """A call of a function, which is checked. ``plain``: its NumPy function, None behind a gradient; ``first``: the position that
+    ``argnums`` calls 0."""
+
+    call: Call
+    function: Jitted[..., Any]
+    plain: Any
+    first: int
+
+    @staticmethod
+    def of(f: Any, args: Any, kwargs: Any) -> _Subject:
+        given = f if isinstance(f, Jitted | Method) else jit(f)
+        call = given.examine(args, kwargs)
+        function: Any = given.__func__ if isinstance(given, Method) else given
+        return _Subject(call=call, function=function, plain=_plain(function), first=int(isinstance(given, Method)))
+
+    def run(self, function: Any, leaves: Sequence[Any]) -> tuple[list[Any], TreeDef]:
+        """What a function gives for these leaves; arrays are copied, since it may write into them."""
+        found = [x.copy() if isinstance(x, np.ndarray | TracedArray) and x.ndim else x for x in leaves]
+        args, kwargs = rebuild(self.call.signature.tree, found)
+        return flatten(function(*args, **kwargs))
+
+    def difference(self) -> Difference | None:
+        """Where the compiled call differs from the plain one."""
+        if self.plain is None:
+            return None
+        call = self.call
+        expected, expected_tree = self.run(self.plain, call.leaves)
+        found, found_tree = self.run(self.function, call.leaves)
+        names = [f"result{at}" for at in places(expected_tree, "")]
+        pairs = zip(names, found, expected, strict=False)
+        wrong = next(((name, differ) for name, a, b in pairs if (differ := unlike(a, b)) is not None), None)
+        if wrong is None and found_tree != expected_tree:
+            wrong = "result", (str(found_tree), str(expected_tree))
+        if wrong is None:
+            return None
+        name, (was, should) = wrong
+        line = diverging_line(call, lambda: self.run(self.plain, call.leaves))
+        return line or Difference(what=name, file="", line=0, source="", found=was, expected=should)
+
+    def slopes(self, order: int, argnums: Argnums, options: Options) -> list[Slope]:
+        """The derivatives up to an order, each beside its difference quotient."""
+        title, leaves = self.call.title, self.call.leaves
+        names = [a.name for a in self.call.arguments if not a.is_static]
+        chosen = [k for k in self.positions(argnums) if _is_float(leaves[k])]
+        if not chosen:
+            raise ValueError(f"{title} has no float argument to differentiate by")
+        results = [x for x in self.run(self.function, leaves)[0] if _is_float(x)]
+        if not results:
+            raise ValueError(f"{title} has no float result to differentiate")
+        weights = _weights(results, options.rng)
+
+        def scalar(function: Any) -> Scalar:
+            def call(*values: Any) -> Any:
+                whole = list(leaves)
+                for k, value in zip(chosen, values, strict=True):
+                    whole[k] = value
+                return _combined(self.run(function, whole)[0], weights)
+
+            return _titled(call, title)
+
+        values = [leaves[k] for k in chosen]
+        coarsest = min((np.asarray(x).dtype for x in (*values, *results)), key=lambda dtype: dtype.itemsize)
+        inner = scalar(self.function)
+        outer = jit(inner) if self.plain is None else scalar(self.plain)
+        found: list[Slope] = []
+        for level in range(1, order + 1):
+            gradient = grad(inner, argnums=tuple(range(len(values))))
+            slopes = gradient(*values)
+            differences = Differences(outer, values, coarsest, options)
+            for position, (k, slope) in enumerate(zip(chosen, slopes, strict=True)):
+                found += differences.beside(position, names[k], np.asarray(slope, float), level)
+            inner = _titled(_weighted(gradient, _weights(slopes, options.rng)), title)
+            outer = jit(inner)
+        return found
+
+    def positions(self, argnums: Argnums) -> list[int]:
+        """The leaves of the arguments at some positions; of all of them if None."""
+        tree = self.call.signature.tree
+        if argnums is None:
+            return list(range(tree.count))
+        counts = [child.count for child in tree.children[0].children]
+        starts = np.cumsum([0, *counts])
+        many = len(counts) - self.first
+        wanted = [argnums] if isinstance(argnums, int) else list(argnums)
+        if any(not -many <= k < many for k in wanted):
+            raise ValueError(f"argnums {argnums}, but the call has {counted(many, 'positional argument')}")
+        chosen = [self.first + k % many for k in wanted]
+        return [i for k in chosen for i in range(starts[k], starts[k + 1])]
+
+
+def _plain(f: Any) -> Any:
+    """The NumPy function behind a function that is compiled and no more; None behind a gradient."""
+    if not isinstance(f, Jitted):
+        return f
+    return _plain(f.__wrapped__) if f.is_plain else None
+
+
+def _titled(function: Scalar, title: str) -> Scalar:
+    function.__name__ = title
+    return function
+
+
+def _weighted(gradient: Scalar, weights: Sequence[Any]) -> Scalar:
+    return lambda *values: _combined(gradient(*values), weights)
+
+
+def _is_float(leaf: Any) -> bool:
+    dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    return dtype.kind in "fV"
+
+
+def _weights(results: Sequence[Any], rng: np.random.Generator) -> list[Any]:
+    """What results are multiplied with before they are added: 1 for a single number, else random."""
+    if len(results) == 1 and not np.ndim(results[0]):
+        return [1.0]
+    return [rng.standard_normal(np.shape(x)).astype(np.asarray(x).dtype) for x in results]
+
+
+def _combined(results: Sequence[Any], weights: Sequence[Any]) -> Any:
+    """The sum of all floats among some results, each times its weight."""
+    first, *rest = (np.sum(x * w) for x, w in zip(filter(_is_float, results), weights, strict=True))
+    for term in rest:
+        first = first + term
+    return first
