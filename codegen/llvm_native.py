@@ -76,6 +76,11 @@ def library(e: Emitter, i: Instruction) -> None:
                 pointers.append(int32(e, places[what[0]].extents[what[1]].text))
             case "lead":
                 pointers.append(int32(e, at_least_one(e, places[what[0]].extents[-1].text)))
+            case "product":
+                total = "1"
+                for extent in places[what[0]].extents:
+                    total = e.let(f"mul i64 {total}, {extent.text}")
+                pointers.append(int32(e, at_least_one(e, total)))
             case "ref":
                 pointers.append(places[what[0]].pointer)
     callee = e.let(f"inttoptr i64 {native(e, 'library', op.symbol(dtype))} to ptr")

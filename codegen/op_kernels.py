@@ -72,7 +72,7 @@ def _linear_algebra(i: Instruction) -> Draft:
     b.place = i.loc
     first, *rest = (v.type for v in (*i.operands, *i.results))
     assert isinstance(first, ArrayType)
-    scratch = op.scratch(first)
+    scratch = op.scratch(first, i.params)
     given = [Value(RefType(t.dtype, b.shape(t.shape)), f"x{k}") for k, t in enumerate((first, *rest, *scratch))]
     batch = first.shape[: first.rank - op.core[0]]
 

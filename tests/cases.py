@@ -379,9 +379,53 @@ def _slogdets(op: Op) -> Iterator[Case]:
         yield Case(op=op, types=(t,), make=_regular, build=build)
 
 
+def _apart(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
+    """Matrices whose singular values, and eigenvalues where they are symmetric, lie apart."""
+    *batch, m, n = types[0].shape
+    k = min(m, n)
+    left, right = (np.linalg.qr(rng.normal(size=(*batch, e, e)))[0] for e in (m, n))
+    left = right if m == n else left
+    values = np.arange(1, k + 1) * np.where(np.arange(k) % 2, -0.7, 1.0)
+    return [((left[..., :k] * values) @ np.swapaxes(right[..., :k], -1, -2)).astype(types[0].dtype.numpy)]
+
+
+def _without_signs(build: Callable[..., tuple[Value, ...]]) -> Callable[..., tuple[Value, ...]]:
+    """Vectors are found but for their sign."""
+
+    def squared(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
+        found = build(b, operands, params)
+        rank = operands[0].type.rank
+        return tuple(b.mul(v, v) if v.type.rank == rank else v for v in found)
+
+    return squared
+
+
+def _eighs(op: Op) -> Iterator[Case]:
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        yield Case(op=op, types=(t,), make=_apart, build=_without_signs(_of_symmetric(op)))
+
+
+RECTANGLES = ((4, 2), (2, 4, 3), (3, 3), (1, 1), (0, 0), (3, 0), (0, 3, 2), (2, 0, 0))
+
+
+def _svds(op: Op) -> Iterator[Case]:
+    for name in ("f64", "f32"):
+        for *batch, m, n in RECTANGLES:
+            for shape in {(*batch, m, n), (*batch, n, m)}:
+                params = {"wide": shape[-2] < shape[-1]}
+                build = _without_signs(lambda b, operands, params: b.emit(op, operands, params))
+                yield Case(op=op, types=(ArrayType(DTYPES[name], shape),), params=params, make=_apart, build=build)
+
+
+def _qrs(op: Op) -> Iterator[Case]:
+    for name in ("f64", "f32"):
+        for shape in RECTANGLES:
+            yield Case(op=op, types=(ArrayType(DTYPES[name], shape),), make=_apart)
+
+
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
-    "cholesky": _choleskys, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "slogdet": _slogdets, "solve": _solves,
-    "triangular_solve": _triangular_solves,
+    "cholesky": _choleskys, "eigh": _eighs, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "qr": _qrs,
+    "slogdet": _slogdets, "solve": _solves, "svd": _svds, "triangular_solve": _triangular_solves,
 }  # fmt: skip
 
 

@@ -15,9 +15,10 @@ from pullback.ir.ops import (
     reindex,
     scan,
     special,
+    spectral,
 )
 
 __all__ = [
     "contract", "control", "create", "effect", "elementwise", "index", "kernel", "library", "linalg", "program", "reduce",
-    "reindex", "scan", "special",
+    "reindex", "scan", "special", "spectral",
 ]  # fmt: skip

@@ -2,8 +2,8 @@
 
 The routines read memory by columns, so a row-major matrix is to them its transpose. Each record says with which arguments the
 routine does what its reference does with row-major arrays. ``arguments(params)`` lists them in order: ("letter", "N"),
-("number", 1.0) of the references' dtype, ("extent", position, axis) and ("lead", position), the last extent but at least 1, as
-32-bit integers, and ("ref", position). ``position`` counts operands.
+("number", 1.0) of the references' dtype; as 32-bit integers ("extent", position, axis), ("lead", position), the last extent but
+at least 1, and ("product", position), that of all extents; and ("ref", position). ``position`` counts operands.
 """
 
 from __future__ import annotations
@@ -164,3 +164,92 @@ getrf = Library(
     fit=_getrf_fit, products=lambda shapes, params: shapes[0][0] ** 3 // 3,
     arguments=lambda params: [("extent", 0, 0), ("extent", 0, 1), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2)],
 )  # fmt: skip
+
+
+# Decompositions leave their results by columns: ``a`` is the transpose of the matrix, and so are the factors that they give.
+
+
+def _syevd(a: Any, values: Any, work: Any, integers: Any, info: Any) -> None:
+    info[...] = 0
+    if a.size:
+        values[...], vectors, info[...] = _routine("lapack.syevd", a)(a.T, lower=True)
+        a[...] = vectors.T
+
+
+def _syevd_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
+    same(*shapes[0])
+    same(shapes[0][0], shapes[1][0])
+
+
+syevd = Library(
+    name="syevd", reference=_syevd, routine="lapack.{}syevd", ranks=(2, 1, 1, 1, 0), reads=(0,), writes=(0, 1, 2, 3, 4),
+    integers=(3, 4), fit=_syevd_fit, products=lambda shapes, params: 4 * shapes[0][0] ** 3,
+    arguments=lambda params: [
+        ("letter", "V"), ("letter", "L"), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1),
+        ("ref", 2), ("extent", 2, 0), ("ref", 3), ("extent", 3, 0), ("ref", 4),
+    ],
+)  # fmt: skip
+"""Eigenvalues, ascending, and eigenvectors, a row each in place of a, of the symmetric matrix whose lower triangle is in a^T."""
+
+
+def _gesdd(a: Any, values: Any, left: Any, right: Any, work: Any, integers: Any, info: Any) -> None:
+    info[...] = 0
+    if a.size:
+        u, values[...], vt, info[...] = _routine("lapack.gesdd", a)(a.T, full_matrices=False)
+        left[...], right[...] = u.T, vt.T
+
+
+def _gesdd_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
+    a, values, left, right, *_ = shapes
+    for e, f in ((a[1], left[1]), (a[0], right[0]), (values[0], left[0]), (values[0], right[1])):
+        same(e, f)
+
+
+gesdd = Library(
+    name="gesdd", reference=_gesdd, routine="lapack.{}gesdd", ranks=(2, 1, 2, 2, 1, 2, 0), reads=(0,),
+    writes=(0, 1, 2, 3, 4, 5, 6), integers=(5, 6), fit=_gesdd_fit,
+    products=lambda shapes, params: 7 * math.prod(shapes[0]) * min(shapes[0]),
+    arguments=lambda params: [
+        ("letter", "S"), ("extent", 0, 1), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("lead", 2),
+        ("ref", 3), ("lead", 3), ("ref", 4), ("extent", 4, 0), ("ref", 5), ("ref", 6),
+    ],
+)  # fmt: skip
+"""The thin singular value decomposition of a^T; ``integers`` has 8 places for each value."""
+
+
+def _geqrf(a: Any, scales: Any, work: Any, info: Any) -> None:
+    info[...] = 0
+    if a.size:
+        packed, scales[...], _, info[...] = _routine("lapack.geqrf", a)(a.T)
+        a[...] = packed.T
+
+
+def _geqrf_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
+    same(shapes[0][0], shapes[1][0])
+
+
+def _orgqr(a: Any, scales: Any, work: Any, info: Any) -> None:
+    info[...] = 0
+    if a.size:
+        q, _, info[...] = _routine("lapack.orgqr", a)(a.T, scales)
+        a[...] = q.T
+
+
+geqrf = Library(
+    name="geqrf", reference=_geqrf, routine="lapack.{}geqrf", ranks=(2, 1, 2, 0), reads=(0,), writes=(0, 1, 2, 3),
+    integers=(3,), fit=_geqrf_fit, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
+    arguments=lambda params: [
+        ("extent", 0, 1), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("product", 2), ("ref", 3),
+    ],
+)  # fmt: skip
+"""R and the reflections that make it, of a^T, which has no fewer rows than columns."""
+
+orgqr = Library(
+    name="orgqr", reference=_orgqr, routine="lapack.{}orgqr", ranks=(2, 1, 2, 0), reads=(0, 1), writes=(0, 2, 3),
+    integers=(3,), fit=_geqrf_fit, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
+    arguments=lambda params: [
+        ("extent", 0, 1), ("extent", 0, 0), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2),
+        ("product", 2), ("ref", 3),
+    ],
+)  # fmt: skip
+"""Q, from what ``geqrf`` left."""

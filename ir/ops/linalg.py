@@ -28,7 +28,7 @@ from pullback.ir.types import DTYPES, F32, F64, I64, ArrayType, RefType, Shape, 
 I32 = DTYPES["i32"]
 
 
-def _matrices(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
+def matrices(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
     """The operands of one float dtype and one batch. Raises TypeError."""
     arrays = [t for t in types if isinstance(t, ArrayType)]
     if len(arrays) != count or len(types) != count:
@@ -45,27 +45,27 @@ def _matrices(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Linalg(Op):
-    """``typed_as(types, same)`` is the type rule. ``body(b, params, *refs)`` emits, in kernel IR, the work on one element of the
-    batch; the references are the operands, the results and the scratch buffers; ``core`` are the ranks they then have."""
+    """``typed_as(types, params, same)`` is the type rule. ``body(b, params, *refs)`` emits, in kernel IR, the work on one element
+    of the batch; the references are the operands, the results and the scratch buffers; ``core`` are the ranks they then have."""
 
-    typed_as: Callable[[Sequence[Type], Same], tuple[ArrayType, ...]]
+    typed_as: Callable[[Sequence[Type], Mapping[str, Any], Same], tuple[ArrayType, ...]]
     core: tuple[int, ...]
     body: Callable[..., None]
-    scratch: Callable[[ArrayType], tuple[RefType, ...]] = lambda t: ()
+    scratch: Callable[[ArrayType, Mapping[str, Any]], tuple[RefType, ...]] = lambda t, params: ()
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        return self.typed_as(types, same)
+        return self.typed_as(types, params, same)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Composed(Op):
     """``typed_as`` as of ``Linalg``. ``compose(b, *operands, **params)`` emits ordinary ops and returns the results."""
 
-    typed_as: Callable[[Sequence[Type], Same], tuple[ArrayType, ...]]
+    typed_as: Callable[[Sequence[Type], Mapping[str, Any], Same], tuple[ArrayType, ...]]
     compose: Callable[..., tuple[Value, ...]]
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        return self.typed_as(types, same)
+        return self.typed_as(types, params, same)
 
 
 # what the rules are made of
@@ -85,14 +85,14 @@ def turned(b: Any, x: Value) -> Value:
     return found
 
 
-def _position(b: Any, shape: Shape, axis: int) -> Value:
+def position(b: Any, shape: Shape, axis: int) -> Value:
     found: Value = b.iota(shape=shape, axis=axis, dtype=I64)
     return found
 
 
 def rows_and_columns(b: Any, t: Any) -> tuple[Value, Value]:
     """The row and the column of each element of matrices of a type."""
-    return _position(b, t.shape, t.rank - 2), _position(b, t.shape, t.rank - 1)
+    return position(b, t.shape, t.rank - 2), position(b, t.shape, t.rank - 1)
 
 
 def triangle(b: Any, x: Value, lower: bool, strict: bool = False) -> Value:
@@ -111,7 +111,7 @@ def identity(b: Any, t: Any) -> Value:
 
 def _rows_at(b: Any, x: Value, perm: Value) -> list[Value]:
     """The indices of the rows ``perm`` of matrices: one array for each batch axis, then ``perm``."""
-    return [_position(b, perm.type.shape, k) for k in range(x.type.rank - 2)] + [perm]
+    return [position(b, perm.type.shape, k) for k in range(x.type.rank - 2)] + [perm]
 
 
 def take_rows(b: Any, x: Value, perm: Value) -> Value:
@@ -128,7 +128,7 @@ def put_rows(b: Any, x: Value, perm: Value) -> Value:
 
 def _diagonal(b: Any, x: Value) -> Value:
     shape = x.type.shape[:-1]
-    along = [_position(b, shape, k) for k in range(len(shape))]
+    along = [position(b, shape, k) for k in range(len(shape))]
     found: Value = b.gather(x, *along, along[-1], axes=tuple(range(x.type.rank)))
     return found
 
@@ -136,18 +136,18 @@ def _diagonal(b: Any, x: Value) -> Value:
 # what the kernels are made of
 
 
-def _count(b: Any, ref: Value, axis: int) -> Value:
+def length(b: Any, ref: Value, axis: int) -> Value:
     found: Value = b.emit(OPS["extent"], (), {"size": ref.type.shape[axis]})[0]
     return found
 
 
-def _each(b: Any, ref: Value, element: Callable[[Value, Value], Value]) -> None:
+def each(b: Any, ref: Value, element: Callable[[Value, Value], Value]) -> None:
     """Store ``element(i, j)`` at each place of a matrix."""
     i = b.open("i")
     j = b.open("j")
     b.here("store", element(i, j), ref, i, j)
-    b.close(j, _count(b, ref, 1))
-    b.close(i, _count(b, ref, 0))
+    b.close(j, length(b, ref, 1))
+    b.close(i, length(b, ref, 0))
 
 
 # mirror: the symmetric matrix of which one triangle is given
@@ -158,8 +158,8 @@ def _mirror(a: Any, lower: bool) -> Any:
     return np.where(np.eye(a.shape[-1], dtype=bool), a, part + np.swapaxes(part, -1, -2))
 
 
-def _square_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
-    return tuple(_matrices(types, 1, same))
+def _square_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    return tuple(matrices(types, 1, same))
 
 
 def _compose_mirror(b: Any, a: Value, lower: bool) -> tuple[Value, ...]:
@@ -168,10 +168,10 @@ def _compose_mirror(b: Any, a: Value, lower: bool) -> tuple[Value, ...]:
 
 
 def _mirror_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    return [_symmetric(b, cts[0])]
+    return [symmetric(b, cts[0])]
 
 
-def _symmetric(b: Any, x: Value) -> Value:
+def symmetric(b: Any, x: Value) -> Value:
     """The symmetric part."""
     found: Value = b.mul(b.add(x, turned(b, x)), b.full(0.5, x.type))
     return found
@@ -191,14 +191,14 @@ def _cholesky(a: Any) -> tuple[Any, Any]:
     return factor, info
 
 
-def _cholesky_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
-    (a,) = _matrices(types, 1, same)
+def _cholesky_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    (a,) = matrices(types, 1, same)
     return a, ArrayType(I32, a.shape[:-2])
 
 
 def _cholesky_body(b: Any, params: Mapping[str, Any], a: Value, factor: Value, info: Value) -> None:
     zero = b.const(0, a.type.dtype)
-    _each(b, factor, lambda i, j: b.here("select", b.ge(i, j), b.here("load", a, i, j), zero))
+    each(b, factor, lambda i, j: b.here("select", b.ge(i, j), b.here("load", a, i, j), zero))
     b.here("potrf", factor, info)
 
 
@@ -210,7 +210,7 @@ def _cholesky_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: 
     half = b.select(b.ge(row, column), halved, b.zeros_like(halved))
     left = b.triangular_solve(factor, half, lower=True, transposed=True, unit_diagonal=False)
     both = b.triangular_solve(factor, turned(b, left), lower=True, transposed=True, unit_diagonal=False)
-    return [_symmetric(b, both)]
+    return [symmetric(b, both)]
 
 
 cholesky = Linalg(
@@ -230,14 +230,14 @@ def _triangular_solve(a: Any, b: Any, lower: bool, transposed: bool, unit_diagon
     return x
 
 
-def _solve_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
-    a, b = _matrices(types, 2, same)
+def _solve_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    a, b = matrices(types, 2, same)
     same(a.shape[-1], b.shape[-2])
     return (b,)
 
 
 def _triangular_body(b: Any, params: Mapping[str, Any], a: Value, given: Value, x: Value) -> None:
-    _each(b, x, lambda i, j: b.here("load", given, i, j))
+    each(b, x, lambda i, j: b.here("load", given, i, j))
     b.here("trsm", a, x, **params)
 
 
@@ -277,24 +277,24 @@ def _lu(a: Any) -> tuple[Any, Any]:
     return packed, pivots
 
 
-def _lu_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
-    (a,) = _matrices(types, 1, same)
+def _lu_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    (a,) = matrices(types, 1, same)
     return a, ArrayType(I64, a.shape[:-1])
 
 
-def _lu_scratch(a: ArrayType) -> tuple[RefType, ...]:
+def _lu_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
     n = a.shape[-1]
     return RefType(a.dtype, (n, n)), RefType(I32, (n,)), RefType(I32)
 
 
 def _lu_body(b: Any, params: Mapping[str, Any], a: Value, packed: Value, pivots: Value, *scratch: Value) -> None:
     columns, found, _ = scratch
-    _each(b, columns, lambda i, j: b.here("load", a, j, i))
+    each(b, columns, lambda i, j: b.here("load", a, j, i))
     b.here("getrf", *scratch)
-    _each(b, packed, lambda i, j: b.here("load", columns, j, i))
+    each(b, packed, lambda i, j: b.here("load", columns, j, i))
     i = b.open("i")
     b.here("store", b.sub(b.cast(b.here("load", found, i), dtype=I64), b.const(1, I64)), pivots, i)
-    b.close(i, _count(b, pivots, 0))
+    b.close(i, length(b, pivots, 0))
 
 
 def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -328,7 +328,7 @@ def _permutation(pivots: Any) -> Any:
     return perm
 
 
-def _permutation_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+def _permutation_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
     (pivots,) = types
     if not isinstance(pivots, ArrayType) or pivots.dtype is not I64 or not pivots.rank:
         raise TypeError("takes i64 vectors")
@@ -336,16 +336,16 @@ def _permutation_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...
 
 
 def _permutation_body(b: Any, params: Mapping[str, Any], pivots: Value, perm: Value) -> None:
-    count = _count(b, perm, 0)
+    rows = length(b, perm, 0)
     i = b.open("i")
     b.here("store", i, perm, i)
-    b.close(i, count)
+    b.close(i, rows)
     i = b.open("i")
     k = b.here("load", pivots, i)
     own, other = b.here("load", perm, i), b.here("load", perm, k)
     b.here("store", own, perm, k)
     b.here("store", other, perm, i)
-    b.close_ordered(i, count)
+    b.close_ordered(i, rows)
 
 
 permutation = Linalg(
@@ -362,7 +362,7 @@ def _factors(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
     """Types of a, packed, and a matrix if ``count`` is 3; pivots come last."""
     if len(types) != count + 1:
         raise TypeError(f"takes {count} matrices and pivots")
-    arrays = _matrices(types[:count], count, same)
+    arrays = matrices(types[:count], count, same)
     for e, f in zip(arrays[0].shape, arrays[1].shape, strict=True):
         same(e, f)
     pivots = types[count]
@@ -373,7 +373,7 @@ def _factors(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
     return arrays
 
 
-def _solve_by_factors_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+def _solve_by_factors_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
     a, _, b = _factors(types, 3, same)
     same(a.shape[-1], b.shape[-2])
     return (b,)
@@ -409,7 +409,7 @@ solve = Composed(name="solve", reference=_solve, pullback=_solve_rule, typed_as=
 """x with a x = b, or with ``transposed`` of the transpose of a; operands a, packed, b, pivots."""
 
 
-def _slogdet_type(types: Sequence[Type], same: Same) -> tuple[ArrayType, ...]:
+def _slogdet_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
     a, _ = _factors(types, 2, same)
     return (a.with_shape(a.shape[:-2]),) * 2
 
@@ -427,7 +427,7 @@ def _compose_slogdet(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Va
     last = (diagonal.type.rank - 1,)
     zero, one = b.zeros_like(diagonal), b.full(1, diagonal.type)
     sign = b.select(b.lt(diagonal, zero), b.neg(one), b.select(b.eq(diagonal, zero), zero, one))
-    is_kept = b.eq(pivots, _position(b, pivots.type.shape, *last))
+    is_kept = b.eq(pivots, position(b, pivots.type.shape, *last))
     return b.prod(b.select(is_kept, sign, b.neg(sign)), axes=last), b.sum(b.log(b.abs(diagonal)), axes=last)
 
 
