@@ -402,7 +402,8 @@ def _without_signs(build: Callable[..., tuple[Value, ...]]) -> Callable[..., tup
 
 def _eighs(op: Op) -> Iterator[Case]:
     for t in (*_matrices(), *_matrices("f32")[:2]):
-        yield Case(op=op, types=(t,), make=_apart, build=_without_signs(_of_symmetric(op)))
+        for lower in (False, True):
+            yield Case(op=op, types=(t,), params={"lower": lower}, make=_apart, build=_without_signs(_of_symmetric(op)))
 
 
 RECTANGLES = ((4, 2), (2, 4, 3), (3, 3), (1, 1), (0, 0), (3, 0), (0, 3, 2), (2, 0, 0))
@@ -412,9 +413,22 @@ def _svds(op: Op) -> Iterator[Case]:
     for name in ("f64", "f32"):
         for *batch, m, n in RECTANGLES:
             for shape in {(*batch, m, n), (*batch, n, m)}:
-                params = {"wide": shape[-2] < shape[-1]}
+                params = {"form": "square" if m == n else "wide" if shape[-2] < shape[-1] else "tall"}
                 build = _without_signs(lambda b, operands, params: b.emit(op, operands, params))
                 yield Case(op=op, types=(ArrayType(DTYPES[name], shape),), params=params, make=_apart, build=build)
+
+
+def _pinvs(op: Op) -> Iterator[Case]:
+    def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
+        (a,) = operands
+        u, s, vt, _ = b.svd(a, **params)
+        large = b.gt(s, b.full(1.5, s.type))
+        inverse = b.select(large, b.div(b.full(1, s.type), s), b.zeros_like(s))
+        return b.emit(op, (a, u, s, vt, inverse), params)
+
+    for shape in ((4, 3), (2, 3, 4), (3, 3), (1, 1), (0, 0), (3, 0)):
+        form = "square" if shape[-1] == shape[-2] else "wide" if shape[-2] < shape[-1] else "tall"
+        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"form": form}, make=_apart, build=build)
 
 
 def _qrs(op: Op) -> Iterator[Case]:
@@ -424,8 +438,8 @@ def _qrs(op: Op) -> Iterator[Case]:
 
 
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
-    "cholesky": _choleskys, "eigh": _eighs, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "qr": _qrs,
-    "slogdet": _slogdets, "solve": _solves, "svd": _svds, "triangular_solve": _triangular_solves,
+    "cholesky": _choleskys, "eigh": _eighs, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs,
+    "qr": _qrs, "slogdet": _slogdets, "solve": _solves, "svd": _svds, "triangular_solve": _triangular_solves,
 }  # fmt: skip
 
 

@@ -81,6 +81,52 @@ NUMPY: list[tuple[Call, list[Any]]] = [
 ]  # fmt: skip
 
 
+def spread(*shape: int) -> Any:
+    """Matrices whose singular values lie apart."""
+    *batch, m, n = shape
+    k = min(m, n)
+    left, right = (np.linalg.qr(_rng.normal(size=(*batch, e, e)))[0] for e in (m, n))
+    return (left[..., :k] * np.arange(1, k + 1)) @ np.swapaxes(right[..., :k], -1, -2)
+
+
+S4, TALL, WIDE, STACK = spread(4, 4), spread(5, 3), spread(3, 5), spread(2, 3, 2)
+ANY_SHAPE = (S4, TALL, WIDE, STACK, ONE)
+EMPTIES = (EMPTY, np.zeros((0, 3)), np.zeros((3, 0)), np.zeros((0, 3, 2)))
+SYMMETRIC = (sym(S4 @ np.diag([1.0, -1.0, 1.0, 1.0]) @ S4.T), sym(STACK @ np.swapaxes(STACK, -1, -2))[..., :2, :2], ONE, EMPTY)
+
+SPECTRAL: list[tuple[Call, list[Any]]] = [
+    *_each(lambda a: np.linalg.eigh(sym(a)), SYMMETRIC),
+    *_each(lambda a: np.linalg.eigh(sym(a), UPLO="U").eigenvectors, SYMMETRIC),
+    *_each(lambda a: (np.linalg.eigvalsh(sym(a)), np.linalg.eigvalsh(sym(a), "U")), SYMMETRIC),
+    *_each(lambda a: np.linalg.svd(a, full_matrices=False), (*ANY_SHAPE, *EMPTIES)),
+    *_each(lambda a: np.linalg.svd(a), (S4, ONE, EMPTY)),
+    *_each(lambda a: (np.linalg.svd(a, compute_uv=False), np.linalg.svdvals(a)), ANY_SHAPE),
+    *_each(lambda a: np.linalg.qr(a), (*ANY_SHAPE, *EMPTIES)),
+    *_each(lambda a: np.linalg.qr(a, mode="r"), ANY_SHAPE),
+    *_each(lambda a: np.linalg.qr(a, "complete"), (S4, WIDE)),
+    *_each(lambda a: np.linalg.pinv(a), (*ANY_SHAPE, np.zeros((0, 3)))),
+    *_each(lambda a: (np.linalg.pinv(a, 0.1), np.linalg.pinv(a, rtol=1e-3), np.linalg.pinv(a, rtol=None)), (TALL, STACK)),
+    *_each(lambda a: np.linalg.pinv(a, 0.6), (S4, WIDE, TALL)),
+    *_with(lambda a, b: np.linalg.lstsq(a, b)[0], (TALL, numbers(5)), (TALL, numbers(5, 2)), (WIDE, numbers(3)), (S4, V)),
+    *_with(lambda a, b: np.linalg.lstsq(a, b, rcond=-1), (TALL, numbers(5)), (TALL, numbers(5, 2)), (WIDE, numbers(3)), (S4, V)),
+    *_each(lambda a: (np.linalg.matrix_rank(a), np.linalg.matrix_rank(a, 1.5), np.linalg.matrix_rank(a, rtol=0.4)), ANY_SHAPE),
+    *_each(lambda a: (np.linalg.cond(a), np.linalg.cond(a, 2), np.linalg.cond(a, -2)), ANY_SHAPE),
+    *_each(lambda a: [np.linalg.norm(a, k, axis=(-2, -1)) for k in (2, -2, "nuc")], ANY_SHAPE),
+    *_each(lambda a: np.linalg.norm(a, "nuc", axis=(2, 0), keepdims=True), (spread(2, 3, 2),)),
+    *_each(lambda a: (np.linalg.norm(a, 2), np.linalg.matrix_norm(a, ord="nuc", keepdims=True)), (S4, TALL)),
+    *_each(lambda a: scipy.linalg.eigh(sym(a), driver="evd"), SYMMETRIC[:1]),
+    *_each(lambda a: scipy.linalg.eigh(sym(a), driver="evd", lower=False)[1] ** 2, SYMMETRIC[:1]),
+    *_each(lambda a: (scipy.linalg.eigvalsh(sym(a)), scipy.linalg.eigh(sym(a), eigvals_only=True)), SYMMETRIC[:1]),
+    *_with(lambda a, b: scipy.linalg.eigh(sym(a), sym(b))[0], (SYMMETRIC[0], P)),
+    *_with(lambda a, b: scipy.linalg.eigh(sym(a), sym(b), lower=False)[1] ** 2, (SYMMETRIC[0], P)),
+    *_each(lambda a: scipy.linalg.svd(a, full_matrices=False), (S4, TALL, WIDE)),
+    *_each(lambda a: (scipy.linalg.svdvals(a), scipy.linalg.svd(a, compute_uv=False)), (S4, TALL, WIDE)),
+    *_each(lambda a: scipy.linalg.qr(a, mode="economic"), (S4, TALL, WIDE)),
+    *_each(lambda a: (scipy.linalg.qr(a), scipy.linalg.qr(a, mode="r")), (S4, WIDE)),
+    *_each(lambda a: (scipy.linalg.pinv(a), scipy.linalg.pinv(a, atol=1.5, return_rank=True)), (S4, TALL, WIDE)),
+]
+
+
 ONE_TRIANGLE: list[tuple[Call, list[Any]]] = [
     *_each(lambda a: np.linalg.cholesky(a + np.triu(np.ones(a.shape[-2:]), 1)), (P,)),
     *_each(lambda a: np.linalg.cholesky(a + np.tril(np.ones(a.shape[-2:]), -1), upper=True), (P,)),
@@ -90,6 +136,9 @@ ONE_TRIANGLE: list[tuple[Call, list[Any]]] = [
     *_with(lambda a, b: scipy.linalg.solve(np.tril(a), b, assume_a="pos", lower=True), (P, V)),
     *_with(lambda a, b: scipy.linalg.solve(np.triu(a), b, assume_a="sym"), (P - 2 * np.eye(4), V)),
     *_with(lambda a, b: scipy.linalg.solve(np.tril(a), b, lower=True, assume_a="sym"), (P - 2 * np.eye(4), M)),
+    *_each(lambda a: (np.linalg.eigh(np.tril(a)), np.linalg.eigvalsh(np.triu(a), "U")), (P, POSITIVE_BATCH)),
+    *_each(lambda a: (scipy.linalg.eigvalsh(np.tril(a)), scipy.linalg.eigvalsh(np.triu(a), lower=False)), (P,)),
+    *_with(lambda a, b: scipy.linalg.eigvalsh(np.tril(a), np.tril(b)), (P - np.eye(4), P)),
 ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from calls import leaves
-from linalg_calls import NUMPY, ONE_TRIANGLE, SCIPY, A, M, P, V
+from linalg_calls import NUMPY, ONE_TRIANGLE, SCIPY, SPECTRAL, TALL, A, M, P, V
 from test_function_gradients import check_gradient
 
 import pullback as pb
@@ -33,12 +33,12 @@ def same(call: Call, *arguments: Any, rtol: float = 1e-9) -> None:
         np.testing.assert_allclose(f, e, rtol=rtol, atol=rtol * size)
 
 
-@pytest.mark.parametrize(("call", "arguments"), NUMPY + SCIPY + ONE_TRIANGLE)
+@pytest.mark.parametrize(("call", "arguments"), NUMPY + SCIPY + SPECTRAL + ONE_TRIANGLE)
 def test_values(call: Call, arguments: list[Any]) -> None:
     same(call, *arguments)
 
 
-@pytest.mark.parametrize(("call", "arguments"), [c for c in NUMPY + SCIPY if all(x.size for x in c[1])])
+@pytest.mark.parametrize(("call", "arguments"), [c for c in NUMPY + SCIPY + SPECTRAL if all(x.size for x in c[1])])
 def test_gradients(call: Call, arguments: list[Any]) -> None:
     check_gradient(call, *arguments)
 
@@ -49,9 +49,16 @@ OF_ONE_MATRIX: list[Call] = [
     lambda a: np.linalg.solve(a, np.array([1.0, 2.0], np.float32)),
     lambda a: np.linalg.solve(a, [1, 2]),
     lambda a: np.linalg.solve(a, a),
+    *(np.linalg.eigvalsh, np.linalg.svdvals, np.linalg.qr, np.linalg.pinv, np.linalg.cond, np.linalg.matrix_rank),
+    lambda a: np.linalg.norm(a, 2),
+    lambda a: np.linalg.lstsq(a, a[0])[:3:2],
     lambda a: scipy.linalg.cholesky(a),
     lambda a: scipy.linalg.inv(a),
     lambda a: scipy.linalg.det(a),
+    lambda a: scipy.linalg.eigvalsh(a),
+    lambda a: scipy.linalg.svdvals(a),
+    lambda a: scipy.linalg.qr(a)[0],
+    lambda a: scipy.linalg.pinv(a),
     lambda a: scipy.linalg.lu_factor(a),
     lambda a: scipy.linalg.solve(a, a),
     lambda a: scipy.linalg.solve(a, a, assume_a="pos"),
@@ -104,6 +111,7 @@ FAILURES: list[tuple[Call, Any, str]] = [
     (lambda a: scipy.linalg.solve(np.diag(np.diag(a)), np.ones(2), assume_a="diagonal"), np.zeros((2, 2)), "singular matrix"),
     (lambda a: scipy.linalg.inv(a), SINGULAR, "singular matrix"),
     (lambda a: scipy.linalg.solve_triangular(a, np.ones(2)), np.zeros((2, 2)), "singular matrix"),
+    (lambda a: scipy.linalg.eigvalsh(np.eye(2), a), INDEFINITE, "not positive definite"),
     (lambda a: scipy.linalg.cholesky(a), np.full((2, 2), np.nan), "array must not contain infs or NaNs"),
     (lambda a: scipy.linalg.solve(a, np.ones(2)), np.full((2, 2), np.inf), "array must not contain infs or NaNs"),
 ]
@@ -165,6 +173,16 @@ SAME_ERRORS: list[Call] = [
     lambda a: np.linalg.solve(a, 2.0),
     lambda a: np.linalg.matrix_power(a, 0.5),
     lambda a: np.linalg.multi_dot([a]),
+    lambda a: np.linalg.eigh(a[:2]),
+    lambda a: np.linalg.eigh(a, UPLO="X"),
+    lambda a: np.linalg.svd(a[0]),
+    lambda a: np.linalg.qr(a, mode="nonsense"),
+    lambda a: np.linalg.pinv(a, 0.1, rtol=0.1),
+    lambda a: np.linalg.lstsq(a, a[0, :3]),
+    lambda a: np.linalg.lstsq(a[None], a),
+    lambda a: np.linalg.matrix_rank(a, 0.1, rtol=0.1),
+    lambda a: np.linalg.cond(a[:0]),
+    lambda a: np.linalg.norm(a, 3),
     lambda a: np.linalg.multi_dot([a, a[0], a]),
     lambda a: np.linalg.tensorinv(a, ind=0),
     lambda a: np.linalg.tensorsolve(a, a[0, :3]),
@@ -190,7 +208,54 @@ def test_same_errors(call: Call) -> None:
         pb.jit(call)(P)
 
 
-OF_SCIPY = ("cholesky", "cho_factor", "cho_solve", "solve_triangular", "solve", "inv", "det", "lu_factor", "lu_solve", "norm")
+def test_least_squares_of_dependent_columns_is_refused() -> None:
+    with pytest.raises(np.linalg.LinAlgError, match="dependent columns"):
+        pb.jit(lambda a: np.linalg.lstsq(a, np.ones(5))[0])(TALL[:, [0, 0, 1]])
+
+
+def test_pseudo_inverses_of_lower_rank() -> None:
+    """The gradient is along matrices of the same rank."""
+    u, v = TALL[:, :2], np.random.default_rng(1).normal(size=(2, 4))
+
+    def loss(u: Any, v: Any) -> Any:
+        return np.sum(np.cos(np.linalg.pinv(u @ v, 1e-9)))
+
+    np.testing.assert_allclose(pb.jit(loss)(u, v), loss(u, v), rtol=1e-10)
+    gradient = pb.grad(loss)(u, v)
+    direction = np.random.default_rng(2).normal(size=u.shape)
+    ends = [loss(u + s * 1e-6 * direction, v) for s in (1, -1)]
+    np.testing.assert_allclose(np.sum(gradient * direction), (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("a", [np.eye(3), np.eye(4, 2), np.diag([2.0, 2.0, 1e-3]), np.eye(2, 3) * 0.5])
+def test_pseudo_inverses_of_equal_singular_values(a: Any) -> None:
+    weights = np.random.default_rng(6).normal(size=a.shape[::-1])
+    check_gradient(lambda a: np.linalg.pinv(a, 0.1) * weights, a)
+
+
+def test_equal_eigenvalues() -> None:
+    np.testing.assert_allclose(pb.grad(lambda a: np.sum(np.linalg.eigvalsh(a) ** 2))(np.eye(3)), 2 * np.eye(3))
+    assert np.isnan(pb.grad(lambda a: np.linalg.eigh(a)[1][0, 1] ** 2)(np.eye(2))).any()
+
+
+OF_SCIPY = (
+    "cholesky",
+    "cho_factor",
+    "cho_solve",
+    "solve_triangular",
+    "solve",
+    "inv",
+    "det",
+    "lu_factor",
+    "lu_solve",
+    "norm",
+    "eigh",
+    "eigvalsh",
+    "svd",
+    "svdvals",
+    "qr",
+    "pinv",
+)
 
 
 @pytest.mark.parametrize("name", OF_SCIPY)
@@ -210,6 +275,8 @@ OF_ONE_TRIANGLE: list[Call] = [
     lambda a: np.linalg.cholesky(a),
     lambda a: scipy.linalg.cholesky(a),
     lambda a: scipy.linalg.cholesky(a, lower=True),
+    lambda a: np.linalg.eigvalsh(a),
+    lambda a: np.linalg.eigh(a, "U")[1] ** 2,
     lambda a: scipy.linalg.solve(a, V, assume_a="pos"),
     lambda a: scipy.linalg.solve(a, V, assume_a="sym"),
     lambda a: scipy.linalg.solve(a, V, assume_a="her", lower=True),

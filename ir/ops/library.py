@@ -169,10 +169,10 @@ getrf = Library(
 # Decompositions leave their results by columns: ``a`` is the transpose of the matrix, and so are the factors that they give.
 
 
-def _syevd(a: Any, values: Any, work: Any, integers: Any, info: Any) -> None:
+def _syevd(a: Any, values: Any, work: Any, integers: Any, info: Any, lower: bool) -> None:
     info[...] = 0
     if a.size:
-        values[...], vectors, info[...] = _routine("lapack.syevd", a)(a.T, lower=True)
+        values[...], vectors, info[...] = _routine("lapack.syevd", a)(a.T, lower=lower)
         a[...] = vectors.T
 
 
@@ -185,11 +185,11 @@ syevd = Library(
     name="syevd", reference=_syevd, routine="lapack.{}syevd", ranks=(2, 1, 1, 1, 0), reads=(0,), writes=(0, 1, 2, 3, 4),
     integers=(3, 4), fit=_syevd_fit, products=lambda shapes, params: 4 * shapes[0][0] ** 3,
     arguments=lambda params: [
-        ("letter", "V"), ("letter", "L"), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1),
+        ("letter", "V"), ("letter", "L" if params["lower"] else "U"), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1),
         ("ref", 2), ("extent", 2, 0), ("ref", 3), ("extent", 3, 0), ("ref", 4),
     ],
 )  # fmt: skip
-"""Eigenvalues, ascending, and eigenvectors, a row each in place of a, of the symmetric matrix whose lower triangle is in a^T."""
+"""Eigenvalues, ascending, and eigenvectors, a row each in place of a, of the symmetric matrix of which a^T has a triangle."""
 
 
 def _gesdd(a: Any, values: Any, left: Any, right: Any, work: Any, integers: Any, info: Any) -> None:

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, expand, implements
-from pullback.tracer.functions.common import axis_list, refuse, reshaped, xp
-from pullback.tracer.functions.products import norm
+from pullback.tracer.functions.common import refuse, reshaped, xp
 
 SlogdetResult = type(np.linalg.slogdet(np.ones((1, 1))))
 Solve = Callable[..., TracedArray]
@@ -93,7 +92,7 @@ def signed_logarithm(a: TracedArray) -> tuple[TracedArray, TracedArray]:
 # numpy.linalg
 
 
-def _square(x: Any) -> TracedArray:
+def square(x: Any) -> TracedArray:
     """A stack of square matrices. Raises NumPy's errors."""
     a = as_traced(x)
     if a.ndim < 2:
@@ -103,7 +102,7 @@ def _square(x: Any) -> TracedArray:
     return a
 
 
-def _result_dtype(*arrays: TracedArray) -> np.dtype[Any]:
+def result_dtype(*arrays: TracedArray) -> np.dtype[Any]:
     """float32 if all arrays are, else float64. Raises TypeError for other floats."""
     for x in arrays:
         if x.dtype.kind in "fV" and x.dtype not in (np.float32, np.float64):
@@ -113,8 +112,8 @@ def _result_dtype(*arrays: TracedArray) -> np.dtype[Any]:
 
 @implements(np.linalg.cholesky)
 def cholesky(a: Any, /, *, upper: bool = False) -> TracedArray:
-    x = _square(a)
-    dtype = _result_dtype(x)
+    x = square(a)
+    dtype = result_dtype(x)
     x = cast(x, np.float64)
     factor = lower_factor(transposed(x) if upper else x, "Matrix is not positive definite")
     return cast(transposed(factor) if upper else factor, dtype)
@@ -122,8 +121,8 @@ def cholesky(a: Any, /, *, upper: bool = False) -> TracedArray:
 
 @implements(np.linalg.solve)
 def solve(a: Any, b: Any) -> TracedArray:
-    x, y = _square(a), as_traced(b)
-    dtype = _result_dtype(x, y)
+    x, y = square(a), as_traced(b)
+    dtype = result_dtype(x, y)
     name, is_vector = ("solve1", True) if y.ndim == 1 else ("solve", False)
     signature = "(m,m),(m)->(m)" if is_vector else "(m,m),(m,n)->(m,n)"
     if y.ndim == 0:
@@ -143,24 +142,24 @@ def solve(a: Any, b: Any) -> TracedArray:
 
 @implements(np.linalg.inv)
 def inv(a: Any) -> TracedArray:
-    x = _square(a)
-    dtype = _result_dtype(x)
+    x = square(a)
+    dtype = result_dtype(x)
     x = cast(x, np.float64)
     return cast(general(x, identity_like(x), "Singular matrix"), dtype)
 
 
 @implements(np.linalg.slogdet)
 def slogdet(a: Any) -> Any:
-    x = _square(a)
-    dtype = _result_dtype(x)
+    x = square(a)
+    dtype = result_dtype(x)
     sign, size = signed_logarithm(cast(x, np.float64))
     return SlogdetResult(cast(sign, dtype), cast(size, dtype))
 
 
 @implements(np.linalg.det)
 def det(a: Any) -> TracedArray:
-    x = _square(a)
-    dtype = _result_dtype(x)
+    x = square(a)
+    dtype = result_dtype(x)
     sign, size = signed_logarithm(cast(x, np.float64))
     return cast(sign * np.exp(size), dtype)
 
@@ -168,7 +167,7 @@ def det(a: Any) -> TracedArray:
 @implements(np.linalg.matrix_power)
 def matrix_power(a: Any, n: Any) -> TracedArray:
     """By repeated squaring."""
-    x = _square(a)
+    x = square(a)
     try:
         power = operator.index(n)
     except TypeError as error:
@@ -181,13 +180,13 @@ def matrix_power(a: Any, n: Any) -> TracedArray:
         for found in [x] * (power - 1):
             x = x @ found
         return x
-    square: Any = None
+    power_of_two: Any = None
     result: Any = None
     while power:
-        square = x if square is None else square @ square
+        power_of_two = x if power_of_two is None else power_of_two @ power_of_two
         power, bit = divmod(power, 2)
         if bit:
-            result = square if result is None else result @ square
+            result = power_of_two if result is None else result @ power_of_two
     return result
 
 
@@ -260,21 +259,6 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> TracedArray:
     if x.size != count**2:
         raise LinAlgError("Input arrays must satisfy the requirement prod(a.shape[b.ndim:]) == prod(a.shape[:b.ndim])")
     return reshaped(solve(reshaped(x, (count, count)), reshaped(y, (y.size,))), shape)
-
-
-@implements(np.linalg.vector_norm)
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> TracedArray:
-    a = as_traced(x)
-    axes = axis_list(range(a.ndim) if axis is None else axis, a.ndim)
-    rest = [k for k in range(a.ndim) if k not in axes]
-    flat = reshaped(xp.transpose(a, (*axes, *rest)), (math.prod(a.shape[k] for k in axes), *(a.shape[k] for k in rest)))
-    found = norm(flat, ord, axis=0)
-    return expand(found, sorted(axes)) if keepdims else found
-
-
-@implements(np.linalg.matrix_norm)
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> TracedArray:
-    return norm(x, ord, axis=(-2, -1), keepdims=keepdims)
 
 
 @implements(np.linalg.trace)

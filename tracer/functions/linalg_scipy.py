@@ -16,9 +16,10 @@ import numpy as np
 from pullback.ir.op import resolve
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, expand, full, holds_traced, promote
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions import linalg
-from pullback.tracer.functions.common import positions, reshaped, xp
-from pullback.tracer.functions.products import norm, strong
+from pullback.tracer.functions import linalg, spectral
+from pullback.tracer.functions.common import positions, refuse, reshaped, xp
+from pullback.tracer.functions.norms import norm
+from pullback.tracer.functions.products import strong
 from pullback.tracer.twins import twin
 
 NOT_POSITIVE = "a leading minor of the array is not positive definite"
@@ -258,6 +259,118 @@ def _by_pivots(packed: TracedArray, pivots: TracedArray, trans: bool, b: TracedA
     x = linalg.triangular(packed, linalg.triangular(packed, b, False, True), True, True, True)
     found: TracedArray = emit("scatter_set", full(x.shape, 0, x.dtype), *at, x, axes=axes)
     return found
+
+
+# eigenvalues and singular values
+
+
+def _eigen(a: Any, b: Any, lower: bool, check_finite: bool, refused: dict[str, Any]) -> tuple[TracedArray, TracedArray]:
+    refuse("linalg.eigh", **refused)
+    x = _square(_finite(a, check_finite), 'expected square "a" matrix')
+    if b is None:
+        (x,) = _of_lapack(x)
+        return spectral.symmetric_eigen(x, lower)
+    y = _square(_finite(b, check_finite), 'expected square "b" matrix')
+    if x.shape != y.shape:
+        raise ValueError(f"wrong b dimensions {y.shape}, should be {x.shape}")
+    x, y = _of_lapack(x, y)
+    factor = linalg.lower_factor(y if lower else linalg.transposed(y), "B is not positive definite: it cannot be factored")
+    half = linalg.triangular(factor, emit("mirror", x, lower=lower), True)
+    values, vectors = spectral.symmetric_eigen(linalg.triangular(factor, linalg.transposed(half), True), True)
+    return values, linalg.triangular(factor, vectors, True, trans=True)
+
+
+@scipy_twin("eigh")
+def eigh(
+    a: Any,
+    b: Any = None,
+    *,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    type: int = 1,
+    check_finite: bool = True,
+    subset_by_index: Any = None,
+    subset_by_value: Any = None,
+    driver: str | None = None,
+) -> Any:
+    """Eigenvectors have the signs that driver "evd" gives them."""
+    refused = {"subset_by_index": subset_by_index, "subset_by_value": subset_by_value, "type": None if type == 1 else type}
+    found = _eigen(a, b, bool(lower), check_finite, refused)
+    return found[0] if eigvals_only else found
+
+
+@scipy_twin("eigvalsh")
+def eigvalsh(
+    a: Any,
+    b: Any = None,
+    *,
+    lower: bool = True,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    type: int = 1,
+    check_finite: bool = True,
+    subset_by_index: Any = None,
+    subset_by_value: Any = None,
+    driver: str | None = None,
+) -> TracedArray:
+    refused = {"subset_by_index": subset_by_index, "subset_by_value": subset_by_value, "type": None if type == 1 else type}
+    return _eigen(a, b, bool(lower), check_finite, refused)[0]
+
+
+def _rectangle(a: Any, check_finite: bool) -> TracedArray:
+    x = _finite(a, check_finite)
+    if x.ndim < 2:
+        raise ValueError("expected matrix")
+    return _of_lapack(x)[0]
+
+
+@scipy_twin("svd")
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
+) -> Any:
+    x = _rectangle(a, check_finite)
+    if not compute_uv:
+        return spectral.singular_values(x)
+    return spectral.full_svd(x, full_matrices, "scipy.linalg.svd")
+
+
+@scipy_twin("svdvals")
+def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> TracedArray:
+    return spectral.singular_values(_rectangle(a, check_finite))
+
+
+@scipy_twin("pinv")
+def pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: bool = False, check_finite: bool = True) -> Any:
+    x = _rectangle(a, check_finite)
+    least = 0.0 if atol is None else atol
+    scale = max(x.shape[-2:]) * np.finfo(x.dtype).eps if rtol is None else rtol
+    found, counts = spectral.pseudo_inverse(x, lambda top: least + top * scale)
+    return (found, xp.sum(counts, axis=-1)) if return_rank else found
+
+
+@scipy_twin("qr")
+def qr(
+    a: Any,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
+) -> Any:
+    if mode not in ("full", "r", "economic", "raw"):
+        raise ValueError("Mode argument should be one of ['full', 'r', 'economic', 'raw']")
+    x = _rectangle(a, check_finite)
+    if pivoting or mode == "raw" or (mode in ("full", "r") and x.shape[-2] > x.shape[-1]):
+        raise TraceError(f"scipy.linalg.qr(mode={mode!r}, pivoting={pivoting}) cannot be compiled; use mode='economic'")
+    q, r = spectral.thin_qr(x)
+    return (r,) if mode == "r" else (q, r)
 
 
 # matrices of a form

@@ -25,7 +25,6 @@ from pullback.tracer.array import (
     register_method,
 )
 from pullback.tracer.functions.common import (
-    axis_list,
     axis_of,
     permute,
     refuse,
@@ -261,43 +260,3 @@ def cross(a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1, axi
         first, second = u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2]
     found = np.stack([first, second, last], -1)
     return xp.moveaxis(found, -1, axis_of(axisc, found.ndim))
-
-
-@implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> TracedArray:
-    """Vector norms and the Frobenius, 1, -1 and infinity norms of matrices."""
-    a = as_traced(x)
-    if a.dtype.kind in "biu":
-        a = cast(a, np.float64)
-    if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
-        found = np.sqrt(np.sum(a * a))
-        return expand(found, range(a.ndim)) if keepdims else found
-    axes = axis_list(range(a.ndim) if axis is None else axis, a.ndim)
-    if len(axes) == 1:
-        return _vector_norm(a, ord, axes, keepdims)
-    if len(axes) != 2:
-        raise ValueError("Improper number of dimensions to norm.")
-    if ord is None or ord in ("f", "fro"):
-        return xp.sqrt(xp.sum(a * a, axis=axes, keepdims=keepdims))
-    if ord in (1, -1, np.inf, -np.inf):
-        over, rest = (axes[0], axes[1]) if abs(ord) == 1 else (axes[1], axes[0])
-        sums = xp.sum(xp.abs(a), axis=over, keepdims=True)
-        best = (xp.max if ord > 0 else xp.min)(sums, axis=rest, keepdims=True)
-        return best if keepdims else remove_axes(best, axes)
-    refuse("linalg.norm", instead="norms from singular values are not compiled yet", ord=ord)
-    raise AssertionError("unreachable")
-
-
-def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) -> TracedArray:
-    match ord:
-        case None | 2:
-            return xp.sqrt(xp.sum(a * a, axis=tuple(axes), keepdims=keepdims))
-        case 0:
-            return xp.sum(cast(a != 0, a.dtype), axis=tuple(axes), keepdims=keepdims)
-        case 1:
-            return xp.sum(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
-        case str():
-            raise ValueError(f"Invalid norm order '{ord}' for vectors")
-    if ord in (np.inf, -np.inf):
-        return (xp.max if ord > 0 else xp.min)(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
-    return xp.sum(xp.abs(a) ** ord, axis=tuple(axes), keepdims=keepdims) ** (1 / ord)

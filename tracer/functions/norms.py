@@ -1,0 +1,70 @@
+"""Norms of vectors and matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import TracedArray, as_traced, cast, expand, implements
+from pullback.tracer.functions.common import axis_list, remove_axes, reshaped, xp
+from pullback.tracer.functions.spectral import svdvals
+
+
+@implements(np.linalg.norm)
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> TracedArray:
+    a = as_traced(x)
+    if a.dtype.kind in "biu":
+        a = cast(a, np.float64)
+    if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
+        found = np.sqrt(np.sum(a * a))
+        return expand(found, range(a.ndim)) if keepdims else found
+    axes = axis_list(range(a.ndim) if axis is None else axis, a.ndim)
+    if len(axes) == 1:
+        return _vector_norm(a, ord, axes, keepdims)
+    if len(axes) != 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    if ord is None or ord in ("f", "fro"):
+        return xp.sqrt(xp.sum(a * a, axis=axes, keepdims=keepdims))
+    if ord in (1, -1, np.inf, -np.inf):
+        over, rest = (axes[0], axes[1]) if abs(ord) == 1 else (axes[1], axes[0])
+        sums = xp.sum(xp.abs(a), axis=over, keepdims=True)
+        best = (xp.max if ord > 0 else xp.min)(sums, axis=rest, keepdims=True)
+        return best if keepdims else remove_axes(best, axes)
+    if ord in (2, -2, "nuc"):
+        values = svdvals(xp.moveaxis(a, axes, (-2, -1)))
+        found = values.sum(-1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+        return expand(found, sorted(axes)) if keepdims else found
+    raise ValueError("Invalid norm order for matrices.")
+
+
+def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) -> TracedArray:
+    match ord:
+        case None | 2:
+            return xp.sqrt(xp.sum(a * a, axis=tuple(axes), keepdims=keepdims))
+        case 0:
+            return xp.sum(cast(a != 0, a.dtype), axis=tuple(axes), keepdims=keepdims)
+        case 1:
+            return xp.sum(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
+        case str():
+            raise ValueError(f"Invalid norm order '{ord}' for vectors")
+    if ord in (np.inf, -np.inf):
+        return (xp.max if ord > 0 else xp.min)(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
+    return xp.sum(xp.abs(a) ** ord, axis=tuple(axes), keepdims=keepdims) ** (1 / ord)
+
+
+@implements(np.linalg.vector_norm)
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> TracedArray:
+    a = as_traced(x)
+    axes = axis_list(range(a.ndim) if axis is None else axis, a.ndim)
+    rest = [k for k in range(a.ndim) if k not in axes]
+    flat = reshaped(xp.transpose(a, (*axes, *rest)), (math.prod(a.shape[k] for k in axes), *(a.shape[k] for k in rest)))
+    found = norm(flat, ord, axis=0)
+    return expand(found, sorted(axes)) if keepdims else found
+
+
+@implements(np.linalg.matrix_norm)
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> TracedArray:
+    return norm(x, ord, axis=(-2, -1), keepdims=keepdims)

@@ -1,0 +1,203 @@
+"""numpy.linalg on traced arrays: eigenvalues of symmetric matrices, singular values, orthogonal factors, and what they serve.
+
+As in NumPy, float32 is computed in float64 and rounded, and integers give float64. What has no derivative, such as the vectors of
+equal eigenvalues, gives NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from pullback.tracer.array import TracedArray, as_traced, cast, emit, expand, full, implements
+from pullback.tracer.errors import TraceError
+from pullback.tracer.functions.common import NOVALUE, choose_where, given, refuse, xp
+from pullback.tracer.functions.linalg import result_dtype, square, transposed
+
+EighResult: Any = type(np.linalg.eigh(np.ones((1, 1))))
+SVDResult: Any = type(np.linalg.svd(np.ones((1, 1))))
+QRResult: Any = type(np.linalg.qr(np.ones((1, 1))))
+
+
+# what the functions of NumPy and SciPy share; matrices here are of float32 or float64
+
+
+def symmetric_eigen(a: TracedArray, lower: bool) -> tuple[TracedArray, TracedArray]:
+    """Eigenvalues and eigenvectors, from one triangle."""
+    values, vectors, info = emit("eigh", a, lower=lower)
+    emit("check", info == 0, error="LinAlgError", message="Eigenvalues did not converge")
+    return values, vectors
+
+
+def thin_svd(a: TracedArray) -> tuple[TracedArray, TracedArray, TracedArray]:
+    u, s, vt, info = emit("svd", a, form=_form(a))
+    emit("check", info == 0, error="LinAlgError", message="SVD did not converge")
+    return u, s, vt
+
+
+def _form(a: TracedArray) -> str:
+    m, n = a.shape[-2:]
+    return "square" if m == n else "wide" if m < n else "tall"
+
+
+def singular_values(a: TracedArray) -> TracedArray:
+    return thin_svd(a)[1]
+
+
+def full_svd(a: TracedArray, full_matrices: bool, name: str) -> tuple[TracedArray, TracedArray, TracedArray]:
+    m, n = a.shape[-2:]
+    if full_matrices and m != n:
+        raise TraceError(f"{name} of a matrix that is not square has full_matrices=False; the vectors beyond are not determined")
+    return thin_svd(a)
+
+
+def thin_qr(a: TracedArray) -> tuple[TracedArray, TracedArray]:
+    """Orthonormal columns and an upper trapezium."""
+    m, n = a.shape[-2:]
+    if m >= n:
+        q, r = emit("qr", a)
+        return q, r
+    q, r = emit("qr", a[..., :m])
+    return q, xp.concatenate([r, transposed(q) @ a[..., m:]], -1)
+
+
+def pseudo_inverse(a: TracedArray, cutoff: Any) -> tuple[TracedArray, TracedArray]:
+    """The pseudo-inverse, and which singular values count: those above ``cutoff(largest)``."""
+    form = _form(a)
+    u, s, vt = thin_svd(a)
+    counts = s > cutoff(xp.max(s, axis=-1, keepdims=True, initial=0))
+    zero, one = full(s.shape, 0, s.dtype), full(s.shape, 1, s.dtype)
+    inverse = choose_where(counts, one / choose_where(counts, s, one), zero)
+    found: TracedArray = emit("pinv", a, u, s, vt, inverse, form=form)
+    return found, counts
+
+
+def _matrices(x: Any) -> TracedArray:
+    a = as_traced(x)
+    if a.ndim < 2:
+        raise LinAlgError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional")
+    return a
+
+
+# numpy.linalg
+
+
+def _eigen(a: Any, UPLO: Any) -> list[TracedArray]:
+    UPLO = UPLO.upper()
+    if UPLO not in ("L", "U"):
+        raise ValueError("UPLO argument must be 'L' or 'U'")
+    x = square(a)
+    dtype = result_dtype(x)
+    return [cast(found, dtype) for found in symmetric_eigen(cast(x, np.float64), UPLO == "L")]
+
+
+@implements(np.linalg.eigh)
+def eigh(a: Any, UPLO: Any = "L") -> Any:
+    return EighResult(*_eigen(a, UPLO))
+
+
+@implements(np.linalg.eigvalsh)
+def eigvalsh(a: Any, UPLO: Any = "L") -> TracedArray:
+    return _eigen(a, UPLO)[0]
+
+
+@implements(np.linalg.svd)
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    refuse("linalg.svd", hermitian=hermitian or None)
+    x = _matrices(a)
+    dtype = result_dtype(x)
+    x = cast(x, np.float64)
+    if not compute_uv:
+        return cast(singular_values(x), dtype)
+    return SVDResult(*(cast(found, dtype) for found in full_svd(x, full_matrices, "numpy.linalg.svd")))
+
+
+@implements(np.linalg.svdvals)
+def svdvals(x: Any, /) -> TracedArray:
+    found: TracedArray = svd(x, compute_uv=False)
+    return found
+
+
+@implements(np.linalg.qr)
+def qr(a: Any, mode: str = "reduced") -> Any:
+    if mode not in ("reduced", "complete", "r", "raw"):
+        raise ValueError(f"Unrecognized mode '{mode}'")
+    x = _matrices(a)
+    dtype = result_dtype(x)
+    if mode == "raw" or (mode == "complete" and x.shape[-2] > x.shape[-1]):
+        raise TraceError(f"numpy.linalg.qr got mode={mode!r}, which cannot be compiled; use 'reduced'")
+    q, r = (cast(found, dtype) for found in thin_qr(cast(x, np.float64)))
+    return r if mode == "r" else QRResult(q, r)
+
+
+@implements(np.linalg.pinv)
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NOVALUE) -> TracedArray:
+    refuse("linalg.pinv", hermitian=hermitian or None)
+    if rcond is not None and rtol is not NOVALUE:
+        raise ValueError("`rtol` and `rcond` can't be both set.")
+    x = _matrices(a)
+    dtype = result_dtype(x)
+    if rcond is None:
+        rcond = max(x.shape[-2:]) * np.finfo(dtype).eps if rtol is None else given(rtol, 1e-15)
+    limit = xp.expand_dims(as_traced(rcond), -1)
+    return cast(pseudo_inverse(cast(x, np.float64), lambda top: limit * top)[0], dtype)
+
+
+@implements(np.linalg.lstsq)
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[TracedArray, TracedArray, TracedArray, TracedArray]:
+    """By the pseudo-inverse. With more rows than columns the columns must be independent: the residuals' shape depends on it."""
+    x, y = as_traced(a), as_traced(b)
+    is_vector = y.ndim == 1
+    y = expand(y, (1,)) if is_vector else y
+    for k in (x, y):
+        if k.ndim != 2:
+            raise LinAlgError(f"{k.ndim}-dimensional array given. Array must be two-dimensional")
+    m, n = x.shape
+    if m != y.shape[0]:
+        raise LinAlgError("Incompatible dimensions")
+    dtype = result_dtype(x, y)
+    x, y = cast(x, np.float64), cast(y, np.float64)
+    eps = np.finfo(np.float64).eps
+    rcond = eps * max(m, n) if rcond is None else eps if rcond == -1 else rcond
+    inverse, counts = pseudo_inverse(x, lambda top: rcond * top)
+    rank = xp.sum(counts, dtype=np.int32)
+    found = inverse @ y
+    residuals = full((0,), 0, np.float64)
+    if m > n:
+        emit("check", rank == n, error="LinAlgError", message="lstsq of dependent columns cannot be compiled; use np.linalg.pinv")
+        residuals = xp.sum((y - x @ found) ** 2, axis=0)
+    values = singular_values(x)
+    return cast(found[:, 0] if is_vector else found, dtype), cast(residuals, dtype), rank, cast(values, dtype)
+
+
+@implements(np.linalg.matrix_rank)
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> TracedArray:
+    refuse("linalg.matrix_rank", hermitian=hermitian or None)
+    if rtol is not None and tol is not None:
+        raise ValueError("`tol` and `rtol` can't be both set.")
+    x = as_traced(A)
+    if x.ndim < 2:
+        return cast(xp.any(x != 0), np.int64)
+    values = svdvals(x)
+    if tol is None:
+        scale = max(x.shape[-2:]) * np.finfo(values.dtype).eps if rtol is None else xp.expand_dims(as_traced(rtol), -1)
+        limit = xp.max(values, axis=-1, keepdims=True, initial=0) * scale
+    else:
+        limit = xp.expand_dims(as_traced(tol), -1)
+    return xp.count_nonzero(values > limit, axis=-1)
+
+
+@implements(np.linalg.cond)
+def cond(x: Any, p: Any = None) -> TracedArray:
+    a = _matrices(x)
+    if 0 in a.shape[-2:]:
+        raise LinAlgError("cond is not defined on empty arrays")
+    if p not in (None, 2, -2):
+        refuse("linalg.cond", instead="use np.linalg.norm of the matrix and of its inverse", p=p)
+    values = svdvals(a)
+    first, last = values[..., 0], values[..., -1]
+    found = last / first if p == -2 else first / last
+    is_found = ~xp.isnan(found) | xp.isnan(a).any(axis=(-2, -1))
+    return choose_where(is_found, found, full(found.shape, np.inf, found.dtype))
