@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pullback.ir.cells import cell_name
 from pullback.ir.op import OPS
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
 from pullback.ir.types import DTYPES, ArrayType, DType, RefType, Type
@@ -129,12 +130,12 @@ class Printer:
 
 def short_file(name: str) -> str:
     """A file's name without its folders."""
-    return name.replace("\\", "/").rpartition("/")[2]
+    return cell_name(name) or name.replace("\\", "/").rpartition("/")[2]
 
 
 def print_file(name: str) -> str:
     short = short_file(name)
-    return short if re.fullmatch(r"[\w.<>-]+", short) else json.dumps(short)
+    return short if re.fullmatch(r"[\w.<>\[\]-]+", short) else json.dumps(short)
 
 
 def print_literal(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pullback.entry import Entry
 from pullback.tracer import Pinned, Signature, user_loc
+from pullback.tracer.source import shown
 
 MOST_SIGNATURES = 4096
 MOST_VARIANTS = 8
@@ -55,7 +56,7 @@ def _pinned_key(call: Signature, indices: tuple[int, ...]) -> Any:
 
 
 def _warn(title: str, pinned: Sequence[Pinned]) -> None:
-    asked = ", ".join(f"{p.describe} (asked for at {p.loc.file}:{p.loc.line})" for p in pinned)
+    asked = ", ".join(f"{p.describe} (asked for at {shown(p.loc.file)}:{p.loc.line})" for p in pinned)
     message = (
         f"{title} is traced anew for each value of {asked}, more than {MANY_VALUES} so far; "
         "use the shape of an array, or leave the loop to NumPy, if there are many"

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from pullback.ir.cells import cell_name
+
 MOST_ORIGINS = 3
 MOST_TEXT = 60
 
@@ -148,7 +150,10 @@ def line_text(file: str, line: int) -> str:
 
 
 def shown(file: str) -> str:
-    """A file's name as messages show it: relative to the current folder if it is inside."""
+    """A file's name as messages show it: relative to the current folder if it is inside; a cell's number."""
+    cell = cell_name(file)
+    if cell:
+        return cell
     try:
         inside = os.path.relpath(file)
     except (OSError, ValueError):

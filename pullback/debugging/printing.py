@@ -11,6 +11,7 @@ import numpy as np
 from pullback.ir.ops.effect import show
 from pullback.tracer import TracedArray, current, emit, flatten, rebuild, user_loc
 from pullback.tracer.array import as_traced
+from pullback.tracer.source import shown
 from pullback.tracer.tree import Identity
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ def print_grad(x: T, label: str = "") -> T:
     if current() is None:
         return x
     loc = user_loc()
-    text = _escaped(label or f"cotangent at {loc.file}:{loc.line}") + ": {0}\n"
+    text = _escaped(label or f"cotangent at {shown(loc.file)}:{loc.line}") + ": {0}\n"
     leaves, tree = flatten(x, key=Identity)
     found: T = rebuild(tree, [_tapped(leaf, text) for leaf in leaves])
     return found
