@@ -99,7 +99,7 @@ class _Arrays:
         try:
             return op.evaluate(operands, params, [v.type for v in instruction.results])
         except CheckFailed as failed:
-            failed.loc = instruction.loc
+            failed.loc, failed.condition = instruction.loc, instruction.operands[0]
             raise
 
 

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from pullback.inspection import Record
+from pullback.ir import Instruction, Value
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.grad import grad as expand_gradients
 from pullback.pipeline import Program
 from pullback.tracer import Trace
+from pullback.tracer.functions.indexing import range_message
 from pullback.tracer.source import line_text, shown
 from pullback.tracer.tracebacks import traceback_at
 from pullback.tracer.tree import filler
@@ -105,17 +107,25 @@ class Entry:
 
 def failure(trace: Trace, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:
     """The exception that a failed check of a trace's program names, with the user's line in a note."""
-    kind = getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
-    error: Exception = kind(str(failed))
     function = expand_gradients(trace.function)
     typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
+    ran: dict[Value, tuple[Instruction, Sequence[Any], Any]] = {}
+
+    def observe(instruction: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        ran.update({v: (instruction, operands, r) for v, r in zip(instruction.results, results, strict=True)})
+
+    message, file, line = str(failed), "", 0
     try:
-        interpret(function, *typed, effects=False)
+        interpret(function, *typed, effects=False, observe=observe)
     except CheckFailed as again:
         file, line = again.loc.file, again.loc.line
-        if file:
-            error.__traceback__ = traceback_at(file, line)
-            error.add_note(f"  at {shown(file)}:{line}, in compiled code: {line_text(file, line)}".rstrip(": "))
+        if again.condition is not None and str(again) == message:
+            message = range_message(message, again.condition, ran)
+    kind = getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
+    error: Exception = kind(message)
+    if file:
+        error.__traceback__ = traceback_at(file, line)
+        error.add_note(f"  at {shown(file)}:{line}, in compiled code: {line_text(file, line)}".rstrip(": "))
     return error
 
 

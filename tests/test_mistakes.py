@@ -88,9 +88,8 @@ def test_errors_of_numpy_are_those_of_the_plain_program(
     assert places[0].lineno == places[1].lineno or "numpy" in places[1].filename
 
 
-# Compiled code does not say which index it was, and a traced value has another type's name.
+# A traced value has another type's name, and a cast does not know its ufunc.
 WORDED_OTHERWISE = {
-    "an index out of range, in compiled code",
     "floats into an array of ints",
     "a scalar unpacked",
     "None in arithmetic",

@@ -128,6 +128,64 @@ def test_tracebacks_show_the_users_frames(call: Callable[[], Any], expected: lis
         assert frames(other) == ["own_chain"]
 
 
+def item_written(x: Any, i: Any) -> Any:
+    y = x.copy()
+    y[i] = 1.0
+    return y
+
+
+def added_at(x: Any, i: Any) -> Any:
+    y = x.copy()
+    np.add.at(y, i, 1.0)
+    return y
+
+
+def argument_written(x: Any, i: Any) -> Any:
+    x[i] = 0.0
+    return np.sum(x)
+
+
+def lines_apart(x: Any, i: Any) -> Any:
+    return np.sum(
+        x[
+            i
+        ]
+    )  # fmt: skip
+
+
+FAR, ONES, SINGULAR = np.array([1, 7]), np.ones(3), np.zeros((2, 2))
+FAILING: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    (lambda x, i: x[i] * 2, (ONES, FAR)),
+    (lambda x, i: x[i] * 2, (np.ones((3, 4)), -FAR)),
+    (lambda x, i, j: x[i, j], (np.ones((3, 4)), np.array([0, 1]), np.array([[3], [4]]))),
+    (np.take, (ONES, FAR)),
+    (lambda x, i: np.take_along_axis(x, i, 0), (ONES, FAR)),
+    (item_written, (ONES, FAR)),
+    (added_at, (ONES, FAR)),
+    (argument_written, (ONES, FAR)),
+    (lines_apart, (ONES, FAR)),
+    (lambda i, x: np.choose(i, [x, x]), (np.array([0, 4]), np.ones(2))),
+    (lambda x, w: np.average(x, weights=w), (ONES, np.zeros(3))),
+    (lambda n, k: n**k, (np.arange(3), np.array([1, -1, 0]))),
+    (lambda x: int(x), (np.nan,)),
+    (np.linalg.cholesky, (-np.eye(2),)),
+    (np.linalg.solve, (SINGULAR, np.ones(2))),
+    (np.linalg.inv, (SINGULAR,)),
+]
+
+
+@pytest.mark.parametrize(("function", "args"), FAILING)
+def test_what_fails_in_compiled_code_fails_as_in_numpy(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    outer = pb.jit(lambda *values: function(*values))
+    plain = raised(lambda: function(*args))
+    for call in (outer, pb.jit(outer)):
+        error = raised(lambda call=call: call(*args))
+        assert (type(error), str(error)) == (type(plain), str(plain))
+        assert frames(error)[:2] == ["raised", "<lambda>"]
+        assert len(frames(error)) == 3
+        assert f"at {shown(__file__)}:{traceback.extract_tb(error.__traceback__)[-1].lineno}, in" in error.__notes__[0]
+
+
 def test_the_variable_keeps_all_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULLBACK_TRACEBACK", "full")
     found = frames(raised(lambda: pb.jit(caller)(X)))
@@ -277,6 +335,6 @@ def test_a_call_that_fails_prints_as_python_does(tmp_path: Path) -> None:
         "    f(np.ones(3), np.array([5]))",
         f'  File "{path}", line 6, in f',
         "    return x[i]",
-        "IndexError: an index is out of bounds for axis 0",
+        "IndexError: index 5 is out of bounds for axis 0 with size 3",
         "  at model.py:6, in compiled code: return x[i]",
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.op import Op, Same
-from pullback.ir.structure import NOWHERE, Block, Loc
+from pullback.ir.structure import NOWHERE, Block, Loc, Value
 from pullback.ir.types import ArrayType, Type
 
 
@@ -53,12 +53,14 @@ class Check(Op):
 
 
 class CheckFailed(Exception):
-    """A check found a false condition; ``error`` is the exception the user should see, ``loc`` the check's place if known."""
+    """A check found a false condition; ``error`` is the exception the user should see, ``loc`` the check's place and
+    ``condition`` what it read, if known."""
 
     def __init__(self, error: str, message: str) -> None:
         super().__init__(message)
         self.error = error
         self.loc: Loc = NOWHERE
+        self.condition: Value | None = None
 
 
 def _check(condition: Any, error: str, message: str) -> tuple[()]:

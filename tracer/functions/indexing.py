@@ -7,12 +7,13 @@ index arrays become one gather, with a check that they are in range; static mask
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir import Instruction, Value
 from pullback.tracer.array import (
     Recipe,
     TracedArray,
@@ -186,7 +187,23 @@ def check_range(index: TracedArray, axis: int, n: int) -> None:
     """Emit the check that every index is in -n ... n - 1."""
     low, high = full(index.shape, -n, np.int64), full(index.shape, n, np.int64)
     inside = emit("bitand", emit("ge", index, low), emit("lt", index, high))
-    emit("check", inside, error="IndexError", message=f"an index is out of bounds for axis {axis}")
+    emit("check", inside, error="IndexError", message=f"{_OUT_OF_RANGE} {axis}")
+
+
+_OUT_OF_RANGE = "an index is out of bounds for axis"
+
+
+def range_message(message: str, condition: Value, ran: Mapping[Value, tuple[Instruction, Sequence[Any], Any]]) -> str:
+    """What NumPy says of the index that a failed check found out of range; of another check its own message.
+
+    ``condition`` is what the check read; ``ran`` has for each value the instruction that made it, its operands and the value.
+    """
+    if not message.startswith(_OUT_OF_RANGE) or condition not in ran:
+        return message
+    made, _, inside = ran[condition]
+    _, (index, size), _ = ran[made.operands[1]]
+    outside = np.asarray(index)[~np.asarray(inside)]
+    return f"index {outside.flat[0]} {message.removeprefix('an index ')} with size {np.asarray(size).flat[0]}"
 
 
 # the part that ints and slices choose

@@ -137,11 +137,12 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> TracedArray:
     refuse("choose", out=out)
     values = promote(*(as_traced(c) for c in choices))
-    index = _in_range(_index(a), 0, len(values), mode)
+    index = _index(a) if mode == "raise" else _in_range(_index(a), 0, len(values), mode)
     index, *values = broadcast_together(index, *values)
     if mode == "raise":
-        low = emit("ge", index, full(index.shape, 0, np.int64))
-        emit("check", low, error="ValueError", message="invalid entry in choice array")
+        low, high = full(index.shape, 0, np.int64), full(index.shape, len(values), np.int64)
+        valid = emit("bitand", emit("ge", index, low), emit("lt", index, high))
+        emit("check", valid, error="ValueError", message="invalid entry in choice array")
     found = values[0]
     for k, value in enumerate(values[1:], 1):
         found = choose_where(emit("eq", index, full(index.shape, k, np.int64)), value, found)
