@@ -21,6 +21,7 @@ from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.ir import OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.extents import Abstract, abstract, rename
+from pullback.ir.passes.dce import is_pure
 from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.text import canonical, print_module
@@ -127,7 +128,7 @@ def template_counts() -> TemplateCounts:
 def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
     """The program of a trace whose call had these leaves. Raises TraceError where a gradient cannot be had."""
     function, outcomes = split_outcomes(trace)
-    if not function.results and all(i.op.effect == "pure" for i in function.instructions):
+    if not function.results and all(map(is_pure, function.instructions)):
         return Program(template=None, instance=None, sizes={}, constants=(), outcomes=outcomes)
     found = abstract(function)
     layouts = layouts_of(trace, leaves, len(found.constants))

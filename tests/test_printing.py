@@ -260,6 +260,17 @@ def test_every_stage_is_text_that_runs(stage: str, capsys: Any) -> None:
     assert capsys.readouterr().out == (FORWARD if stage == "trace" else FORWARD + BACKWARD)
 
 
+def test_prints_of_what_is_not_used(capsys: Any) -> None:
+    @pb.jit
+    def f(x: Any) -> Any:
+        pb.grad(lambda x: (pb.print("inner", x), np.sum(x))[1])(x)
+        return x
+
+    assert pb.jit(lambda x: pb.print("only", x))(X) is None
+    assert f(X) is X
+    assert capsys.readouterr().out == f"only {X}\ninner {X}\n"
+
+
 def test_the_builtin_prints_once_while_tracing(capsys: Any) -> None:
     @pb.jit
     def f(x: Any) -> Any:

@@ -104,7 +104,7 @@ class NonFiniteReport(Report):
             return f"{self.function}: all finite"
         lines = [f"{self.function}: {', '.join(self.results)} not finite", *self.first.lines()]
         for other in self.others:
-            lines += ["then", *other.lines()]
+            lines += ["also", *other.lines()]
         return "\n".join(lines)
 
 

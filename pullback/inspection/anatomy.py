@@ -17,6 +17,7 @@ from pullback.ir.extents import Abstract, abstract, value_of
 from pullback.ir.ops.control import Gradient, Group
 from pullback.ir.ops.effect import Print
 from pullback.ir.ops.program import Alloc, Launch
+from pullback.ir.passes.dce import is_pure
 from pullback.ir.passes.grad import GradientError, expand, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value
@@ -139,7 +140,7 @@ def members(source: Instruction) -> Iterator[Instruction]:
 def dissect(call: Call) -> Anatomy | None:
     """The program of a call; None if there is nothing to compute. Raises TraceError where a gradient cannot be had."""
     function, outcomes = split_outcomes(call.trace)
-    if not function.results and all(i.op.effect == "pure" for i in function.instructions):
+    if not function.results and all(map(is_pure, function.instructions)):
         return None
     found = abstract(function)
     prepared = run(found.function, BEFORE_GRAD)
