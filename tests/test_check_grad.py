@@ -58,6 +58,11 @@ RIGHT: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (lambda x: np.exp(x), (X.astype(np.float16),), {}),
     (lambda x: x * 1e-12, (1e-12,), {}),
     (lambda x: np.sum(x**2), (X * 1e9,), {"order": 2}),
+    (lambda x: np.sqrt(x).sum(), (np.array([1e-20, 1.0]),), {}),
+    (lambda x: x**3, (1e6,), {}),
+    (lambda x: np.sin(1e3 * x), (1.0,), {}),
+    (lambda p: p["x"] * p["n"], ({"x": 2.0, "n": 3},), {}),
+    (lambda x: np.linalg.norm(x), (np.zeros(2),), {}),
     (lambda x: x.sum(), (np.zeros((0, 3)),), {}),
     (lambda x: 3.0 + 0.0 * x, (np.array(2.0),), {}),
     (lambda x: np.where(x > 0, np.log(np.where(x > 0, x, 1.0)), x), (np.array([-1.0, 2.0]),), {"order": 2}),
@@ -209,3 +214,5 @@ def test_what_cannot_be_checked() -> None:
         pb.check_grad(lambda x: 1.0 if x > 0 else x)(2.0)
     with pytest.raises(AssertionError, match="nan"):
         pb.check_grad(lambda x: np.sqrt(x))(np.array([1.0, -1.0]))
+    with pytest.raises(AssertionError, match=r"1 of 2 derivatives wrong\n  derivative by x at \[0\]: found nan, expected 0.0"):
+        pb.check_grad(lambda x: np.sum(x * np.sqrt(x)))(np.array([0.0, 1.0]))

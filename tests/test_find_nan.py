@@ -39,6 +39,10 @@ def divided(a: Any, b: Any) -> Any:
     return a / b  # here
 
 
+def chosen(x: Any) -> Any:
+    return np.where(x > 0, x, np.nan).sum()  # here
+
+
 def sliced(x: Any) -> Any:
     y = np.log(x)  # here
     return y[1:].sum() + x[0]
@@ -65,6 +69,7 @@ FOUND: list[tuple[Any, Any, tuple[Any, ...], str, str, str, tuple[int, ...], lis
     (nested, nested, ({"k": [np.array([[1.0, 0.0]])]},), "inf", "log", "", (0, 1), [0.0]),
     (divided, divided, (1.0, 0.0), "inf", "div", "", (), [1.0, 0.0]),
     (divided, divided, (np.float32(0), np.float32(0)), "nan", "div", "", (), [0.0, 0.0]),
+    (chosen, chosen, (np.array([1.0, -1.0]),), "nan", "select", "", (1,), [False, -1.0, np.nan]),
     (sliced, sliced, (np.array([-1.0, 0.0, 2.0]),), "inf", "log", "", (1,), [0.0]),
     (late, late, (np.array([1.5, 0.5]),), "inf", "gammaln", "", (1,), [0.0]),
 ]
@@ -80,7 +85,7 @@ def test_the_first_place(plain: Any, f: Any, args: Any, kind: str, op: str, note
     line = start + next(k for k, text in enumerate(lines) if text.endswith("# here\n"))
     assert (first.kind, first.op, first.note, first.index) == (kind, op, note, index)
     assert (first.file, first.line, first.source) == (__file__, line, lines[line - start].strip())
-    assert [o.value for o in first.operands] == there
+    np.testing.assert_array_equal([o.value for o in first.operands], there)
     assert (kind == "nan") == bool(np.isnan(first.value))
     text = str(report)
     assert f"test_find_nan.py:{line}" in text and first.source in text
@@ -91,6 +96,12 @@ def test_what_comes_after_the_first() -> None:
     report = pb.find_nan(overflow)(np.array([1000.0, 2.0]), ONES)
     assert [(e.kind, e.op, e.count, e.size) for e in report.others] == [("nan", "div", 3, 3)]
     assert report.results == ("result",)
+
+
+def test_a_result_that_is_a_constant() -> None:
+    for value in (np.nan, np.inf):
+        report = pb.find_nan(lambda x, value=value: (x, np.full(2, value)))(1.0)
+        assert report and report.results == ("result[1]",)
 
 
 def test_bad_inputs_are_named() -> None:

@@ -97,13 +97,15 @@ class Differences:
 
     def slope(self, position: int, name: str, slope: Array, order: int, index: tuple[int, ...] | None, direction: Array) -> Slope:
         x = np.asarray(self.values[position], float)
-        size = _typical(x) if index is None else max(abs(float(x[index])), 0.1 * _typical(x))
-        step = self.eps**0.25 * size
-        wide, narrow = self.quotients(position, direction, step), self.quotients(position, direction, step / 2)
-        expected = (4 * narrow.central - wide.central) / 3
-        noise = 8 * self.eps * (max(abs(self.middle), narrow.largest) / step + float(np.max(np.abs(slope))))
-        allowed = self.atol + self.rtol * abs(expected) + noise + abs(narrow.central - wide.central)
-        found = float(np.sum(slope * direction))
+        found = float(np.sum(slope * direction) if index is None else slope[index])
+        steepest = float(np.max(np.abs(slope), where=np.isfinite(slope), initial=0.0))
+        for size in _sizes(x, index):
+            wide, narrow = (self.quotients(position, direction, self.eps**0.25 * size * part) for part in (1.0, 0.5))
+            if np.isfinite([wide.central, narrow.central]).all():
+                break
+        expected = narrow.limit(wide)
+        noise = 8 * self.eps * (max(abs(self.middle), narrow.largest) / narrow.step + steepest)
+        allowed = self.atol + self.rtol * abs(expected) + noise + 2 * abs(narrow.best - wide.best)
         if narrow.bend > 0.75 * wide.bend and narrow.bend > allowed and np.isfinite(found):
             low, high = sorted((narrow.right, narrow.left))
             expected = min(max(found, low), high)
@@ -113,10 +115,11 @@ class Differences:
         up, ahead = self.at(position, direction, step)
         down, behind = self.at(position, direction, -step)
         return _Quotients(
+            step=step,
             central=(up - down) / (ahead - behind),
             right=(up - self.middle) / ahead,
             left=(down - self.middle) / behind,
-            largest=max(abs(up), abs(down)),
+            largest=float(np.nanmax(np.abs([up, down, 0.0]))),
         )
 
     def at(self, position: int, direction: Array, step: float) -> tuple[float, float]:
@@ -134,6 +137,7 @@ class Differences:
 class _Quotients:
     """Difference quotients of one step size; ``largest``: the greatest value of the function met."""
 
+    step: float
     central: float
     right: float
     left: float
@@ -142,6 +146,25 @@ class _Quotients:
     @property
     def bend(self) -> float:
         return abs(self.right - self.left)
+
+    @property
+    def best(self) -> float:
+        """The central one, or that of the side where the function is finite."""
+        return next((q for q in (self.central, self.right, self.left) if np.isfinite(q)), np.nan)
+
+    def limit(self, wide: _Quotients) -> float:
+        """What the quotients tend to, from these and those of twice the step."""
+        is_central = np.isfinite(self.central) and np.isfinite(wide.central)
+        return (4 * self.best - wide.best) / 3 if is_central else 2 * self.best - wide.best
+
+
+def _sizes(x: Array, index: tuple[int, ...] | None) -> list[float]:
+    """How large an argument is, for its step: that of all elements, then, next to the end of a domain, that of the one alone."""
+    typical = _typical(x)
+    if index is None:
+        return [typical]
+    own = abs(float(x[index]))
+    return [max(own, 0.1 * typical), own] if own else [0.1 * typical]
 
 
 def _typical(x: Array) -> float:

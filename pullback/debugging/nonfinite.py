@@ -13,6 +13,7 @@ from pullback.inspection import Report
 from pullback.inspection.report import counted, place
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.create import Constant
+from pullback.ir.ops.reindex import Reindex
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value
 from pullback.tracer.source import line_text
 from pullback.tree import places
@@ -117,8 +118,8 @@ def find_nan(f: Callable[P, Any], *, inf: bool = True) -> Callable[P, NonFiniteR
     forward and backward, as it is before it is optimised; all its intermediate values are in memory at once. From each result
     that is NaN or infinite the report follows the values that made it so, to an instruction that made it of ordinary operands:
     its op, or "pullback(op)" for a gradient, the line of the source, and the operands there; or to the argument that had it
-    already. Infinities that are constants of the program are none of that, nor values that no result depends on, as in a branch
-    of ``where`` that is not taken. ``inf``: False leaves infinite results out, which NumPy gives too.
+    already. What no result depends on is not reported, as in a branch of ``where`` that is not taken, nor are infinities that the
+    program writes itself where a NaN is made of them. ``inf``: False leaves infinite results out, which NumPy gives too.
 
     The report's ``str`` is its text, its fields say the same; it is false if all results are finite. Raises what the call
     raises.
@@ -167,25 +168,32 @@ class _Search:
         return -1 if made is None else self.position[made]
 
     def origins(self, value: Value, kind: Kind) -> list[tuple[Value, Kind]]:
-        """The values that first were NaN or infinite on the way to one, and the infinities that a NaN was made of."""
+        """The values that first were NaN or infinite on the way to one, and the infinities that a NaN was made of.
+
+        Where they are constants alone, the values that took them from there.
+        """
         found: list[tuple[Value, Kind]] = []
+        taken: list[tuple[Value, Kind]] = []
         seen: set[tuple[Value, Kind]] = set()
-        stack: list[tuple[Value, Kind]] = [(value, kind)]
+        stack: list[tuple[Value, Kind, Value]] = [(value, kind, value)]
         while stack:
-            current = stack.pop()
-            if current in seen:
+            value, kind, reader = stack.pop()
+            if (value, kind) in seen:
                 continue
-            seen.add(current)
-            value, kind = current
+            seen.add((value, kind))
             made = self.run.maker.get(value)
-            causes = [] if made is None else self.causes(made, value, kind)
-            stack += [(v, kind) for v in causes]
-            if causes or (made is not None and isinstance(made.op, Constant)):
+            if made is not None and isinstance(made.op, Constant):
+                taken.append((reader, kind))
                 continue
-            found.append(current)
+            causes = [] if made is None else self.causes(made, value, kind)
+            if causes:
+                is_view = made is not None and isinstance(made.op, Reindex)
+                stack += [(v, kind, reader if is_view else value) for v in causes]
+                continue
+            found.append((value, kind))
             if kind == "nan" and "inf" in self.kinds and made is not None:
-                stack += [(v, "inf") for v in made.operands if self.is_bad(v, "inf")]
-        return found
+                stack += [(v, "inf", value) for v in made.operands if self.is_bad(v, "inf")]
+        return found or taken
 
     def causes(self, made: Instruction, result: Value, kind: Kind) -> list[Value]:
         """The operands that made a result bad; none if the instruction made it of ordinary ones."""
