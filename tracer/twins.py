@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import FUNCTIONS, holds_traced
+from pullback.tracer.array import FUNCTIONS, as_traced, holds_traced
 from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError, noting, user_loc
 from pullback.tracer.ownership import is_hidden_file
@@ -126,7 +126,9 @@ def library_twin(value: Any) -> Any:
     found = TWINS.get(id(value))
     if found is not None:
         return found[1]
-    if isinstance(value, np.ufunc | type) or not callable(value):
+    if isinstance(value, np.ufunc):
+        return _Ufunc(value)
+    if isinstance(value, type) or not callable(value):
         return None
     op = op_of(value)
     if op is not None:
@@ -137,6 +139,32 @@ def library_twin(value: Any) -> Any:
 
 
 _NUMERIC = ("numpy", "scipy")
+
+
+class _Ufunc:
+    """A ufunc that also takes lists with traced arrays inside, which NumPy would convert."""
+
+    __class__ = property(lambda self: np.ufunc)
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self._ufunc = ufunc
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(a, list | tuple) and holds_traced(a) for a in args):
+            args = tuple(as_traced(a) if isinstance(a, list | tuple) else a for a in args)
+        return self._ufunc(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ufunc, name)
+
+    def __eq__(self, other: object) -> bool:
+        return self._ufunc is getattr(other, "_ufunc", other)
+
+    def __hash__(self) -> int:
+        return hash(self._ufunc)
+
+    def __repr__(self) -> str:
+        return repr(self._ufunc)
 
 
 def instance_twin(value: Any, names: Any) -> Any:

@@ -1,0 +1,346 @@
+"""Differences, integrals and polynomials of sampled values; compositions after NumPy's and SciPy's own."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, full, implements, promote, static_array
+from pullback.tracer.errors import TraceError
+from pullback.tracer.functions.common import axis_of, existing, part, reshaped, xp
+from pullback.tracer.twins import twin_of
+
+
+def _float(x: Any) -> TracedArray:
+    found = as_traced(x)
+    found = cast(found, found.dtype)
+    return found if found.dtype.kind == "f" else cast(found, np.float64)
+
+
+def _along(x: TracedArray, axis: int, start: int, stop: int | None = None) -> Any:
+    n = x.shape[axis]
+    stop = n if stop is None else stop + n if stop < 0 else stop
+    return part(x, axis, start, max(stop - start, 0))
+
+
+def _spread(d: Any, ndim: int, axis: int) -> Any:
+    """Spacings along an axis."""
+    return reshaped(d, [d.shape[0] if k == axis else 1 for k in range(ndim)]) if d.ndim == 1 else d
+
+
+# integrals
+
+
+def _spacing(y: TracedArray, x: Any, dx: Any, axis: int) -> Any:
+    if x is None:
+        return dx
+    return _spread(xp.diff(as_traced(x)), y.ndim, axis) if as_traced(x).ndim == 1 else xp.diff(as_traced(x), axis=axis)
+
+
+@implements(*existing("trapezoid", "trapz"))
+@twin_of("scipy.integrate.trapezoid")
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
+    a = as_traced(y)
+    at = axis_of(axis, a.ndim)
+    return xp.sum(_spacing(a, x, dx, at) * (_along(a, at, 1) + _along(a, at, 0, -1)) / 2.0, axis=at)
+
+
+@twin_of("scipy.integrate.cumulative_trapezoid")
+def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1, initial: Any = None) -> Any:
+    a = as_traced(y)
+    if not a.shape[axis]:
+        raise ValueError("At least one point is required along `axis`.")
+    at = axis_of(axis, a.ndim)
+    found = xp.cumsum(_spacing(a, x, dx, at) * (_along(a, at, 1) + _along(a, at, 0, -1)) / 2.0, axis=at)
+    if initial is None:
+        return found
+    if isinstance(initial, TracedArray) or initial != 0:
+        raise ValueError("`initial` must be `None` or `0`.")
+    first = full([1 if k == at else n for k, n in enumerate(found.shape)], 0, found.dtype)
+    return xp.concatenate([first, found], axis=at)
+
+
+@twin_of("scipy.integrate.simpson")
+def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: Any = -1) -> Any:
+    """Simpson's rule for unequal steps; of an even number of points the last interval by Cartwright's correction."""
+    a = _float(y)
+    at = axis_of(axis, a.ndim)
+    n = a.shape[at]
+    steps = _spacing(a, x, dx, at)
+    h = broadcast_to(_float(steps), [m - (k == at) for k, m in enumerate(a.shape)])
+    if n < 3:
+        return xp.sum(0.5 * h * (_along(a, at, 1) + _along(a, at, 0, -1)), axis=at)
+    pairs = (n - 1) // 2
+    h0, h1 = part(h, at, 0, pairs, 2), part(h, at, 1, pairs, 2)
+    y0, y1, y2 = (part(a, at, k, pairs, 2) for k in range(3))
+    total, ratio = h0 + h1, h0 / h1
+    terms = total / 6.0 * (y0 * (2.0 - 1.0 / ratio) + y1 * (total * total / (h0 * h1)) + y2 * (2.0 - ratio))
+    found = xp.sum(terms, axis=at)
+    if n % 2:
+        return found
+    g0, g1 = (xp.squeeze(part(h, at, k, 1), axis=at) for k in (n - 3, n - 2))
+    z0, z1, z2 = (xp.squeeze(part(a, at, k, 1), axis=at) for k in (n - 3, n - 2, n - 1))
+    last = (2.0 * g1 * g1 + 3.0 * g0 * g1) / (6.0 * (g1 + g0)) * z2 + (g1 * g1 + 3.0 * g1 * g0) / (6.0 * g0) * z1
+    return found + last - g1**3 / (6.0 * g0 * (g0 + g1)) * z0
+
+
+# derivatives
+
+
+@implements(np.gradient)
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    x = _float(f)
+    axes = range(x.ndim) if axis is None else [axis_of(a, x.ndim) for a in (axis if isinstance(axis, tuple) else (axis,))]
+    given = [1.0] if not varargs else list(varargs)
+    if len(given) not in (1, len(axes)):
+        raise TypeError("invalid number of arguments")
+    if len(given) == 1 and as_traced(given[0]).ndim and len(axes) > 1:
+        raise TypeError("invalid number of arguments")
+    if edge_order not in (1, 2):
+        raise ValueError("'edge_order' greater than 2 not supported")
+    steps = given * len(axes) if len(given) == 1 else given
+    found = [_derivative(x, as_traced(h), at, edge_order) for h, at in zip(steps, axes)]
+    return found[0] if len(axes) == 1 else tuple(found)
+
+
+def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int) -> Any:
+    n = x.shape[axis]
+    if n < order + 1:
+        message = "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are required."
+        raise ValueError(message)
+    if h.ndim:
+        if h.ndim != 1 or h.shape[0] != n:
+            raise ValueError("when 1d, distances must match the length of the corresponding dimension")
+        gaps = _spread(xp.diff(h), x.ndim, axis)
+        left, right = _along(gaps, axis, 0, -1), _along(gaps, axis, 1)
+    else:
+        gaps = broadcast_to(h, [n - 1 if k == axis else 1 for k in range(x.ndim)])
+        left = right = h
+    y: Any = [_along(x, axis, k, n - 2 + k) for k in range(3)]
+    if h.ndim:
+        inner = -right / (left * (left + right)) * y[0] + (right - left) / (left * right) * y[1]
+        inner = inner + left / (right * (left + right)) * y[2]
+    else:
+        inner = (y[2] - y[0]) / (2.0 * h)
+
+    def ends(k: int) -> Any:
+        return part(x, axis, k % n, 1)
+
+    def gap(k: int) -> Any:
+        return part(gaps, axis, k % (n - 1), 1)
+
+    if order == 1:
+        first, last = (ends(1) - ends(0)) / gap(0), (ends(-1) - ends(-2)) / gap(-1)
+    else:
+        first = _edge(ends(0), ends(1), ends(2), gap(0), gap(1))
+        last = -_edge(ends(-1), ends(-2), ends(-3), gap(-1), gap(-2))
+    return xp.concatenate([first, inner, last], axis=axis)
+
+
+def _edge(y0: Any, y1: Any, y2: Any, h0: Any, h1: Any) -> Any:
+    """The derivative at the end of a parabola through three points."""
+    return -(2.0 * h0 + h1) / (h0 * (h0 + h1)) * y0 + (h0 + h1) / (h0 * h1) * y1 - h0 / (h1 * (h0 + h1)) * y2
+
+
+@implements(np.ediff1d)
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    found = xp.diff(xp.ravel(as_traced(ary)))
+    pieces = [to_begin, found, to_end]
+    return xp.concatenate([xp.ravel(as_traced(p)) for p in pieces if p is not None]) if to_end is not to_begin else found
+
+
+@implements(np.unwrap)
+def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.pi) -> Any:
+    x = _float(p)
+    at = axis_of(axis, x.ndim)
+    jump = xp.diff(x, axis=at)
+    limit = period / 2 if discont is None else discont
+    low = -period / 2
+    wrapped = xp.mod(jump - low, period) + low
+    wrapped = xp.where((wrapped == low) & (jump > 0), -low, wrapped)
+    correction = xp.where(xp.abs(jump) < limit, 0.0, wrapped - jump)
+    return xp.concatenate([_along(x, at, 0, 1), _along(x, at, 1) + xp.cumsum(correction, axis=at)], axis=at)
+
+
+# polynomials
+
+
+@implements(np.polyval)
+def polyval(p: Any, x: Any) -> Any:
+    coefficients, at = as_traced(p), as_traced(x)
+    found: Any = full(at.shape, 0, at.dtype)
+    for k in range(coefficients.shape[0]):
+        found = found * at + coefficients[k]
+    return found
+
+
+@twin_of("numpy.polynomial.polynomial.polyval")
+def polynomial_polyval(x: Any, c: Any, tensor: bool = True) -> Any:
+    coefficients, at = as_traced(c), as_traced(x)
+    if not coefficients.ndim:
+        coefficients = reshaped(coefficients, (1,))
+    if coefficients.dtype.kind in "biu":
+        coefficients = cast(coefficients, np.float64)
+    if tensor and at.ndim:
+        coefficients = reshaped(coefficients, (*coefficients.shape, *(1,) * at.ndim))
+    found: Any = coefficients[-1] + at * 0
+    for k in range(2, coefficients.shape[0] + 1):
+        found = coefficients[-k] + found * at
+    return found
+
+
+@implements(np.polyder)
+def polyder(p: Any, m: Any = 1) -> Any:
+    found: Any = as_traced(p)
+    if operator.index(m) < 0:
+        raise ValueError("Order of derivative must be positive (see polyint)")
+    for _ in range(operator.index(m)):
+        n = found.shape[0] - 1
+        found = found[:-1] * np.arange(n, 0, -1)
+    return found
+
+
+@implements(np.polyint)
+def polyint(p: Any, m: Any = 1, k: Any = None) -> Any:
+    found: Any = as_traced(p)
+    constants: Any = [0.0] * operator.index(m) if k is None else np.ravel(k) if not isinstance(k, TracedArray) else xp.ravel(k)
+    for i in range(operator.index(m)):
+        n = found.shape[0]
+        found = xp.concatenate([found / np.arange(n, 0, -1), reshaped(as_traced(constants[min(i, len(constants) - 1)]), (1,))])
+    return found
+
+
+def _padded(a: Any, b: Any) -> tuple[Any, Any]:
+    x, y = (xp.atleast_1d(as_traced(v)) for v in (a, b))
+    n = max(x.shape[0], y.shape[0])
+    return tuple(xp.pad(v, (n - v.shape[0], 0)) for v in (x, y))
+
+
+@implements(np.polyadd)
+def polyadd(a1: Any, a2: Any) -> Any:
+    a, b = _padded(a1, a2)
+    return a + b
+
+
+@implements(np.polysub)
+def polysub(a1: Any, a2: Any) -> Any:
+    a, b = _padded(a1, a2)
+    return a - b
+
+
+@implements(np.polymul)
+def polymul(a1: Any, a2: Any) -> Any:
+    return xp.convolve(as_traced(a1), as_traced(a2))
+
+
+# statistics of several variables
+
+
+@implements(np.cov)
+def cov(
+    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None, aweights: Any = None,
+    *, dtype: Any = None,
+) -> Any:  # fmt: skip
+    if ddof is not None and ddof != int(ddof):
+        raise ValueError("ddof must be integer")
+    x = _float(m)
+    if x.ndim > 2:
+        raise ValueError("m has more than 2 dimensions")
+    rows: Any = xp.atleast_2d(x)
+    if not rowvar and rows.shape[0] != 1:
+        rows = rows.T
+    if y is not None:
+        other = xp.atleast_2d(_float(y))
+        if not rowvar and other.shape[0] != 1:
+            other = other.T
+        rows = xp.concatenate(promote(as_traced(rows), as_traced(other)), axis=0)
+    if dtype is not None:
+        rows = cast(rows, dtype)
+    if ddof is None:
+        ddof = 0 if bias else 1
+    weights = None
+    for w in (fweights, aweights):
+        if w is not None:
+            weights = as_traced(w) if weights is None else weights * as_traced(w)
+    average, total = xp.average(rows, axis=1, weights=weights, returned=True)
+    total = total[0]
+    if weights is None:
+        free: Any = rows.shape[1] - ddof
+    elif ddof == 0:
+        free = total
+    elif aweights is None:
+        free = total - ddof
+    else:
+        free = total - ddof * xp.sum(weights * as_traced(aweights)) / total
+    if not isinstance(free, TracedArray):
+        free = max(free, 0)
+    deviation = rows - average[:, None]
+    weighted = deviation if weights is None else deviation * weights
+    scale = xp.true_divide(1.0, as_traced(free) if isinstance(free, TracedArray) else as_traced(float(free)))
+    return xp.squeeze(deviation @ weighted.T * scale)
+
+
+@implements(np.corrcoef)
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    found = cov(x, y, rowvar, dtype=dtype)
+    if not found.ndim:
+        return found / found
+    size = xp.sqrt(xp.diag(found))
+    return xp.clip(found / size[:, None] / size[None, :], -1, 1)
+
+
+# others
+
+
+@implements(np.i0)
+def i0(x: Any) -> Any:
+    return emit("i0", _float(x))
+
+
+@implements(np.block)
+def block(arrays: Any) -> Any:
+    def depth(a: Any) -> int:
+        return 1 + depth(a[0]) if isinstance(a, list) else 0
+
+    levels = depth(arrays)
+
+    def joined(a: Any, level: int) -> Any:
+        if not isinstance(a, list):
+            found = as_traced(a)
+            return reshaped(found, (1,) * (rank - found.ndim) + found.shape)
+        return xp.concatenate([joined(e, level + 1) for e in a], axis=level - levels)
+
+    def ranks(a: Any) -> list[int]:
+        return [r for e in a for r in ranks(e)] if isinstance(a, list) else [as_traced(a).ndim]
+
+    rank = max(levels, *ranks(arrays))
+    return joined(arrays, 0)
+
+
+@implements(np.resize)
+def resize(a: Any, new_shape: Any) -> Any:
+    x = xp.ravel(as_traced(a))
+    shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
+    size = int(np.prod(shape, dtype=np.int64))
+    if not x.size:
+        return full(shape, 0, x.dtype)
+    return reshaped(xp.take(x, np.arange(size) % x.size), shape)
+
+
+@implements(np.bincount)
+def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
+    places = static_array(x)
+    if isinstance(places, TracedArray):
+        raise TraceError(
+            "np.bincount of traced integers: the length of its result depends on values; "
+            "write counts = np.zeros(n); np.add.at(counts, x, weights)"
+        )
+    places = np.asarray(places)
+    if weights is None:
+        return xp.bincount(places, minlength=minlength)
+    length = max(operator.index(minlength), int(places.max(initial=-1)) + 1)
+    found = full((length,), 0, np.float64)
+    np.add.at(found, places, cast(as_traced(weights), np.float64))
+    return found

@@ -1,0 +1,141 @@
+"""Search in sorted arrays, and interpolation between their entries: a binary search whose steps are written out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.array import TracedArray, as_traced, cast, full, implements, promote, register_method, static_array
+from pullback.tracer.errors import TraceError
+from pullback.tracer.functions.common import refuse, reshaped, xp
+from pullback.tracer.twins import twin_of
+
+
+def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
+    """How many entries of a sorted vector are below each value (``side`` "right": or equal to it). NaN is above all."""
+    n = a.size
+    found: Any = full(v.shape, 0, np.int64)
+    if not n:
+        return found
+    step = 1 << (n.bit_length() - 1)
+    while step:
+        next_ = found + step
+        entry: Any = xp.take(a, xp.minimum(next_, n) - 1)
+        below = entry < v if side == "left" else entry <= v
+        if a.dtype.kind == "f":
+            below = below | (xp.isnan(v) & (~xp.isnan(entry) if side == "left" else True))
+        found = xp.where((next_ <= n) & below, next_, found)
+        step >>= 1
+    return found
+
+
+@implements(np.searchsorted)
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    if side not in ("left", "right"):
+        raise ValueError(f"search side must be 'left' or 'right' (got '{side}')")
+    x, y = as_traced(a), as_traced(v)
+    if x.ndim != 1:
+        raise ValueError("object of too small depth for desired array")
+    x, y = promote(x, y)
+    return count_before(x if sorter is None else xp.take(x, sorter), y, side)
+
+
+@register_method("searchsorted")
+def searchsorted_method(a: TracedArray, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    return searchsorted(a, v, side, sorter)
+
+
+@implements(np.digitize)
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    edges = static_array(bins)
+    if isinstance(edges, TracedArray):
+        raise TraceError("np.digitize with traced bins is not supported; use np.searchsorted, which takes them in rising order")
+    edges = np.asarray(edges)
+    side = "left" if right else "right"
+    if edges.size > 1 and edges[0] > edges[-1]:
+        return edges.size - searchsorted(edges[::-1].copy(), x, side)
+    return searchsorted(edges, x, side)
+
+
+@implements(np.interp)
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """NumPy's: linear between the points, ``left`` and ``right`` beyond them; always float64."""
+    place, points, values = (cast(as_traced(v), np.float64) for v in (x, xp, fp))
+    if points.ndim != 1 or values.ndim != 1 or points.shape != values.shape:
+        raise ValueError("fp and xp are not of the same length.")
+    if not points.size:
+        raise ValueError("array of sample points is empty")
+    if period is not None:
+        return _periodic(place, xp, values, period)
+    return _interpolated(place, points, values, left, right)
+
+
+def _periodic(place: Any, points: Any, values: Any, period: Any) -> Any:
+    known = static_array(points)
+    if isinstance(known, TracedArray) or isinstance(period, TracedArray):
+        raise TraceError("np.interp with period= and traced points is not supported; repeat the points by hand")
+    if period == 0:
+        raise ValueError("period must be a non-zero value")
+    period = abs(period)
+    known = np.asarray(known, np.float64) % period
+    order = np.argsort(known)
+    known, values = known[order], xp.take(values, order)
+    known = np.concatenate((known[-1:] - period, known, known[:1] + period))
+    values = xp.concatenate((values[-1:], values, values[:1]))
+    return _interpolated(place % period, as_traced(known), values, None, None)
+
+
+def _interpolated(x: Any, points: Any, values: Any, left: Any, right: Any) -> Any:
+    n = points.size
+    lowest = values[0] if left is None else left
+    highest = values[-1] if right is None else right
+    if n == 1:
+        inside = values[0]
+    else:
+        j = xp.clip(count_before(points, x, "right") - 1, 0, n - 2)
+        x0, x1, y0, y1 = (xp.take(v, k) for v in (points, values) for k in (j, j + 1))
+        slope = (y1 - y0) / (x1 - x0)
+        inside = slope * (x - x0) + y0
+        again = slope * (x - x1) + y1
+        inside = xp.where(xp.isnan(inside), xp.where(xp.isnan(again) & (y0 == y1), y0, again), inside)
+        inside = xp.where(x == points[-1], values[-1], inside)
+    found = xp.where(x < points[0], lowest, xp.where(x > points[-1], highest, inside))
+    return xp.where(xp.isnan(x), math.nan, found)
+
+
+# distances
+
+
+def _metric(name: Any) -> Any:
+    found = {"euclidean": 0, "sqeuclidean": 1, "cityblock": 2, "chebyshev": 3}.get(name)
+    if found is None:
+        raise TraceError(
+            f"scipy.spatial.distance with metric={name!r} is not supported with traced arrays; "
+            "use 'euclidean', 'sqeuclidean', 'cityblock' or 'chebyshev', or write its formula"
+        )
+    return (
+        lambda d: xp.sqrt(xp.sum(d * d, axis=-1)),
+        lambda d: xp.sum(d * d, axis=-1),
+        lambda d: xp.sum(xp.abs(d), axis=-1),
+        lambda d: xp.max(xp.abs(d), axis=-1),
+    )[found]
+
+
+@twin_of("scipy.spatial.distance.cdist")
+def cdist(XA: Any, XB: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
+    refuse("cdist", out=out, **kwargs)
+    a, b = (cast(as_traced(v), np.float64) for v in (XA, XB))
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise ValueError("XA and XB must have the same number of columns (i.e. feature dimension.)")
+    left, right = reshaped(a, (a.shape[0], 1, a.shape[1])), reshaped(b, (1, *b.shape))
+    return _metric(metric)(left - right)
+
+
+@twin_of("scipy.spatial.distance.pdist")
+def pdist(X: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
+    refuse("pdist", out=out, **kwargs)
+    a = cast(as_traced(X), np.float64)
+    first, second = np.triu_indices(a.shape[0], 1)
+    return _metric(metric)(xp.take(a, first, axis=0) - xp.take(a, second, axis=0))

@@ -1,0 +1,392 @@
+"""Convolutions and linear filters of np and scipy.signal, computed directly: sums of products, no Fourier transforms.
+
+Their cost is the product of the lengths, that of scipy's FFT methods the sum times its logarithm; results agree to rounding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.op import resolve
+from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, full, implements, promote
+from pullback.tracer.errors import TraceError
+from pullback.tracer.functions.common import axis_of, part, positions, reshaped, xp
+from pullback.tracer.twins import twin_of
+
+MOST_TERMS = 32
+"""Kernels of up to so many elements are written out as a sum of shifted arrays."""
+
+MOST_SAMPLES = 256
+"""Recursive filters of higher order take up to so many samples as one block."""
+
+
+def convolved(a: TracedArray, b: TracedArray) -> Any:
+    """The full convolution of two arrays of one rank and dtype, neither empty."""
+    if b.size > a.size:
+        a, b = b, a
+    rank, shape = a.ndim, tuple(n + m - 1 for n, m in zip(a.shape, b.shape))
+    margins = tuple(m - 1 for m in b.shape)
+    wide = emit("pad", a, start=margins, step=(1,) * rank, shape=tuple(n + 2 * k for n, k in zip(a.shape, margins)))
+    flipped = emit("flip", b, axes=tuple(range(rank)))
+    if b.size <= MOST_TERMS:
+        total: Any = None
+        for offset in itertools.product(*map(range, b.shape)):
+            shifted = emit("slice", wide, start=offset, step=(1,) * rank, shape=shape)
+            term = shifted * flipped[offset]
+            total = term if total is None else total + term
+        return total
+    space = shape + b.shape
+    places = [positions(space, k) + positions(space, rank + k) for k in range(rank)]
+    windows = emit("gather", wide, *places, axes=tuple(range(rank)))
+    return xp.sum(windows * broadcast_to(flipped, space), axis=tuple(range(rank, 2 * rank)), dtype=a.dtype)
+
+
+def _centered(x: Any, shape: Sequence[int]) -> Any:
+    for axis, n in enumerate(shape):
+        x = part(x, axis, (x.shape[axis] - n) // 2, n)
+    return x
+
+
+def _inside(x: Any, a: Sequence[int], b: Sequence[int]) -> Any:
+    """The part of a full convolution in which the arrays overlap wholly."""
+    for axis, (n, m) in enumerate(zip(a, b)):
+        x = part(x, axis, min(n, m) - 1, abs(n - m) + 1)
+    return x
+
+
+# numpy: vectors
+
+
+def _vectors(name: str, a: Any, v: Any) -> list[TracedArray]:
+    found = [as_traced(xp.atleast_1d(as_traced(x))) for x in (a, v)]
+    if any(x.ndim != 1 for x in found):
+        raise ValueError("object too deep for desired array")
+    if not found[0].size:
+        raise ValueError("a cannot be empty" if name == "convolve" else "first array argument cannot be empty")
+    if not found[1].size:
+        raise ValueError("v cannot be empty" if name == "convolve" else "second array argument cannot be empty")
+    return promote(*found)
+
+
+def _of_mode(x: Any, long: int, short: int, mode: Any) -> Any:
+    match {0: "valid", 1: "same", 2: "full", "v": "valid", "s": "same", "f": "full"}.get(mode, mode):
+        case "full":
+            return x
+        case "same":
+            return part(x, 0, (short - 1) // 2, long)
+        case "valid":
+            return part(x, 0, short - 1, long - short + 1)
+    raise ValueError("mode must be one of 'valid', 'same', or 'full'")
+
+
+@implements(np.convolve)
+def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
+    x, y = _vectors("convolve", a, v)
+    if y.size > x.size:
+        x, y = y, x
+    return _of_mode(convolved(x, y), x.size, y.size, mode)
+
+
+@implements(np.correlate)
+def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
+    x, y = _vectors("correlate", a, v)
+    if y.size > x.size:
+        return correlate(y, x, mode)[::-1]
+    return _of_mode(convolved(x, y[::-1]), x.size, y.size, mode)
+
+
+# scipy.signal: arrays
+
+
+def _convolve(in1: Any, in2: Any, mode: str, to_float: bool) -> Any:
+    a, b = promote(*(cast(as_traced(x), as_traced(x).dtype) for x in (in1, in2)))
+    if to_float and a.dtype.kind != "f":
+        a, b = cast(a, np.float64), cast(b, np.float64)
+    if a.ndim != b.ndim:
+        raise ValueError("in1 and in2 should have the same dimensionality")
+    if mode not in ("full", "same", "valid"):
+        raise ValueError("acceptable mode flags are 'valid', 'same', or 'full'")
+    if not a.ndim:
+        return a * b
+    if not a.size or not b.size:
+        return full((0,), 0, a.dtype)
+    if mode == "valid" and len({n >= m for n, m in zip(a.shape, b.shape) if n != m}) > 1:
+        raise ValueError("For 'valid' mode, one must be at least as large as the other in every dimension")
+    found = convolved(a, b)
+    if mode == "same":
+        return _centered(found, a.shape)
+    return found if mode == "full" else _inside(found, a.shape, b.shape)
+
+
+@twin_of("scipy.signal.convolve")
+def signal_convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+    return _convolve(in1, in2, mode, to_float=False)
+
+
+@twin_of("scipy.signal.correlate")
+def signal_correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+    b = as_traced(in2)
+    return _convolve(in1, xp.flip(b) if b.ndim else b, mode, to_float=False)
+
+
+@twin_of("scipy.signal.fftconvolve", "scipy.signal.oaconvolve")
+def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
+    if axes is not None and sorted(a % as_traced(in1).ndim for a in np.atleast_1d(axes)) != list(range(as_traced(in1).ndim)):
+        raise TraceError("scipy.signal.fftconvolve of traced arrays along some axes is not supported; leave axes= out")
+    return _convolve(in1, in2, mode, to_float=True)
+
+
+def _plane(in1: Any, in2: Any, mode: str, boundary: str, fillvalue: Any) -> Any:
+    if boundary not in ("fill", 0) or fillvalue != 0:
+        raise TraceError(
+            "scipy.signal.convolve2d of traced arrays with boundary= or fillvalue= is not supported; use np.pad before"
+        )
+    if as_traced(in1).ndim != 2 or as_traced(in2).ndim != 2:
+        raise ValueError("convolve2d inputs must both be 2-D arrays")
+    return _convolve(in1, in2, mode, to_float=False)
+
+
+@twin_of("scipy.signal.convolve2d")
+def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+    return _plane(in1, in2, mode, boundary, fillvalue)
+
+
+# filters
+
+
+@twin_of("scipy.signal.lfilter")
+def lfilter(b: Any, a: Any, x: Any, axis: Any = -1, zi: Any = None) -> Any:
+    """A filter without recursion is a convolution, one of first order a recurrence, one of higher order is computed in blocks."""
+    numerator, denominator, signal = (as_traced(xp.atleast_1d(as_traced(v))) for v in (b, a, x))
+    if numerator.ndim != 1 or denominator.ndim != 1:
+        raise ValueError("object of too small depth for desired array")
+    numerator, denominator, signal = promote(numerator, denominator, signal)
+    if signal.dtype.kind != "f":
+        numerator, denominator, signal = (cast(v, np.float64) for v in (numerator, denominator, signal))
+    at = axis_of(axis, signal.ndim)
+    rows: Any = xp.moveaxis(signal, at, -1)
+    lead: Any = denominator[0]
+    taps, feedback = numerator / lead, denominator / lead
+    order = max(taps.shape[0], feedback.shape[0]) - 1
+    n = rows.shape[-1]
+    source: Any = _filtered(rows, taps)
+    if zi is not None:
+        start: Any = cast(as_traced(zi), rows.dtype)
+        start = broadcast_to(xp.moveaxis(start, at, -1) if start.ndim == rows.ndim else start, (*rows.shape[:-1], order))
+        kept = min(order, n)
+        source = source + xp.pad(start[..., :kept], [(0, 0)] * (rows.ndim - 1) + [(0, n - kept)])
+    found = _recursive(source, feedback)
+    result = xp.moveaxis(found, -1, at)
+    if zi is None:
+        return result
+    return result, xp.moveaxis(_state(rows, found, taps, feedback, start, order), -1, at)
+
+
+def _filtered(rows: Any, taps: Any) -> Any:
+    """The first samples of the convolution of each row with the taps."""
+    n, m = rows.shape[-1], taps.shape[0]
+    one_row = reshaped(taps, (1,) * (rows.ndim - 1) + taps.shape)
+    if not rows.size:
+        return rows * taps[0]
+    return part(convolved_rows(rows, one_row), rows.ndim - 1, 0, n) if m > 1 else rows * taps[0]
+
+
+def convolved_rows(rows: Any, taps: Any) -> Any:
+    """The full convolution along the last axis; the taps have extent 1 along the others."""
+    margin, n = taps.shape[-1] - 1, rows.shape[-1]
+    if taps.shape[-1] <= MOST_TERMS:
+        wide = xp.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(margin, margin)])
+        terms = [part(wide, rows.ndim - 1, margin - k, n + margin) * taps[..., k : k + 1] for k in range(margin + 1)]
+        return sum(terms[1:], terms[0])
+    flat, kernel = reshaped(rows, (math.prod(rows.shape[:-1]), n)), reshaped(taps, (taps.shape[-1],))
+    wide = xp.pad(flat, [(0, 0), (margin, margin)])
+    space = (flat.shape[0], n + margin, margin + 1)
+    windows = emit("gather", wide, positions(space, 0), positions(space, 1) + positions(space, 2), axes=(0, 1))
+    found = xp.sum(windows * broadcast_to(kernel[::-1], space), axis=-1)
+    return reshaped(found, (*rows.shape[:-1], n + margin))
+
+
+def _recursive(source: Any, feedback: Any) -> Any:
+    """y with sum(feedback[k] * y[i - k]) = source[i], feedback[0] being 1: block by block, each a product with the impulse
+    response, to which the last outputs of the block before add theirs."""
+    n, order, last = source.shape[-1], feedback.shape[0] - 1, source.ndim - 1
+    if order == 0 or not source.size:
+        return source
+    if order == 1:
+        return emit("recur", broadcast_to(-feedback[1], source.shape), source, axis=last, reverse=False)
+    length = max(order, min(n, MOST_SAMPLES), math.isqrt(n))
+    count = -(-n // length)
+    lead = source.shape[:-1]
+    blocks = reshaped(xp.pad(source, [(0, 0)] * last + [(0, count * length - n)]), (*lead, count, length))
+    response = xp.pad(_impulse_response(feedback, length), (length - 1, 0))
+    space = (length, length)
+    steps = emit("gather", response, positions(space, 0) - positions(space, 1) + (length - 1), axes=(0,))
+    found = blocks @ steps.T
+    square = (order, order)
+    behind = emit("gather", xp.pad(feedback[1:], (0, order)), positions(square, 0) + positions(square, 1), axes=(0,))
+    carry = -(steps[:, :order] @ behind)
+    state: Any = full((*lead, order), 0, source.dtype)
+    states = []
+    for k in range(count):
+        states.append(state)
+        ends = found[..., k, length - order :] + state @ carry[length - order :].T
+        state = ends[..., ::-1]
+    found = found + xp.stack(states, axis=-2) @ carry.T
+    return part(reshaped(found, (*lead, count * length)), last, 0, n)
+
+
+def _impulse_response(feedback: Any, length: int) -> Any:
+    """The first outputs for a one followed by zeros: powers of the companion matrix, twice as many at each step."""
+    order = feedback.shape[0] - 1
+    shift = np.eye(order, k=-1)[1:].astype(feedback.dtype)
+    power: Any = xp.concatenate([-feedback[None, 1:], as_traced(shift)], axis=0)
+    states: Any = as_traced(np.eye(order, 1).astype(feedback.dtype))
+    while states.shape[1] < length:
+        states = xp.concatenate([states, power @ states], axis=1)
+        power = power @ power
+    return states[0, :length]
+
+
+def _state(rows: Any, found: Any, taps: Any, feedback: Any, start: Any, order: int) -> Any:
+    """The final conditions of the delays: what the samples so far give to the next ones."""
+    n = rows.shape[-1]
+    states = []
+    for k in range(order):
+        total = start[..., k + n] if k + n < order else full(rows.shape[:-1], 0, rows.dtype)
+        for j in range(k + 1, order + 1):
+            i = n - (j - k)
+            if i >= 0 and j < taps.shape[0]:
+                total = total + taps[j] * rows[..., i]
+            if i >= 0 and j < feedback.shape[0]:
+                total = total - feedback[j] * found[..., i]
+        states.append(total)
+    return xp.stack(states, axis=-1) if states else full((*rows.shape[:-1], 0), 0, rows.dtype)
+
+
+@twin_of("scipy.signal.sosfilt")
+def sosfilt(sos: Any, x: Any, axis: Any = -1, zi: Any = None) -> Any:
+    if zi is not None:
+        raise TraceError("scipy.signal.sosfilt of traced arrays with zi= is not supported; use lfilter for each section")
+    sections, found = as_traced(sos), x
+    if sections.ndim != 2 or sections.shape[1] != 6:
+        raise ValueError("sos array must be shape (n_sections, 6)")
+    for k in range(sections.shape[0]):
+        found = lfilter(sections[k, :3], sections[k, 3:], found, axis)
+    return found
+
+
+@twin_of("scipy.signal.lfilter_zi")
+def lfilter_zi(b: Any, a: Any) -> Any:
+    """The state of a filter after a long run of ones: that of a unit step."""
+    taps, feedback = _same_length(b, a)
+    jump = (xp.sum(taps[1:]) - xp.sum(feedback[1:]) * taps[0]) / xp.sum(feedback)
+    sums, rests = xp.cumsum(feedback)[:-1], xp.cumsum(taps[1:] - feedback[1:] * taps[0])
+    later = sums[1:] * jump - rests[:-1]
+    return xp.concatenate([reshaped(jump, (1,)), later])
+
+
+def _same_length(b: Any, a: Any) -> tuple[Any, Any]:
+    """The coefficients of a filter, divided by a[0] and filled with zeros to one length."""
+    taps, feedback = (cast(as_traced(xp.atleast_1d(as_traced(v))), np.float64) for v in (b, a))
+    n = max(taps.shape[0], feedback.shape[0])
+    lead: Any = feedback[0]
+    return xp.pad(taps, (0, n - taps.shape[0])) / lead, xp.pad(feedback, (0, n - feedback.shape[0])) / lead
+
+
+@twin_of("scipy.signal.filtfilt")
+def filtfilt(
+    b: Any, a: Any, x: Any, axis: Any = -1, padtype: Any = "odd", padlen: Any = None, method: str = "pad", irlen: Any = None
+) -> Any:
+    if method != "pad":
+        raise TraceError(f"scipy.signal.filtfilt of traced arrays with method={method!r} is not supported; leave it out")
+    if padtype not in ("odd", "even", "constant", None):
+        raise ValueError(f"Unknown value '{padtype}' given to padtype. padtype must be 'even', 'odd', 'constant', or None.")
+    taps, feedback = _same_length(b, a)
+    signal = as_traced(x)
+    rows: Any = xp.moveaxis(cast(signal, np.float64), axis_of(axis, signal.ndim), -1)
+    edge = 0 if padtype is None else 3 * taps.shape[0] if padlen is None else padlen
+    n = rows.shape[-1]
+    if n <= edge:
+        raise ValueError(f"The length of the input vector x must be greater than padlen, which is {edge}.")
+    if edge:
+        first, last = rows[..., :1], rows[..., -1:]
+        before, after = rows[..., edge:0:-1], rows[..., -2 : -edge - 2 : -1]
+        if padtype == "odd":
+            before, after = 2.0 * first - before, 2.0 * last - after
+        elif padtype == "constant":
+            before, after = 0.0 * before + first, 0.0 * after + last
+        rows = xp.concatenate([before, rows, after], axis=-1)
+    start = lfilter_zi(taps, feedback) if taps.shape[0] > 1 else None
+    for _ in range(2):
+        given = None if start is None else start * rows[..., :1]
+        found = lfilter(taps, feedback, rows, -1, given)
+        rows = (found if given is None else found[0])[..., ::-1]
+    return xp.moveaxis(part(rows, rows.ndim - 1, edge, n), -1, axis_of(axis, signal.ndim))
+
+
+@twin_of("scipy.signal.detrend")
+def detrend(data: Any, axis: Any = -1, type: str = "linear", bp: Any = 0, overwrite_data: bool = False) -> Any:
+    x = as_traced(data)
+    x = x if x.dtype.kind == "f" else cast(x, np.float64)
+    if type in ("constant", "c"):
+        return x - xp.mean(x, axis=axis, keepdims=True)
+    if type not in ("linear", "l"):
+        raise ValueError("Trend type must be 'linear' or 'constant'.")
+    at = axis_of(axis, x.ndim)
+    rows: Any = xp.moveaxis(x, at, -1)
+    n = rows.shape[-1]
+    edges = np.sort(np.unique(np.concatenate([np.atleast_1d(bp), [0, n]])))
+    if np.any(edges > n):
+        raise ValueError("Breakpoints must be less than length of data along given axis.")
+    pieces = []
+    for first, last in itertools.pairwise(int(e) for e in edges):
+        length = last - first
+        basis = np.stack([np.ones(length), np.arange(1, length + 1) / length], axis=1)
+        axes = np.linalg.qr(basis)[0].astype(rows.dtype)
+        piece = rows[..., first:last]
+        pieces.append(piece - (piece @ axes) @ axes.T)
+    return xp.moveaxis(xp.concatenate(pieces, axis=-1), -1, at)
+
+
+_PADS = {"mirror": "reflect", "nearest": "edge", "wrap": "wrap", "constant": "constant"}
+
+
+@twin_of("scipy.signal.savgol_filter")
+def savgol_filter(
+    x: Any, window_length: Any, polyorder: Any, deriv: int = 0, delta: float = 1.0, axis: Any = -1, mode: str = "interp",
+    cval: float = 0.0,
+) -> Any:  # fmt: skip
+    if mode not in ("interp", *_PADS):
+        raise ValueError("mode must be 'mirror', 'constant', 'nearest' 'wrap' or 'interp'.")
+    signal = as_traced(x)
+    signal = signal if signal.dtype.kind == "f" else cast(signal, np.float64)
+    at = axis_of(axis, signal.ndim)
+    rows: Any = xp.moveaxis(signal, at, -1)
+    coefficients = resolve("scipy.signal.savgol_coeffs")(window_length, polyorder, deriv=deriv, delta=delta).astype(
+        signal.dtype
+    )
+    before = (window_length - 1) // 2 if window_length % 2 else window_length // 2 - 1
+    after = window_length - 1 - before
+    kernel = reshaped(as_traced(coefficients), (1,) * (rows.ndim - 1) + (window_length,))
+    n = rows.shape[-1]
+    if mode == "interp":
+        if window_length > n:
+            raise ValueError("If mode is 'interp', window_length must be less than or equal to the size of x.")
+        if window_length % 2 == 0:
+            raise TraceError("scipy.signal.savgol_filter of traced arrays with an even window is not supported; use an odd one")
+        ends = resolve("scipy.signal.savgol_filter")(np.eye(window_length), window_length, polyorder, deriv, delta, axis=0)
+        ends = ends.astype(signal.dtype)
+        inner = part(convolved_rows(rows, kernel), rows.ndim - 1, window_length - 1, n - window_length + 1)
+        first = rows[..., :window_length] @ ends[:before].T
+        last = rows[..., n - window_length :] @ ends[window_length - after :].T
+        found = xp.concatenate([first, inner, last], axis=-1)
+    else:
+        options = {"constant_values": cval} if mode == "constant" else {}
+        wide = xp.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(after, before)], mode=_PADS[mode], **options)
+        found = part(convolved_rows(wide, kernel), rows.ndim - 1, window_length - 1, n)
+    return xp.moveaxis(found, -1, at)
