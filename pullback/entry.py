@@ -19,6 +19,7 @@ from pullback.tracer.functions.indexing import range_message
 from pullback.tracer.source import line_text, shown
 from pullback.tracer.tracebacks import traceback_at
 from pullback.tracer.tree import filler
+from pullback.tracer.watch import native
 
 MISS = object()
 
@@ -29,15 +30,14 @@ class Entry:
     ``record`` says how it was made.
     """
 
-    __slots__ = ("_are_plain", "_constants", "_fill", "_is_direct", "_is_guarded", "_program", "_reads", "_trace", "record")
+    __slots__ = ("_are_plain", "_constants", "_fill", "_is_direct", "_program", "_read", "_trace", "record")
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
         self.record = record
         self._trace = trace
         self._program = program
-        self._is_guarded = bool(trace.guards)
         self._are_plain = all(map(_is_plain, leaves))
-        self._reads = len(trace.inputs) > len(leaves)
+        self._read = trace.watch.read if trace.guards or len(trace.inputs) > len(leaves) else None
         self._constants = list(program.constants)
         self._fill = filler(trace.result_tree)
         is_fresh = program.template is None or not program.template.given
@@ -58,16 +58,12 @@ class Entry:
         return self._trace.holds() and self._trace.outside() is not None
 
     def __call__(self, leaves: list[Any]) -> Any:
-        if self._is_guarded and not self._trace.holds():
-            return MISS
-        arguments: list[Any] | None = leaves
-        if not self._are_plain:
-            arguments = self._trace.arguments(leaves)
-        elif self._reads:
-            outside = self._trace.outside()
-            arguments = None if outside is None else leaves + outside
-        if arguments is None:
-            return MISS
+        arguments = leaves if self._are_plain else list(map(native, leaves))
+        if self._read is not None:
+            outside = self._read()
+            if outside is None:
+                return MISS
+            arguments = arguments + outside
         program = self._program
         results: Sequence[Any] = ()
         if program.template is not None and program.instance is not None:

@@ -70,9 +70,7 @@ class Jitted(Inspected[P], Generic[P, R]):
     __qualname__: str
     __wrapped__: Callable[..., Any]
 
-    def __init__(
-        self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs
-    ) -> None:
+    def __init__(self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs) -> None:
         functools.update_wrapper(self, function)
         self.__dict__.pop(OWNED, None)
         if transform.name != "jit":

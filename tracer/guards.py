@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import weakref
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,7 +54,7 @@ class Guard:
     def _holds(self, value: Any) -> bool:
         match self.how:
             case "value":
-                return value is self.expected or _same_value(value, self.expected)
+                return value is self.expected or same_value(value, self.expected)
             case "container":
                 return bool(container_key(value) == self.expected)
             case "plain":
@@ -66,33 +66,14 @@ class Guard:
         return value is self.expected
 
 
-class Watch:
-    """The guards of a trace, checked together: the cheap ones first."""
-
-    __slots__ = ("_equal", "_others", "_same")
-
-    def __init__(self, guards: Sequence[Guard]) -> None:
-        self._same = [(g.read, g.expected) for g in guards if g.how == "identity"]
-        self._equal = [(g.read, g.expected) for g in guards if g.how == "value"]
-        self._others = [g for g in guards if g.how not in ("identity", "value")]
-
-    def holds(self) -> bool:
-        """Whether all of them hold."""
-        try:
-            for read, expected in self._same:
-                if read() is not expected:
-                    return False
-            for read, expected in self._equal:
-                value = read()
-                if value is not expected and not _same_value(value, expected):
-                    return False
-        except Exception:
-            return False
-        return all(guard.holds() for guard in self._others)
-
-
-def _same_value(a: Any, b: Any) -> bool:
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two values have one type and are equal."""
     return type(a) is type(b) and bool(static_key(a) == static_key(b))
+
+
+def item_of(read: Read, key: Any) -> Any:
+    """An item of what is read."""
+    return read()[key]
 
 
 def attribute_of(owner: weakref.ref[Any], name: str, last: Any) -> Any:

@@ -13,6 +13,8 @@ import copy
 import datetime
 import enum
 import functools
+import importlib
+import os
 import re
 import threading
 import weakref
@@ -29,6 +31,7 @@ from pullback.ir import Loc, Value
 from pullback.tracer.array import CAPTURED, Known, Origin, TracedArray, literal_type
 from pullback.tracer.callees import renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
+from pullback.tracer.effects import Effects, effect, generators_in
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Captured, Frame, Pinned
 from pullback.tracer.guards import (
@@ -39,6 +42,7 @@ from pullback.tracer.guards import (
     container_key,
     contents,
     float_count,
+    item_of,
     plain_key,
     state_key,
 )
@@ -56,6 +60,7 @@ from pullback.tracer.outside import (
 from pullback.tracer.ownership import (
     attribute_names,
     function_attributes,
+    is_foreign,
     is_library_file,
     is_users,
     is_users_object,
@@ -63,7 +68,6 @@ from pullback.tracer.ownership import (
     users_bases,
 )
 from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
-from pullback.tracer.source import change_at
 from pullback.tracer.tree import EQUAL, leaf_key, real_class
 from pullback.tracer.twins import instance_twin, library_twin, traced_builtins
 
@@ -88,19 +92,20 @@ class Names:
         self.guards: dict[Any, Guard] = {}
         self.made: set[type] = set()
         self.loc: Loc | None = None
-        self.builtins = {
-            **vars(builtins), **traced_builtins(), "isinstance": traced_isinstance, "type": TypeTwin(self),
-            "super": super_of(self), "__import__": self._import, "__build_class__": build_class, "eval": no_eval,
-            "exec": no_eval, "open": no_file, "input": no_file,
-        }  # fmt: skip
         self._kept: dict[int, tuple[Any, Any]] = {}
         self._namespaces: dict[int, Namespace] = {}
         self._cells: dict[int, tuple[CellType, CellType, Any]] = {}
         self._captured: dict[Value, tuple[Read, Any, str]] = {}
         self._scalars: dict[Value, tuple[int, str, Any]] = {}
         self.pinned: dict[int, Pinned] = {}
-        self._unchanged: list[tuple[Callable[[], bool], str]] = []
+        self.effects = Effects()
         self._stand_ins: dict[type, type[OutsideObject]] = {}
+        self.builtins = {
+            **vars(builtins), **traced_builtins(), "isinstance": traced_isinstance, "type": TypeTwin(self),
+            "super": super_of(self), "__import__": self._import, "__build_class__": build_class, "eval": no_eval,
+            "exec": no_eval, "open": no_file, "input": no_file,
+        }  # fmt: skip
+        self.builtins |= {k: self.follow(v) for k, v in vars(builtins).items() if _BUILTINS.get(k) is not v}
 
     def follow(self, function: Any) -> Any:
         """A copy of a user's function, method, partial or callable object that resolves its names here."""
@@ -125,9 +130,8 @@ class Names:
         twin = library_twin(function)
         if twin is not None:
             return twin
-        wrapped = getattr(function, "__wrapped__", None)
-        if type(function).__module__ == "functools" and isinstance(wrapped, FunctionType):
-            return self.follow(wrapped)
+        if is_cached(function) and isinstance(function.__wrapped__, FunctionType):
+            return self.follow(function.__wrapped__)
         return self.instance(function) if self._is_outside(function) else function
 
     def follow_library(self, function: FunctionType) -> FunctionType:
@@ -165,6 +169,8 @@ class Names:
         """What stands for a library's object, a function, a class, a module or an object."""
         if isinstance(value, ModuleType):
             return self._keep(value, lambda m: module_stand_in(m, self, is_library_file(getattr(m, "__file__", None))))
+        if is_foreign(value):
+            self.effects.watch_global_generators()
         if refused := why_refused(value, describe):
             return Refused(refused)
         found = instance_twin(value, self)
@@ -172,6 +178,10 @@ class Names:
             found = library_twin(value)
         if found is not None:
             return found
+        if value is os.getenv:
+            return OutsideMapping(os.environ, self).get
+        if value is importlib.import_module:
+            return lambda name, package=None: self.replacement(value(name, package), name)
         if value is datetime.datetime or value is datetime.date:
             return OutsideDate(value, self)
         if isinstance(value, (*_CODE, type)) or self._is_outside(value) or is_cached(value):
@@ -276,30 +286,16 @@ class Names:
         """Records the guard that ``read()`` gives the object that it gives now."""
         self._guard(Guard(read=read, expected=read(), how="identity", describe=describe))
 
-    def finish(self) -> None:
-        """Raises TraceError if the function changed something outside."""
+    def finish(self, loc: Loc | None = None) -> None:
+        """Raises TraceError, at ``loc`` or at the function, if the function changed something outside."""
+        loc = loc or self.loc
         for namespace in self._namespaces.values():
-            namespace.refuse_stores()
+            namespace.refuse_stores(loc)
         for cell, new, content in self._cells.values():
             if content is not _EMPTY and new.cell_contents is not content:
                 name = self._name_of_cell(cell)
-                message = f"the traced function writes the nonlocal variable {name}; return the value instead"
-                raise TraceError(message, self.changed_at(name))
-        for is_unchanged, describe in self._unchanged:
-            if not is_unchanged():
-                message = f"the traced function changes {describe}, which comes from outside; return the value instead"
-                raise TraceError(message, self.changed_at(describe))
-
-    def changed_at(self, name: str) -> Loc | None:
-        """The place where a followed function changes what it calls ``name``; if there is none, where tracing began."""
-        for code in self._codes():
-            line = change_at(code, name)
-            if line:
-                return Loc(code.co_filename, line)
-        return self.loc
-
-    def _codes(self) -> list[CodeType]:
-        return [real.__code__ for real, _ in self._kept.values() if isinstance(real, FunctionType)]
+                raise effect(f"the traced function writes the nonlocal variable {name}; return the value instead", loc)
+        self.effects.refuse(loc)
 
     def _name_of_cell(self, cell: CellType) -> str:
         functions = [real for real, _ in self._kept.values() if isinstance(real, FunctionType)]
@@ -311,8 +307,9 @@ class Names:
         what is in a circle, the user's arrays among it, would wait for the garbage collector."""
         for namespace in self._namespaces.values():
             namespace.found.clear()
-        for kept in (self._kept, self._namespaces, self._cells, self._captured, self._unchanged, self._stand_ins):
+        for kept in (self._kept, self._namespaces, self._cells, self._captured, self._stand_ins):
             kept.clear()
+        self.effects.clear()
         self.builtins = {}
         self.root.inputs.clear()
         self.root = Frame()
@@ -358,7 +355,7 @@ class Names:
             read = functools.partial(_attributes_of, own, function_attributes(function))
             made.__dict__.update(self._container(read(), read, name) if read() else {})
         filled = made.__dict__.copy()
-        self._unchanged.append((lambda: _same_items(made.__dict__, filled), f"the attributes of {name}"))
+        self.effects.watch_outside(lambda: _same_items(made.__dict__, filled), f"the attributes of {name}")
         return made
 
     def _defaults(self, function: FunctionType, made: FunctionType, own: weakref.ref[Any]) -> None:
@@ -412,9 +409,7 @@ class Names:
         args = [self.resolve(a, _item(read, i), f"args[{i}]", guard=False) for i, a in enumerate(function.args)]
         keywords = dict(function.keywords)
         if keywords:
-            keywords = self._container(
-                keywords, functools.partial(attribute_of, own, "keywords", function.keywords), "keywords"
-            )
+            keywords = self._container(keywords, functools.partial(attribute_of, own, "keywords", function.keywords), "keywords")
         return functools.partial(self.follow(function.func), *args, **keywords)
 
     def _cell(self, cell: CellType, name: str) -> tuple[CellType, Callable[[], None]]:
@@ -486,11 +481,11 @@ class Names:
         if key is not None and not 0 < float_count(value) <= MOST_FLOATS:
             self.check(read, key, describe, "plain")
             made: Any = copy.deepcopy(value)
-            self._unchanged.append((lambda: plain_key(made) == key, describe))
+            self.effects.watch_outside(lambda: plain_key(made) == key, describe)
             return made
         made = self._copy_of_container(value, read, describe)
         filled = copy.copy(made)
-        self._unchanged.append((lambda: _same_items(made, filled), describe))
+        self.effects.watch_outside(lambda: _same_items(made, filled), describe)
         return made
 
     def _copy_of_container(self, value: Any, read: Read, describe: str) -> Any:
@@ -510,7 +505,7 @@ class Names:
         self.check(lambda: (type(read()), inside(read())), (type(value), inside(value)), describe)
         made = {self.argument(v) for v in value} if isinstance(value, set) else copy.copy(value)
         filled = copy.copy(made)
-        self._unchanged.append((lambda: bool(made == filled), describe))
+        self.effects.watch_outside(lambda: bool(made == filled), describe)
         return made
 
     def _state(self, value: Any, describe: str) -> None:
@@ -521,9 +516,12 @@ class Names:
             return
         if len(vars(value)) <= MOST_ITEMS:
             self.check(functools.partial(state_key, value), state_key(value), describe, "state")
+        for name, state in generators_in(value):
+            self.effects.watch_random(f"{describe}.{name}", state)
 
 
 _EMPTY = object()
+_BUILTINS = dict(vars(builtins))
 
 # Numbers that rewrites look for (x ** 2, 0.5 * x): constants with a guard rather than inputs.
 _REWRITTEN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -0.5, -1.0, -2.0})
@@ -537,7 +535,7 @@ def _same_items(a: Any, b: Any) -> bool:
 
 
 def _item(read: Read, key: Any) -> Read:
-    return lambda: read()[key]
+    return functools.partial(item_of, read, key)
 
 
 def _attributes_of(owner: weakref.ref[Any], last: dict[str, Any]) -> dict[str, Any]:
@@ -547,10 +545,12 @@ def _attributes_of(owner: weakref.ref[Any], last: dict[str, Any]) -> dict[str, A
 
 def _read_key(read: Any) -> Any:
     """Equal for reads of one thing."""
+    if isinstance(read, str | int):
+        return read
     if not isinstance(read, functools.partial):
         return id(read)
     owner = getattr(read.func, "__self__", None)
-    return id(owner), getattr(read.func, "__name__", ""), *(a if isinstance(a, str) else id(a) for a in read.args)
+    return id(owner), getattr(read.func, "__name__", ""), *map(_read_key, read.args)
 
 
 def is_filled(cell: CellType) -> bool:

@@ -6,11 +6,14 @@ placed is a store by the traced function.
 
 from __future__ import annotations
 
+import builtins
 import functools
 from typing import TYPE_CHECKING, Any
 
+from pullback.ir import Loc
 from pullback.tracer.callees import MARK
-from pullback.tracer.errors import TraceError
+from pullback.tracer.effects import effect
+from pullback.tracer.guards import ABSENT
 
 if TYPE_CHECKING:
     from pullback.tracer.names import Names
@@ -55,14 +58,14 @@ class Namespace(dict[str, Any]):
             self._placed[name] = value = self[name]
             dict.__setitem__(self, name, value)
 
-    def refuse_stores(self) -> None:
+    def refuse_stores(self, loc: Loc | None = None) -> None:
         """Raises TraceError if the function has stored a global."""
         for name, value in self.items():
             if value is not self._placed.get(name) and name != "__warningregistry__":
-                message = f"the traced function writes the global {name}; return the value instead"
-                raise TraceError(message, self.names.changed_at(name))
+                raise effect(f"the traced function writes the global {name}; return the value instead", loc)
 
     def _miss(self, name: str) -> None:
         if not self.missed:
             self.names.check(functools.partial(self.real.keys().isdisjoint, self.missed), True, "builtins are not hidden")
         self.missed.add(name)
+        self.names.same(functools.partial(vars(builtins).get, name, ABSENT), f"the builtin {name}")

@@ -6,7 +6,6 @@ Reading goes through the trace's ``Names``, which records it; writing is a Trace
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 import os
 import sys
@@ -75,15 +74,13 @@ class LibraryModule(Outside):
 
     def _read(self, name: str) -> Any:
         real, names = self._real, self._names
-        value = getattr(real, name)
+        read = partial(vars(real).__getitem__, name) if name in vars(real) else partial(getattr, real, name)
+        value = read()
         if value is os.environ or value is sys.modules:
             return OutsideMapping(value, names)
-        if value is os.getenv:
-            return OutsideMapping(os.environ, names).get
-        if value is importlib.import_module:
-            return lambda name, package=None: names.replacement(value(name, package), name)
         if isinstance(value, bool | int | float | str | list | dict | tuple) and _top(real) not in _NUMERIC:
             return self._resolve(name)
+        names.same(read, f"{real.__name__}.{name}")
         return names.replacement(value, f"{real.__name__}.{name}")
 
 

@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import sysconfig
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,15 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
             other = frame
         frame = frame.f_back
     return other
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether a function, class or object is of a library that is neither Python nor NumPy nor SciPy, which may do anything."""
+    module = value.__module__ if isinstance(value, type | FunctionType | BuiltinFunctionType) else type(value).__module__
+    top = module.partition(".")[0] if isinstance(module, str) else "builtins"
+    if top in sys.stdlib_module_names or top in _OURS:
+        return False
+    return is_library_file(getattr(sys.modules.get(str(module)), "__file__", None))
 
 
 def is_users_class(kind: type) -> bool:

@@ -44,6 +44,8 @@ def why_refused(value: Any, describe: str) -> str:
 
 
 def _is_random(value: Any) -> bool:
+    if is_users_object(value):
+        return False
     owner = getattr(value, "__self__", None)
     module = getattr(value, "__module__", None) or ""
     if isinstance(owner, np.random.RandomState | np.random.Generator | random.Random):

@@ -115,34 +115,6 @@ def function_at(file: str, line: int) -> str:
     return name
 
 
-def change_at(code: CodeType, name: str) -> int:
-    """The line of a function where it changes what it calls ``name``: assigns it, or a part of it, or calls a method that
-    changes it. 0 if none is found."""
-    for function in ast.walk(_parsed(_text(code.co_filename))):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            decorators = getattr(function, "decorator_list", [])
-            if min(n.lineno for n in (function, *decorators)) == code.co_firstlineno:
-                return min((n.lineno for n in ast.walk(function) if isinstance(n, ast.expr) and _changes(n, name)), default=0)
-    return 0
-
-
-def _changes(node: ast.expr, name: str) -> bool:
-    match node:
-        case ast.Name(id=found, ctx=ast.Store() | ast.Del()):
-            return found == name
-        case ast.Subscript(value=owner, ctx=ast.Store() | ast.Del()) | ast.Attribute(value=owner, ctx=ast.Store() | ast.Del()):
-            return ast.unparse(owner) == name
-        case ast.Call(func=ast.Attribute(value=owner, attr=method)):
-            return method in _CHANGING and ast.unparse(owner) == name
-    return False
-
-
-_CHANGING = frozenset((
-    "append", "appendleft", "extend", "insert", "remove", "pop", "popleft", "popitem", "clear", "update", "add", "discard",
-    "setdefault", "sort", "reverse",
-))  # fmt: skip
-
-
 def line_text(file: str, line: int) -> str:
     """A line of the source, shortened; empty if there is none."""
     text = linecache.getline(file, line).strip()

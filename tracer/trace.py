@@ -10,7 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -30,9 +30,10 @@ from pullback.tracer.array import (
     refuse_dtype,
 )
 from pullback.tracer.classes import of_real_class
+from pullback.tracer.effects import line_by_line
 from pullback.tracer.errors import TraceError, error_loc, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
-from pullback.tracer.guards import Guard, Watch
+from pullback.tracer.guards import Guard
 from pullback.tracer.names import Names, is_filled
 from pullback.tracer.outside import Outside
 from pullback.tracer.ownership import adopt
@@ -43,7 +44,6 @@ from pullback.tracer.tree import (
     containers,
     fingerprint,
     flatten,
-    leaf_key,
     map_statics,
     named,
     paths,
@@ -51,6 +51,7 @@ from pullback.tracer.tree import (
     static_key,
     unflatten,
 )
+from pullback.tracer.watch import Watch, native
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,13 +172,14 @@ class Trace:
             return self.out_tree
         return TreeDef("tuple", tuple, children=[self.out_tree, *(LEAF for _ in self.writes)])
 
+    @functools.cached_property
+    def watch(self) -> Watch:
+        """The code that reads and checks what is outside."""
+        return Watch(self.guards, self.inputs)
+
     def holds(self) -> bool:
         """Whether everything outside is still as the trace found it, up to the values of captured inputs."""
-        return self._watch.holds()
-
-    @functools.cached_property
-    def _watch(self) -> Watch:
-        return Watch(self.guards)
+        return self.watch.holds()
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any] | None:
         """The values for the function's parameters, read now; None if a captured value changed its type.
@@ -185,22 +187,11 @@ class Trace:
         Arrays come in native byte order, those of rank 0 as scalars; scalars as they are.
         """
         outside = self.outside()
-        return None if outside is None else [*map(_native, leaves), *outside]
+        return None if outside is None else [*map(native, leaves), *outside]
 
     def outside(self) -> list[Any] | None:
         """The values for the parameters that are no leaves of the call, which are the last; None as in ``arguments``."""
-        values = []
-        for read, key in self._reads:
-            try:
-                value = read()
-            except Exception:
-                return None
-            if type(value) is not key:
-                if key is not None and (not isinstance(value, _CAPTURED) or leaf_key(value) != key):
-                    return None
-                value = _native(value)
-            values.append(value)
-        return values
+        return self.watch.outside()
 
     def outside_arrays(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         """The arrays from outside that the program reads, and what they are called."""
@@ -208,30 +199,6 @@ class Trace:
             value = given.read() if isinstance(given, Captured) else getattr(given, "array", None)
             if isinstance(value, np.ndarray):
                 yield getattr(given, "describe", "an array met in the function"), value
-
-    @functools.cached_property
-    def _reads(self) -> list[tuple[Any, Any]]:
-        """For each input from outside, how it is read and what its ``leaf_key`` must be; None for a constant."""
-        found: list[tuple[Any, Any]] = []
-        for given in self.inputs:
-            match given:
-                case Constant(array=array):
-                    found.append((lambda array=array: array, None))
-                case Captured(read=read, key=key):
-                    found.append((read, key))
-        return found
-
-
-_CAPTURED = (np.ndarray, np.generic, float, int)
-
-
-def _native(value: Any) -> Any:
-    """An array in native byte order, one of rank 0 as a scalar; anything else as it is."""
-    if not isinstance(value, np.ndarray):
-        return value
-    if not value.ndim:
-        return value[()]
-    return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
 def trace(
@@ -247,6 +214,20 @@ def trace(
     adopt(function)
     found = parameters or parameters_of(function, static_argnames)
     call = call or signature(found, args, kwargs or {})
+    title = name or getattr(function, "__name__", None) or type(function).__name__
+    try:
+        return _trace(function, call, found, title, captured)
+    except TraceError as error:
+        if not error.is_effect:
+            raise
+    # Once more, to find the line. It passes if what changed was the doing of another thread.
+    return _trace(function, call, found, title, captured, by_line=True)
+
+
+def _trace(
+    function: Callable[..., Any], call: Signature, found: Parameters, title: str, captured: frozenset[str], by_line: bool = False
+) -> Trace:
+    """``trace``, with a look at the function's effects after each line or in the end."""
     frame, loc = Frame(), user_loc()
     names = frame.names = Names(frame, captured)
     tree = call.tree
@@ -255,7 +236,12 @@ def trace(
             labels = _labels(tree, found)
             leaves = _arguments(frame, call.leaves, labels, loc)
             positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), leaves)
-            result = _run(frame, names.follow(function), positional, keywords)
+            for k, value in enumerate(positional):
+                names.effects.watch_argument(value, found.name(k))
+            for label, value in keywords.items():
+                names.effects.watch_argument(value, label)
+            with line_by_line(names.finish) if by_line else nullcontext():
+                result = _run(frame, names.follow(function), positional, keywords)
             names.finish()
             results, out_tree = flatten(result, static_numbers=True)
             for container in containers(out_tree):
@@ -266,7 +252,6 @@ def trace(
             values = [frame.lift(t) for t in (*traced, *(leaves[k] for k in writes))]
         _check_constants(frame)
         used, inputs, unread = _used(frame, values)
-        title = name or getattr(function, "__name__", None) or type(function).__name__
         return Trace(
             function=frame.builder.function(_identifier(title), used, values),
             inputs=inputs,

@@ -98,6 +98,7 @@ def gradient_call(
         tree = map_statics(tree, names.argument, names.shadow)
         parameters_inside = [_parameter(inner, x) for x in traced]
         replaced = unflatten(tree, parameters_inside)
+        names.effects.watch_argument(replaced, label)
         if isinstance(which, int):
             new_args[which] = replaced
         else:

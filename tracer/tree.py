@@ -8,6 +8,7 @@ equal if they have one type and one value: 1, 1.0 and True are three, 0.0 and -0
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -72,6 +73,7 @@ _registered: dict[type, Container] = {}
 
 def register(container: Container) -> None:
     """Make a class a container; another registration of the class is replaced."""
+    _is_known_by_identity.cache_clear()
     try:
         setattr(container.type, _CONTAINER, container)
     except TypeError:
@@ -298,7 +300,7 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
     kind = type(x)
     if kind is np.ndarray:
         leaves.append(x)
-        key += (x.dtype, x.shape, x.flags.num & _ROW_MAJOR == _ROW_MAJOR)
+        key += (x.dtype, x.shape, x.flags.num & ROW_MAJOR == ROW_MAJOR)
     elif kind in _NUMBERS:
         leaves.append(x)
         key.append(kind)
@@ -314,13 +316,24 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
         key += (kind, len(x))
         for e in x:
             fingerprint(e, leaves, key)
+    elif _is_known_by_identity(kind) and hasattr(x, "__dict__"):  # type: ignore[arg-type]
+        key.append(Identity(x))
     else:
         found, tree = flatten(x)
         leaves += found
         key += (tree, *((type(leaf), leaf_key(leaf)) for leaf in found))
 
 
-_ROW_MAJOR = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+@functools.lru_cache(maxsize=256)
+def _is_known_by_identity(kind: type) -> bool:
+    """Whether objects of a class are static, and the same only if they are one object."""
+    if kind in EQUAL or container_of(kind) is not None or dataclasses.is_dataclass(kind) or hasattr(kind, "__array__"):
+        return False
+    return not issubclass(kind, _BY_VALUE) and not any("__class__" in vars(k) for k in kind.__mro__[:-1])
+
+
+_BY_VALUE = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, slice, type, MethodType)
+ROW_MAJOR = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 
 
 def filler(tree: TreeDef) -> Any:

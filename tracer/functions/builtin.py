@@ -133,9 +133,7 @@ def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
     items = list(iterable)
     keys = items if key is None else [key(i) for i in items]
     if builtins.any(isinstance(k, TracedArray) and known_value(k) is None for k in keys):
-        raise TraceError(
-            "sorted of traced values, whose order is not known when the function is traced; use np.sort of an array"
-        )
+        raise TraceError("sorted of traced values, whose order is not known when the function is traced; use np.sort of an array")
     return builtins.sorted(items, key=key, reverse=reverse)
 
 
