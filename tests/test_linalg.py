@@ -5,16 +5,22 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.linalg
 from calls import leaves
-from linalg_calls import NUMPY, ONE_TRIANGLE, SCIPY, SPECTRAL, TALL, A, M, P, V
+from linalg_calls import NUMPY, ONE_TRIANGLE, SCIPY, SPECTRAL, TALL, A, M, P, V, positive
 from test_function_gradients import check_gradient
 
 import pullback as pb
+from pullback.codegen.fuse import fuse
+from pullback.codegen.lower import lower
+from pullback.codegen.schedule import schedule
+from pullback.ir import DTYPES, ArrayType, Builder, Module, Value
+from pullback.runtime.program import Executable
 from pullback.tracer.twins import library_twin
 
 Call = Callable[..., Any]
@@ -303,6 +309,43 @@ def test_any_memory_order(change: Call) -> None:
         return np.linalg.cholesky(a), np.linalg.solve(a, b), np.linalg.slogdet(a), scipy.linalg.solve_triangular(a, b)
 
     same(call, change(P), change(M))
+
+
+def test_library_calls_have_no_cuda_text() -> None:
+    assert pb.jit(np.linalg.inv, device="cuda").stages(A)["cuda"].startswith("// getrf has no CUDA spelling")
+
+
+def test_axes_beyond_the_integers_of_lapack_are_refused() -> None:
+    b = Builder()
+    x = Value(ArrayType(DTYPES["f64"], ("n", "n")), "x")
+    module = lower(fuse(b.function("f", [x], b.cholesky(x))))
+    first, *kernels = module.functions
+    executable = Executable(Module((first, *map(schedule, kernels))))
+    with pytest.raises(ValueError, match=r"lapack\.dpotrf takes axes of at most 2,147,483,647 elements"):
+        executable.instantiate({"n": 2**31})
+    executable.instantiate({"n": 2**31 - 1})
+
+
+def test_a_new_shape_compiles_nothing() -> None:
+    def call(a: Any, b: Any) -> Any:
+        return np.linalg.solve(a, b), np.linalg.eigvalsh(a), np.linalg.svd(a[:, :2], full_matrices=False)[1]
+
+    compiled = pb.jit(call)
+    compiled(P, V)
+    before = pb.cache_info()
+    big = positive(9)
+    for found, expected in zip(compiled(big, np.ones(9)), call(big, np.ones(9)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert pb.cache_info().compiles == before.compiles
+
+
+def test_many_threads() -> None:
+    compiled = pb.jit(lambda a: (np.linalg.inv(a), np.linalg.eigvalsh(a), np.linalg.svdvals(a)))
+    matrices = [positive(n) for n in range(1, 33)]
+    with ThreadPoolExecutor(8) as pool:
+        for a, (inverse, values, _) in zip(matrices, pool.map(compiled, matrices), strict=True):
+            np.testing.assert_allclose(inverse @ a, np.eye(len(a)), atol=1e-6)
+            np.testing.assert_allclose(values, np.linalg.eigvalsh(a), rtol=1e-9)
 
 
 # programs

@@ -57,7 +57,18 @@ def solved(np: Any, w: Any, x: Any) -> Any:
     return sign * size + np.sum(np.cos(np.linalg.solve(a, w))) + np.log(np.abs(np.linalg.det(a + np.diag(w))))
 
 
-PAGE = (logistic, softmax_row, layer_norm, pairs, pieces, contracted, factored, solved)
+def decomposed(np: Any, w: Any, x: Any) -> Any:
+    a = x.T @ x + np.diag(w * w)
+    values, vectors = np.linalg.eigh(a)
+    u, s, vt = np.linalg.svd(x * w, full_matrices=False)
+    return np.sum(np.sin(values)) + np.sum(vectors**2 * w) + np.sum(np.cos(s)) + np.sum(u**2 @ s) + np.sum(np.sin(vt**2) * w)
+
+
+def inverted(np: Any, w: Any, x: Any) -> Any:
+    return np.sum(np.sin(np.linalg.pinv(x * w))) + np.sum(np.cos(np.linalg.pinv((x * w).T @ x[:, :2])))
+
+
+PAGE = (logistic, softmax_row, layer_norm, pairs, pieces, contracted, factored, solved, decomposed, inverted)
 
 
 @pytest.mark.parametrize("function", PAGE, ids=lambda f: f.__name__)
