@@ -18,7 +18,7 @@ import numpy as np
 
 from pullback.tracer import TracedArray, TreeDef, rebuild
 from pullback.tracer import flatten as _flatten
-from pullback.tracer.tree import Container
+from pullback.tracer.tree import Container, Identity
 from pullback.tracer.tree import register as _register
 
 __all__ = ["Unravel", "flatten", "leaves", "map", "ravel", "register", "structure", "unflatten"]
@@ -39,7 +39,7 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
 
 def leaves(tree: Any) -> list[Any]:
     """The leaves of a tree, depth first, dicts in their own order."""
-    return _flatten(tree)[0]
+    return _flatten(tree, key=Identity)[0]
 
 
 def structure(tree: Any) -> TreeDef:
@@ -62,10 +62,10 @@ def map(f: Callable[..., Any], tree: T, *rest: T) -> T:
 
     Dicts are matched by key, whatever their order. Raises ValueError, naming the place, where structures differ.
     """
-    first, shape = _flatten(tree)
+    first, shape = _flatten(tree, key=Identity)
     others = []
     for number, other in enumerate(rest, 2):
-        found, its_shape = _flatten(other)
+        found, its_shape = _flatten(other, key=Identity)
         others.append(list(_matched(shape, its_shape, iter(found), "", number)))
     made: T = rebuild(shape, [f(*row) for row in zip(first, *others, strict=True)])
     return made
@@ -217,13 +217,20 @@ def _matched(tree: TreeDef, other: TreeDef, found: Iterator[Any], place: str, nu
         order = [its_keys.index(k) for k in keys]
     elif len(tree.children) != len(other.children):
         raise differ(f"{len(tree.children)} children", f"{len(other.children)} children")
-    elif tree.key != other.key:
+    elif tree.kind in ("static", "named", "registered") and not _is_same(tree.data, other.data):
         raise differ(_title(tree), _title(other))
     else:
         order = list(range(len(tree.children)))
     parts = [[next(found) for _ in range(child.count)] for child in other.children]
     for position, step, child in zip(order, _steps(tree), tree.children):
         yield from _matched(child, other.children[position], iter(parts[position]), place + step, number)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two parts of structures are one, or equal."""
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return all(_is_same(x, y) for x, y in zip(a, b, strict=True))
+    return a is b or (type(a) is type(b) and bool(np.all(a == b)))
 
 
 def _title(tree: TreeDef) -> str:

@@ -282,7 +282,15 @@ def test_a_wrong_flatten_is_named() -> None:
     with pytest.raises(TypeError, match=r"flatten of Closed must return a pair \(children, data\)"):
         pb.tree.leaves(Closed())
     with pytest.raises(TraceError, match="no hash"):
-        pb.tree.leaves({1})
+        pb.tree.structure({1})
+
+
+def test_what_has_no_hash_is_kept_by_map() -> None:
+    tree = {"w": 1.0, "names": {1, 2}}
+    assert pb.tree.leaves(tree) == [1.0]
+    assert pb.tree.map(lambda a, b: a + b, tree, {"w": 2.0, "names": {1, 2}}) == {"w": 3.0, "names": {1, 2}}
+    with pytest.raises(ValueError, match=r"tree\['names'\]: \{1, 2\} in the first, \{3\} in tree 2"):
+        pb.tree.map(lambda a, b: a + b, tree, {"w": 2.0, "names": {3}})
 
 
 def test_what_a_traced_array_answers_to(capsys: Any) -> None:

@@ -30,3 +30,5 @@ Model().predict(np.ones(3), 2)  # error
 pb.jit(3)  # error
 pb.jit(scale, no_such_option=True)  # error
 pb.grad(scale, argnums="x")  # error
+pb.find_nan(scale)(np.ones(3))  # error
+pb.check_grad(scale, order="2")  # error

@@ -112,3 +112,14 @@ vector, unravel = pb.tree.ravel(params)
 assert_type(unravel(vector), dict[str, Vector])
 assert_type(pb.cache_info(), pb.CacheInfo)
 assert_type(pb.cache_info().hits, int)
+
+# Debugging
+
+report = pb.find_nan(pb.grad(loss))(w, x, scale=2.0)
+assert_type(bool(report), bool)
+if report.first is not None:
+    assert_type(report.first.line, int)
+assert_type(pb.check_grad(loss, order=2)(w, x).is_right, bool)
+assert_type(pb.print_grad(w, "w"), Vector)
+pb.print("w {w:.2f}", w=w)
+assert_type(pb.jit(loss, check=True)(w, x), float)
