@@ -13,6 +13,7 @@ import re
 import shlex
 import tokenize
 import typing
+import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -60,7 +61,8 @@ def parsed(function: Callable[..., Any], words: Sequence[str], seed: int) -> tup
 def argument(text: str, name: str, seed: int) -> Any:
     """One argument from its text. Raises UsageError."""
     try:
-        tree = ast.parse(_with_shapes(text.strip()), mode="eval").body
+        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+            tree = ast.parse(_with_shapes(text.strip()), mode="eval").body
     except (SyntaxError, ValueError, tokenize.TokenError):
         raise UsageError(f"{text}: {EXPECTED}{_quoting(text)}") from None
     try:

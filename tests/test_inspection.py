@@ -257,6 +257,23 @@ def test_residuals_of_higher_orders_are_those_of_the_outermost() -> None:
     assert any(r.loc.note.startswith("pullback") for r in twice.residuals)
 
 
+def test_residuals_of_a_recursion_are_its_elements() -> None:
+    def run(a: Any) -> Any:
+        h = np.zeros(6)
+        h[0] = 0.5
+        for t in range(1, 6):
+            h[t] = np.sin(h[t - 1]) * a
+        return np.sum(h)
+
+    function = pb.grad(run)
+    report = function.residuals(0.7)
+    rows = [line for line in str(report).splitlines() if "sin test_inspection" in line or "slice test_inspection" in line]
+    assert len(rows) < 5 < len(report.residuals) and any(re.match(r"  %\w+ \+ \d ", row) for row in rows)
+    assert any(re.match(r"  k\d+ x\d", line) for line in str(function.cost(0.7)).splitlines())
+    assert report.residuals and {r.bytes for r in report.residuals} == {8}
+    assert report.stored_bytes <= function.memory(0.7).peak_bytes
+
+
 def test_no_residuals() -> None:
     report = pb.jit(loss).residuals(*LOSS)
     assert not report.has_gradient and str(report) == "loss: no gradient is taken, so nothing is kept for one"

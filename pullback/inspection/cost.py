@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,7 +75,7 @@ class KernelCost:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Cost(Report):
-    """What one call of ``function`` computes and moves, launch by launch."""
+    """What one call of ``function`` computes and moves, launch by launch. The text has one row for launches that are alike."""
 
     function: str
     kernels: tuple[KernelCost, ...]
@@ -83,16 +83,7 @@ class Cost(Report):
     @property
     def total(self) -> KernelCost:
         """The sum over all launches."""
-        return KernelCost(
-            kernel="total",
-            ops=(),
-            lines=tuple(dict.fromkeys(loc for k in self.kernels for loc in k.lines)),
-            counts={name: sum(k.counts[name] for k in self.kernels) for name in CLASSES},
-            bytes_read=sum(k.bytes_read for k in self.kernels),
-            bytes_written=sum(k.bytes_written for k in self.kernels),
-            calls=_merged(k.calls for k in self.kernels),
-            is_exact=all(k.is_exact for k in self.kernels),
-        )
+        return _total(self.kernels, "total")
 
     @property
     def launches(self) -> int:
@@ -113,16 +104,34 @@ class Cost(Report):
         if not self.kernels:
             return "\n".join(lines)
         header = ("kernel", "flops", "functions", "read", "written", "flops/byte", "lines and ops")
-        shown = (*self.kernels, *([self.total] if len(self.kernels) > 1 else []))
-        lines += table(header, [_row(k) for k in shown], right=header[1:6])
+        alike: dict[tuple[str, ...], list[KernelCost]] = {}
+        for kernel in self.kernels:
+            alike.setdefault(_row(kernel, _covered(kernel)), []).append(kernel)
+        rows = [_row(_total(same, key[0]), key[-1], len(same)) for key, same in alike.items()]
+        if len(rows) > 1:
+            rows.append(_row(self.total, places(self.total.lines)))
+        lines += table(header, rows, right=header[1:6])
         by_class = ", ".join(f"{name} {count:,}" for name, count in self.total.counts.items() if count)
         return "\n".join([*lines, *paragraph(f"ops by class: {by_class or 'none'}", "")])
 
 
-def _row(k: KernelCost) -> tuple[str, ...]:
+def _total(kernels: Sequence[KernelCost], name: str) -> KernelCost:
+    return KernelCost(
+        kernel=name,
+        ops=(),
+        lines=tuple(dict.fromkeys(loc for k in kernels for loc in k.lines)),
+        counts={word: sum(k.counts[word] for k in kernels) for word in CLASSES},
+        bytes_read=sum(k.bytes_read for k in kernels),
+        bytes_written=sum(k.bytes_written for k in kernels),
+        calls=_merged(k.calls for k in kernels),
+        is_exact=all(k.is_exact for k in kernels),
+    )
+
+
+def _row(k: KernelCost, words: str, times: int = 1) -> tuple[str, ...]:
     flops = f"{k.flops:,}{'' if k.is_exact else '+'}"
     numbers = (flops, f"{k.functions:,}", f"{k.bytes_read:,}", f"{k.bytes_written:,}", f"{k.intensity:.2f}")
-    return (k.kernel, *numbers, _covered(k))
+    return (f"{k.kernel} x{times:,}" if times > 1 else k.kernel, *numbers, words)
 
 
 def _covered(cost: KernelCost) -> str:

@@ -49,7 +49,8 @@ class ReadInput:
 class Residuals(Report):
     """What the backward part of ``function`` reads of the forward part, after all passes.
 
-    Views (a transpose, a broadcast) count as what they show; constants are no residuals.
+    Views of whole values (a transpose, a broadcast) count as what they show; constants are no residuals. The text has one row
+    for values that are alike.
     """
 
     function: str
@@ -79,15 +80,22 @@ class Residuals(Report):
         lines = paragraph(self.headline, "")
         if self.residuals:
             header = ("value", "type", "bytes", "made by", "kept", "read by")
-            rows = [
-                (f"%{r.name}", r.type, f"{r.bytes:,}", f"{r.op} {place(r.loc)}".strip(), WORDS[r.kept], _readers(r.readers))
-                for r in sorted(self.residuals, key=lambda r: -r.bytes)
-            ]
+            alike: dict[tuple[str, ...], list[Residual]] = {}
+            for r in self.residuals:
+                key = (r.type, f"{r.op} {place(r.loc)}".strip(), WORDS[r.kept], _readers(r.readers))
+                alike.setdefault(key, []).append(r)
+            sums = [(sum(r.bytes for r in same), _names(same), key) for key, same in alike.items()]
+            rows = [(names, key[0], f"{total:,}", *key[1:]) for total, names, key in sorted(sums, key=lambda s: -s[0])]
             lines += table(header, rows, right=("bytes",))
         if self.inputs:
             lines += ["inputs that the backward part reads, which the caller keeps:"]
             lines += table(("input", "type", "read by"), [(f"%{i.name}", i.type, _readers(i.readers)) for i in self.inputs])
         return "\n".join(lines)
+
+
+def _names(same: list[Residual]) -> str:
+    """The name of the first value, and how many more are like it."""
+    return f"%{same[0].name}" + (f" + {len(same) - 1:,}" if len(same) > 1 else "")
 
 
 def _readers(locs: tuple[Loc, ...]) -> str:
@@ -114,7 +122,7 @@ def _found(title: str, anatomy: Anatomy) -> Residuals:
         if is_forward(loc) or isinstance(instruction.op, Reindex):
             continue
         for value in instruction.operands:
-            root = _shown(value, producer)
+            root = _shown(value, producer, anatomy)
             made = producer.get(root)
             if made is None or is_forward(anatomy.loc(made)):
                 readers.setdefault(root, []).append(plain(loc))
@@ -149,9 +157,11 @@ def _variable(anatomy: Anatomy) -> set[Value]:
     return found
 
 
-def _shown(value: Value, producer: dict[Value, Instruction]) -> Value:
-    """The value that a view shows."""
+def _shown(value: Value, producer: dict[Value, Instruction], anatomy: Anatomy) -> Value:
+    """The value of which a view shows every element; a part of a value is a value of its own."""
     while (made := producer.get(value)) is not None and isinstance(made.op, Reindex) and len(made.operands) == 1:
+        if anatomy.bytes_of(value) < anatomy.bytes_of(made.operands[0]):
+            break
         value = made.operands[0]
     return value
 
