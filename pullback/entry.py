@@ -75,6 +75,11 @@ class Entry:
             return self._fill([r if r.ndim else r[()] for r in results])
         return self._fill(self._outcomes(results, leaves, arguments))
 
+    def changed(self) -> list[str]:
+        """The numbers from outside, and the containers of them, that are no longer what the trace found."""
+        guards = [g for g in self._trace.guards if g.how == "plain" or (g.how == "value" and type(g.expected) in (int, float))]
+        return [guard.describe for guard in guards if not guard.holds()]
+
     def unstable(self) -> list[str]:
         """What the trace depends on that is another object at each read."""
         return [guard.describe for guard in self._trace.guards if not guard.is_stable()]

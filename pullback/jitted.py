@@ -50,13 +50,17 @@ R = TypeVar("R", covariant=True)
 
 
 class Programs:
-    """What was compiled of one transformed function. Every ``Jitted`` of it shares this; nothing in it holds the function."""
+    """What was compiled of one transformed function. Every ``Jitted`` of it shares this; nothing in it holds the function.
+
+    ``changed`` names the numbers from outside that were met with several values: they are inputs in the traces that follow.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self.entries = Entries()
         self.first = KeyedLocks()
         self.owned = Owned()
+        self.changed: set[str] = set()
 
 
 class Jitted(Inspected[P], Generic[P, R]):
@@ -202,9 +206,7 @@ class Jitted(Inspected[P], Generic[P, R]):
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset()
     ) -> Trace:
         with counters.timed("trace"):
-            return trace(
-                self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured
-            )
+            return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured)
 
     def _first_call(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Trace, compile and run. Threads that ask for one signature at once do it once."""
@@ -231,8 +233,10 @@ class Jitted(Inspected[P], Generic[P, R]):
 
     def _compile(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
         """A new program for a call, kept for the next ones."""
+        for entry in self._entries.of(call):
+            self._programs.changed.update(entry.changed())
         recorder = Recorder()
-        traced = self._trace(call, args, kwargs)
+        traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
         made = program(traced, call.leaves, self._device)
         entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))

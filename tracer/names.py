@@ -146,10 +146,12 @@ class Names:
             return value
         if kind is float or isinstance(value, np.generic | np.ndarray):
             if capturable(value):
-                if kind is not float or value not in _REWRITTEN or describe in self.kept_inputs:
+                if kind is not float or value not in _REWRITTEN or self._is_input(describe):
                     return self._capture(value, read, describe)
             elif isinstance(value, np.ndarray):
                 return self._by_contents(value, read, describe)
+        if kind is int and -(2**63) <= value < 2**63 and self._is_input(describe):
+            return self._capture(value, read, describe)
         if kind in _CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return self._container(value, read, describe)
         if kind in (set, bytearray, array):
@@ -473,12 +475,17 @@ class Names:
         made.flags.writeable = False
         return made
 
+    def _is_input(self, describe: str) -> bool:
+        """Whether a number is an input though rewrites look for its value: it, or its container, has changed before."""
+        return describe in self.kept_inputs or any(describe.startswith(f"{name}[") for name in self.kept_inputs)
+
     def _container(self, value: Any, read: Read, describe: str) -> Any:
         try:
             key = plain_key(value)
         except RecursionError:
             raise TraceError(f"{describe}, which comes from outside, holds itself") from None
-        if key is not None and not 0 < float_count(value) <= MOST_FLOATS:
+        is_short = 0 < float_count(value) <= MOST_FLOATS or (self._is_input(describe) and len(value) <= MOST_FLOATS)
+        if key is not None and not is_short:
             self.check(read, key, describe, "plain")
             made: Any = copy.deepcopy(value)
             self.effects.watch_outside(lambda: plain_key(made) == key, describe)

@@ -206,8 +206,10 @@ def trace(
     static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
     call: Signature | None = None, captured: frozenset[str] = frozenset(),
 ) -> Trace:  # fmt: skip
-    """Trace a call. ``parameters`` and ``call`` (its signature) may be given if they are known already. Floats from outside that
-    ``captured`` names are inputs even where a rewrite looks for their values, as they are in a trace made for other values.
+    """Trace a call. ``parameters`` and ``call`` (its signature) may be given if they are known already.
+
+    Numbers from outside that ``captured`` names, and those in containers that it names, are inputs even where a rewrite looks for
+    their values.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """

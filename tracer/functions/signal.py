@@ -367,9 +367,7 @@ def savgol_filter(
     signal = signal if signal.dtype.kind == "f" else cast(signal, np.float64)
     at = axis_of(axis, signal.ndim)
     rows: Any = xp.moveaxis(signal, at, -1)
-    coefficients = resolve("scipy.signal.savgol_coeffs")(window_length, polyorder, deriv=deriv, delta=delta).astype(
-        signal.dtype
-    )
+    coefficients = resolve("scipy.signal.savgol_coeffs")(window_length, polyorder, deriv=deriv, delta=delta).astype(signal.dtype)
     before = (window_length - 1) // 2 if window_length % 2 else window_length // 2 - 1
     after = window_length - 1 - before
     kernel = reshaped(as_traced(coefficients), (1,) * (rows.ndim - 1) + (window_length,))
