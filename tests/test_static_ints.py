@@ -195,3 +195,27 @@ def test_many_values_warn_once() -> None:
     line = function.__wrapped__.__code__.co_firstlineno + 2
     assert warning.category is pb.RetraceWarning and warning.filename == __file__
     assert f"each value of n (asked for at {__file__}:{line})" in str(warning.message)
+
+
+class Window:
+    def __init__(self, n: Any) -> None:
+        self.n = n
+
+    def __len__(self) -> Any:
+        return self.n
+
+    def __bool__(self) -> Any:
+        return self.n > 2
+
+    def __index__(self) -> Any:
+        return self.n
+
+
+def test_special_methods_give_python_numbers() -> None:
+    def function(x: Any, n: int) -> Any:
+        window = Window(n)
+        return x[:window] if window else x * len(window)
+
+    compiled = pb.jit(function)
+    for n in (1, 3, 4, 1):
+        same(compiled(X, n), function(X, n))

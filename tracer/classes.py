@@ -22,7 +22,7 @@ import numpy as np
 from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
 from pullback.tracer.guards import ABSENT
-from pullback.tracer.outside import Outside
+from pullback.tracer.outside import CONVERSIONS, Outside, converted
 from pullback.tracer.ownership import users_bases
 from pullback.tracer.tree import real_class
 
@@ -41,7 +41,10 @@ class Lazy:
         self.names = names
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return attribute(self.names, self.real, self.name, instance, owner)
+        found = attribute(self.names, self.real, self.name, instance, owner)
+        if self.name in CONVERSIONS and callable(found):
+            return lambda *args: converted(self.name, found(*args))
+        return found
 
 
 class LazyData(Lazy):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial, partialmethod
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
 from pullback.tracer.guards import ABSENT
 from pullback.tracer.ownership import users_bases
@@ -147,6 +149,16 @@ class OutsideObject(Outside):
         return hash(real)
 
 
+CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "__bool__": bool, "__index__": operator.index, "__int__": int, "__float__": float,
+}  # fmt: skip
+
+
+def converted(name: str, found: Any) -> Any:
+    """What a special method gives, as Python wants it: of a traced number its value, which becomes static."""
+    return CONVERSIONS[name](found) if name in CONVERSIONS and isinstance(found, TracedArray) else found
+
+
 def _special(name: str) -> Any:
     """A special method, which Python looks up on the class."""
 
@@ -155,7 +167,7 @@ def _special(name: str) -> Any:
         names.same(partial(getattr, kind, name), f"{kind.__name__}.{name}")
         method = getattr(kind, name)
         if isinstance(method, FunctionType):
-            return MethodType(names.follow(method), self)(*args, **kwargs)
+            return converted(name, MethodType(names.follow(method), self)(*args, **kwargs))
         return MethodType(method, self._real)(*args, **kwargs)
 
     return call
