@@ -51,8 +51,9 @@ ARRAYS: list[Call] = [
 def test_of_one(name: str) -> None:
     function = getattr(special, name)
     call = lambda x: function(x)  # noqa: E731
-    agrees(call, SPECIAL, rtol=2e-12)
-    agrees(call, SPECIAL.astype("f4"), rtol=2e-5)
+    places = SPECIAL[~np.isneginf(SPECIAL)] if name == "rgamma" else SPECIAL  # 0 or NaN, by scipy's version
+    agrees(call, places, rtol=2e-12)
+    agrees(call, places.astype("f4"), rtol=2e-5)
     x = V / 3 if name in HALF else V
     agrees(call, x, rtol=1e-12, atol=1e-15)
     gradients_agree(call, x)

@@ -133,7 +133,10 @@ def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
     items = list(iterable)
     keys = items if key is None else [key(i) for i in items]
     if builtins.any(isinstance(k, TracedArray) and known_value(k) is None for k in keys):
-        raise TraceError("sorted of traced values, whose order is not known when the function is traced; use np.sort of an array")
+        if key is not None or builtins.any(as_traced(k).ndim for k in keys):
+            raise TraceError("sorted of traced values with key=, or of arrays; use np.argsort of an array of keys")
+        ordered = xp.sort(as_traced(items))
+        return list(ordered[::-1] if reverse else ordered)
     return builtins.sorted(items, key=key, reverse=reverse)
 
 

@@ -100,7 +100,7 @@ def _interpolated(x: Any, points: Any, values: Any, left: Any, right: Any) -> An
         inside = slope * (x - x0) + y0
         again = slope * (x - x1) + y1
         inside = xp.where(xp.isnan(inside), xp.where(xp.isnan(again) & (y0 == y1), y0, again), inside)
-        inside = xp.where(x == points[-1], values[-1], inside)
+        inside = xp.where(x == points[-1], again, inside)
     found = xp.where(x < points[0], lowest, xp.where(x > points[-1], highest, inside))
     return xp.where(xp.isnan(x), math.nan, found)
 

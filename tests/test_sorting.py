@@ -1,0 +1,84 @@
+"""Sorts, medians and quantiles: values as NumPy's, ties and NaNs included, and gradients to where elements came from."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from agreement import agrees, gradients_agree
+
+import pullback as pb
+
+Call = Callable[..., Any]
+RNG = np.random.default_rng(3)
+A = RNG.normal(size=(4, 7))
+SIZES = (0, 1, 2, 3, 8, 255, 256, 257, 700)
+
+CALLS: list[Call] = [
+    lambda x: np.sort(x),
+    lambda x: np.sort(x, axis=0),
+    lambda x: np.sort(x, axis=None),
+    lambda x: x[np.arange(4)[:, None], np.argsort(x, axis=1)],
+    lambda x: np.take_along_axis(x, x.argsort(axis=0), axis=0),
+    lambda x: sorted_copy(x),
+    lambda x: np.partition(x, 2)[:, 2],
+    lambda x: (np.median(x), np.median(x, axis=1), np.median(x, axis=(0, 1), keepdims=True)),
+    lambda x: np.quantile(x, 0.3),
+    lambda x: np.quantile(x, [0.0, 0.25, 1.0], axis=0),
+    lambda x: np.quantile(x, [[0.1], [0.9]], axis=1, keepdims=True),
+    lambda x: np.percentile(x, 40, axis=1),
+    lambda x: [np.percentile(x, [15, 60], axis=1, method=m) for m in ("lower", "higher", "midpoint", "nearest", "linear")],
+    lambda x: np.sort(x.ravel())[::-1][:3],
+]
+
+
+def sorted_copy(x: Any) -> Any:
+    a = x.copy()
+    a.sort(axis=0)
+    return a
+
+
+@pytest.mark.parametrize("call", [pytest.param(c, id=str(k)) for k, c in enumerate(CALLS)])
+def test_values_and_gradients(call: Call) -> None:
+    agrees(call, A, rtol=1e-13, atol=1e-15)
+    agrees(call, np.where(A > 1, np.nan, A), rtol=1e-13, atol=1e-15)
+    agrees(call, A.astype("f4"), rtol=1e-5)
+    gradients_agree(call, A)
+
+
+def test_integers_and_bools() -> None:
+    whole = RNG.integers(-3, 4, (5, 6))
+    for x in (whole, whole.astype("i1"), (whole + 3).astype("u2"), whole > 0):
+        agrees(lambda x: (np.sort(x), np.argsort(x, axis=0, kind="stable")), x)
+    agrees(lambda x: (np.median(x), np.quantile(x, 0.3, axis=1)), whole, rtol=1e-14)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_ties_and_nans(size: int) -> None:
+    x = RNG.normal(size=size).round(1)
+    x[::9] = np.nan
+    x[1::11] = -np.inf
+    agrees(lambda x: (np.sort(x), np.argsort(x, kind="stable")), x)
+    agrees(lambda x: np.sort(x, axis=0), np.outer(x, [1.0, -2.0]))
+
+
+def test_ties_keep_their_order_in_gradients() -> None:
+    slope = pb.grad(lambda x: np.sort(x)[0] + 2 * np.sort(x)[1])(np.array([3.0, 1.0, 1.0]))
+    np.testing.assert_array_equal(slope, [0.0, 1.0, 2.0])
+
+
+def test_errors() -> None:
+    for call in (
+        lambda x: np.quantile(x, 1.5),
+        lambda x: np.percentile(x, -1),
+        lambda x: np.sort(x, axis=2),
+        lambda x: np.sort(x, kind="bubble"),
+    ):
+        with pytest.raises(ValueError):
+            call(A)
+        with pytest.raises(ValueError):
+            pb.jit(call)(A)
+    with pytest.raises(ValueError, match="range"):
+        pb.jit(lambda x, q: np.quantile(x, q))(A, 1.5)
+    with pytest.raises(pb.TraceError, match="method="):
+        pb.jit(lambda x: np.quantile(x, 0.5, method="weibull"))(A)
