@@ -147,12 +147,12 @@ def f(x):
 
 f(np.arange(3.0))
 
-=== sorted
+=== sorted with a key
 @pb.jit
-def median(x):
-    return sorted(x)[1]
+def nearest(x):
+    return sorted(x, key=lambda v: abs(v - 1))[0]
 
-median(np.arange(3.0))
+nearest(np.arange(3.0))
 
 === a branch in a helper
 def clip(v, top):
@@ -642,7 +642,7 @@ f(np.arange(3.0))
 @pb.jit
 def f(x):
     try:
-        first = sorted(x)[0]
+        first = sorted(x, key=abs)[0]
     except Exception:
         first = None
     return first * x
