@@ -557,6 +557,42 @@ def f(x):
 
 f(np.arange(3.0))
 
+=== deleting an attribute
+class Model:
+    pass
+
+model = Model()
+model.scale = 2.0
+
+@pb.jit
+def f(x):
+    y = x * model.scale
+    del model.scale
+    return y
+
+f(1.0)
+
+=== an iterator from outside
+rates = iter([0.1, 0.2, 0.3])
+
+@pb.jit
+def f(x):
+    return x * next(rates)
+
+f(1.0)
+
+=== a dict of a class of one's own
+class Table(dict):
+    pass
+
+data = Table(x=np.ones(3))
+
+@pb.jit
+def f(w):
+    return w * data["x"]
+
+f(2.0)
+
 === out= an array from outside
 buffer = np.zeros(3)
 
@@ -854,6 +890,13 @@ def f(x, y):
 f(np.arange(3.0), np.arange(3.0))
 
 
+=== a Fourier transform
+@pb.jit
+def f(x):
+    return np.abs(np.fft.fft(x)) ** 2
+
+f(np.ones(4))
+
 === a special function
 from scipy.special import jv
 
@@ -943,6 +986,22 @@ def f(x):
     return x.tobytes()
 
 f(np.arange(3.0))
+
+=== .flat
+@pb.jit
+def f(x):
+    return sum(v * v for v in x.flat)
+
+f(np.ones((2, 2)))
+
+=== setting .shape
+@pb.jit
+def f(x):
+    y = x * 2
+    y.shape = (2, 2)
+    return y
+
+f(np.ones(4))
 
 === ufunc.at
 @pb.jit
@@ -1185,6 +1244,41 @@ def f(x, bias=None):
     return x + bias
 
 f(np.ones(3))
+
+=== a string in arithmetic [TypeError]
+@pb.jit
+def f(x):
+    return x + "1"
+
+f(1.0)
+
+=== minus of a bool [TypeError]
+@pb.jit
+def f(mask):
+    return -mask
+
+f(np.array([True, False]))
+
+=== a subscript too many [ValueError]
+@pb.jit
+def f(x):
+    return np.einsum("ij,jk->ik", x, x)
+
+f(np.ones(3))
+
+=== a matrix that is not square [LinAlgError]
+@pb.jit
+def f(a):
+    return np.linalg.det(a)
+
+f(np.ones((2, 3)))
+
+=== a singular matrix, in compiled code [LinAlgError]
+@pb.jit
+def f(a, b):
+    return np.linalg.solve(a, b)
+
+f(np.zeros((2, 2)), np.ones(2))
 
 === a name that is not there [NameError]
 @pb.jit

@@ -88,11 +88,13 @@ def test_errors_of_numpy_are_those_of_the_plain_program(
     assert places[0].lineno == places[1].lineno or "numpy" in places[1].filename
 
 
-# A traced value has another type's name, and a cast does not know its ufunc.
+# A traced value has another type's name, a cast does not know its ufunc, and einsum is read by np.einsum_path.
 WORDED_OTHERWISE = {
     "floats into an array of ints",
     "a scalar unpacked",
     "None in arithmetic",
+    "a string in arithmetic",
+    "a subscript too many",
 }
 MESSAGES: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 

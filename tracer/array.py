@@ -159,6 +159,10 @@ class TracedArray(Described):
     def shape(self) -> tuple[int, ...]:
         return self.type.shape  # type: ignore[return-value]
 
+    @shape.setter
+    def shape(self, shape: Any) -> NoReturn:
+        raise TraceError("setting the .shape of a traced array; write x = x.reshape(shape)")
+
     @property
     def ndim(self) -> int:
         return len(self.type.shape)
@@ -324,7 +328,10 @@ class TracedArray(Described):
 _INSTEAD_OF = {
     "item": "leave it out: a traced scalar is a number for operators and NumPy functions",
     "tolist": "index the array, or loop over it: its elements are traced scalars",
-    "flags": "write on: arrays made in the function can be written, arguments are copied first",
+    "flat": "write x.ravel(), whose elements are those of x in order",
+    "resize": "write x = np.resize(x, shape)",
+    "view": "write .astype(dtype) for another dtype, and .copy() for another array",
+    "flags": "write on: arrays made in the function can be written",
 }
 
 

@@ -141,7 +141,7 @@ def _set(cls: type, name: str, value: Any) -> None:
 
 
 def _delete(cls: type, name: str) -> None:
-    raise TraceError(f"the traced function deletes the attribute .{name} of {cls.__name__}")
+    raise TraceError(f"the traced function deletes the attribute .{name} of {cls.__name__}; delete it outside")
 
 
 def _missing(names: Names, cls: type, name: str) -> Any:

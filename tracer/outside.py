@@ -46,7 +46,7 @@ class Outside:
         raise TraceError(f"the traced function writes the attribute .{name} of {title(self._real)}; return the value instead")
 
     def __delattr__(self, name: str) -> None:
-        raise TraceError(f"the traced function deletes the attribute .{name} of {title(self._real)}")
+        raise TraceError(f"the traced function deletes the attribute .{name} of {title(self._real)}; delete it outside")
 
     def __getattr__(self, name: str) -> Any:
         found = self._found

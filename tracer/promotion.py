@@ -118,9 +118,10 @@ def name_of(function: Any) -> str:
 def public_name(module: str, name: str) -> str:
     """How a user writes what NumPy or SciPy define as ``name`` in ``module``."""
     parts = [p for p in module.split(".") if not p.startswith("_")]
+    first = name.partition(".")[0]
+    meant = getattr(sys.modules.get(module), first, None)
     for k in range(1, len(parts)):
-        public = sys.modules.get(".".join(parts[:k]))
-        if not isinstance(getattr(public, name.partition(".")[0], sys), ModuleType):
+        if meant is not None and getattr(sys.modules.get(".".join(parts[:k])), first, None) is meant:
             parts = parts[:k]
             break
     return ".".join(["np" if parts[0] == "numpy" else parts[0], *parts[1:], name])
