@@ -890,6 +890,13 @@ def f(x, y):
 f(np.arange(3.0), np.arange(3.0))
 
 
+=== eigenvalues of any matrix
+@pb.jit
+def f(a):
+    return np.linalg.eig(a)
+
+f(np.eye(2))
+
 === a Fourier transform
 @pb.jit
 def f(x):

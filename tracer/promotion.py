@@ -127,11 +127,13 @@ def public_name(module: str, name: str) -> str:
 
 
 _REASONS = {
+    "np.linalg.eig": "use np.linalg.eigh or eigvalsh, where the matrix is symmetric",
+    "np.polyfit": "solve np.linalg.lstsq(np.vander(x, degree + 1), y)",
     "np.save": "return the array, and save the result of the call",
     "scipy.integrate.odeint": "write its steps as a loop, such as those of a Runge-Kutta method",
     "scipy.integrate.solve_ivp": "write its steps as a loop, such as those of a Runge-Kutta method",
     "scipy.integrate.": "sum a quadrature rule, with nodes and weights from np.polynomial.legendre.leggauss outside",
-    "scipy.interpolate.": "evaluate each piece with NumPy, and choose with np.select",
+    "scipy.interpolate.": "use np.interp, or evaluate each piece with NumPy and choose with np.select",
     "scipy.optimize.": "call it outside, on a compiled function and its gradient, or write a fixed number of steps",
     "scipy.sparse.": "use a dense array, or index arrays and np.add.at",
     "scipy.spatial.": "compute the distances with NumPy, or find the neighbours outside",
