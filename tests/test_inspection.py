@@ -1,6 +1,7 @@
 """The reports on a call: their numbers are those of the program that runs, their lines the user's, and they change nothing."""
 
 import html
+import pickle
 import re
 import sys
 from collections.abc import Callable
@@ -104,6 +105,7 @@ def test_every_report_is_text_and_changes_nothing(name: str, report: str) -> Non
     if report != "stages":
         assert max(map(len, text.splitlines())) <= WIDTH
         assert text == str(getattr(function, report)(*args, **kwargs))
+    assert str(pickle.loads(pickle.dumps(found))) == text
     assert found.headline in repr(found).replace("\n", " ")
     shown = re.sub(r"<[^>]+>", "\n", found._repr_html_())
     assert all(line.strip() in html.unescape(shown) for line in text.splitlines() if not line.startswith("# stage"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,14 +120,15 @@ def shortened(value: Any, most: int = 40) -> str:
     """A value's repr in one line; arrays by their types."""
     if isinstance(value, np.ndarray):
         return type_text(value)
-    if isinstance(value, ModuleType | FunctionType | type):
-        return value.__name__
+    name = getattr(value, "__name__", None)
+    if isinstance(name, str) and (callable(value) or isinstance(value, ModuleType)):
+        return name
     if isinstance(value, CodeType):
         return f"the code of {value.co_name}"
     if getattr(type(value), "__repr__", None) is object.__repr__:
         return f"<{type(value).__name__}>"
     try:
-        text = " ".join(repr(value).split())
+        text = re.sub(r" at 0x[0-9a-fA-F]+", "", " ".join(repr(value).split()))
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= most else f"{text[: most - 3]}..."

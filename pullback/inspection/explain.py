@@ -146,7 +146,7 @@ def explain(call: Call) -> Explanation:
     """The report on a call. Traces it if it would be traced; changes nothing."""
     variants = call.variants
     for entry in variants:
-        if entry.trace.holds() and entry.trace.outside() is not None:
+        if entry.holds(call.leaves):
             return _of_program(call, entry, len(variants))
     status: Status = "guard failed" if variants else "new signature" if call.entries else "first call"
     changes = _changes(variants[0].trace) if variants else _nearest(call)
@@ -235,7 +235,7 @@ def _type_now(given: Captured) -> str:
 
 def _nearest(call: Call) -> tuple[Change, ...]:
     """How the arguments differ from those of the known signature that differs least."""
-    known = [entry for variants in call.entries.values() for entry in variants[:1]]
+    known = [entry for variants in list(call.entries.values()) for entry in variants[:1]]
     return min([_differences(call, entry) for entry in known], key=len, default=())
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ class Stages(Report, Mapping[str, str]):
 
     def __init__(self, function: str, texts: Mapping[str, str], inputs: Mapping[str, Any]) -> None:
         self.function = function
-        self.inputs: Mapping[str, Any] = MappingProxyType(dict(inputs))
+        self.inputs = dict(inputs)
         self._texts = dict(texts)
 
     def __getitem__(self, name: str) -> str:
@@ -46,6 +46,12 @@ class Stages(Report, Mapping[str, str]):
 
     def __str__(self) -> str:
         return "".join(f"# stage: {name}\n{text}" for name, text in self._texts.items()).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        parts = [
+            f"<details><summary>{name}</summary><pre>{html.escape(text)}</pre></details>" for name, text in self._texts.items()
+        ]
+        return f"<p>{html.escape(self.headline)}</p>{''.join(parts)}"
 
 
 def stages(call: Call, *, locations: bool = False) -> Stages:
