@@ -120,6 +120,6 @@ assert_type(bool(report), bool)
 if report.first is not None:
     assert_type(report.first.line, int)
 assert_type(pb.check_grad(loss, order=2)(w, x).is_right, bool)
-assert_type(pb.print_grad(w, "w"), Vector)
+assert_type(pb.print_grad(params, "w"), dict[str, Vector])
 pb.print("w {w:.2f}", w=w)
 assert_type(pb.jit(loss, check=True)(w, x), float)
