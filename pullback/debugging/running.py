@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, run
 from pullback.ir.structure import Function, Instruction, Value
 from pullback.tracer import Argument, Captured, Trace, TraceError
-from pullback.transform import Function as Callable
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +42,7 @@ class Run:
         return f"{name} at {place(made.loc)}" if made.loc else name
 
 
-def examine(function: Callable, args: Sequence[Any], kwargs: Any) -> Call:
+def examine(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Call:
     """The call of a function, transformed or not."""
     return (function if isinstance(function, Inspected) else jit(function)).examine(args, kwargs)
 
