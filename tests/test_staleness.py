@@ -148,7 +148,6 @@ def change(user: Any, statement: str) -> None:
 
 TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "jit": pb.jit,
-    "grad": pb.grad,
     "value_and_grad": pb.value_and_grad,
     "jit of grad": lambda f: pb.jit(lambda x: pb.grad(f)(x)),
 }
