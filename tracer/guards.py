@@ -28,13 +28,15 @@ class Guard:
     """Something outside that the trace depends on: ``read()`` must still be ``expected``.
 
     ``how``: "identity"; "value" (same type and value); "container" (``container_key``); "plain" (``plain_key``); "type"
-    (``leaf_key`` of an array or number); "state" (an equal dict, as of an object's attributes).
+    (``leaf_key`` of an array or number); "state" (an equal dict, as of an object's attributes). ``is_library``: it is about a
+    library, whose names rarely change.
     """
 
     read: Read
     expected: Any
     how: str
     describe: str
+    is_library: bool = False
 
     def holds(self) -> bool:
         try:

@@ -284,9 +284,9 @@ class Names:
         """Records a guard."""
         self._guard(Guard(read=read, expected=expected, how=how, describe=describe))
 
-    def same(self, read: Read, describe: str) -> None:
+    def same(self, read: Read, describe: str, is_library: bool = False) -> None:
         """Records the guard that ``read()`` gives the object that it gives now."""
-        self._guard(Guard(read=read, expected=read(), how="identity", describe=describe))
+        self._guard(Guard(read=read, expected=read(), how="identity", describe=describe, is_library=is_library))
 
     def finish(self, loc: Loc | None = None) -> None:
         """Raises TraceError, at ``loc`` or at the function, if the function changed something outside."""

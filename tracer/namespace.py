@@ -68,4 +68,4 @@ class Namespace(dict[str, Any]):
         if not self.missed:
             self.names.check(functools.partial(self.real.keys().isdisjoint, self.missed), True, "builtins are not hidden")
         self.missed.add(name)
-        self.names.same(functools.partial(vars(builtins).get, name, ABSENT), f"the builtin {name}")
+        self.names.same(functools.partial(vars(builtins).get, name, ABSENT), f"the builtin {name}", is_library=True)

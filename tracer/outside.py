@@ -82,7 +82,7 @@ class LibraryModule(Outside):
             return OutsideMapping(value, names)
         if isinstance(value, bool | int | float | str | list | dict | tuple) and _top(real) not in _NUMERIC:
             return self._resolve(name)
-        names.same(read, f"{real.__name__}.{name}")
+        names.same(read, f"{real.__name__}.{name}", is_library=True)
         return names.replacement(value, f"{real.__name__}.{name}")
 
 

@@ -186,7 +186,7 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
 
 def _reads(trace: Trace) -> tuple[Read, ...]:
     inputs = [Read(name=i.describe, text=key_text(i.key), is_input=True) for i in trace.inputs if isinstance(i, Captured)]
-    guards = [Read(name=g.describe, text=_expected(g), is_input=False) for g in trace.guards]
+    guards = [Read(name=g.describe, text=_expected(g), is_input=False) for g in trace.guards if not g.is_library]
     return tuple(dict.fromkeys([*inputs, *guards]))
 
 
