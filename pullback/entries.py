@@ -7,12 +7,14 @@ of that signature are told apart by it.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from pullback.entry import Entry
 from pullback.tracer import Pinned, Signature, user_loc
 from pullback.tracer.source import shown
+from pullback.tracer.tree import weakened
 
 MOST_SIGNATURES = 4096
 MOST_VARIANTS = 8
@@ -24,7 +26,10 @@ class RetraceWarning(UserWarning):
 
 
 class Entries:
-    """``by_key``: the programs by signature, or by signature, leaves and values where the leaves ``pins`` are static."""
+    """``by_key``: the programs by signature, or by signature, leaves and values where the leaves ``pins`` are static.
+
+    Those for an object or function among the arguments go when it goes.
+    """
 
     def __init__(self) -> None:
         self.by_key: dict[Any, list[Entry]] = {}
@@ -42,13 +47,29 @@ class Entries:
             indices = tuple(p.index for p in pinned)
             key = _pinned_key(call, indices)
             if key not in self.by_key:
-                counts = self.pins.setdefault(call.key, {})
+                counts = self.pins.setdefault(self._weakened(call.key), {})
                 counts[indices] = counts.get(indices, 0) + 1
                 if counts[indices] == MANY_VALUES + 1:
                     _warn(title, pinned)
         while len(self.by_key) >= MOST_SIGNATURES:
             self.by_key.pop(next(iter(self.by_key.copy())), None)
-        self.by_key[key] = [entry, *self.by_key.get(key, ())[: MOST_VARIANTS - 1]]
+        known = self.by_key.get(key)
+        self.by_key[self._weakened(key) if known is None else key] = [entry, *(known or ())[: MOST_VARIANTS - 1]]
+
+    def _weakened(self, key: Any) -> Any:
+        """The key, which drops what it leads to when something in it dies."""
+        entries = weakref.ref(self)
+        made: list[Any] = []
+
+        def died(_: Any) -> None:
+            found = entries()
+            if found is not None and made:
+                dead = made.pop()
+                found.by_key.pop(dead, None)
+                found.pins.pop(dead, None)
+
+        made.append(weakened(key, died))
+        return made[0]
 
 
 def _pinned_key(call: Signature, indices: tuple[int, ...]) -> Any:

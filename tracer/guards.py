@@ -84,6 +84,24 @@ def attribute_of(owner: weakref.ref[Any], name: str, last: Any) -> Any:
     return last if found is None else getattr(found, name)
 
 
+def weakly(value: Any) -> Read:
+    """What gives a value without keeping it alive, where that can be."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value
+
+
+def attribute_through(owner: Read, name: str, *default: Any) -> Any:
+    """An attribute of an object that a trace must not keep alive: one that is gone has none."""
+    return getattr(owner(), name, *default)
+
+
+def state_through(owner: Read) -> dict[str, Any]:
+    """The ``state_key`` of such an object."""
+    return state_key(owner())
+
+
 def container_key(value: Any) -> Any:
     """What a trace depends on in a container besides its items: its type, its length and, for a mapping, its keys in order."""
     if isinstance(value, Mapping):

@@ -45,6 +45,8 @@ from pullback.tracer.guards import (
     item_of,
     plain_key,
     state_key,
+    state_through,
+    weakly,
 )
 from pullback.tracer.namespace import Namespace
 from pullback.tracer.outside import (
@@ -305,14 +307,14 @@ class Names:
         return next((name for found, name in pairs if found is cell), "of an outer function")
 
     def close(self) -> None:
-        """Lets go of what the trace met, but for its guards. Objects that outlive the trace refer to it in circles, and
-        what is in a circle, the user's arrays among it, would wait for the garbage collector."""
+        """Lets go of what the trace met. Objects that outlive the trace refer to it in circles, and what is in a circle, the
+        user's arrays among it, would wait for the garbage collector."""
         for namespace in self._namespaces.values():
             namespace.found.clear()
         for kept in (self._kept, self._namespaces, self._cells, self._captured, self._stand_ins):
             kept.clear()
         self.effects.clear()
-        self.builtins = {}
+        self.builtins, self.guards = {}, {}
         self.root.inputs.clear()
         self.root = Frame()
 
@@ -522,7 +524,7 @@ class Names:
         if type(value).__module__.partition(".")[0] in _MACHINERY:
             return
         if len(vars(value)) <= MOST_ITEMS:
-            self.check(functools.partial(state_key, value), state_key(value), describe, "state")
+            self.check(functools.partial(state_through, weakly(value)), state_key(value), describe, "state")
         for name, state in generators_in(value):
             self.effects.watch_random(f"{describe}.{name}", state)
 

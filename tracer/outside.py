@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
-from pullback.tracer.guards import ABSENT
+from pullback.tracer.guards import ABSENT, Read, attribute_through, weakly
 from pullback.tracer.ownership import users_bases
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class Outside:
                 found[name] = self._read(name)
             except AttributeError:
                 if not name.startswith("__") and not hasattr(self._real, name):
-                    read = partial(getattr, self._real, name, ABSENT)
-                    self._names.check(read, ABSENT, f"{title(self._real)}.{name}", "identity")
+                    self._names.check(self._reader(name, ABSENT), ABSENT, f"{title(self._real)}.{name}", "identity")
                 raise
         return found[name]
 
@@ -65,8 +64,12 @@ class Outside:
 
     def _resolve(self, name: str) -> Any:
         """An attribute as an outside value."""
-        read = partial(getattr, self._real, name)
+        read = self._reader(name)
         return self._names.resolve(read(), read, f"{title(self._real)}.{name}")
+
+    def _reader(self, name: str, *default: Any) -> Read:
+        """What reads an attribute anew."""
+        return partial(getattr, self._real, name, *default)
 
 
 class LibraryModule(Outside):
@@ -121,17 +124,22 @@ class OutsideObject(Outside):
         real, names = self._real, self._names
         raw = inspect.getattr_static(type(real), name, None)
         if isinstance(raw, partialmethod):
-            names.same(partial(inspect.getattr_static, real, name), f"{title(real)}.{name}")
+            own = weakly(real)
+            names.same(lambda: inspect.getattr_static(own(), name), f"{title(real)}.{name}")
             return partial(names.follow(raw.func), self, *raw.args, **raw.keywords)
         value = getattr(real, name)
         function = getattr(value, "__func__", None)
         owner = getattr(value, "__self__", None)
         if function is None or not (owner is real or isinstance(owner, type)):
             return self._resolve(name)
-        names.same(lambda: getattr(real, name).__func__, f"{title(real)}.{name}")
+        method = self._reader(name)
+        names.same(lambda: method().__func__, f"{title(real)}.{name}")
         if not isinstance(value, MethodType):
             return value
         return MethodType(names.follow(function), self if owner is real else names.shadow(owner))
+
+    def _reader(self, name: str, *default: Any) -> Read:
+        return partial(attribute_through, weakly(self._real), name, *default)
 
     def __copy__(self) -> Any:
         return self._names.copy_of(self._real, self, lambda value: value)
@@ -145,7 +153,8 @@ class OutsideObject(Outside):
     def __hash__(self) -> int:
         real = self._real
         if "__hash__" in {n for k in users_bases(type(real)) for n in vars(k)}:
-            self._names.check(partial(hash, real), hash(real), f"hash({title(real)})")
+            own = weakly(real)
+            self._names.check(lambda: hash(own()), hash(real), f"hash({title(real)})")
         return hash(real)
 
 

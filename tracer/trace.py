@@ -156,7 +156,6 @@ class Trace:
     function: Function
     inputs: tuple[Input, ...]
     guards: tuple[Guard, ...]
-    in_tree: TreeDef
     out_tree: TreeDef
     weak: tuple[str, ...]
     returned: tuple[int | None, ...]
@@ -258,7 +257,6 @@ def _trace(
             function=frame.builder.function(_identifier(title), used, values),
             inputs=inputs,
             guards=(*names.guards.values(), *unread),
-            in_tree=tree,
             out_tree=out_tree,
             weak=tuple(t.weak for t in traced),
             returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),

@@ -7,9 +7,11 @@ equal if they have one type and one value: 1, 1.0 and True are three, 0.0 and -0
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
+import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
@@ -38,6 +40,37 @@ class Identity:
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+class Weakly(Identity):
+    """The same without keeping it alive; ``died`` is called with the reference when it goes."""
+
+    __slots__ = ("_hash", "_reference")
+
+    def __init__(self, value: Any, died: Callable[[Any], None]) -> None:
+        self._hash = id(value)
+        self._reference = weakref.ref(value, died)
+
+    @property
+    def value(self) -> Any:
+        return self._reference()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def weakened(key: Any, died: Callable[[Any], None]) -> Any:
+    """An equal key of static values that does not keep those alive which it tells apart by identity."""
+    if type(key) is tuple:
+        return tuple([weakened(k, died) for k in key])
+    if isinstance(key, TreeDef):
+        data = None if key.kind == "static" else key.data
+        children = [weakened(c, died) for c in key.children]
+        return TreeDef(key.kind, key.type, data, weakened(key.key[2], died), children)
+    if type(key) is Identity:
+        with contextlib.suppress(TypeError):
+            return Weakly(key.value, died)
+    return key
 
 
 def real_class(kind: type) -> type:
@@ -91,7 +124,9 @@ class TreeDef:
 
     __slots__ = ("_hash", "children", "count", "data", "key", "kind", "type")
 
-    def __init__(self, kind: str, type: Any = None, data: Any = None, key: Any = None, children: Sequence[TreeDef] = ()) -> None:
+    def __init__(
+        self, kind: str, type: Any = None, data: Any = None, key: Any = None, children: Sequence[TreeDef] = ()
+    ) -> None:
         self.kind = kind
         self.type = type
         self.data = data

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.frame import Captured, Constant, Input
-from pullback.tracer.guards import Guard, Read, attribute_of, item_of, same_value
+from pullback.tracer.guards import Guard, Read, attribute_of, attribute_through, item_of, same_value
 from pullback.tracer.tree import ROW_MAJOR, leaf_key
 
 _NUMBERS = (np.ndarray, np.generic, float, int)
@@ -81,6 +81,8 @@ class _Writer:
                 return f"{self.expression(args[0])}[{self.key(args[1])}]"
             if function is getattr and len(args) == 2 and _is_name(args[1]):
                 return f"{self.name(args[0])}.{args[1]}"
+            if function is attribute_through and len(args) == 2 and _is_name(args[1]):
+                return f"{self.name(args[0])}().{args[1]}"
             if function is attribute_of and _is_name(args[1]):
                 last = self.name(args[2])
                 return f"({last} if (f := {self.name(args[0])}()) is None else f.{args[1]})"
