@@ -23,7 +23,7 @@ a file `model.py`; `tests/test_mistakes.py` runs them all and holds this page to
 what a `TraceError` carries is in [tracing](tracing.md#errors).
 """
 # Python and NumPy word some of their own errors by version.
-WORDED_BY_VERSION = re.compile(r"(?<=maximum recursion depth exceeded).*|(?<=too many values to unpack).*")
+WORDED_BY_VERSION = re.compile(r"(?<=maximum recursion depth exceeded).*|(?<=too many values to unpack).*|\. Did you mean.*")
 
 
 def error_of(mistake: Mistake, folder: Path) -> Exception:

@@ -266,6 +266,19 @@ def test_origins_of_values() -> None:
     assert origins(lambda x: 1 if [x][0] * 2 > 0 else 0, 1.0) == ["Python float, an argument"]
 
 
+def test_static_arguments_are_offered_where_they_can_be() -> None:
+    for transform, offered in ((pb.jit, True), (pb.grad, False)):
+        error = raised(lambda transform=transform: transform(helper)(1.0))
+        assert isinstance(error, pb.TraceError)
+        assert error.hint.endswith("or name x in static_argnames") == offered
+        assert len(error.origins) == 1
+
+
+def test_methods_that_traced_arrays_have_not_can_be_asked_for() -> None:
+    np.testing.assert_array_equal(pb.jit(lambda x: x * 2 if hasattr(x, "tobytes") else x)(X), X * 2)
+    assert "return the array" in str(raised(lambda: pb.jit(lambda x: x.tobytes())(X)))
+
+
 def program(text: str, name: str) -> dict[str, Any]:
     """The names of a program whose source only linecache knows, as in a notebook."""
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)

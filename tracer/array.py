@@ -78,7 +78,8 @@ Words = str | Callable[[Site], str]
 
 
 class Origin(NamedTuple):
-    """What a traced array came from, if not from an instruction. ``kind``: "argument" or "outside"; ``label``: its name."""
+    """What a traced array came from, if not from an instruction. ``kind``: "argument", "differentiated" (an argument that a
+    gradient is taken by) or "outside"; ``label``: its name."""
 
     kind: str
     label: str
@@ -203,8 +204,7 @@ class TracedArray(Described):
         if known is not None and hasattr(known[0], name):
             return getattr(_pinned(self, known), name)
         if hasattr(np.ndarray, name) and not name.startswith("__"):
-            instead = _INSTEAD_OF.get(name, "return the array, and use it after the call")
-            raise TraceError(f"the method or attribute .{name} of a traced array is not supported; {instead}")
+            return _refused(name) if callable(getattr(np.ndarray, name)) else _refused(name)()
         if name.startswith("__"):
             raise AttributeError(f"a traced array has no attribute {name!r}")
         getattr(_any_value(self), name)
@@ -325,6 +325,16 @@ class TracedArray(Described):
         return METHODS["round"](self, ndigits or 0)
 
 
+def _refused(name: str) -> Callable[..., NoReturn]:
+    """A method of arrays that traced ones have not: it can be asked for, as by hasattr, but not be called."""
+
+    def refused(*args: Any, **kwargs: Any) -> NoReturn:
+        instead = _INSTEAD_OF.get(name, "return the array, and use it after the call")
+        raise TraceError(f"the method or attribute .{name} of a traced array is not supported; {instead}")
+
+    return refused
+
+
 _INSTEAD_OF = {
     "item": "leave it out: a traced scalar is a number for operators and NumPy functions",
     "tolist": "index the array, or loop over it: its elements are traced scalars",
@@ -336,7 +346,7 @@ _INSTEAD_OF = {
 
 
 def _origin_text(origin: Origin, name: str) -> str:
-    if origin.kind == "argument":
+    if origin.kind != "outside":
         return "an argument" if origin.label == name else f"the argument {origin.label}"
     return "from outside the function" if origin.label == name else f"{origin.label} from outside the function"
 

@@ -169,14 +169,14 @@ def _is_text(node: ast.AST) -> bool:
 
 def _is_test(code: CodeType, at: int) -> bool:
     name = dis.opname[code.co_code[at]]
-    return "JUMP" in name or name in ("TO_BOOL", "UNARY_NOT")
+    return "JUMP" in name or name in ("TO_BOOL", "UNARY_NOT", "COMPARE_OP")
 
 
 def _named_values(node: ast.AST, frame: FrameType, found: dict[str, Described]) -> None:
     """The described values that an expression names, by their text."""
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
         value = _value(node, frame)
-        if isinstance(value, Described):
+        if issubclass(type(value), Described):
             found[ast.unparse(node)] = value
             return
     for child in ast.iter_child_nodes(node):

@@ -147,6 +147,8 @@ def _parameter(inner: Frame, x: TracedArray) -> TracedArray:
     name = x.value.name if x.literal is None else ""
     made = TracedArray(x.type, inner, inner.parameter(x.type, name), weak=x.weak, readonly=x.readonly, loc=x.loc)
     made.origin, made.created = x.origin, x.is_cell
+    if x.origin is not None and x.origin.kind == "argument":
+        made.origin = x.origin._replace(kind="differentiated")
     return made
 
 
