@@ -1,8 +1,8 @@
 """The Python blocks of the documentation run, page by page, each page in one namespace and a folder of its own.
 
 A block after ``<!-- raises Error -->`` raises that error; a listing after ``<!-- prints -->`` is what the block above it prints,
-and after ``<!-- message -->`` the message of its error. ``--bless`` writes the listings anew. docs/mistakes.md, whose programs all
-raise, is run by test_mistakes.
+and after ``<!-- message -->`` the message of its error. ``--bless`` writes the listings anew. docs/mistakes.md, whose programs
+all raise, is run by test_mistakes.
 """
 
 from __future__ import annotations
