@@ -1,8 +1,9 @@
 """Extents: from a function of concrete shapes to one that serves all shapes, and back.
 
 ``abstract`` gives every extent and offset of a function a name; two share one only where a type rule forces it, never because
-numbers agree. Constants whose value no rewrite needs become parameters. The canonical text of the result is the key of a
-program template; the sizes and constants it returns instantiate that template.
+numbers agree. Numbers that the program itself fixes stay (an op's ``literal``): the count of scalars put into an array, the place
+of one of them. Constants whose value no rewrite needs become parameters. The canonical text of the result is the key of a program
+template; the sizes and constants it returns instantiate that template.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class _Abstraction:
             self.env[old.result] = self.constant((old.params["dtype"], old.params["value"]))
             return None
         operands = tuple(self.env[v] for v in old.operands)
-        params = {k: self.offsets(k, v) if k in op.extents else v for k, v in old.params.items()}
+        kept = op.literal([substitute(v.type, self.find) for v in operands], old.params) if op.literal else {}
+        params = {k: self.offsets(k, v, kept.get(k)) if k in op.extents else v for k, v in old.params.items()}
         regions: tuple[Block, ...] = ()
         if old.regions:
             region, captured = self.region(old.regions[0], operands)
@@ -116,9 +118,10 @@ class _Abstraction:
         whole = Block((*found.parameters, *inner.values()), found.instructions, found.results)
         return whole, [self.constant(key) for key in inner]
 
-    def offsets(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Named extents; an offset of 0 stays literal."""
-        return tuple(v if v == 0 and name != "shape" else self.fresh(v) for v in values)
+    def offsets(self, name: str, values: Sequence[Any], kept: Sequence[bool] | None) -> tuple[Any, ...]:
+        """Named extents but for those ``kept``; an offset of 0 stays literal."""
+        literal = [v == 0 and name != "shape" for v in values]
+        return tuple(v if zero or keep else self.fresh(v) for v, zero, keep in zip(values, literal, kept or literal))
 
     def constant(self, key: Key) -> Value:
         """The value of a constant in the current scope: a parameter of the function or of the region."""

@@ -49,6 +49,7 @@ class Into:
 Contribution = Value | Zero | Into
 Cotangent = Value | Zero
 Same = Callable[[Extent, Extent], None]
+Literal = Callable[[Sequence[Type], Mapping[str, Any]], Mapping[str, Sequence[bool]]]
 Rule = Callable[
     ["Builder", "Op", Sequence[Value], Sequence[Value], Sequence[Cotangent], Mapping[str, Any], Sequence[bool]],
     Sequence[Contribution],
@@ -65,7 +66,9 @@ class Op:
     ``also``: further dotted names the tracer listens for. ``effect``: "pure", "fails" (never removed as dead) or
     "effect". ``nondifferentiable``: why inputs get no cotangent, or empty. ``missing``: positions of inputs by which there is no
     derivative, and why: asking for one is an error. ``extents``: the params that hold extents or
-    offsets. ``typed``: of the params, those that the result type shows (``shape``, ``dtype``); the text omits them.
+    offsets. ``literal(types, params)``: by param, whether each of these numbers stays in a template, given the operand types, in
+    which known extents are ints. ``typed``: of the params, those that the result type shows (``shape``, ``dtype``); the text
+    omits them.
     """
 
     name: str
@@ -77,6 +80,7 @@ class Op:
     effect: str = "pure"
     vocabularies: frozenset[str] = frozenset({"func"})
     extents: tuple[str, ...] = ()
+    literal: Literal | None = None
     typed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

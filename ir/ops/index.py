@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Into, Op, Same
-from pullback.ir.ops.reindex import same_part, settle_part, slices
+from pullback.ir.ops.reindex import offsets_into_literal, same_part, settle_part, slices
 from pullback.ir.structure import Block
 from pullback.ir.types import I64, ArrayType, Shape, Type
 
@@ -157,5 +157,9 @@ def _slice_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params:
 gather = Gather(name="gather", pullback=_gather_rule)
 scatter_add = Scatter(name="scatter_add", accumulate=True, pullback=_scatter_add_rule)
 scatter_set = Scatter(name="scatter_set", accumulate=False, pullback=_scatter_set_rule)
-slice_add = Place(name="slice_add", accumulate=True, extents=("start",), pullback=_slice_add_rule)
-slice_set = Place(name="slice_set", accumulate=False, extents=("start",), pullback=_slice_set_rule)
+slice_add = Place(
+    name="slice_add", accumulate=True, extents=("start",), literal=offsets_into_literal, pullback=_slice_add_rule
+)
+slice_set = Place(
+    name="slice_set", accumulate=False, extents=("start",), literal=offsets_into_literal, pullback=_slice_set_rule
+)

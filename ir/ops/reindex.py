@@ -201,6 +201,11 @@ def slices(start: Place, step: Place, count: Sequence[int]) -> tuple[slice, ...]
     )
 
 
+def offsets_into_literal(types: Sequence[Type], params: Mapping[str, Any]) -> Mapping[str, Sequence[bool]]:
+    """Offsets into an axis of the first operand stay literal if its extent is."""
+    return {"start": [isinstance(e, int) for e in types[0].shape]}
+
+
 def _slice(x: Any, start: Any, step: Any, shape: Any) -> Any:
     return x[slices(start, step, shape)]
 
@@ -255,6 +260,7 @@ def _slice_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any
 
 slice_ = Reindex(
     name="slice", reference=_slice, typed=("shape",), extents=("start", "shape"), shape=_slice_shape, access=_slice_access,
+    literal=offsets_into_literal,
     settled=lambda types, params: settle_part(params["shape"], types[0].shape, params), pullback=_slice_rule,
 )  # fmt: skip
 pad = Reindex(
@@ -311,8 +317,8 @@ shift = Reindex(
 
 
 def _concat_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
-    axis, shape = params["axis"], tuple(params["shape"])
-    if len(params["starts"]) != len(types):
+    axis, shape, starts = params["axis"], tuple(params["shape"]), params["starts"]
+    if len(starts) != len(types):
         raise TypeError("one start an operand")
     for t in types:
         if t.rank != len(shape):
@@ -320,6 +326,9 @@ def _concat_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: S
         for k, (e, f) in enumerate(zip(t.shape, shape, strict=True)):
             if k != axis or len(types) == 1:
                 same(e, f)
+    for t, start, end in zip(types, starts, (*starts[1:], shape[axis])):
+        if isinstance(start, int) and isinstance(end, int):
+            same(t.shape[axis], end - start)
     return shape
 
 
@@ -342,8 +351,16 @@ def _concat_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: An
     return contributions
 
 
+def _concat_literal(types: Sequence[Type], params: Mapping[str, Any]) -> Mapping[str, Sequence[bool]]:
+    """Arrays of extent 1, or of literal extents, are joined to one of literal extent."""
+    axis, count = params["axis"], len(types)
+    ones = count > 1 and tuple(params["starts"]) == tuple(range(count)) and params["shape"][axis] == count
+    known = ones or all(isinstance(t.shape[axis], int) for t in types)
+    return {"starts": [known] * count, "shape": [known and k == axis for k in range(len(params["shape"]))]}
+
+
 concat = Reindex(
     name="concat", reference=lambda *xs, axis, starts, shape: np.concatenate(xs, axis),
-    typed=("shape",), extents=("starts", "shape"),
+    typed=("shape",), extents=("starts", "shape"), literal=_concat_literal,
     shape=_concat_shape, access=_concat_access, pullback=_concat_rule,
 )  # fmt: skip
