@@ -102,6 +102,10 @@ CASES = {
         change=_set_self(r=0.06, q=0.01),
     ),
     "camera_calibration": Case(start=lambda m: (m.reprojection_error, _scene(m, 0)), change=lambda m, f: _scene(m, 1)),
+    "deblur": Case(
+        start=lambda m: (m.misfit, (near(m.scene()[1]).ravel(), m.scene()[1], m.kernel(1.4), 0.01)),
+        change=lambda m, f: (near(m.scene(30)[1]).ravel(), m.scene(30)[1], m.kernel(1.1), 0.1),
+    ),
     "dose_response": Case(start=lambda m: (m.weighted_sse, _assay(m, 0)), change=lambda m, f: _assay(m, 1)),
     "embedding": Case(
         start=lambda m: (m.kl, (near(np.zeros((90, 2))), m.affinities(m.clusters()[0]))),
