@@ -141,6 +141,23 @@ def test_fields_of_arguments_are_the_callers() -> None:
     assert caught.value.line == marked_line(sets_field) - 1
 
 
+class Registered:
+    def __init__(self, w: Any) -> None:
+        self.w = w
+        self.n = 0
+
+
+def test_registered_containers_are_the_callers() -> None:
+    pb.tree.register(Registered, lambda r: ([r.w], None), lambda data, children: Registered(children[0]))
+
+    def function(r: Any) -> Any:
+        r.w *= 2
+        r.n += 1  # here
+        return r.w
+
+    refuses(function, Registered(X.copy()), message="changes the argument r")
+
+
 def test_copies_may_be_changed() -> None:
     def function(d: Any, items: Any) -> Any:
         d = dict(d)

@@ -20,6 +20,7 @@ import numpy as np
 from pullback.ir import NOWHERE, Loc
 from pullback.tracer.errors import TraceError
 from pullback.tracer.ownership import is_users, user_frame
+from pullback.tracer.tree import container_of
 
 OUTSIDE = "which comes from outside; return the value instead"
 ARGUMENT = "and the caller's would stay as it is; change a copy of it, and return what is new"
@@ -67,7 +68,7 @@ class Effects:
             return
         self.watch(lambda: _is_same(_items(value), items), f"the traced function changes the argument {describe}, {ARGUMENT}")
         for key, item in items:
-            label = f"{describe}.{key}" if dataclasses.is_dataclass(value) else f"{describe}[{key!r}]"
+            label = f"{describe}[{key!r}]" if isinstance(value, Mapping | list | tuple) else f"{describe}.{key}"
             self.watch_argument(item, label)
 
     def refuse(self, loc: Loc | None) -> None:
@@ -87,6 +88,8 @@ def _items(value: Any) -> Sequence[tuple[Any, Any]] | None:
         return list(value.items())
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
         return list(enumerate(value))
+    if container_of(kind) is not None and hasattr(value, "__dict__"):
+        return list(vars(value).items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]
     return None
