@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import builtins
-import copy
 import datetime
 import enum
 import functools
@@ -31,8 +30,9 @@ from pullback.ir import Loc, Value
 from pullback.tracer.array import CAPTURED, Known, Origin, TracedArray, literal_type
 from pullback.tracer.callees import renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
+from pullback.tracer.containers import container, item, mutable, same_items
 from pullback.tracer.effects import Effects, effect, generators_in
-from pullback.tracer.errors import TraceError, user_loc
+from pullback.tracer.errors import user_loc
 from pullback.tracer.frame import Captured, Frame, Pinned
 from pullback.tracer.guards import (
     MOST_ITEMS,
@@ -41,9 +41,6 @@ from pullback.tracer.guards import (
     attribute_of,
     container_key,
     contents,
-    float_count,
-    item_of,
-    plain_key,
     state_key,
     state_through,
     weakly,
@@ -75,9 +72,6 @@ from pullback.tracer.twins import instance_twin, library_twin, traced_builtins
 
 # Captured arrays of ints and bools up to this size may stand where a static array is needed: a mask, a count of repeats.
 MOST_STATIC = 4096
-
-# Lists of more floats are constants, guarded by their values: each float of a shorter one is an input.
-MOST_FLOATS = 64
 
 _CONTAINERS = (list, tuple, dict, OrderedDict, deque, defaultdict, Counter)
 _HOLDERS = (SimpleNamespace, argparse.Namespace, threading.local)
@@ -148,20 +142,20 @@ class Names:
             return value
         if kind is float or isinstance(value, np.generic | np.ndarray):
             if capturable(value):
-                if kind is not float or value not in _REWRITTEN or self._is_input(describe):
+                if kind is not float or value not in _REWRITTEN or self.is_input(describe):
                     return self._capture(value, read, describe)
             elif isinstance(value, np.ndarray):
                 return self._by_contents(value, read, describe)
-        if kind is int and -(2**63) <= value < 2**63 and self._is_input(describe):
+        if kind is int and -(2**63) <= value < 2**63 and self.is_input(describe):
             return self._capture(value, read, describe)
         if kind in _CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields")):
-            return self._container(value, read, describe)
+            return container(self, value, read, describe)
         if kind in (set, bytearray, array):
-            return self._mutable(value, read, describe)
+            return mutable(self, value, read, describe)
         if guard:
             is_value = kind in EQUAL or isinstance(value, int | float | complex | str | bytes | None)
             how = "value" if is_value else "identity"
-            self._guard(Guard(read=read, expected=value, how=how, describe=describe))
+            self.guard(Guard(read=read, expected=value, how=how, describe=describe))
         found = self.replacement(value, describe)
         if isinstance(value, enum.Enum):
             self.shadow(kind)
@@ -284,11 +278,11 @@ class Names:
 
     def check(self, read: Read, expected: Any, describe: str, how: str = "value") -> None:
         """Records a guard."""
-        self._guard(Guard(read=read, expected=expected, how=how, describe=describe))
+        self.guard(Guard(read=read, expected=expected, how=how, describe=describe))
 
     def same(self, read: Read, describe: str, is_library: bool = False) -> None:
         """Records the guard that ``read()`` gives the object that it gives now."""
-        self._guard(Guard(read=read, expected=read(), how="identity", describe=describe, is_library=is_library))
+        self.guard(Guard(read=read, expected=read(), how="identity", describe=describe, is_library=is_library))
 
     def finish(self, loc: Loc | None = None) -> None:
         """Raises TraceError, at ``loc`` or at the function, if the function changed something outside."""
@@ -318,7 +312,7 @@ class Names:
         self.root.inputs.clear()
         self.root = Frame()
 
-    def _guard(self, guard: Guard) -> None:
+    def guard(self, guard: Guard) -> None:
         self.guards.setdefault((guard.how, guard.describe, id(guard.expected), _read_key(guard.read)), guard)
 
     def _keep(self, value: Any, make: Callable[[Any], Any]) -> Any:
@@ -357,9 +351,9 @@ class Names:
             made.__dict__["__wrapped__"] = function.__dict__["__wrapped__"]
         else:
             read = functools.partial(_attributes_of, own, function_attributes(function))
-            made.__dict__.update(self._container(read(), read, name) if read() else {})
+            made.__dict__.update(container(self, read(), read, name) if read() else {})
         filled = made.__dict__.copy()
-        self.effects.watch_outside(lambda: _same_items(made.__dict__, filled), f"the attributes of {name}")
+        self.effects.watch_outside(lambda: same_items(made.__dict__, filled), f"the attributes of {name}")
         return made
 
     def _defaults(self, function: FunctionType, made: FunctionType, own: weakref.ref[Any]) -> None:
@@ -367,15 +361,15 @@ class Names:
         if function.__defaults__ is not None:
             read = functools.partial(attribute_of, own, "__defaults__", function.__defaults__)
             self.same(read, f"{name}.__defaults__")
-            made.__defaults__ = tuple(self._default(d, _item(read, i), name) for i, d in enumerate(function.__defaults__))
+            made.__defaults__ = tuple(self._default(d, item(read, i), name) for i, d in enumerate(function.__defaults__))
         if function.__kwdefaults__ is not None:
             read = functools.partial(attribute_of, own, "__kwdefaults__", function.__kwdefaults__)
-            self._guard(Guard(read=read, expected=container_key(read()), how="container", describe=f"{name}.__kwdefaults__"))
+            self.guard(Guard(read=read, expected=container_key(read()), how="container", describe=f"{name}.__kwdefaults__"))
             made.__kwdefaults__ = {}
             for key, value in function.__kwdefaults__.items():
                 if _is_plain(value):
-                    self.check(_item(read, key), value, f"{name}.__kwdefaults__")
-                made.__kwdefaults__[key] = self._default(value, _item(read, key), name)
+                    self.check(item(read, key), value, f"{name}.__kwdefaults__")
+                made.__kwdefaults__[key] = self._default(value, item(read, key), name)
 
     def _default(self, value: Any, read: Read, name: str) -> Any:
         return value if _is_plain(value) else self.resolve(value, read, f"a default of {name}", guard=False)
@@ -410,10 +404,10 @@ class Names:
     def _partial(self, function: functools.partial[Any]) -> Any:
         own = weakref.ref(function)
         read = functools.partial(attribute_of, own, "args", function.args)
-        args = [self.resolve(a, _item(read, i), f"args[{i}]", guard=False) for i, a in enumerate(function.args)]
+        args = [self.resolve(a, item(read, i), f"args[{i}]", guard=False) for i, a in enumerate(function.args)]
         keywords = dict(function.keywords)
         if keywords:
-            keywords = self._container(keywords, functools.partial(attribute_of, own, "keywords", function.keywords), "keywords")
+            keywords = container(self, keywords, functools.partial(attribute_of, own, "keywords", function.keywords), "keywords")
         return functools.partial(self.follow(function.func), *args, **keywords)
 
     def _cell(self, cell: CellType, name: str) -> tuple[CellType, Callable[[], None]]:
@@ -462,10 +456,10 @@ class Names:
         if not isinstance(value, np.ndarray) or id(value) not in self._kept:
             return None
         found: TracedArray = self._kept[id(value)][1]
-        self._guard(Guard(read=read, expected=value, how="identity", describe=describe))
+        self.guard(Guard(read=read, expected=value, how="identity", describe=describe))
         original = next(i for i, p in zip(self.root.inputs, self.root.parameters) if p is found.value)
         if isinstance(original, Captured):
-            self._guard(Guard(read=original.read, expected=value, how="identity", describe=original.describe))
+            self.guard(Guard(read=original.read, expected=value, how="identity", describe=original.describe))
         return found
 
     def _by_contents(self, value: Any, read: Read, describe: str) -> Any:
@@ -477,45 +471,9 @@ class Names:
         made.flags.writeable = False
         return made
 
-    def _is_input(self, describe: str) -> bool:
+    def is_input(self, describe: str) -> bool:
         """Whether a number is an input though rewrites look for its value: it, or its container, has changed before."""
         return describe in self.kept_inputs or any(describe.startswith(f"{name}[") for name in self.kept_inputs)
-
-    def _container(self, value: Any, read: Read, describe: str) -> Any:
-        try:
-            key = plain_key(value)
-        except RecursionError:
-            raise TraceError(f"{describe}, which comes from outside, holds itself") from None
-        is_short = 0 < float_count(value) <= MOST_FLOATS or (self._is_input(describe) and len(value) <= MOST_FLOATS)
-        if key is not None and not is_short:
-            self.check(read, key, describe, "plain")
-            made: Any = copy.deepcopy(value)
-            self.effects.watch_outside(lambda: plain_key(made) == key, describe)
-            return made
-        made = self._copy_of_container(value, read, describe)
-        filled = copy.copy(made)
-        self.effects.watch_outside(lambda: _same_items(made, filled), describe)
-        return made
-
-    def _copy_of_container(self, value: Any, read: Read, describe: str) -> Any:
-        self._guard(Guard(read=read, expected=container_key(value), how="container", describe=describe))
-        kind: Any = type(value)
-        if isinstance(value, Mapping):
-            pairs = [(k, self.resolve(v, _item(read, k), f"{describe}[{k!r}]")) for k, v in value.items()]
-            return defaultdict(value.default_factory, pairs) if isinstance(value, defaultdict) else kind(dict(pairs))
-        items = [self.resolve(v, _item(read, i), f"{describe}[{i}]") for i, v in enumerate(value)]
-        if kind is deque:
-            return deque(items, value.maxlen)
-        return kind(items) if kind in (list, tuple) else tuple.__new__(self.shadow(kind), items)
-
-    def _mutable(self, value: Any, read: Read, describe: str) -> Any:
-        """A set, or bytes or numbers that can change: guarded by what is inside."""
-        inside: Any = frozenset if isinstance(value, set) else tuple
-        self.check(lambda: (type(read()), inside(read())), (type(value), inside(value)), describe)
-        made = {self.argument(v) for v in value} if isinstance(value, set) else copy.copy(value)
-        filled = copy.copy(made)
-        self.effects.watch_outside(lambda: bool(made == filled), describe)
-        return made
 
     def _state(self, value: Any, describe: str) -> None:
         """Guards the attributes of an object that is used as it is."""
@@ -534,17 +492,6 @@ _BUILTINS = dict(vars(builtins))
 
 # Numbers that rewrites look for (x ** 2, 0.5 * x): constants with a guard rather than inputs.
 _REWRITTEN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -0.5, -1.0, -2.0})
-
-
-def _same_items(a: Any, b: Any) -> bool:
-    if len(a) != len(b) or (isinstance(a, Mapping) and list(a) != list(b)):
-        return False
-    pairs = zip(a.values(), b.values()) if isinstance(a, Mapping) else zip(a, b)
-    return all(x is y for x, y in pairs)
-
-
-def _item(read: Read, key: Any) -> Read:
-    return functools.partial(item_of, read, key)
 
 
 def _attributes_of(owner: weakref.ref[Any], last: dict[str, Any]) -> dict[str, Any]:

@@ -124,9 +124,7 @@ class TreeDef:
 
     __slots__ = ("_hash", "children", "count", "data", "key", "kind", "type")
 
-    def __init__(
-        self, kind: str, type: Any = None, data: Any = None, key: Any = None, children: Sequence[TreeDef] = ()
-    ) -> None:
+    def __init__(self, kind: str, type: Any = None, data: Any = None, key: Any = None, children: Sequence[TreeDef] = ()) -> None:
         self.kind = kind
         self.type = type
         self.data = data
