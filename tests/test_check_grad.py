@@ -163,6 +163,12 @@ def written_differs(x: Any) -> Any:
     return a * 2.0
 
 
+def gradient_differs(x: Any) -> Any:
+    g = pb.grad(lambda z: np.sum(z**3))(x)
+    y = g * (1.5 if hasattr(x, "frame") else 1.0)  # here
+    return y.sum()
+
+
 def dtype_differs(x: Any) -> Any:
     return x.astype(np.float32) if hasattr(x, "frame") else x
 
@@ -171,6 +177,7 @@ DIFFERING = [
     (value_differs, "y", value_differs),
     (path_differs, "the next line", path_differs),
     (written_differs, "a", written_differs),
+    (gradient_differs, "y", gradient_differs),
     (helper_differs, "the result", None),
     (dtype_differs, "the result", None),
 ]

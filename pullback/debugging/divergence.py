@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pullback.debugging.running import Array, parameter_labels, run_call, run_function
+from pullback.debugging.running import Array, run_call, run_stepwise
 from pullback.entry import Entry
 from pullback.inspection import Call, Recorder
 from pullback.inspection.report import place
-from pullback.ir.ops.control import Gradient
 from pullback.ir.structure import Block, Loc, Value
 from pullback.pipeline import program
 from pullback.tracer import TracedArray
@@ -84,13 +83,8 @@ def diverging_line(call: Call, plain: Callable[[], Any]) -> Difference | None:
     with _Lines(traced, _traced_value):
         trace = call.retrace()
     arguments = trace.arguments(call.leaves)
-    has_gradient = any(isinstance(i.op, Gradient) for i in trace.function.instructions)
-    if arguments is not None and not has_gradient:
-        values = run_function(trace.function, arguments, trace, parameter_labels(call)).values
-        found = _first_step(traced, expected, values)
-        if found is not None:
-            return found
-    return diverging_instruction(call)
+    found = None if arguments is None else _first_step(traced, expected, run_stepwise(trace.function, arguments))
+    return found or diverging_instruction(call)
 
 
 def diverging_instruction(call: Call) -> Difference | None:

@@ -18,8 +18,8 @@ from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.dce import dce
 from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, run
-from pullback.ir.structure import Function, Instruction, Value
-from pullback.tracer import Argument, Captured, Trace, TraceError
+from pullback.ir.structure import Block, Function, Instruction, Value
+from pullback.tracer import Argument, Captured, TraceError
 
 Array = np.ndarray[Any, Any]
 
@@ -57,13 +57,7 @@ def run_call(call: Call) -> Run:
         function = dce(grad(run(trace.function, BEFORE_GRAD)))
     except GradientError as error:
         raise TraceError(str(error), error.loc) from None
-    return run_function(function, arguments, trace, parameter_labels(call))
-
-
-def run_function(function: Function, arguments: Sequence[Any], trace: Trace, labels: Sequence[str]) -> Run:
-    """Run a function of a trace on its arguments."""
-    typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
-    values: dict[Value, Array] = dict(zip(function.parameters, typed, strict=True))
+    values = _typed(function, arguments)
     maker: dict[Value, Instruction] = {}
 
     def observe(instruction: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> None:
@@ -71,10 +65,28 @@ def run_function(function: Function, arguments: Sequence[Any], trace: Trace, lab
         maker.update(dict.fromkeys(instruction.results, instruction))
 
     try:
-        interpret(function, *typed, observe=observe)
+        interpret(function, *(values[p] for p in function.parameters), observe=observe)
     except CheckFailed as failed:
         raise failure(trace, failed, arguments) from None
-    return Run(function, values, maker, dict(zip(function.parameters, labels, strict=True)))
+    return Run(function, values, maker, dict(zip(function.parameters, parameter_labels(call), strict=True)))
+
+
+def run_stepwise(function: Function, arguments: Sequence[Any]) -> dict[Value, Array]:
+    """The values of a function's own instructions, gradients among them, up to one that fails."""
+    values = _typed(function, arguments)
+    for instruction in function.instructions:
+        operands = tuple(dict.fromkeys(instruction.operands))
+        single = Function("step", Block(operands, (instruction,), instruction.results))
+        try:
+            found = interpret(grad(single), *(values[v] for v in operands), effects=False)
+        except CheckFailed:
+            break
+        values.update(zip(instruction.results, found, strict=True))
+    return values
+
+
+def _typed(function: Function, arguments: Sequence[Any]) -> dict[Value, Array]:
+    return {p: np.asarray(a, p.type.dtype.numpy) for p, a in zip(function.parameters, arguments, strict=True)}
 
 
 def parameter_labels(call: Call) -> list[str]:
