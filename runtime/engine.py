@@ -33,7 +33,7 @@ CODEGEN_LEVEL = 2
 # What LLVM itself may call in the code it makes, by the operating system; a kernel may need nothing else from outside.
 _RUNTIME_SYMBOLS = {"": {"memcpy", "memmove", "memset"}, "darwin": {"bzero"}, "windows": {"__chkstk"}}
 # An object of Windows that computes with floats asks its linker for this name.
-_FLOATS_USED = "@_fltused = weak_odr global i32 0\n"
+_FLOATS_USED = "@_fltused = global i32 0\n"
 
 # Each library of a linker makes its next one dearer (35 us per thousand), so a fresh one follows in time.
 _LIBRARIES_PER_LINKER = 128
