@@ -40,7 +40,8 @@ BUILTINS: list[Call] = [
     lambda x: abs(x[0]) + pow(x[1], 2) + pow(2.0, x[0]),
     lambda x: divmod(x[1], x[0]),
     lambda x: round(x[0], 1),
-    lambda x: x[0] * round(x[1]),
+    lambda x: x[0] * round(x[1]) + round(-x[2]) + round(int(x[1])) * round(2.567, 1),
+    lambda x: TABLE[round(x[1])] * x,
     lambda x: float(x[0]) * x,
     lambda x: float(x[0]),
     lambda x: float(x[:1].sum()) * 2,
@@ -177,6 +178,7 @@ REFUSED: list[tuple[Call, str]] = [
     (lambda x: math.factorial(int(x[0])), "gammaln"),
     (lambda x: math.gcd(int(x[0]), 2), "static_argnames"),
     (lambda x: complex(x[0]), "complex"),
+    (lambda x: pow(int(x[1]), 2, 5), "% mod"),
     (lambda x: next(np.nditer(x)), "ndenumerate"),
     (lambda x: np.frompyfunc(lambda a: a, 1, 1)(x), "np.vectorize"),
     (lambda x: np.vectorize(lambda a: a, signature="()->()")(x), "signature"),
@@ -196,7 +198,7 @@ def test_refused(call: Call, words: str) -> None:
 
 
 def test_a_count_of_items_is_checked() -> None:
-    for call in (lambda x: float(x), lambda x: int(x), lambda x: math.sin(x)):
-        with pytest.raises(TypeError, match="length-1"):
+    for call in (lambda x: float(x), lambda x: int(x), lambda x: math.sin(x), lambda x: round(x)):
+        with pytest.raises(TypeError, match="length-1|__round__"):
             pb.jit(call)(X)
     agrees(lambda x: math.exp(x[0, 0]), np.ones((1, 1)))

@@ -153,7 +153,7 @@ def test_frozen_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     agrees(lambda x: FROZEN_GAMMA.logpdf(x), Y, rtol=2e-12)
     agrees(lambda x: logpdf(x, loc=0.1), Y, rtol=2e-12)
     agrees(lambda m, s: scipy.stats.norm(m, s).logpdf(Y) + scipy.stats.norm(loc=m).entropy(), 0.2, 1.1, rtol=2e-12)
-    agrees(lambda m: (scipy.stats.norm(m).interval(0.9), scipy.stats.norm(m, 2.0).stats(moments="mv")), 0.2, rtol=2e-12)
+    agrees(lambda m: (scipy.stats.norm(m).interval(0.9), scipy.stats.norm(m, 2.0).stats(moments="mvsk")), 0.2, rtol=2e-12)
     agrees(lambda x: x * scipy.stats.norm.ppf(0.975) + scipy.stats.gennorm(1.5).ppf(0.3), Y)
     gradients_agree(lambda m, s: scipy.stats.norm(m, s).logpdf(Y) + scipy.stats.t(5, m, s).cdf(Y), 0.2, 1.1)
     compiled = pb.jit(lambda x: FROZEN.logpdf(x))

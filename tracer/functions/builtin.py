@@ -140,6 +140,23 @@ def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
     return builtins.sorted(items, key=key, reverse=reverse)
 
 
+@twin(builtins.round)
+def round_(number: Any, ndigits: Any = None) -> Any:
+    """Half to even; an int without ``ndigits``, as of every number of Python's and scalar of NumPy's."""
+    if not isinstance(number, TracedArray) or ndigits is not None:
+        return builtins.round(number, ndigits)
+    if number.ndim:
+        raise TypeError("type numpy.ndarray doesn't define __round__ method")
+    return integer(scalar(number, "float" if number.dtype.kind == "f" else "int"), xp.rint)
+
+
+@twin(builtins.pow)
+def pow_(base: Any, exp: Any, mod: Any = None) -> Any:
+    if mod is not None and takes_traced((base, exp, mod), {}):
+        raise TraceError("pow with a modulus of traced values is not supported; write base**exp % mod, which must fit 64 bits")
+    return builtins.pow(base, exp, mod)
+
+
 @call_of("float")
 def float_(*args: Any, **kwargs: Any) -> Any:
     return scalar(args[0], "float") if takes_traced(args, kwargs) else float(*args, **kwargs)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pullback.tracer.names import Names
 
 NAN = math.nan
+_LETTERS = {"m": "mean", "v": "var", "s": "skew", "k": "kurtosis"}
 _POINTWISE = ("pdf", "logpdf", "pmf", "logpmf", "cdf", "logcdf", "sf", "logsf", "ppf", "isf")
 _MOMENTS = ("mean", "var", "std", "median", "entropy", "interval", "support", "stats")
 _BELOW: Mapping[str, float] = {"pdf": 0.0, "logpdf": -math.inf, "cdf": 0.0, "logcdf": -math.inf, "sf": 1.0, "logsf": 0.0}
@@ -119,8 +120,8 @@ class _PrivateLaw:
         self.formulas: dict[str, Callable[..., Any]] = {name: f for name, f in found.items() if f is not None}
         stats = self.formulas.pop("stats", None)
         if stats is not None:
-            self.formulas["mean"] = lambda *args: stats(*args)[0]
-            self.formulas["var"] = lambda *args: stats(*args)[1]
+            for place, name in enumerate(("mean", "var", "skew", "kurtosis")):
+                self.formulas[name] = partial(self._moment, stats, place)
         self.valid = self.formulas.pop("argcheck", all_positive)
         real = distribution._real
         self.support = self.formulas.pop("get_support", lambda *args: (real.a, real.b))
@@ -131,6 +132,12 @@ class _PrivateLaw:
         if home is None or home.__module__ == "scipy.stats._distn_infrastructure":
             return None
         return partial(self._tried, name, getattr(self.distribution, f"_{name}"))
+
+    def _moment(self, stats: Callable[..., Any], place: int, *args: Any) -> Any:
+        found = stats(*args)[place]
+        if found is None:
+            self.distribution._unsupported(f"stats with moments={'mvsk'[place]!r}")
+        return found
 
     def _tried(self, name: str, method: Callable[..., Any], *args: Any) -> Any:
         if is_users_class(type(self.distribution._real)):
@@ -179,7 +186,7 @@ class _Call:
             case "median":
                 return self._quantile(0.5, "ppf")
             case "stats":
-                found = [self._moment({"m": "mean", "v": "var"}.get(m, m)) for m in moments]
+                found = [self._moment(_LETTERS[m]) for m in moments]
                 return found[0] if len(found) == 1 else tuple(found)
         return self._moment(self.method)
 
@@ -270,7 +277,7 @@ class _Call:
             value = value * self.scale + self.loc
         elif method == "var":
             value = value * self.scale * self.scale
-        elif not self.is_discrete:
+        elif method == "entropy" and not self.is_discrete:
             value = value + xp.log(self.scale)
         return fresh(self._masked(value))
 
