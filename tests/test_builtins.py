@@ -199,6 +199,6 @@ def test_refused(call: Call, words: str) -> None:
 
 def test_a_count_of_items_is_checked() -> None:
     for call in (lambda x: float(x), lambda x: int(x), lambda x: math.sin(x), lambda x: round(x)):
-        with pytest.raises(TypeError, match="length-1|__round__"):
+        with pytest.raises(TypeError, match=r"length-1|__round__"):
             pb.jit(call)(X)
     agrees(lambda x: math.exp(x[0, 0]), np.ones((1, 1)))
