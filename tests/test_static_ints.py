@@ -171,12 +171,13 @@ def test_python_numbers_and_sequences() -> None:
         pb.jit(lambda lam: lam * [1, 2])(0.5)
 
 
-def test_ints_that_leave_int64_are_not_known() -> None:
+def test_ints_that_leave_int64_are_static() -> None:
     def function(x: Any, n: int) -> Any:
-        return x[: n * 2**62]
+        return x * (n * 2**62 % 97) + x[: n**70 % 3 + 4].sum()
 
-    with pytest.raises(pb.TraceError):
-        pb.jit(function)(X, 4)
+    compiled = pb.jit(function)
+    for n in (4, 5, 1, 4):
+        same(compiled(X, n), function(X, n))
 
 
 def test_many_values_warn_once() -> None:

@@ -236,19 +236,24 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     result.weak = _WEAK[result.dtype.kind]
     if result.known is not None:
         result.known = _exactly(ufunc, xs, result.known)
+        if result.known is not None and isinstance(result.known[0], int) and not _is_in_64_bits(result.known[0]):
+            return _PYTHON[ufunc](*(static_scalar(x).literal for x in xs))
     return result
 
 
+def _is_in_64_bits(value: int) -> bool:
+    return -(2**63) <= value < 2**63
+
+
 def _exactly(ufunc: np.ufunc, xs: Any, known: Known) -> Known | None:
-    """What Python gives for known Python numbers; None where it raises, or where the number is none of the trace's."""
+    """What Python gives for known Python numbers; None where it raises."""
     value, sources = known
     if ufunc not in _PYTHON:
         return value.item(), sources
     try:
-        exact = _PYTHON[ufunc](*(k[0] for x in xs if (k := known_value(x))))
+        return _PYTHON[ufunc](*(k[0] for x in xs if (k := known_value(x)))), sources
     except (ArithmeticError, ValueError):
         return None
-    return (exact, sources) if not isinstance(exact, int) or -(2**63) <= exact < 2**63 else None
 
 
 def _defers(operands: Any, kind: Any) -> bool:
