@@ -180,6 +180,13 @@ def test_ints_that_leave_int64_are_static() -> None:
         same(compiled(X, n), function(X, n))
 
 
+def test_what_python_raises_for_numbers_is_raised() -> None:
+    for function in (lambda n: 3 // n, lambda n: 3 % n, lambda n: 1.5 / n, lambda n: n**-1):
+        with pytest.raises(ZeroDivisionError):
+            pb.jit(function)(0)
+        same(pb.jit(function)(2), function(2))
+
+
 def test_many_values_warn_once() -> None:
     @pb.jit
     def function(x: Any, n: int) -> Any:

@@ -228,6 +228,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         if xs[1].literal is not None and xs[1].literal < 0:
             xs[0] = as_traced(np.true_divide(xs[0], 1))
             xs[0].weak = "float"
+            xs[0].known = None if xs[0].known is None else (float(xs[0].known[0]), xs[0].known[1])
     if ufunc in _PYTHON:
         if all(x.literal is not None for x in xs):
             return literal(_PYTHON[ufunc](*(x.literal for x in xs)))
@@ -246,14 +247,12 @@ def _is_in_64_bits(value: int) -> bool:
 
 
 def _exactly(ufunc: np.ufunc, xs: Any, known: Known) -> Known | None:
-    """What Python gives for known Python numbers; None where it raises."""
+    """What Python gives for known Python numbers; None for a complex number. Raises what Python raises."""
     value, sources = known
     if ufunc not in _PYTHON:
         return value.item(), sources
-    try:
-        return _PYTHON[ufunc](*(k[0] for x in xs if (k := known_value(x)))), sources
-    except (ArithmeticError, ValueError):
-        return None
+    exact = _PYTHON[ufunc](*(k[0] for x in xs if (k := known_value(x))))
+    return None if isinstance(exact, complex) else (exact, sources)
 
 
 def _defers(operands: Any, kind: Any) -> bool:
