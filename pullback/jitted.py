@@ -61,6 +61,18 @@ class Programs:
         self.first = KeyedLocks()
         self.owned = Owned()
         self.changed: set[str] = set()
+        self._typed: dict[str, Any] = {}
+
+    def without_result_type(self, made: Jitted[..., Any]) -> dict[str, Any]:
+        """The signature and the annotations without the type of the result, which is not that of the function."""
+        if not self._typed:
+            found: dict[str, Any] = {}
+            with contextlib.suppress(TypeError, ValueError):
+                found["__signature__"] = inspect.signature(made.__wrapped__).replace(return_annotation=inspect.Signature.empty)
+            annotations = getattr(made, "__annotations__", {})
+            found["__annotations__"] = {k: v for k, v in annotations.items() if k != "return"}
+            self._typed = found
+        return self._typed
 
 
 class Jitted(Inspected[P], Generic[P, R]):
@@ -74,11 +86,13 @@ class Jitted(Inspected[P], Generic[P, R]):
     __qualname__: str
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs) -> None:
+    def __init__(
+        self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs
+    ) -> None:
         functools.update_wrapper(self, function)
         self.__dict__.pop(OWNED, None)
         if transform.name != "jit":
-            self._forget_result_type()
+            self.__dict__.update(programs.without_result_type(self))
         self._function = function
         self._transform = transform
         self._static = static
@@ -181,12 +195,6 @@ class Jitted(Inspected[P], Generic[P, R]):
         """Whether it computes what ``__wrapped__`` does, and not a gradient of it."""
         return self._transform.name == "jit"
 
-    def _forget_result_type(self) -> None:
-        """Take the type of the result, which is not that of the function, out of the signature and the annotations."""
-        with contextlib.suppress(TypeError, ValueError):
-            self.__signature__ = inspect.signature(self.__wrapped__).replace(return_annotation=inspect.Signature.empty)
-        self.__annotations__ = {k: v for k, v in getattr(self, "__annotations__", {}).items() if k != "return"}
-
     def _is_method_of(self, args: Sequence[Any]) -> bool:
         """Whether this is a class method and its class the first argument: from Python 3.13 on such calls come past __get__."""
         if not args or not isinstance(args[0], type):
@@ -206,7 +214,9 @@ class Jitted(Inspected[P], Generic[P, R]):
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset()
     ) -> Trace:
         with counters.timed("trace"):
-            return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured)
+            return trace(
+                self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured
+            )
 
     def _first_call(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Trace, compile and run. Threads that ask for one signature at once do it once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import keyword
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,16 @@ class Watch:
             *_function("outside", [*lines, result], "None"),
             *_function("read", [f"if not ({holds}): return None" if checks else "pass", *lines, result], "None"),
         ])  # fmt: skip
-        exec(text, writer.values)
+        exec(_compiled(text), writer.values)
         # Popped, so that the code and the objects that it names are in no circle.
         for name in self.__slots__:
             setattr(self, name, writer.values.pop(name))
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    """Code that is written again, as for a lambda in a loop, has the same text."""
+    return compile(text, "<guards>", "exec")
 
 
 def _function(name: str, lines: Sequence[str], failed: str) -> list[str]:
