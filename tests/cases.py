@@ -439,7 +439,7 @@ def _qrs(op: Op) -> Iterator[Case]:
 
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
     "cholesky": _choleskys, "eigh": _eighs, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs,
-    "qr": _qrs, "slogdet": _slogdets, "solve": _solves, "svd": _svds, "triangular_solve": _triangular_solves,
+    "qr": _qrs, "det": _slogdets, "slogdet": _slogdets, "solve": _solves, "svd": _svds, "triangular_solve": _triangular_solves,
 }  # fmt: skip
 
 

@@ -162,6 +162,38 @@ def test_determinants_of_singular_matrices(a: Any) -> None:
     same(lambda a: (np.linalg.det(a), np.linalg.slogdet(a)), a)
 
 
+@pytest.mark.parametrize(
+    "a",
+    [
+        SINGULAR,
+        np.zeros((1, 1)),
+        np.zeros((2, 2)),
+        np.arange(9.0).reshape(3, 3),
+        np.diag([0.0, 2.0, 3.0]),
+        np.diag([0.0, 0.0, 3.0]),
+    ],
+)
+def test_the_gradient_of_the_determinant_of_a_singular_matrix_is_its_cofactors(a: Any) -> None:
+    def minor(i: int, j: int) -> Any:
+        return (-1) ** (i + j) * np.linalg.det(np.delete(np.delete(a, i, 0), j, 1))
+
+    cofactors = np.array([[minor(i, j) for j in range(len(a))] for i in range(len(a))])
+    np.testing.assert_allclose(pb.grad(lambda a: np.linalg.det(a))(a), cofactors, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(pb.grad(lambda a: scipy.linalg.det(a))(a), cofactors, rtol=1e-12, atol=1e-12)
+    direction = np.cos(np.arange(a.size)).reshape(a.shape)
+    second = pb.grad(lambda a: np.sum(pb.grad(lambda a: np.linalg.det(a))(a) * direction))
+    assert np.isnan(second(a)).all()
+
+
+def test_a_branch_not_taken_has_no_gradient() -> None:
+    stack = np.stack([np.diag([2.0, 3.0]), SINGULAR])
+
+    def loss(a: Any) -> Any:
+        return np.sum(np.where(np.array([True, False]), np.linalg.slogdet(a)[1], 0.0))
+
+    np.testing.assert_allclose(pb.grad(loss)(stack), [np.diag([1 / 2, 1 / 3]), np.zeros((2, 2))])
+
+
 def test_nan_gives_what_numpy_gives() -> None:
     a = np.array([[4.0, np.nan], [np.nan, 2.0]])
     with np.errstate(all="ignore"):

@@ -432,13 +432,59 @@ def _compose_slogdet(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Va
 
 
 def _slogdet_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """Where nothing is asked of a determinant, its inverse is not looked at."""
     if cts[1] is ZERO:
         return [ZERO] * 3
     a, packed, pivots = inputs
+    ct, zero = _spread(b, cts[1], a.type), b.zeros_like(a)
     inverse = b.solve(a, packed, identity(b, a.type), pivots, transposed=True)
-    rank = a.type.rank
-    return [b.mul(b.broadcast(cts[1], axes=(rank - 2, rank - 1), shape=a.type.shape), inverse), ZERO, ZERO]
+    return [b.select(b.eq(ct, zero), zero, b.mul(ct, inverse)), ZERO, ZERO]
+
+
+def _spread(b: Any, x: Value, t: Any) -> Value:
+    """A number for each matrix at all of its places."""
+    found: Value = b.broadcast(x, axes=(t.rank - 2, t.rank - 1), shape=t.shape)
+    return found
 
 
 slogdet = Composed(name="slogdet", reference=_slogdet, pullback=_slogdet_rule, typed_as=_slogdet_type, compose=_compose_slogdet)
 """The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value; operands a, packed, pivots."""
+
+
+def _det_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    return _slogdet_type(types, params, same)[:1]
+
+
+def _det(a: Any, packed: Any, pivots: Any) -> Any:
+    sign, size = _slogdet(a, packed, pivots)
+    with np.errstate(all="ignore"):
+        return np.asarray(sign * np.exp(size))
+
+
+def _compose_det(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
+    sign, size = _compose_slogdet(b, a, packed, pivots)
+    return (b.mul(sign, b.exp(size)),)
+
+
+def _det_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """The cofactors: the determinant times the inverse. They are polynomials in the elements, so a zero pivot may be moved by a
+    number too small to show in them, where the determinant is 0 and there is no inverse. It would show in second derivatives:
+    a root of the determinant makes those NaN."""
+    a, packed, pivots = inputs
+    diagonal = _diagonal(b, packed)
+    largest = b.max(b.abs(diagonal), axes=(diagonal.type.rank - 1,))
+    least = b.select(
+        b.eq(largest, b.zeros_like(largest)), b.full(1e-30, largest.type), b.mul(largest, b.full(2.0**-60, largest.type))
+    )
+    is_pivot = b.eq(*rows_and_columns(b, a.type))
+    is_zero = b.bitand(is_pivot, b.eq(packed, b.zeros_like(packed)))
+    moved = b.select(is_zero, _spread(b, least, a.type), packed)
+    sign, size = b.slogdet(a, moved, pivots)
+    inverse = b.solve(a, moved, identity(b, a.type), pivots, transposed=True)
+    none = b.mul(b.sqrt(b.abs(outputs[0])), b.zeros_like(outputs[0]))
+    value = b.mul(cts[0], b.add(b.mul(sign, b.exp(size)), none))
+    return [b.mul(_spread(b, value, a.type), inverse), ZERO, ZERO]
+
+
+det = Composed(name="det", reference=_det, pullback=_det_rule, typed_as=_det_type, compose=_compose_det)
+"""The determinant; operands a, packed, pivots."""

@@ -82,6 +82,12 @@ def _by_columns(solve_one: Solve, b: TracedArray, a: TracedArray, *others: Trace
     return solve_one(alike[0], broadcast_to(b, (*batch, n, k)), *alike[1:])
 
 
+def determinant(a: TracedArray) -> TracedArray:
+    packed, pivots = emit("lu", a)
+    found: TracedArray = emit("det", a, packed, pivots)
+    return found
+
+
 def signed_logarithm(a: TracedArray) -> tuple[TracedArray, TracedArray]:
     """The sign of the determinant and the logarithm of its absolute value."""
     packed, pivots = emit("lu", a)
@@ -160,8 +166,7 @@ def slogdet(a: Any) -> Any:
 def det(a: Any) -> TracedArray:
     x = square(a)
     dtype = result_dtype(x)
-    sign, size = signed_logarithm(cast(x, np.float64))
-    return cast(sign * np.exp(size), dtype)
+    return cast(determinant(cast(x, np.float64)), dtype)
 
 
 @implements(np.linalg.matrix_power)

@@ -217,8 +217,7 @@ def inv(
 @scipy_twin("det")
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> TracedArray:
     x = _square(_finite(a, check_finite), f"Last 2 dimensions of the array must be square but received shape {np.shape(a)}.")
-    sign, size = linalg.signed_logarithm(cast(x, np.float64))
-    return sign * np.exp(size)
+    return linalg.determinant(cast(x, np.float64))
 
 
 @scipy_twin("norm")
