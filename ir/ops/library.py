@@ -121,6 +121,19 @@ trsm = Library(
 )  # fmt: skip
 
 
+def _trsv_arguments(params: Mapping[str, Any]) -> list[Argument]:
+    triangle = "U" if params["lower"] else "L"
+    letters = [triangle, "N" if params["transposed"] else "T", "U" if params["unit_diagonal"] else "N"]
+    return [*(("letter", k) for k in letters), ("extent", 1, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("extent", 1, 1)]
+
+
+trsv = Library(
+    name="trsv", reference=_trsm, routine="blas.{}trsv", ranks=(2, 2), reads=(0, 1), writes=(1,), fit=_trsm_fit,
+    arguments=_trsv_arguments, products=lambda shapes, params: shapes[0][0] ** 2 // 2,
+)  # fmt: skip
+"""``trsm`` of one column."""
+
+
 # The lower Cholesky factor in place of the lower triangle of a; ``info`` becomes 0, or the order of the first leading minor that
 # is not positive. By columns it is the upper triangle.
 

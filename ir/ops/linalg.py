@@ -238,7 +238,7 @@ def _solve_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) ->
 
 def _triangular_body(b: Any, params: Mapping[str, Any], a: Value, given: Value, x: Value) -> None:
     each(b, x, lambda i, j: b.here("load", given, i, j))
-    b.here("trsm", a, x, **params)
+    b.here("trsv" if x.type.shape[1] == 1 else "trsm", a, x, **params)
 
 
 def _product_of(b: Any, x: Value, y: Value) -> Value:
