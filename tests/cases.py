@@ -431,6 +431,11 @@ def _pinvs(op: Op) -> Iterator[Case]:
         yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"form": form}, make=_apart, build=build)
 
 
+def _expms(op: Op) -> Iterator[Case]:
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        yield Case(op=op, types=(t,), make=_regular)
+
+
 def _qrs(op: Op) -> Iterator[Case]:
     for name in ("f64", "f32"):
         for shape in RECTANGLES:
@@ -438,8 +443,9 @@ def _qrs(op: Op) -> Iterator[Case]:
 
 
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
-    "cholesky": _choleskys, "eigh": _eighs, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs,
-    "qr": _qrs, "det": _slogdets, "slogdet": _slogdets, "solve": _solves, "svd": _svds, "triangular_solve": _triangular_solves,
+    "cholesky": _choleskys, "det": _slogdets, "eigh": _eighs, "expm": _expms, "lu": _lus, "mirror": _mirrors,
+    "permutation": _permutations, "pinv": _pinvs, "qr": _qrs, "slogdet": _slogdets, "solve": _solves, "svd": _svds,
+    "triangular_solve": _triangular_solves,
 }  # fmt: skip
 
 

@@ -191,5 +191,7 @@ SCIPY: list[tuple[Call, list[Any]]] = [
     *_with(lambda c, r: scipy.linalg.toeplitz(c, r), (V, numbers(3)), (V, numbers(6))),
     *_with(lambda c, r: scipy.linalg.hankel(c, r), (V, numbers(3))),
     *_each(lambda c: (scipy.linalg.hankel(c), scipy.linalg.circulant(c)), (V,)),
+    *_each(lambda a: scipy.linalg.expm(a), (A, A / 9, BATCH, ONE, EMPTY, np.zeros((3, 3)), np.triu(A), np.diag(V))),
+    *_each(lambda a: scipy.linalg.expm(-40 * a @ np.swapaxes(a, -1, -2)), (A,)),
     *_each(lambda x: (scipy.linalg.norm(x, axis=0), scipy.linalg.norm(x, 1, -1, True)), (A, V)),
 ]  # fmt: skip

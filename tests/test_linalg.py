@@ -61,6 +61,7 @@ OF_ONE_MATRIX: list[Call] = [
     lambda a: scipy.linalg.cholesky(a),
     lambda a: scipy.linalg.inv(a),
     lambda a: scipy.linalg.det(a),
+    lambda a: scipy.linalg.expm(a),
     lambda a: scipy.linalg.eigvalsh(a),
     lambda a: scipy.linalg.svdvals(a),
     lambda a: scipy.linalg.qr(a)[0],
@@ -233,6 +234,8 @@ SAME_ERRORS: list[Call] = [
     lambda a: scipy.linalg.solve_triangular(a[:2], a[0]),
     lambda a: scipy.linalg.solve_triangular(a, a[:3]),
     lambda a: scipy.linalg.inv(a[0]),
+    lambda a: scipy.linalg.expm(a[0]),
+    lambda a: scipy.linalg.expm(a[:2]),
     lambda a: scipy.linalg.det(a[0]),
     lambda a: scipy.linalg.cholesky(a, nonsense=True),
 ]
@@ -276,6 +279,26 @@ def test_equal_eigenvalues() -> None:
     assert np.isnan(pb.grad(lambda a: np.linalg.eigh(a)[1][0, 1] ** 2)(np.eye(2))).any()
 
 
+def test_exponentials_of_any_size() -> None:
+    """Beyond what doubles hold, nothing hangs."""
+    rotation = np.array([[0.0, -1.0], [1.0, 0.0]])
+    compiled = pb.jit(lambda a: scipy.linalg.expm(a))
+    for angle in (0.0, 1e-300, 1e-8, 3.0, 1e3, 1e6):
+        expected = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+        np.testing.assert_allclose(compiled(rotation * angle), expected, rtol=0, atol=1e-15 * max(angle, 1))
+    np.testing.assert_allclose(compiled(np.diag([-1e9, 0.0])), np.diag([0.0, 1.0]), atol=1e-6)
+    for bad in (np.nan, np.inf, 1e300):
+        assert not np.isfinite(compiled(np.full((2, 2), bad))).any()
+
+
+def test_the_gradient_of_an_exponential_at_several_orders() -> None:
+    def flow(t: Any) -> Any:
+        return scipy.linalg.expm(t * A)[0, 1]
+
+    third = pb.grad(pb.grad(pb.grad(flow)))(0.3)
+    np.testing.assert_allclose(third, (A @ A @ A @ scipy.linalg.expm(0.3 * A))[0, 1], rtol=1e-9)
+
+
 OF_SCIPY = (
     "cholesky",
     "cho_factor",
@@ -293,6 +316,7 @@ OF_SCIPY = (
     "svdvals",
     "qr",
     "pinv",
+    "expm",
 )
 
 

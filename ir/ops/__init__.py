@@ -6,6 +6,7 @@ from pullback.ir.ops import (
     create,
     effect,
     elementwise,
+    exponential,
     index,
     kernel,
     library,
@@ -19,6 +20,6 @@ from pullback.ir.ops import (
 )
 
 __all__ = [
-    "contract", "control", "create", "effect", "elementwise", "index", "kernel", "library", "linalg", "program", "reduce",
-    "reindex", "scan", "special", "spectral",
+    "contract", "control", "create", "effect", "elementwise", "exponential", "index", "kernel", "library", "linalg", "program",
+    "reduce", "reindex", "scan", "special", "spectral",
 ]  # fmt: skip

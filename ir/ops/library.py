@@ -179,6 +179,31 @@ getrf = Library(
 )  # fmt: skip
 
 
+# x = x a^-1, which overwrites a with factors. By columns x^T = (a^T)^-1 x^T.
+
+
+def _gesv(a: Any, pivots: Any, x: Any, info: Any) -> None:
+    info[...] = 0
+    if a.size:
+        factors, found, solution, info[...] = _routine("lapack.gesv", a)(a.T, x.T)
+        a[...], pivots[...], x[...] = factors.T, found + 1, solution.T
+
+
+def _gesv_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
+    for shape in (shapes[0], shapes[2]):
+        for e in shape:
+            same(e, shapes[1][0])
+
+
+gesv = Library(
+    name="gesv", reference=_gesv, routine="lapack.{}gesv", ranks=(2, 1, 2, 0), reads=(0, 2), writes=(0, 1, 2, 3),
+    integers=(1, 3), fit=_gesv_fit, products=lambda shapes, params: 4 * shapes[0][0] ** 3 // 3,
+    arguments=lambda params: [
+        ("extent", 0, 0), ("extent", 2, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("lead", 2), ("ref", 3),
+    ],
+)  # fmt: skip
+
+
 # Decompositions leave their results by columns: ``a`` is the transpose of the matrix, and so are the factors that they give.
 
 

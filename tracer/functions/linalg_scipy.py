@@ -372,6 +372,19 @@ def qr(
     return (r,) if mode == "r" else (q, r)
 
 
+@scipy_twin("expm")
+def expm(A: Any) -> TracedArray:
+    """By the method that SciPy has for matrices of large norm, in float64."""
+    x = strong(A)
+    if x.ndim < 2 and x.size != 1:
+        raise np.linalg.LinAlgError("The input array must be at least two-dimensional")
+    x = reshaped(x, (1, 1)) if x.ndim < 2 else x
+    if x.shape[-2] != x.shape[-1]:
+        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
+    dtype = np.float32 if x.dtype.kind in "fV" and x.itemsize <= 4 else np.float64
+    return cast(emit("expm", cast(x, np.float64)), dtype)
+
+
 # matrices of a form
 
 
