@@ -205,3 +205,11 @@ def test_random_draws_are_refused() -> None:
         return x + np.random.rand(3)  # here
 
     refuses(drawing_globally, X, message="a random draw")
+
+
+def test_functions_of_libraries_come_out_as_they_are() -> None:
+    def function(x: Any) -> Any:
+        return x, np.sin, np.sort, np.linalg.qr
+
+    _, sin, sort, qr = run(function, X)
+    assert (type(sin), sin, sort, qr) == (np.ufunc, np.sin, np.sort, np.linalg.qr)

@@ -68,7 +68,7 @@ from pullback.tracer.ownership import (
 )
 from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
 from pullback.tracer.tree import EQUAL, leaf_key, real_class
-from pullback.tracer.twins import instance_twin, library_twin, traced_builtins
+from pullback.tracer.twins import instance_twin, library_twin, real_function, traced_builtins
 
 # Captured arrays of ints and bools up to this size may stand where a static array is needed: a mask, a count of repeats.
 MOST_STATIC = 4096
@@ -248,8 +248,8 @@ class Names:
     def original(self, value: Any) -> Any:
         """The outside value behind a class or function of the trace."""
         if not isinstance(value, type | FunctionType):
-            return value
-        return next((real for real, made in self._kept.values() if made is value), value)
+            return real_function(value)
+        return next((real for real, made in self._kept.values() if made is value), real_function(value))
 
     def argument(self, value: Any) -> Any:
         """What stands for a static argument: functions are followed, objects of the user's read through a stand-in."""

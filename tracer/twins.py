@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable
-from types import MethodType, TracebackType
+from types import FunctionType, MethodType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -165,6 +165,14 @@ class _Ufunc:
 
     def __repr__(self) -> str:
         return repr(self._ufunc)
+
+
+def real_function(value: Any) -> Any:
+    """The library's function behind what stands for it; anything else as it is."""
+    if type(value) is _Ufunc:
+        return value._ufunc
+    is_ours = isinstance(value, FunctionType) and value.__globals__ is globals()
+    return getattr(value, "__wrapped__", value) if is_ours else value
 
 
 def instance_twin(value: Any, names: Any) -> Any:
