@@ -87,7 +87,7 @@ def _assay(m: Module, seed: int) -> tuple[Any, ...]:
     return np.array([1.0, 95.0, -0.3, 1.2]), *m.assay(seed=seed)
 
 
-def _doc_ratings(m: Module, seed: int, n: int) -> tuple[Any, ...]:
+def _ratings(m: Module, seed: int, n: int) -> tuple[Any, ...]:
     u, i, r = m.ratings(n=n, seed=seed)
     return m.initial(seed=seed), u, i, r
 
@@ -210,7 +210,7 @@ CASES = {
         start=lambda m: (m.smooth_peak, ({**m.operating_point(), "k0": 1.0, "E": 30.0},)),
         change=_set(R_GAS=8.0),
     ),
-    "recommender": Case(start=lambda m: (m.loss, _doc_ratings(m, 0, 500)), change=lambda m, f: _doc_ratings(m, 1, 300)),
+    "recommender": Case(start=lambda m: (m.loss, _ratings(m, 0, 500)), change=lambda m, f: _ratings(m, 1, 300)),
     "sir_epidemic": Case(
         start=lambda m: (m.negative_binomial_nll, (np.log([0.5, 0.5, 20.0, 4.0, 6.0]), m.reported())),
         change=lambda m, f: (np.log([0.6, 0.4, 30.0, 3.0, 5.0]), m.reported(seed=1), 25),
