@@ -139,7 +139,8 @@ def _differentiable(leaf: Any, label: str) -> TracedArray:
     found = as_traced(leaf)
     if found.dtype.kind in "iub":
         kind = f"a Python {found.weak}" if found.weak else f"of dtype {found.dtype}"
-        raise TraceError(f"argument {label} is {kind}: only floats can be differentiated; pass a float, as by .astype(float)")
+        instead = "a float, such as 3.0 for 3" if found.weak else "floats, as by .astype(float)"
+        raise TraceError(f"argument {label} is {kind}: only floats can be differentiated; pass {instead}")
     return found
 
 
