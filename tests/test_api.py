@@ -526,3 +526,14 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
 
 def test_the_version_is_the_packages() -> None:
     assert pb.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_an_empty_part_of_a_joined_array_leaves_the_other_any_length() -> None:
+    def f(x: Any, s: Any) -> Any:
+        whole = np.concatenate([x.reshape(-1), np.array([s])]) * 2.0
+        return whole[: x.size], np.squeeze(whole[x.size :])
+
+    for shape in ((2, 0), (0,), (3,), (2, 2)):
+        x = np.arange(float(np.prod(shape))).reshape(shape)
+        for found, expected in zip(pb.jit(f)(x, 1.5), f(x, 1.5), strict=True):
+            np.testing.assert_array_equal(found, expected)

@@ -35,6 +35,9 @@ _VALUES = (dict, list, tuple, set, frozenset, int, float, complex, str, bytes)
 OWNED = "__pullback__"
 """The attribute of a user's function under which the face keeps what it made of it; no attribute of the user's."""
 
+GENERATED = "<frozen pullback>"
+"""The file name of code that is written while the program runs: never the user's."""
+
 _adopted: set[str] = set()
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
-from pullback.tracer.ownership import is_users_class
+from pullback.tracer.ownership import GENERATED, is_users_class
 
 _NUMBERS = (bool, int, float, complex)
 _LEAVES = frozenset({np.ndarray, TracedArray, *_NUMBERS})
@@ -374,7 +374,7 @@ def filler(tree: TreeDef) -> Any:
     values: dict[str, Any] = {"new": object.__new__, "put": _put}
     counter = itertools.count()
     text = _expression(tree, counter, values)
-    return eval(f"lambda leaves: {text}", values)
+    return eval(compile(f"lambda leaves: {text}", GENERATED, "eval"), values)
 
 
 def _expression(tree: TreeDef, counter: Iterator[int], values: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 
 from pullback.tracer.frame import Captured, Constant, Input
 from pullback.tracer.guards import Guard, Read, attribute_of, attribute_through, item_of, same_value
+from pullback.tracer.ownership import GENERATED
 from pullback.tracer.tree import ROW_MAJOR, leaf_key
 
 _NUMBERS = (np.ndarray, np.generic, float, int)
@@ -52,7 +53,7 @@ class Watch:
 @functools.lru_cache(maxsize=256)
 def _compiled(text: str) -> CodeType:
     """Code that is written again, as for a lambda in a loop, has the same text."""
-    return compile(text, "<guards>", "exec")
+    return compile(text, GENERATED, "exec")
 
 
 def _function(name: str, lines: Sequence[str], failed: str) -> list[str]:

@@ -324,11 +324,13 @@ def _concat_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: S
         if t.rank != len(shape):
             raise TypeError("operands and result must have one rank")
         for k, (e, f) in enumerate(zip(t.shape, shape, strict=True)):
-            if k != axis or len(types) == 1:
+            if k != axis:
                 same(e, f)
     for t, start, end in zip(types, starts, (*starts[1:], shape[axis])):
         if isinstance(start, int) and isinstance(end, int):
             same(t.shape[axis], end - start)
+    if starts[-1] == 0:
+        same(types[-1].shape[axis], shape[axis])
     return shape
 
 

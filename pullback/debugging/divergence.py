@@ -26,7 +26,8 @@ from pullback.tracer.source import line_text
 from pullback.tracer.tree import LEAF, TreeDef
 
 RETURNED = "the result"
-GENERATED = "<string>"
+NO_FILE = "<string>"
+"""The file name of methods that dataclasses and the like are given."""
 MOST_ELEMENTS = 1_000_000
 
 
@@ -133,7 +134,7 @@ class _Lines:
         sys.settrace(self.before)
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
-        return self.line if is_users(frame.f_code) and frame.f_code.co_filename != GENERATED else None
+        return self.line if is_users(frame.f_code) and frame.f_code.co_filename != NO_FILE else None
 
     def line(self, frame: FrameType, event: str, arg: Any) -> Any:
         if event in ("line", "return") and frame in self.lines:
