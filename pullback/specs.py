@@ -43,19 +43,34 @@ class UsageError(Exception):
 
 
 def parsed(function: Callable[..., Any], words: Sequence[str], seed: int) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments from their texts. Raises UsageError."""
-    parameters = parameters_of(function)
+    """Arguments from their texts. A bare word is a string where the parameter is one, by its default or its annotation: shells
+    take quotes away. Raises UsageError."""
+    parameters, strings = parameters_of(function), _strings(function)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
+
+    def value(text: str, name: str) -> Any:
+        is_string = name in strings and text.isidentifier() and text not in ("None", "True", "False")
+        return text if is_string else argument(text, name, seed)
+
     for word in words:
         keyword = _KEYWORD.fullmatch(word.strip())
         if keyword is not None:
-            kwargs[keyword[1]] = argument(keyword[2], keyword[1], seed)
+            kwargs[keyword[1]] = value(keyword[2], keyword[1])
         elif kwargs:
             raise UsageError(f"{word}: positions come before keywords")
         else:
-            args.append(argument(word, parameters.name(len(args)), seed))
+            args.append(value(word, parameters.name(len(args))))
     return args, kwargs
+
+
+def _strings(function: Callable[..., Any]) -> set[str]:
+    """The parameters of a function whose default is a string, or whose annotation says so."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return set()
+    return {p.name for p in found if isinstance(p.default, str) or p.annotation in (str, "str")}
 
 
 def argument(text: str, name: str, seed: int) -> Any:

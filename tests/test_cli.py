@@ -96,6 +96,9 @@ def one_array():
     return np.ones((2, 3))
 
 NOT_A_FUNCTION = 3
+
+def of_mode(x, mode="mean"):
+    return x.sum() if mode == "total" else x.mean() * 2
 '''
 
 
@@ -187,6 +190,8 @@ def test_dump_to_the_screen(module: Path, capsys: pytest.CaptureFixture[str]) ->
             "of_tree", ["{'w': float64[4,3], 'layers': [f64[3]]}", "(f64[3], 2)", "lam=0.1", "mode='full'"],
             "%params_w: f64[4,3], %params_layers_0: f64[3], %pair_0: f64[3], %pair_1: i64[], %lam: f64[]",
         ),
+        ("of_mode", ["f64[4]", "mode=total"], "sum %x"),
+        ("of_mode", ["f64[4]", "total"], "sum %x"),
         ("by_rows", ["--example", "one_array"], "%x: f64[2,3]"),
     ],
 )
