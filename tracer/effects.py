@@ -84,7 +84,7 @@ class Effects:
 def _items(value: Any) -> Sequence[tuple[Any, Any]] | None:
     """What is in a container that can be changed, or may hold one that can, with its keys; None for any other value."""
     kind = type(value)
-    if isinstance(value, Mapping) and hasattr(kind, "__setitem__"):
+    if hasattr(kind, "__setitem__") and isinstance(value, Mapping):
         return list(value.items())
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
         return list(enumerate(value))
