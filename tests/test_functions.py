@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from calls import JOINING, NOT_FOR_BOOL, PRODUCTS, READS, REDUCTIONS, SHAPES, STATISTICS, X, array, check, numbered, run
 
+import pullback as pb
 from pullback.tracer import trace
 
 Call = Callable[..., Any]
@@ -242,6 +243,13 @@ def test_reductions_of_a_scalar_take_an_axis(call: Call) -> None:
     check(call, np.array(2.5))
 
 
-def test_where_wraps_python_ints() -> None:
+def test_where_takes_python_ints_as_this_numpy_does() -> None:
+    x = np.array([0, 2], np.uint8)
     for call in (lambda x: np.where(x > 1, x, -3), lambda x: np.where(x > 1, 300, x)):
-        check(call, np.array([0, 2], np.uint8))
+        try:
+            call(x)
+        except OverflowError as error:
+            with pytest.raises(OverflowError, match=str(error)):
+                pb.jit(call)(x)
+        else:
+            check(call, x)

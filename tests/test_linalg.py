@@ -134,7 +134,8 @@ def test_failures_are_those_of_numpy_at_the_users_line(call: Call, a: Any, messa
         line = call.__code__.co_firstlineno
         (note,) = caught.value.__notes__
         assert f"test_linalg.py:{line}, in compiled code" in note
-    assert message.lower() in str(plain.value).lower()
+    reason = str(plain.value).lower()
+    assert message.lower() in reason or "potrf return info" in reason  # SciPy 1.18 names the routine
 
 
 def test_the_first_failure_is_the_one_raised() -> None:
@@ -325,7 +326,8 @@ def test_signatures_are_those_of_scipy(name: str) -> None:
     function = getattr(scipy.linalg, name)
     theirs, ours = inspect.signature(function).parameters, inspect.signature(library_twin(function)).parameters
     for key, parameter in theirs.items():
-        assert (ours[key].kind, ours[key].default) == (parameter.kind, parameter.default), key
+        assert ours[key].kind == parameter.kind, key
+        assert ours[key].default == parameter.default or type(parameter.default) is object, key
     assert list(ours)[: len(theirs)] == list(theirs)
 
 

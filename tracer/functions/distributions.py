@@ -291,7 +291,7 @@ def lazywhere(cond: Any, arrays: Any, f: Callable[..., Any], fillvalue: Any = No
     return xp.where(cond, f(*arrays), f2(*arrays) if f2 is not None else fillvalue)
 
 
-@twin_of("scipy._lib.array_api_extra.apply_where")
+@twin_of("scipy._lib.array_api_extra.apply_where", "scipy._external.array_api_extra.apply_where")
 def apply_where(
     cond: Any, args: Any, f1: Callable[..., Any], f2: Any = None, /, *, fill_value: Any = None, xp: Any = None
 ) -> Any:

@@ -50,15 +50,15 @@ def where(condition: Any, x: Any = NOVALUE, y: Any = NOVALUE, /) -> Any:
     if x is NOVALUE or y is NOVALUE:
         raise ValueError("either both or neither of x and y should be given")
     x, y = as_traced(x), as_traced(y)
-    a, b = promote(_wrapped(x, y), _wrapped(y, x))
+    a, b = promote(_beside(x, y), _beside(y, x))
     return choose_where(*broadcast_together(as_bool(as_traced(condition)), a, b))
 
 
-def _wrapped(x: TracedArray, other: TracedArray) -> TracedArray:
-    """A Python int beside an array of ints, wrapped into its dtype as ``np.where`` does."""
+def _beside(x: TracedArray, other: TracedArray) -> TracedArray:
+    """A Python int beside an array of ints as this NumPy's ``where`` takes it: it wraps up to NumPy 2.4, and raises since."""
     if x.weak != "int" or x.literal is None or other.weak or other.dtype.kind not in "iu":
         return x
-    return literal(np.asarray(x.literal).astype(other.dtype), other.dtype)
+    return literal(np.where(True, x.literal, np.zeros((), other.dtype)), other.dtype)
 
 
 @implements(np.select)
