@@ -219,3 +219,10 @@ def test_wrong_calls_raise_type_errors() -> None:
             call(Y)
         with pytest.raises(TypeError):
             pb.jit(call)(Y)
+
+
+def test_methods_of_distributions_are_transformed_as_they_are() -> None:
+    agrees(scipy.stats.norm.logpdf, Y, 0.3, np.array(1.5))
+    agrees(scipy.stats.gamma(2.5).sf, np.abs(Y))
+    slope = pb.grad(scipy.stats.norm.logpdf, argnums=(0, 1))(0.7, 0.2)
+    np.testing.assert_allclose(slope, (-0.5, 0.5), rtol=1e-14)

@@ -211,6 +211,8 @@ def _as_it_is(function: Any) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if args and _stands_for_owner(args[0], function):
+            return getattr(args[0], function.__name__)(*args[1:], **kwargs)
         place, noted = user_loc(), list[TraceError]()
         try:
             with noting(noted):
@@ -225,6 +227,14 @@ def _as_it_is(function: Any) -> Any:
         return result
 
     return call
+
+
+def _stands_for_owner(value: Any, function: Any) -> bool:
+    """Whether a value stands for an object of a library's class that the function is a method of."""
+    owner = value.__class__
+    if owner is type(value) or getattr(owner, function.__name__, None) is not function:
+        return False
+    return any(kind in KINDS for kind in owner.__mro__)
 
 
 def _reached_user(traceback: TracebackType | None) -> bool:
