@@ -1,7 +1,8 @@
 """Checks of the functions that HIPS autograd differentiates; ``python tests/floor.py`` prints one line for each.
 
-Each is checked compiled: value and dtype; the gradient of a randomly weighted sum of its results; its directional derivative in
-forward mode; and the second order, the gradient of a weighted sum of gradients. Derivatives are compared with central differences.
+Each is checked compiled: value and dtype; the gradient of a randomly weighted sum of its results; its directional derivative
+in forward mode; and the second order, the gradient of a weighted sum of gradients. Derivatives are compared with central
+differences.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ A row holds the function and the arguments that it is differentiated by; what el
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,12 @@ def same_for(names: str, *arguments: Any, of: Any = np, prefix: str = "numpy") -
     """Rows of functions that are called with the same arguments."""
     for name in names.split():
         ROWS[f"{prefix}.{name}"] = (getattr(of, name), arguments)
+
+
+def methods(names: str, array: Any) -> None:
+    """Rows of methods that are called without arguments."""
+    for name in names.split():
+        ROWS[f"ndarray.{name}"] = (operator.methodcaller(name), (array,))
 
 
 same_for("negative abs absolute fabs reciprocal exp exp2 expm1 sin cos tan arctan sinh cosh tanh arcsinh asinh atan", X)
@@ -123,8 +130,7 @@ METHODS: dict[str, Call] = {
     "astype": lambda x: (x * 2).astype(np.float64),
 }
 ROWS |= {f"ndarray.{name}": (call, (APART,)) for name, call in METHODS.items()}
-for _name in "cumsum diagonal max mean min prod ravel squeeze std sum trace transpose var flatten".split():
-    ROWS[f"ndarray.{_name}"] = (lambda x, _name=_name: getattr(x, _name)(), (APART,))
+methods("cumsum diagonal max mean min prod ravel squeeze std sum trace transpose var flatten", APART)
 
 OPERATORS: dict[str, Call] = {
     "neg": lambda a: -a, "abs": lambda a: abs(a),
@@ -143,9 +149,11 @@ COMPARISONS: dict[str, Call] = {
 ROWS |= {f"ndarray.__{name}__": (call, (X,)) for name, call in COMPARISONS.items()}
 
 # Derivatives that are zero everywhere.
-same_for("all any argmax argmin around ceil count_nonzero fix floor rint round sign trunc isfinite isinf isnan isneginf isposinf", X)
+same_for("all any argmax argmin around ceil count_nonzero fix floor rint round sign trunc", X)
+same_for("isfinite isinf isnan isneginf isposinf", X)
 same_for("iscomplex isreal logical_not ones_like zeros_like iscomplexobj isscalar ndim shape size argsort", X)
-same_for("allclose array_equal array_equiv equal not_equal greater greater_equal less less_equal isclose logical_and logical_or logical_xor", X, Y)
+same_for("allclose array_equal array_equiv equal not_equal greater greater_equal less less_equal isclose", X, Y)
+same_for("logical_and logical_or logical_xor", X, Y)
 same_for("floor_divide", X, POSITIVE)
 ROWS |= {
     "numpy.argpartition": (lambda x: np.take_along_axis(x, np.argpartition(x, 2, axis=1), 1)[:, 2] > 0, (APART,)),
@@ -157,15 +165,14 @@ ROWS |= {
     "numpy.searchsorted": (lambda x: np.searchsorted(np.array([-1.0, 0.0, 1.0]), x), (X,)),
     "numpy.result_type": (lambda x: np.zeros(2, np.result_type(x, np.float32)), (X,)),
 }
-for _name in "all any argmax argmin argsort round".split():
-    ROWS[f"ndarray.{_name}"] = (lambda x, _name=_name: getattr(x, _name)(), (X,))
+methods("all any argmax argmin argsort round", X)
 ROWS |= {
     "ndarray.argpartition": (lambda x: np.take_along_axis(x, x.argpartition(2, axis=1), 1)[:, 2] > 0, (APART,)),
     "ndarray.nonzero": (lambda x: x[np.array([0, 1, 1]).nonzero()] > 0, (X,)),
     "ndarray.searchsorted": (lambda v: np.sort(v).searchsorted(0.3), (V,)),
 }
 
-ROWS |= {f"numpy.linalg.{name}": (getattr(np.linalg, name), (SQUARE,)) for name in "det slogdet inv pinv norm".split()}
+same_for("det slogdet inv pinv norm", SQUARE, of=np.linalg, prefix="numpy.linalg")
 ROWS |= {
     "numpy.linalg.solve": (np.linalg.solve, (SQUARE, normal(4, 2))),
     "numpy.linalg.eigh": (lambda a: (lambda w, v: (w, v * v))(*np.linalg.eigh(symmetric(a))), (definite(4),)),
