@@ -102,16 +102,17 @@ class _Abstraction:
         params = {k: self.offsets(k, v, kept.get(k)) if k in op.extents else v for k, v in old.params.items()}
         regions: tuple[Block, ...] = ()
         if old.regions:
-            region, captured = self.region(old.regions[0], operands)
+            inside = op.inside([v.type for v in operands], params)
+            region, captured = self.region(old.regions[0], inside)
             operands, regions = (*operands, *captured), (region,)
         types = op.infer([v.type for v in operands], params, regions, self.same)
         results = tuple(Value(t, v.name) for t, v in zip(types, old.results, strict=True))
         self.env.update(zip(old.results, results, strict=True))
         return Instruction(op, operands, results, params, regions, old.loc)
 
-    def region(self, region: Block, operands: Sequence[Value]) -> tuple[Block, list[Value]]:
-        """A closed region: its parameters are typed as the operands, and its constants are further operands."""
-        parameters = [Value(v.type, old.name) for v, old in zip(operands, region.parameters, strict=True)]
+    def region(self, region: Block, types: Sequence[Type]) -> tuple[Block, list[Value]]:
+        """A closed region, with parameters of these types; its constants are further operands."""
+        parameters = [Value(t, old.name) for t, old in zip(types, region.parameters, strict=True)]
         self.scopes.append({})
         found = self.block(region, parameters)
         inner = self.scopes.pop()

@@ -68,8 +68,8 @@ class Op:
     derivative, and why: asking for one is an error. ``extents``: the params that hold extents or
     offsets. ``literal(types, params)``: by param, whether each of these numbers stays in a template, given the operand types, in
     which known extents are ints. ``typed``: of the params, those that the result type shows (``shape``, ``dtype``); the text
-    omits them.
-    """
+    omits them. ``linear``: in its inexact operands together; so its results' tangents are the op on the tangents, and a
+    cotangent of zero gives contributions of zero whatever the operands, NaN and infinities included. """
 
     name: str
     reference: str | Callable[..., Any] | None = None
@@ -82,6 +82,7 @@ class Op:
     extents: tuple[str, ...] = ()
     literal: Literal | None = None
     typed: tuple[str, ...] = ()
+    linear: bool = False
 
     def __post_init__(self) -> None:
         if self.name in OPS:
@@ -100,6 +101,10 @@ class Op:
         """Result types. Raises TypeError on operands the op has no meaning for; ``same`` is told extents that must agree."""
         raise NotImplementedError(self.name)
 
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any]) -> tuple[Type, ...]:
+        """The types of the parameters of the op's region, given those of the operands."""
+        return tuple(types)
+
     def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:
         """The params in their one canonical form, given operand types; the builder calls it."""
         return params
@@ -108,6 +113,37 @@ class Op:
         """The op's meaning on NumPy arrays; ``types`` are the result types."""
         result = self.function(*operands, **params)
         return result if isinstance(result, tuple) else (result,)
+
+    def batch(
+        self, b: Builder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
+    ) -> tuple[Value, ...]:
+        """Emit the op for each index of a leading axis of extent ``size``, which the operands marked in ``batched`` have (at
+        least one) and all results get. Here: the op takes any axes in front, and names its own in the params."""
+        return b.emit(self, leading(b, operands, batched, size), shifted(params, size))
+
+
+def leading(b: Builder, operands: Sequence[Value], batched: Sequence[bool], size: Extent) -> list[Value]:
+    """The operands, all with a leading axis of extent ``size``: those not ``batched`` repeat."""
+    return [
+        x if is_batched else b.emit(OPS["broadcast"], (x,), {"axes": (0,), "shape": (size, *x.type.shape)})[0]
+        for x, is_batched in zip(operands, batched, strict=True)
+    ]
+
+
+def shifted(params: Mapping[str, Any], size: Extent) -> dict[str, Any]:
+    """Params that name axes and extents, for arrays with one axis more in front."""
+    found = dict(params)
+    if "axis" in params:
+        found["axis"] = params["axis"] + 1
+    if "axes" in params:
+        found["axes"] = tuple(a + 1 for a in params["axes"])
+    if "perm" in params:
+        found["perm"] = (0, *(a + 1 for a in params["perm"]))
+    if "shape" in params:
+        found["shape"] = (size, *params["shape"])
+    if "step" in params:
+        found["start"], found["step"] = (None, *params["start"]), (1, *params["step"])
+    return found
 
 
 def resolve(reference: str | Callable[..., Any] | None) -> Callable[..., Any]:

@@ -32,9 +32,13 @@ class Loc:
         place = f"{self.file}:{self.line}" if self.file else ""
         return " ".join(part for part in (place, self.note) if part)
 
+    def noted(self, note: str) -> Loc:
+        """The same place with a note."""
+        return replace(self, note=note)
+
     def pullback_of(self, op: Op) -> Loc:
         """The location of a gradient instruction made by the rule of ``op`` at this place."""
-        return replace(self, note=f"pullback({op.name})")
+        return self.noted(f"pullback({op.name})")
 
 
 NOWHERE = Loc()

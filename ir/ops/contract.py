@@ -6,6 +6,7 @@ of a contraction is a contraction of the same kind, at any order.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Op, Same
-from pullback.ir.structure import Block
+from pullback.ir.structure import Block, Value
 from pullback.ir.types import ArrayType, Extent, Type
 
 
@@ -42,6 +43,12 @@ class Contract(Op):
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
         with np.errstate(all="ignore"):
             return (np.einsum(params["spec"], *operands, optimize=operands[0].dtype.kind in "fc"),)
+
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
+        words, out = split(params["spec"])
+        letter = next(c for c in string.ascii_letters if c not in params["spec"])
+        left, right = (letter + word if axis else word for word, axis in zip(words, batched, strict=True))
+        return (b.contract(*operands, spec=f"{left},{right}->{letter}{out}"),)
 
 
 def split(spec: str) -> tuple[tuple[str, str], str]:

@@ -1,5 +1,5 @@
-"""Control: ``gradient`` (a region with its gradients), ``group`` (a region that becomes one kernel) and ``check`` (a condition
-that must hold)."""
+"""Control: ``gradient``, ``jvp`` and ``vmap`` (a region with its gradients, with its tangents, along an axis more), ``group`` (a
+region that becomes one kernel) and ``check`` (a condition that must hold)."""
 
 from __future__ import annotations
 
@@ -24,21 +24,88 @@ class Group(Op):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Gradient(Op):
-    """The results of its closed region, then the gradient of the first of them, a float scalar, with respect to each operand
-    whose position is in ``wrt``. The grad pass expands it."""
+class Transform(Op):
+    """Something done to a closed region; the grad pass expands it. Operands after the region's first ones may be data of the
+    transform itself: the region has parameters for them too, and does not read them."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         (region,) = regions
-        if tuple(v.type for v in region.parameters) != tuple(types):
+        if tuple(v.type for v in region.parameters) != self.inside(types, params):
             raise TypeError("operands and region parameters must have the same types")
-        results = tuple(v.type for v in region.results)
-        if not results or not isinstance(results[0], ArrayType) or results[0].rank or not results[0].dtype.is_inexact:
+        return self.transformed(types, params, tuple(v.type for v in region.results), same)
+
+    def transformed(
+        self, types: Sequence[Type], params: Mapping[str, Any], results: tuple[Type, ...], same: Same
+    ) -> tuple[Type, ...]:
+        """The result types, given those of the region."""
+        raise NotImplementedError(self.name)
+
+
+def _floats(types: Sequence[Type], positions: Sequence[int], what: str) -> tuple[Type, ...]:
+    found = tuple(types[k] for k in positions)
+    if any(not isinstance(t, ArrayType) or not t.dtype.is_inexact for t in found):
+        raise TypeError(f"only floats have {what}")
+    return found
+
+
+def _pairs(types: Sequence[Type], given: Sequence[int], of: Sequence[Type], same: Same) -> None:
+    """Each operand at ``given`` has the type of its partner in ``of``."""
+    if len(given) != len(of):
+        raise TypeError(f"{len(given)} operands for {len(of)} values")
+    for t, expected in zip((types[k] for k in given), of, strict=True):
+        if t.dtype is not expected.dtype or t.rank != expected.rank:
+            raise TypeError(f"takes {expected} where there is {t}")
+        for e, f in zip(t.shape, expected.shape, strict=True):
+            same(e, f)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gradient(Transform):
+    """The results of its region, then the derivatives with respect to each operand whose position is in ``wrt``, in reverse mode:
+    of the first result, a float scalar; or, if there is a param ``of``, of the results at these positions, each times a
+    cotangent, the operand whose position is in ``seeds``."""
+
+    def transformed(
+        self, types: Sequence[Type], params: Mapping[str, Any], results: tuple[Type, ...], same: Same
+    ) -> tuple[Type, ...]:
+        if "of" in params:
+            _pairs(types, params["seeds"], _floats(results, params["of"], "cotangents"), same)
+        elif not results or results[0].rank or not isinstance(results[0], ArrayType) or not results[0].dtype.is_inexact:
             raise TypeError("the region's first result must be a float scalar")
-        wanted = tuple(types[k] for k in params["wrt"])
-        if any(isinstance(t, ArrayType) and not t.dtype.is_inexact for t in wanted):
-            raise TypeError("only floats have gradients")
-        return results + wanted
+        return results + _floats(types, params["wrt"], "gradients")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Jvp(Transform):
+    """The results of its region, then the derivatives of the results at the positions ``of``, in forward mode: along the
+    tangents, operands at the positions ``tangents``, of the operands at the positions ``wrt``."""
+
+    def transformed(
+        self, types: Sequence[Type], params: Mapping[str, Any], results: tuple[Type, ...], same: Same
+    ) -> tuple[Type, ...]:
+        _pairs(types, params["tangents"], _floats(types, params["wrt"], "tangents"), same)
+        return results + _floats(results, params["of"], "tangents")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Vmap(Transform):
+    """The results of its region for each index of the leading axis of the operands at the positions ``batched``, along a leading
+    axis of the results."""
+
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any]) -> tuple[Type, ...]:
+        batched = params["batched"]
+        return tuple(ArrayType(t.dtype, t.shape[1:]) if k in batched else t for k, t in enumerate(types))
+
+    def transformed(
+        self, types: Sequence[Type], params: Mapping[str, Any], results: tuple[Type, ...], same: Same
+    ) -> tuple[Type, ...]:
+        batched = [types[k] for k in params["batched"]]
+        if not batched or not all(t.rank for t in batched):
+            raise TypeError("takes at least one array with a leading axis")
+        size = batched[0].shape[0]
+        for t in batched[1:]:
+            same(t.shape[0], size)
+        return tuple(ArrayType(t.dtype, (size, *t.shape)) for t in results)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,4 +138,6 @@ def _check(condition: Any, error: str, message: str) -> tuple[()]:
 
 group = Group(name="group", extents=("space",))
 gradient = Gradient(name="gradient")
+jvp = Jvp(name="jvp")
+vmap = Vmap(name="vmap")
 check = Check(name="check", reference=_check, effect="fails")

@@ -26,12 +26,18 @@ class Print(Op):
             raise TypeError(f"{len(params['scalars'])} scalars for {len(types)} operands")
         return ()
 
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
+        """One print, of whole arrays."""
+        scalars = tuple("" if axis else scalar for axis, scalar in zip(batched, params["scalars"], strict=True))
+        found: tuple[Value, ...] = b.emit(self, operands, {**params, "scalars": scalars})
+        return found
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tap(Op):
     """Its operand; the gradient pass leaves a ``print`` of the cotangent behind, ``untap`` removes what is left."""
 
-    linear = True
+    linear: bool = True
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         (operand,) = types

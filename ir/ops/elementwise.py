@@ -29,14 +29,12 @@ BOTH = frozenset({"func", "kernel"})
 class Elementwise(Op):
     """``kinds``: element kinds the op takes. ``gives``: "same", "bool", "select" (bool, T, T -> T) or "dtype" (a param).
 
-    ``linear``: a zero cotangent gives a zero contribution whatever the operands, NaN and infinities included.
     ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result.
     """
 
     arity: int = 1
     kinds: str = "f"
     gives: str = "same"
-    linear: bool = False
     cheap: bool = False
     llvm: Spelling = "recipe"
     cuda: Spelling = ""

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.op import ZERO, Contribution, Into, Op, Same
+from pullback.ir.op import ZERO, Contribution, Into, Op, Same, leading
 from pullback.ir.ops.reindex import offsets_into_literal, same_part, settle_part, slices
-from pullback.ir.structure import Block
-from pullback.ir.types import I64, ArrayType, Shape, Type
+from pullback.ir.structure import Block, Value
+from pullback.ir.types import I64, ArrayType, Extent, Shape, Type
 
 
 def _rest(x: ArrayType, axes: Sequence[int]) -> Shape:
@@ -37,6 +37,8 @@ def _check_indices(indices: Sequence[ArrayType], axes: Sequence[int], x: ArrayTy
 class Gather(Op):
     """Operands x, one index array for each of ``axes``."""
 
+    linear: bool = True
+
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         x, *indices = [t for t in types if isinstance(t, ArrayType)]
         shape = _check_indices(indices, params["axes"], x, same)
@@ -47,6 +49,16 @@ class Gather(Op):
         axes = tuple(params["axes"])
         return (np.moveaxis(x, axes, range(len(axes)))[tuple(indices)],)
 
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Extent) -> tuple[Value, ...]:
+        (x, *indices), axes = operands, tuple(params["axes"])
+        if not batched[0]:
+            return b.emit(self, (x, *leading(b, indices, batched[1:], size)), params)
+        if not any(batched[1:]):
+            found = b.gather(x, *indices, axes=tuple(a + 1 for a in axes))
+            count = indices[0].type.rank
+            return (b.transpose(found, perm=(count, *range(count), *range(count + 1, found.type.rank))),)
+        return b.emit(self, (x, *_with_rows(b, indices, batched[1:], size)), _rows_first(axes))
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scatter(Op):
@@ -56,6 +68,7 @@ class Scatter(Op):
     """
 
     accumulate: bool
+    linear: bool = True
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         base, *indices, values = [t for t in types if isinstance(t, ArrayType)]
@@ -78,12 +91,24 @@ class Scatter(Op):
             moved[tuple(indices)] = values
         return (out,)
 
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Extent) -> tuple[Value, ...]:
+        (base, *indices, values), axes = operands, tuple(params["axes"])
+        base, values = leading(b, (base, values), (batched[0], batched[-1]), size)
+        if any(batched[1:-1]):
+            operands = (base, *_with_rows(b, indices, batched[1:-1], size), values)
+            return b.emit(self, operands, _rows_first(axes))
+        count = indices[0].type.rank
+        values = b.transpose(values, perm=(*range(1, count + 1), 0, *range(count + 1, values.type.rank)))
+        operands = (base, *indices, values)
+        return b.emit(self, operands, {"axes": tuple(a + 1 for a in axes)})
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Place(Op):
     """Operands base and a value that is added to, or replaces, the part of base at ``start`` with ``step``."""
 
     accumulate: bool
+    linear: bool = True
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         base, value = types
@@ -103,6 +128,16 @@ class Place(Op):
         with np.errstate(all="ignore"):
             out[part] = out[part] + value if self.accumulate else value
         return (out,)
+
+
+def _with_rows(b: Any, indices: Sequence[Value], batched: Sequence[bool], size: Extent) -> list[Value]:
+    """Indices for each place of a leading axis, after the number of that place."""
+    found = leading(b, indices, batched, size)
+    return [b.iota(shape=found[0].type.shape, axis=0, dtype=I64), *found]
+
+
+def _rows_first(axes: Sequence[int]) -> dict[str, Any]:
+    return {"axes": (0, *(a + 1 for a in axes))}
 
 
 def _gather_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -157,9 +192,5 @@ def _slice_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params:
 gather = Gather(name="gather", pullback=_gather_rule)
 scatter_add = Scatter(name="scatter_add", accumulate=True, pullback=_scatter_add_rule)
 scatter_set = Scatter(name="scatter_set", accumulate=False, pullback=_scatter_set_rule)
-slice_add = Place(
-    name="slice_add", accumulate=True, extents=("start",), literal=offsets_into_literal, pullback=_slice_add_rule
-)
-slice_set = Place(
-    name="slice_set", accumulate=False, extents=("start",), literal=offsets_into_literal, pullback=_slice_set_rule
-)
+slice_add = Place(name="slice_add", accumulate=True, extents=("start",), literal=offsets_into_literal, pullback=_slice_add_rule)
+slice_set = Place(name="slice_set", accumulate=False, extents=("start",), literal=offsets_into_literal, pullback=_slice_set_rule)

@@ -23,7 +23,6 @@ class Reduce(Op):
     combine: str
     identity: Callable[[DType], Any]
     kinds: str = "ifu"
-    linear: bool = False
 
     @property
     def gives_position(self) -> bool:

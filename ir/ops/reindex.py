@@ -33,6 +33,7 @@ class Reindex(Op):
     shape: Callable[[Sequence[ArrayType], Mapping[str, Any], Same], Shape]
     access: Access
     view: bool = False
+    linear: bool = True
     settled: Callable[[Sequence[Any], dict[str, Any]], dict[str, Any]] = lambda types, params: params
 
     def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:

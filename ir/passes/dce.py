@@ -13,7 +13,7 @@ def dce(function: Function) -> Function:
     Requires: a func; other kinds are returned as they are.
     Keeps: results, the order of what stays, every instruction that can fail or has an effect.
     """
-    return replace(function, body=_live(function.body)) if function.kind == "func" else function
+    return replace(function, body=live(function.body)) if function.kind == "func" else function
 
 
 def is_pure(instruction: Instruction) -> bool:
@@ -23,7 +23,8 @@ def is_pure(instruction: Instruction) -> bool:
     )
 
 
-def _live(block: Block) -> Block:
+def live(block: Block) -> Block:
+    """A block without the instructions whose results nothing reads."""
     wanted: set[Value] = set(block.results)
     kept: list[Instruction] = []
     for instruction in reversed(block.instructions):
@@ -31,6 +32,6 @@ def _live(block: Block) -> Block:
             continue
         wanted.update(instruction.operands)
         if instruction.regions:
-            instruction = replace(instruction, regions=tuple(_live(region) for region in instruction.regions))
+            instruction = replace(instruction, regions=tuple(live(region) for region in instruction.regions))
         kept.append(instruction)
     return replace(block, instructions=tuple(reversed(kept)))

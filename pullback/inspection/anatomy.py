@@ -14,7 +14,7 @@ from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.inspection.call import Call
 from pullback.ir.extents import Abstract, abstract, value_of
-from pullback.ir.ops.control import Gradient, Group
+from pullback.ir.ops.control import Group, Transform
 from pullback.ir.ops.effect import Print
 from pullback.ir.ops.program import Alloc, Launch
 from pullback.ir.passes.dce import is_pure
@@ -169,10 +169,10 @@ def plain(loc: Loc) -> Loc:
 
 
 def _marked(function: Function) -> Function:
-    """The function with its outermost gradients' forward parts marked as such, gradients inside them expanded."""
+    """The function with its outermost transforms' forward parts marked as such, transforms inside them expanded."""
     made = []
     for i in function.instructions:
-        if isinstance(i.op, Gradient):
+        if isinstance(i.op, Transform):
             inner = expand(i.regions[0])
             marked = tuple(replace(k, loc=replace(k.loc, note=f"{FORWARD} {k.loc.note}".strip())) for k in inner.instructions)
             i = replace(i, regions=(replace(inner, instructions=marked),))

@@ -1,0 +1,33 @@
+"""Batching: a region for each index of a leading axis of some operands, in one go.
+
+What depends on one of those operands gets the axis, in front of its own; what does not stays as it is. Ops say how they take the
+axis (``Op.batch``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pullback.ir.builder import Builder
+from pullback.ir.op import leading
+from pullback.ir.passes.reverse import replay
+from pullback.ir.structure import Block, Value
+
+
+def batch(builder: Builder, region: Block, operands: Sequence[Value], batched: Sequence[int]) -> list[Value]:
+    """Emit a region on ``operands``, of which those at the positions ``batched`` have the axis; returns its results, which all
+    have it."""
+    env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
+    rows = {region.parameters[k] for k in batched}
+    size = operands[batched[0]].type.shape[0]
+    for instruction in region.instructions:
+        inputs = tuple(env[v] for v in instruction.operands)
+        marks = [v in rows for v in instruction.operands]
+        if any(marks):
+            step = builder.at(instruction.loc, instruction.results[0].name if instruction.results else "")
+            made = instruction.op.batch(step, inputs, marks, instruction.params, size)
+            rows.update(instruction.results)
+        else:
+            made = replay(builder, instruction, inputs)
+        env.update(zip(instruction.results, made, strict=True))
+    return leading(builder, [env[v] for v in region.results], [v in rows for v in region.results], size)

@@ -1,0 +1,131 @@
+"""Forward mode: the tangents of a region's results, emitted beside its instructions.
+
+A linear op is itself on the tangents. An elementwise op is the diagonal of its gradient rule: the tangent in the cotangent's
+place. Every other op has its gradient rule transposed: rules are linear in the cotangents, so what a rule emits, differentiated
+by the cotangents with the tangents as seeds, are the tangents of the results. Zero tangents are no values, as in reverse mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pullback.ir.builder import Builder
+from pullback.ir.op import ZERO, Into, Zero
+from pullback.ir.ops.effect import Tap
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.passes.dce import live
+from pullback.ir.passes.reverse import active_values, check_derivative, differentiate, replay
+from pullback.ir.structure import Block, Instruction, Loc, Value
+
+Tangent = Value | Zero
+
+
+def push(
+    builder: Builder,
+    region: Block,
+    operands: Sequence[Value],
+    wrt: Sequence[int],
+    tangents: Sequence[int],
+    of: Sequence[int],
+    loc: Loc,
+) -> list[Value]:
+    """Emit a region on ``operands`` and the tangents of the results at ``of``; returns its results and those."""
+    env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
+    moved: dict[Value, Value] = {region.parameters[k]: operands[t] for k, t in zip(wrt, tangents, strict=True)}
+    active = active_values(region, wrt, of)
+    for instruction in region.instructions:
+        inputs = tuple(env[v] for v in instruction.operands)
+        outputs = replay(builder, instruction, inputs)
+        env.update(zip(instruction.results, outputs, strict=True))
+        wanted = [v in active for v in instruction.results]
+        given: list[Tangent] = [moved.get(v, ZERO) for v in instruction.operands]
+        if not any(wanted) or all(isinstance(t, Zero) for t in given):
+            continue
+        step = builder.at(instruction.loc.noted(f"jvp({instruction.op.name})"), "t")
+        found = _tangents(step, instruction, inputs, outputs, given, wanted)
+        for value, tangent in zip(instruction.results, found, strict=True):
+            if isinstance(tangent, Value):
+                moved[value] = tangent
+    end = builder.at(Loc(loc.file, loc.line, "jvp"), "t")
+    results = [region.results[k] for k in of]
+    return [env[v] for v in region.results] + [moved[v] if v in moved else end.zeros_like(v) for v in results]
+
+
+def _tangents(
+    b: Builder,
+    instruction: Instruction,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    given: Sequence[Tangent],
+    wanted: Sequence[bool],
+) -> Sequence[Tangent]:
+    op = instruction.op
+    if op.nondifferentiable:
+        return [ZERO] * len(outputs)
+    if isinstance(op, Tap):
+        return given
+    kinds = {v.type.dtype for v in (*inputs, *outputs) if v.type.dtype.is_inexact}
+    is_diagonal = isinstance(op, Elementwise) and len(kinds) == 1 and kinds.pop().is_float
+    if op.linear and not (is_diagonal and sum(isinstance(t, Value) for t in given) == 1):
+        operands = [
+            t if isinstance(t, Value) else b.zeros_like(x) if x.type.dtype.is_inexact else x
+            for x, t in zip(inputs, given, strict=True)
+        ]
+        return b.emit(op, operands, dict(instruction.params))
+    check_derivative(instruction, [isinstance(t, Value) for t in given])
+    if is_diagonal:
+        return [_diagonal(b, instruction, inputs, outputs, given)]
+    return _transposed(b, instruction, inputs, outputs, given, wanted)
+
+
+def _diagonal(
+    b: Builder, instruction: Instruction, inputs: Sequence[Value], outputs: Sequence[Value], given: Sequence[Tangent]
+) -> Tangent:
+    """The sum over the operands of each contribution to it, of its tangent."""
+    rule = instruction.op.pullback
+    assert rule is not None
+    total: Tangent = ZERO
+    for position, tangent in enumerate(given):
+        if isinstance(tangent, Zero):
+            continue
+        wants = [k == position for k in range(len(inputs))]
+        part = rule(b, instruction.op, inputs, outputs, [tangent], instruction.params, wants)[position]
+        if isinstance(part, Value):
+            total = b.add(total, part) if isinstance(total, Value) else part
+    return total
+
+
+def _transposed(
+    b: Builder,
+    instruction: Instruction,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    given: Sequence[Tangent],
+    wanted: Sequence[bool],
+) -> list[Tangent]:
+    """The transpose of the gradient rule. Rules may ask whether a cotangent is zero: ones stand for the cotangents."""
+    op = instruction.op
+    assert op.pullback is not None
+    inner = Builder(b.loc, hint=b.hint)
+    parameters = [Value(v.type, v.name) for v in (*inputs, *outputs)]
+    count = len(inputs)
+    cts: list[Value | Zero] = [Value(v.type) if want else ZERO for v, want in zip(outputs, wanted, strict=True)]
+    symbols = [ct for ct in cts if isinstance(ct, Value)]
+    wants = [isinstance(t, Value) for t in given]
+    parts = op.pullback(inner, op, parameters[:count], parameters[count:], cts, instruction.params, wants)
+    results, seeds = [], []
+    for part, tangent in zip(parts, given, strict=True):
+        if isinstance(tangent, Value) and not isinstance(part, Zero):
+            results.append(part.dense() if isinstance(part, Into) else part)
+            seeds.append(tangent)
+    region = inner.block([*parameters, *symbols], results)
+    first = len(parameters)
+    wrt = range(first, first + len(symbols))
+    ones = [b.full(1, v.type) for v in symbols]
+    made = Builder(b.loc, hint=b.hint)
+    found = differentiate(made, region, [*inputs, *outputs, *ones], wrt, b.loc, range(len(results)), seeds)[len(results) :]
+    for emitted in live(made.block((), found)).instructions:
+        b.append(replace(emitted, loc=b.loc))
+    rest = iter(found)
+    return [next(rest) if want else ZERO for want in wanted]

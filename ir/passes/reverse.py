@@ -1,0 +1,217 @@
+"""Reverse mode: the gradients of a region's results, emitted after its instructions.
+
+Reverse accumulation over the region's instructions, walked iteratively. The forward part is pruned both ways: only values
+that depend on a wanted operand and that a differentiated result depends on get a cotangent. A cotangent is ``ZERO``, a value, or
+a value under a predicate. Predicates are born at ``select``: the cotangent of a branch is zero, and stays so, wherever that
+branch was not taken, whatever the derivatives there are (NaN and infinities included). They travel through elementwise, reindex
+and sum ops; each contribution of an op that is not linear is wrapped in a select.
+
+Contributions to one value are summed in a fixed order: by decreasing position of the reading instruction, operands left to
+right; values first, then those that are added into a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pullback.ir.builder import Builder
+from pullback.ir.op import ZERO, Contribution, Into, Zero
+from pullback.ir.ops.effect import Tap
+from pullback.ir.ops.elementwise import Elementwise, select
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.reindex import Reindex
+from pullback.ir.structure import Block, Instruction, Loc, Value
+from pullback.ir.types import ArrayType
+
+
+class GradientError(Exception):
+    """A gradient that cannot be had: ``loc`` is the user's line, the message says which op and operand."""
+
+    def __init__(self, message: str, loc: Loc) -> None:
+        super().__init__(message)
+        self.loc = loc
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cotangent:
+    value: Value
+    predicate: Value | None = None
+
+
+Part = tuple[Contribution, Value | None]
+
+
+def replay(builder: Builder, instruction: Instruction, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """Append a copy of an instruction that reads other operands."""
+    results = tuple(Value(v.type, v.name) for v in instruction.results)
+    builder.append(
+        Instruction(instruction.op, tuple(operands), results, instruction.params, instruction.regions, instruction.loc)
+    )
+    return results
+
+
+def differentiate(
+    builder: Builder,
+    region: Block,
+    operands: Sequence[Value],
+    wrt: Sequence[int],
+    loc: Loc,
+    of: Sequence[int] = (0,),
+    seeds: Sequence[Value] | None = None,
+) -> list[Value]:
+    """Emit a region on ``operands`` and the gradients of its results at ``of``; returns its results and the gradients.
+
+    ``seeds``: the cotangents of those results; 1 if there are none.
+    """
+    env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
+    forward: list[tuple[Instruction, tuple[Value, ...], tuple[Value, ...]]] = []
+    for instruction in region.instructions:
+        inputs = tuple(env[v] for v in instruction.operands)
+        outputs = replay(builder, instruction, inputs)
+        env.update(zip(instruction.results, outputs, strict=True))
+        forward.append((instruction, inputs, outputs))
+    active = active_values(region, wrt, of)
+    parts: dict[Value, list[Part]] = {}
+    for position, result in enumerate(region.results[k] for k in of):
+        if result in active:
+            start = builder.at(Loc(loc.file, loc.line, "pullback"), "d")
+            seed = start.const(1.0, result.type.dtype) if seeds is None else seeds[position]
+            parts.setdefault(result, []).append((seed, None))
+    for instruction, inputs, outputs in reversed(forward):
+        step = builder.at(instruction.loc.pullback_of(instruction.op), "d")
+        cts = [_sum(step, parts.pop(v, []), v) for v in instruction.results]
+        if all(ct is None for ct in cts):
+            continue
+        wants = [v in active for v in instruction.operands]
+        contributions = _contributions(step, instruction, inputs, outputs, cts, wants)
+        for value, part in zip(instruction.operands, contributions, strict=True):
+            if value in active and not isinstance(part[0], Zero):
+                parts.setdefault(value, []).append(part)
+    gradients = []
+    end = builder.at(Loc(loc.file, loc.line, "pullback"), "d")
+    for position in wrt:
+        parameter = region.parameters[position]
+        total = _sum(end, parts.get(parameter, []), parameter)
+        gradients.append(end.zeros_like(parameter) if total is None else total.value)
+    return [env[v] for v in region.results] + gradients
+
+
+def active_values(region: Block, wrt: Sequence[int], of: Sequence[int]) -> set[Value]:
+    """The inexact values that depend on a wanted parameter and that a result at ``of`` depends on."""
+    reached = {region.parameters[k] for k in wrt}
+    for instruction in region.instructions:
+        if any(v in reached for v in instruction.operands):
+            reached.update(v for v in instruction.results if isinstance(v.type, ArrayType) and v.type.dtype.is_inexact)
+    needed = {region.results[k] for k in of}
+    for instruction in reversed(region.instructions):
+        if any(v in needed for v in instruction.results):
+            needed.update(instruction.operands)
+    return reached & needed
+
+
+def _sum(b: Builder, parts: Sequence[Part], value: Value) -> Cotangent | None:
+    """The cotangent of a value from its contributions; None for zero."""
+    if not parts:
+        return None
+    total: Value | None = None
+    for contribution, _ in parts:
+        if isinstance(contribution, Value):
+            total = contribution if total is None else b.add(total, contribution)
+    for contribution, _ in parts:
+        if isinstance(contribution, Into):
+            total = contribution.dense() if total is None else contribution.add(total)
+    assert total is not None
+    if total.type != value.type:
+        raise TypeError(f"a contribution has type {total.type}, the value has type {value.type}")
+    predicate: Value | None = None
+    for position, (_, condition) in enumerate(parts):
+        if condition is None:
+            return Cotangent(total)
+        predicate = condition if position == 0 else b.bitor(predicate, condition)
+    return Cotangent(total, predicate)
+
+
+def check_derivative(instruction: Instruction, wants: Sequence[bool]) -> None:
+    """Raises GradientError if there is no derivative by a wanted operand."""
+    op = instruction.op
+    if op.pullback is None:
+        place = next(k for k, want in enumerate(wants) if want)
+        raise GradientError(f"there is no gradient rule for operand {place} of {op.name}", instruction.loc)
+    for position, why in op.missing.items():
+        if wants[position]:
+            raise GradientError(f"there is no derivative of {op.name} by its operand {position}: {why}", instruction.loc)
+
+
+def _contributions(
+    b: Builder,
+    instruction: Instruction,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    cts: Sequence[Cotangent | None],
+    wants: Sequence[bool],
+) -> list[Part]:
+    op = instruction.op
+    if op.nondifferentiable:
+        return [(ZERO, None)] * len(inputs)
+    check_derivative(instruction, wants)
+    assert op.pullback is not None
+    found = list(op.pullback(b, op, inputs, outputs, [ZERO if ct is None else ct.value for ct in cts], instruction.params, wants))
+    _check_types(op.name, inputs, found)
+    predicate = cts[0].predicate if len(cts) == 1 and cts[0] is not None else None
+    if op is select:
+        return _branches(b, inputs[0], found, predicate)
+    if predicate is None:
+        return [(part, None) for part in found]
+    if isinstance(op, Elementwise | Tap):
+        if op.linear:
+            return [(part, predicate) for part in found]
+        return [(_masked(b, predicate, part), predicate) for part in found]
+    return list(zip(found, _carried(b, instruction, inputs, outputs, predicate, wants), strict=True))
+
+
+def _check_types(name: str, inputs: Sequence[Value], found: Sequence[Contribution]) -> None:
+    if len(found) != len(inputs):
+        raise TypeError(f"the rule of {name} gave {len(found)} contributions for {len(inputs)} operands")
+    for position, (value, part) in enumerate(zip(inputs, found, strict=True)):
+        if isinstance(part, Value) and part.type != value.type:
+            raise TypeError(f"the rule of {name} gave {part.type} for operand {position} of type {value.type}")
+
+
+def _masked(b: Builder, predicate: Value, part: Contribution) -> Contribution:
+    if not isinstance(part, Value):
+        return part
+    found: Value = b.select(predicate, part, b.zeros_like(part))
+    return found
+
+
+def _branches(b: Builder, condition: Value, found: Sequence[Contribution], predicate: Value | None) -> list[Part]:
+    """The contributions of a select, under the predicates that are born here."""
+    parts: list[Part] = [(ZERO, None)]
+    for position, part in enumerate(found[1:]):
+        if isinstance(part, Zero):
+            parts.append((ZERO, None))
+            continue
+        taken = condition if position == 0 else b.bitnot(condition)
+        parts.append((part, taken if predicate is None else b.bitand(taken, predicate)))
+    return parts
+
+
+def _carried(
+    b: Builder,
+    instruction: Instruction,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    predicate: Value,
+    wants: Sequence[bool],
+) -> list[Value | None]:
+    """The predicate of each operand, where the op moves elements or spreads a sum; None elsewhere."""
+    op = instruction.op
+    if isinstance(op, Reduce) and op.linear:
+        axes, shape = tuple(instruction.params["axes"]), inputs[0].type.shape
+        return [b.broadcast(predicate, axes=axes, shape=shape) if axes else predicate]
+    if not isinstance(op, Reindex) or op.pullback is None:
+        return [None] * len(inputs)
+    params: Mapping[str, object] = instruction.params
+    found = op.pullback(b, op, inputs, outputs, [predicate], params, wants)
+    return [part.dense() if isinstance(part, Into) else part if isinstance(part, Value) else None for part in found]

@@ -1,0 +1,66 @@
+"""Batching of every op, generated from the op table: each row of the batch is what the op gives alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import Case, case_function, cases, covered_ops
+
+from pullback.ir import OPS, Builder, Function, Op, Value
+from pullback.ir.interpret import interpret
+from pullback.ir.passes.grad import grad
+from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
+from pullback.ir.verify import verify
+
+ROWS = 2
+BATCHED = [op for op in covered_ops() if "func" in op.vocabularies and any(case.types for case in cases(op))]
+
+
+def mapped(case: Case, batched: Sequence[int]) -> Function:
+    b = Builder()
+    inside = [Value(t, f"q{k}") for k, t in enumerate(case.types)]
+    region = b.block(inside, case.emit(b, inside))
+    b = Builder()
+    types = [t.with_shape((ROWS, *t.shape)) if k in batched else t for k, t in enumerate(case.types)]
+    parameters = [Value(t, f"p{k}") for k, t in enumerate(types)]
+    return verify(b.function("f", parameters, b.emit(OPS["vmap"], parameters, {"batched": tuple(batched)}, [region])))
+
+
+def choices(case: Case) -> Iterator[list[int]]:
+    """All operands, and each alone."""
+    yield list(range(len(case.types)))
+    if len(case.types) > 1:
+        yield from ([k] for k in range(len(case.types)))
+
+
+@pytest.mark.parametrize("op", BATCHED, ids=lambda op: op.name)
+def test_rows_of_a_batch_are_the_results_of_each(op: Op) -> None:
+    rng = np.random.default_rng(1)
+    for case in cases(op):
+        single = case_function(case)
+        for batched in choices(case) if case.types else ():
+            drawn = [case.arguments(rng) for _ in range(ROWS)]
+            rows = [[drawn[i if k in batched else 0][k] for k in range(len(case.types))] for i in range(ROWS)]
+            given = [np.stack([r[k] for r in rows]) if k in batched else rows[0][k] for k in range(len(case.types))]
+            found = interpret(verify(grad(mapped(case, batched))), *given)
+            expected = [interpret(single, *row) for row in rows]
+            for value, *each in zip(found, *expected, strict=True):
+                assert value.dtype == each[0].dtype
+                tolerance = {"rtol": 1e-12, "atol": 1e-12} if value.dtype.itemsize >= 8 else {"rtol": 1e-4, "atol": 1e-4}
+                np.testing.assert_allclose(value, np.stack(each), err_msg=f"{case} by {batched}", **tolerance)
+
+
+def test_what_no_batched_value_reaches_stays_as_it_is() -> None:
+    case = next(c for c in cases(OPS["contract"]) if c.params["spec"] == "ij,jk->ik")
+    b = Builder()
+    x, y = inside = [Value(t) for t in case.types]
+    region = b.block(inside, [b.contract(b.exp(x), b.sin(y), spec="ij,jk->ik")])
+    b = Builder()
+    parameters: list[Any] = [Value(case.types[0]), Value(case.types[1].with_shape((5, *case.types[1].shape)))]
+    function = b.function("f", parameters, b.emit(OPS["vmap"], parameters, {"batched": (1,)}, [region]))
+    found = run(grad(run(function, BEFORE_GRAD)), OPTIMIZE)
+    assert [str(i.results[0].type) for i in found.instructions if i.op.name == "exp"] == ["f64[2,3]"]
+    assert "broadcast" not in [i.op.name for i in found.instructions]
