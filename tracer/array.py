@@ -289,6 +289,11 @@ class TracedArray(Described):
 
     # protocols and operators; pullback.tracer.ufuncs supplies what they do
 
+    def __array_namespace__(self, *, api_version: Any = None) -> Any:
+        found = frame_of(self).root.names.replacement(np, "numpy")
+        np.empty(0).__array_namespace__(api_version=api_version)
+        return found
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return METHODS["__array_ufunc__"](ufunc, method, *inputs, **kwargs)
 

@@ -31,6 +31,7 @@ from pullback.tracer.array import CAPTURED, Known, Origin, TracedArray, literal_
 from pullback.tracer.callees import renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.containers import container, item, mutable, same_items
+from pullback.tracer.door import Door
 from pullback.tracer.effects import Effects, effect, generators_in
 from pullback.tracer.errors import user_loc
 from pullback.tracer.frame import Captured, Frame, Pinned
@@ -165,6 +166,8 @@ class Names:
 
     def replacement(self, value: Any, describe: str) -> Any:
         """What stands for a library's object, a function, a class, a module or an object."""
+        if type(value) is Door:
+            return self.replacement(value.__wrapped__, describe)
         if isinstance(value, ModuleType):
             return self._keep(value, lambda m: module_stand_in(m, self, is_library_file(getattr(m, "__file__", None))))
         if is_foreign(value):

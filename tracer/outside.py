@@ -320,9 +320,9 @@ def module_stand_in(module: ModuleType, names: Names, is_library: bool) -> Any:
     top = _top(module)
     if module.__name__ == "numpy.random" or top in ("random", "secrets", "uuid"):
         return Refused(f"a random draw ({module.__name__}): {RANDOM}")
-    if top == "pullback":
+    if top == "pullback" and not module.__name__.startswith("pullback.numpy"):
         return module
-    if is_library or top in sys.stdlib_module_names:
+    if is_library or top in ("pullback", *sys.stdlib_module_names):
         return LibraryModule(module, names)
     return UserModule(module, names)
 

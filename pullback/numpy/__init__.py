@@ -1,0 +1,29 @@
+"""NumPy's names, traced explicitly: ``import pullback.numpy as np``.
+
+Outside a traced function each name is NumPy's own. Inside one it is what the tracer makes of that function, also where the tracer
+does not follow the code that calls it: in a library of your own that is installed, or under a Python whose names cannot be
+followed. Results are those of plain ``numpy``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as _numpy
+
+from pullback.numpy import fft as fft
+from pullback.numpy import linalg as linalg
+from pullback.tracer.door import EXTRA, attribute
+
+__array_api_version__ = _numpy.__array_api_version__
+__array_namespace_info__ = _numpy.__array_namespace_info__
+
+__all__ = sorted({*_numpy.__all__, *EXTRA, "fft", "linalg"} - {"random"})
+
+
+def __getattr__(name: str) -> Any:
+    return attribute(_numpy, name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
