@@ -153,14 +153,17 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 @implements(np.unwrap)
 def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.pi) -> Any:
-    x = _float(p)
+    x = as_traced(p)
+    x = cast(x, np.result_type(x.dtype, period))
     at = axis_of(axis, x.ndim)
     jump = xp.diff(x, axis=at)
     limit = period / 2 if discont is None else discont
-    low = -period / 2
+    is_exact = x.dtype.kind in "iu"
+    low = -(period // 2) if is_exact else -period / 2
     wrapped = xp.mod(jump - low, period) + low
-    wrapped = xp.where((wrapped == low) & (jump > 0), -low, wrapped)
-    correction = xp.where(xp.abs(jump) < limit, 0.0, wrapped - jump)
+    if not is_exact or period % 2 == 0:
+        wrapped = xp.where((wrapped == low) & (jump > 0), -low, wrapped)
+    correction = xp.where(xp.abs(jump) < limit, 0, wrapped - jump)
     return xp.concatenate([_along(x, at, 0, 1), _along(x, at, 1) + xp.cumsum(correction, axis=at)], axis=at)
 
 
@@ -279,7 +282,7 @@ def cov(
     deviation = rows - average[:, None]
     weighted = deviation if weights is None else deviation * weights
     scale = xp.true_divide(1.0, as_traced(free) if isinstance(free, TracedArray) else as_traced(float(free)))
-    return xp.squeeze(deviation @ weighted.T * scale)
+    return xp.squeeze(cast(deviation @ weighted.T * scale, rows.dtype))
 
 
 @implements(np.corrcoef)

@@ -1,0 +1,42 @@
+"""docs/numpy.md is what becomes of the calls in tests/surface: each gives NumPy's results, or a TraceError as it says.
+
+``--bless`` writes the page. With ``-m long`` every accepted call is compiled and differentiated, too.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from surface import PAGE, SECTIONS, page, public, read, refused
+
+IS_PAGES_VERSION = np.__version__.startswith("2.4.")
+COMPILED_OF = 8
+"""One call of so many is compiled and differentiated by default."""
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_public_name_is_there(section: str) -> None:
+    missing = set(public(section)) - set(read(section))
+    assert not missing or not IS_PAGES_VERSION
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_sample_is_compiled_and_differentiated(section: str) -> None:
+    for tried in read(section).values():
+        for text in tried.texts():
+            if zlib.crc32(text.encode()) % COMPILED_OF == 0:
+                refused(text, compiled=True)
+
+
+def test_the_page_is_what_is_accepted(bless: bool) -> None:
+    found = page(compiled=False)
+    if bless:
+        PAGE.write_text(found)
+    assert found == PAGE.read_text() or not IS_PAGES_VERSION
+
+
+@pytest.mark.long
+def test_everything_accepted_is_compiled_and_differentiated() -> None:
+    assert page(compiled=True) == PAGE.read_text() or not IS_PAGES_VERSION
