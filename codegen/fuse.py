@@ -24,7 +24,7 @@ from pullback.codegen.positions import positions
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.create import Constant, Count, Iota
-from pullback.ir.ops.effect import Print
+from pullback.ir.ops.host import Host
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
@@ -177,8 +177,8 @@ class _Fuser:
         self.follow(cluster, instruction)
 
     def follow(self, cluster: Cluster, instruction: Instruction) -> None:
-        """Have checks and prints run in program order, so that the first failure is the one reported."""
-        if not isinstance(instruction.op, Check | Print):
+        """Have checks and steps in Python run in program order, so that the first failure is the one reported."""
+        if not isinstance(instruction.op, Check | Host):
             return
         if self.checked is not None and self.checked is not cluster:
             cluster.needs.add(self.checked.number)

@@ -14,7 +14,7 @@ from pullback.codegen.group_kernel import Draft, group_kernel
 from pullback.codegen.op_kernels import op_kernel
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Group, group
-from pullback.ir.ops.effect import Print
+from pullback.ir.ops.host import Host
 from pullback.ir.ops.program import launch
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
@@ -80,8 +80,11 @@ class _Lowering:
             self.launch(b, instruction, group_kernel(collapse(instruction, layouts), layouts), instruction.operands)
             return
         operands = [self.dense(b, v) for v in instruction.operands]
-        if isinstance(op, Print):
-            b.emit(op, operands, dict(instruction.params))
+        if isinstance(op, Host):
+            for value in instruction.results:
+                self.memory[value] = b.at(b.loc, value.name).alloc(dtype=value.type.dtype, shape=value.type.shape)
+            buffers = (*operands, *(self.memory[v] for v in instruction.results))
+            b.append(Instruction(op, buffers, (), instruction.params, (), instruction.loc))
             return
         draft = op_kernel(instruction)
         in_place = self.in_place(instruction, draft)

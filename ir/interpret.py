@@ -16,6 +16,7 @@ from pullback.ir.extents import value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.control import CheckFailed, Group
 from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.host import Host, Print
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.program import Alloc, Free, Launch, View
@@ -88,8 +89,8 @@ class _Arrays:
 
     def run(self, instruction: Instruction, operands: list[Any]) -> Sequence[Any]:
         op = instruction.op
-        if op.effect == "effect" and not self.effects:
-            return operands[: len(instruction.results)]
+        if isinstance(op, Print) and not self.effects:
+            return []
         if isinstance(op, Group):
             (region,) = instruction.regions
             inner: Env = dict(zip(region.parameters, operands, strict=True))
@@ -216,6 +217,9 @@ class _Program:
                 return []
             case Launch():
                 self.launch(params, operands)
+                return []
+            case Host():
+                instruction.op.run(operands, params)
                 return []
         results = [v.type for v in instruction.results]
         return instruction.op.evaluate(operands, params, results)

@@ -46,6 +46,10 @@ class Into:
     dense: Callable[[], Value]
 
 
+class NoDerivative(Exception):
+    """Raised by a rule where there is no derivative; the message says why."""
+
+
 Contribution = Value | Zero | Into
 Cotangent = Value | Zero
 Same = Callable[[Extent, Extent], None]

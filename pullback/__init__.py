@@ -8,6 +8,7 @@ if not Path(__file__).parent.joinpath("ir").is_dir():
 
 from pullback import tree
 from pullback.api import grad, jit, value_and_grad
+from pullback.callbacks import ShapeDtypeStruct, callback
 from pullback.counts import CacheInfo, cache_info
 from pullback.debugging.gradients import check_grad
 from pullback.debugging.nonfinite import find_nan
@@ -16,7 +17,7 @@ from pullback.entries import RetraceWarning
 from pullback.tracer import TraceError
 
 __all__ = [
-    "CacheInfo", "RetraceWarning", "TraceError", "__version__", "cache_info", "check_grad", "find_nan", "grad", "jit", "print",
+    "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad", "find_nan", "grad", "jit", "print",
     "print_grad", "tree", "value_and_grad",
 ]  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.ops.host import Host
 from pullback.ir.structure import Instruction
 
 _NATIVE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
@@ -23,7 +24,10 @@ class HostStep:
     """One step for one set of sizes. ``address``: of its native function, which reads one pointer for each operand."""
 
     def __init__(self, step: Instruction, shapes: Sequence[tuple[int, ...]]) -> None:
-        self._step = step
+        assert isinstance(step.op, Host)
+        self._op = step.op
+        self._params = step.params
+        self._inputs = len(step.operands) - step.op.outputs(step.params)
         self._specs = [(shape, v.type.dtype.numpy) for v, shape in zip(step.operands, shapes, strict=True)]
         self._native = _NATIVE(self._run)
         self.address = int(ctypes.cast(self._native, ctypes.c_void_p).value or 0)
@@ -32,7 +36,9 @@ class HostStep:
         try:
             pointers = (ctypes.c_int64 * len(self._specs)).from_address(slots)
             values = [_copy(p, shape, dtype) for p, (shape, dtype) in zip(pointers, self._specs, strict=True)]
-            self._step.op.evaluate(values, self._step.params, ())
+            self._op.run(values, self._params)
+            for pointer, value in zip(pointers[self._inputs :], values[self._inputs :], strict=True):
+                ctypes.memmove(pointer, value.ctypes.data, value.nbytes)
         except BaseException as error:
             _raised.error = error
             return 1

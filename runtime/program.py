@@ -17,7 +17,7 @@ import numpy as np
 from pullback.codegen.llvm import Emitted, emit
 from pullback.ir.extents import value_of
 from pullback.ir.ops.control import CheckFailed
-from pullback.ir.ops.effect import Print
+from pullback.ir.ops.host import Host as HostOp
 from pullback.ir.ops.program import Alloc, Free, Launch, View
 from pullback.ir.structure import Function, Module, Value
 from pullback.ir.text import canonical
@@ -160,7 +160,7 @@ class Executable:
     def failure(self, status: int) -> BaseException:
         """What a status says: the step above bit 32, the kernel's own code below."""
         step = self.plan.steps[(status >> 32) - 1]
-        if isinstance(step.op, Print):
+        if isinstance(step.op, HostOp):
             return raised()
         error, message, place = step.params["failures"][(status & 0xFFFFFFFF) - 1]
         failed = CheckFailed(error, message)
@@ -178,7 +178,7 @@ class Executable:
         for step in self.plan.steps:
             starts.append(len(block))
             slots: Sequence[tuple[Any, ...]]
-            if isinstance(step.op, Print):
+            if isinstance(step.op, HostOp):
                 hosts.append(HostStep(step, [_shape(v, sizes) for v in step.operands]))
                 functions.append(hosts[-1].address)
                 slots = [("pointer", k) for k in range(len(step.operands))]
@@ -226,7 +226,7 @@ class Plan:
         self.program = program
         self.parameter = {v: k for k, v in enumerate(program.parameters)}
         self.owner: dict[Value, Value] = {v: v for v in program.parameters}
-        self.steps = [i for i in program.instructions if isinstance(i.op, Launch | Print)]
+        self.steps = [i for i in program.instructions if isinstance(i.op, Launch | HostOp)]
         for i in program.instructions:
             if isinstance(i.op, Alloc):
                 self.owner[i.result] = i.result

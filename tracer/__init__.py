@@ -5,6 +5,7 @@ from pullback.tracer.array import TracedArray, emit, implements, register_method
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Input, Pinned, current
 from pullback.tracer.guards import Guard
+from pullback.tracer.hosted import call_outside, types_found
 from pullback.tracer.ownership import OWNED, adopt
 from pullback.tracer.promotion import composition
 from pullback.tracer.trace import Parameters, Signature, Trace, parameters_of, signature, trace
@@ -14,8 +15,8 @@ from pullback.tracer.twins import twin
 
 __all__ = [
     "OWNED", "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Pinned", "Signature", "Trace", "TraceError",
-    "TracedArray", "TreeDef", "adopt", "composition", "current", "emit", "flatten", "follow", "gradient_call", "implements",
+    "TracedArray", "TreeDef", "adopt", "call_outside", "composition", "current", "emit", "flatten", "follow", "gradient_call", "implements",
     "leaf_key",
-    "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "unflatten", "user_loc",
+    "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "types_found", "unflatten", "user_loc",
 ]  # fmt: skip
 del _functions

@@ -19,6 +19,13 @@ def renamed(code: CodeType) -> CodeType:
     return _renamed(code, code.co_filename) if _has_names(code) else code
 
 
+def restored(code: CodeType) -> CodeType:
+    """The code that ``renamed`` was given, but for its order of names."""
+    constants = tuple(restored(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    names = tuple(n.removesuffix(MARK) for n in code.co_names)
+    return code.replace(co_names=names, co_consts=constants)
+
+
 def _has_names(code: CodeType) -> bool:
     inside = (c for c in code.co_consts if isinstance(c, CodeType))
     return not set(NAMES).isdisjoint(code.co_names) or any(map(_has_names, inside))

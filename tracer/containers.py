@@ -30,11 +30,11 @@ def container(names: Names, value: Any, read: Read, describe: str) -> Any:
         names.check(read, key, describe, "plain")
         made: Any = copy.deepcopy(value)
         names.effects.watch_outside(lambda: plain_key(made) == key, describe)
-        return made
+        return names.copied(value, made)
     made = _copied(names, value, read, describe)
     filled = copy.copy(made)
     names.effects.watch_outside(lambda: same_items(made, filled), describe)
-    return made
+    return names.copied(value, made)
 
 
 def _copied(names: Names, value: Any, read: Read, describe: str) -> Any:
@@ -56,7 +56,7 @@ def mutable(names: Names, value: Any, read: Read, describe: str) -> Any:
     made = {names.argument(v) for v in value} if isinstance(value, set) else copy.copy(value)
     filled = copy.copy(made)
     names.effects.watch_outside(lambda: bool(made == filled), describe)
-    return made
+    return names.copied(value, made)
 
 
 def same_items(a: Any, b: Any) -> bool:

@@ -60,6 +60,11 @@ def noting(errors: list[TraceError]) -> Iterator[None]:
         _noted.reset(token)
 
 
+def not_noting() -> None:
+    """Ends ``noting`` in this context."""
+    _noted.set(None)
+
+
 def here() -> Site:
     """The place in the user's source that is running, with its expression."""
     frame = user_frame(sys._getframe(1))

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.ir import Builder, Loc, Value
-from pullback.ir.types import ArrayType, dtype_of
-from pullback.tracer.errors import TraceError, here, noting, user_loc
+from pullback.ir.ops.host import HostFunction
+from pullback.ir.types import I64, ArrayType, dtype_of
+from pullback.tracer.errors import TraceError, here, not_noting, noting, user_loc
 from pullback.tracer.ownership import is_users
 from pullback.tracer.source import site_at
 
@@ -53,7 +54,19 @@ class Constant:
     digest: bytes = field(repr=False)
 
 
-Input = Argument | Captured | Constant
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Called:
+    """An input that is the number of a Python function, which lives as long as the program that calls it."""
+
+    function: HostFunction
+
+    @property
+    def array(self) -> np.int64:
+        """The number."""
+        return np.int64(self.function.number)
+
+
+Input = Argument | Captured | Constant | Called
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +86,13 @@ _current: ContextVar[Frame | None] = ContextVar("pullback_frame", default=None)
 def current() -> Frame | None:
     """The frame of the innermost function being traced in this thread, or None."""
     return _current.get()
+
+
+def outside_traces(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function as if nothing was traced; to be run in a copy of the context."""
+    _current.set(None)
+    not_noting()
+    return function(*args, **kwargs)
 
 
 class Frame:
@@ -147,6 +167,11 @@ class Frame:
             self._constants[id(array)] = found
             self.inputs.append(Constant(array=array, digest=digest(array)))
         return found
+
+    def called(self, function: HostFunction) -> Value:
+        """A parameter (of a root frame) for the number of a Python function."""
+        self.inputs.append(Called(function=function))
+        return self.parameter(ArrayType(I64), "function")
 
 
 def digest(array: np.ndarray[Any, Any]) -> bytes:

@@ -249,10 +249,12 @@ class Names:
         return found
 
     def original(self, value: Any) -> Any:
-        """The outside value behind a class or function of the trace."""
-        if not isinstance(value, type | FunctionType):
-            return real_function(value)
+        """The outside value behind a class, function, module or container of the trace."""
         return next((real for real, made in self._kept.values() if made is value), real_function(value))
+
+    def outer_cell(self, cell: CellType) -> CellType | None:
+        """The cell outside that a cell of the trace stands for; None for one of a function that the trace runs."""
+        return next((real for real, new, _ in self._cells.values() if new is cell), None)
 
     def argument(self, value: Any) -> Any:
         """What stands for a static argument: functions are followed, objects of the user's read through a stand-in."""
@@ -314,6 +316,11 @@ class Names:
         self.builtins, self.guards = {}, {}
         self.root.inputs.clear()
         self.root = Frame()
+
+    def copied(self, value: Any, made: Any) -> Any:
+        """The copy ``made`` of a container; ``original`` finds the container again."""
+        self._kept[id(made)] = (value, made)
+        return made
 
     def guard(self, guard: Guard) -> None:
         self.guards.setdefault((guard.how, guard.describe, id(guard.expected), _read_key(guard.read)), guard)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.frame import Captured, Constant, Input
+from pullback.tracer.frame import Called, Captured, Constant, Input
 from pullback.tracer.guards import Guard, Read, attribute_of, attribute_through, item_of, same_value
 from pullback.tracer.ownership import GENERATED
 from pullback.tracer.tree import ROW_MAJOR, leaf_key
@@ -36,7 +36,7 @@ class Watch:
         writer = _Writer()
         checks = [writer.check(g) for g in sorted(guards, key=_cost)]
         lines: list[str] = []
-        values = [writer.input(given, lines) for given in inputs if isinstance(given, Captured | Constant)]
+        values = [writer.input(given, lines) for given in inputs if isinstance(given, Captured | Constant | Called)]
         holds = " and ".join(checks) or "True"
         result = f"return [{', '.join(values)}]"
         text = "\n".join([
@@ -111,11 +111,14 @@ class _Writer:
                 return f"((a := {self.expression(guard.read)}) is {expected} or same_value(a, {expected}))"
         return f"{self.name(guard.holds)}()"
 
-    def input(self, given: Captured | Constant, lines: list[str]) -> str:
+    def input(self, given: Captured | Constant | Called, lines: list[str]) -> str:
         """The name of an input's value, which the lines read and check."""
         name = f"i{len(lines)}"
         if isinstance(given, Constant):
             lines.append(f"{name} = native({self.name(given.array)})")
+            return name
+        if isinstance(given, Called):
+            lines.append(f"{name} = {self.name(given.array)}")
             return name
         key = given.key
         lines.append(f"{name} = {self.expression(given.read)}")

@@ -7,6 +7,7 @@ from pullback.ir.ops import (
     effect,
     elementwise,
     exponential,
+    host,
     index,
     kernel,
     library,
@@ -20,6 +21,6 @@ from pullback.ir.ops import (
 )
 
 __all__ = [
-    "contract", "control", "create", "effect", "elementwise", "exponential", "index", "kernel", "library", "linalg", "program",
+    "contract", "control", "create", "effect", "elementwise", "exponential", "host", "index", "kernel", "library", "linalg", "program",
     "reduce", "reindex", "scan", "special", "spectral",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from pullback.ir.op import ZERO, Into, Zero
 from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.dce import live
-from pullback.ir.passes.reverse import active_values, check_derivative, differentiate, replay
+from pullback.ir.passes.reverse import active_values, apply_rule, check_derivative, differentiate, replay
 from pullback.ir.structure import Block, Instruction, Loc, Value
 
 Tangent = Value | Zero
@@ -105,15 +105,13 @@ def _transposed(
     wanted: Sequence[bool],
 ) -> list[Tangent]:
     """The transpose of the gradient rule. Rules may ask whether a cotangent is zero: ones stand for the cotangents."""
-    op = instruction.op
-    assert op.pullback is not None
     inner = Builder(b.loc, hint=b.hint)
     parameters = [Value(v.type, v.name) for v in (*inputs, *outputs)]
     count = len(inputs)
     cts: list[Value | Zero] = [Value(v.type) if want else ZERO for v, want in zip(outputs, wanted, strict=True)]
     symbols = [ct for ct in cts if isinstance(ct, Value)]
     wants = [isinstance(t, Value) for t in given]
-    parts = op.pullback(inner, op, parameters[:count], parameters[count:], cts, instruction.params, wants)
+    parts = apply_rule(inner, instruction, parameters[:count], parameters[count:], cts, wants)
     results, seeds = [], []
     for part, tangent in zip(parts, given, strict=True):
         if isinstance(tangent, Value) and not isinstance(part, Zero):

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.ir.builder import Builder
-from pullback.ir.op import ZERO, Contribution, Into, Zero
+from pullback.ir.op import ZERO, Contribution, Into, NoDerivative, Zero
 from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise, select
 from pullback.ir.ops.reduce import Reduce
@@ -143,6 +143,23 @@ def check_derivative(instruction: Instruction, wants: Sequence[bool]) -> None:
             raise GradientError(f"there is no derivative of {op.name} by its operand {position}: {why}", instruction.loc)
 
 
+def apply_rule(
+    b: Builder,
+    instruction: Instruction,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    cts: Sequence[Value | Zero],
+    wants: Sequence[bool],
+) -> list[Contribution]:
+    """What the gradient rule of an op gives. Raises GradientError where it has no derivative."""
+    op = instruction.op
+    assert op.pullback is not None
+    try:
+        return list(op.pullback(b, op, inputs, outputs, cts, instruction.params, wants))
+    except NoDerivative as error:
+        raise GradientError(str(error), instruction.loc) from None
+
+
 def _contributions(
     b: Builder,
     instruction: Instruction,
@@ -155,8 +172,7 @@ def _contributions(
     if op.nondifferentiable:
         return [(ZERO, None)] * len(inputs)
     check_derivative(instruction, wants)
-    assert op.pullback is not None
-    found = list(op.pullback(b, op, inputs, outputs, [ZERO if ct is None else ct.value for ct in cts], instruction.params, wants))
+    found = apply_rule(b, instruction, inputs, outputs, [ZERO if ct is None else ct.value for ct in cts], wants)
     _check_types(op.name, inputs, found)
     predicate = cts[0].predicate if len(cts) == 1 and cts[0] is not None else None
     if op is select:

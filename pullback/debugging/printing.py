@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pullback.ir.ops.effect import show
+from pullback.ir.ops.host import show
 from pullback.tracer import TracedArray, current, emit, flatten, rebuild, user_loc
 from pullback.tracer.array import as_traced
 from pullback.tracer.source import shown

@@ -14,8 +14,13 @@ from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.inspection.call import Call
 from pullback.ir.extents import Abstract, abstract, value_of
+<<<<<<< HEAD
 from pullback.ir.ops.control import Group, Transform
 from pullback.ir.ops.effect import Print
+=======
+from pullback.ir.ops.control import Gradient, Group
+from pullback.ir.ops.host import Host
+>>>>>>> f589254 (Callbacks: Python functions as steps of a program)
 from pullback.ir.ops.program import Alloc, Launch
 from pullback.ir.passes.dce import is_pure
 from pullback.ir.passes.grad import GradientError, expand, grad
@@ -95,7 +100,7 @@ class Anatomy:
         for position, launch in enumerate(launches):
             source = self.fused.instructions[launch.loc.line] if launch.loc.file == NUMBERED else None
             after = launches[position + 1].loc if position + 1 < len(launches) else NOWHERE
-            is_copy = source is None or isinstance(source.op, Print) or after == launch.loc
+            is_copy = source is None or isinstance(source.op, Host) or after == launch.loc
             found.append(Step(launch=launch, kernel=self.module[launch.params["kernel"]], source=source, is_copy=is_copy))
         return tuple(found)
 
@@ -109,6 +114,10 @@ class Anatomy:
         for i in self.program.instructions:
             if isinstance(i.op, Alloc):
                 waiting.append(i)
+            elif isinstance(i.op, Host):
+                source = self.fused.instructions[i.loc.line]
+                found.update(zip((a.result for a in waiting), makers_of(source), strict=True))
+                waiting = []
             elif isinstance(i.op, Launch):
                 step = next(steps)
                 made = [a for a in waiting if a.result.name != "scratch"]
