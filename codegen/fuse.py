@@ -24,8 +24,8 @@ from pullback.codegen.positions import positions
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.create import Constant, Count, Iota
-from pullback.ir.ops.host import Host
 from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.host import Host
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast

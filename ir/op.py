@@ -73,7 +73,7 @@ class Op:
     offsets. ``literal(types, params)``: by param, whether each of these numbers stays in a template, given the operand types, in
     which known extents are ints. ``typed``: of the params, those that the result type shows (``shape``, ``dtype``); the text
     omits them. ``linear``: in its inexact operands together; so its results' tangents are the op on the tangents, and a
-    cotangent of zero gives contributions of zero whatever the operands, NaN and infinities included. """
+    cotangent of zero gives contributions of zero whatever the operands, NaN and infinities included."""
 
     name: str
     reference: str | Callable[..., Any] | None = None

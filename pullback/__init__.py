@@ -17,8 +17,8 @@ from pullback.entries import RetraceWarning
 from pullback.tracer import TraceError
 
 __all__ = [
-    "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad", "find_nan", "grad", "jit", "print",
-    "print_grad", "tree", "value_and_grad",
+    "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad",
+    "find_nan", "grad", "jit", "print", "print_grad", "tree", "value_and_grad",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

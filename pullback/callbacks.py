@@ -38,10 +38,10 @@ def callback(function: Callable[..., Any], result_types: Any, /, *args: Any, **k
             y = pb.callback(scipy.special.zeta, x, x, 1.0)        # a result like x
             return np.sum(y * x)
 
-    The function is not traced: it gets NumPy arrays, copies that it may keep, and returns NumPy arrays. ``result_types`` is a tree
-    like its result with a type in place of each array: an example of it, a ``pb.ShapeDtypeStruct``, or, for a number, a dtype or
-    ``float``, ``int``, ``bool``. Calls run once each, in program order, and are never left out. Other arguments than traced
-    arrays are passed as they are while the function around is traced.
+    The function is not traced: it gets NumPy arrays, copies that it may keep, and returns NumPy arrays. ``result_types`` is
+    a tree like its result with a type in place of each array: an example of it, a ``pb.ShapeDtypeStruct``, or, for a number,
+    a dtype or ``float``, ``int``, ``bool``. Calls run once each, in program order, and are never left out. Other arguments
+    than traced arrays are passed as they are while the function around is traced.
 
     There is no derivative; ``pb.custom_vjp`` and ``pb.custom_jvp`` give one. Outside a transformed function it calls at once.
 

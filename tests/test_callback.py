@@ -1,6 +1,8 @@
 """``pb.callback``: Python functions in compiled programs, with the types that were declared, in program order."""
 
+import gc
 import sys
+import weakref
 from collections import namedtuple
 from typing import Any
 
@@ -10,8 +12,10 @@ import scipy.special
 
 import pullback as pb
 from pullback.ir.interpret import interpret
+from pullback.ir.ops.host import HostFunction
+from pullback.ir.passes.grad import grad
 from pullback.ir.text import parse_module
-from pullback.ir.verify import verify_module
+from pullback.ir.verify import verify, verify_module
 from pullback.pipeline import template_counts
 from pullback.tracer.frame import Called
 
@@ -39,7 +43,11 @@ def containers(x: Any) -> Any:
 
 def sizes(x: Any) -> Any:
     empty = pb.callback(lambda a: a[:0], np.zeros((0, 2)), x.reshape(-1, 1) * np.ones(2))
-    return empty, pb.callback(lambda a: np.asarray(a.sum()), np.zeros(()), x[::-1]), pb.callback(lambda a: a.T, np.zeros((2, 3)), x[:, None] * np.ones(2))
+    return (
+        empty,
+        pb.callback(lambda a: np.asarray(a.sum()), np.zeros(()), x[::-1]),
+        pb.callback(lambda a: a.T, np.zeros((2, 3)), x[:, None] * np.ones(2)),
+    )
 
 
 def methods(x: Any) -> Any:
@@ -124,7 +132,11 @@ def raises(x: Any) -> Any:
     ("f", "kind", "words"),
     [
         (lambda x: pb.callback(raises, x, x), KeyError, "of the function"),
-        (lambda x: pb.callback(lambda a: a[:1], x, x), TypeError, "float64 of shape (1,), and float64 of shape (3,) was declared"),
+        (
+            lambda x: pb.callback(lambda a: a[:1], x, x),
+            TypeError,
+            "float64 of shape (1,), and float64 of shape (3,) was declared",
+        ),
         (lambda x: pb.callback(lambda a: a.astype("f4"), x, x), TypeError, "float32 of shape (3,), and float64"),
         (lambda x: pb.callback(lambda a: (a, a), x, x), TypeError, "returned tuple(*, *), and * was declared"),
         (lambda x: pb.callback(lambda a: a, "f64", x), TypeError, "not by 'f64'"),
@@ -178,27 +190,44 @@ def test_stages_run() -> None:
 
 
 def test_a_number_without_its_function() -> None:
-    text = "func f(%n: i64[]) -> (f64[]) {\n  %0: f64[] = callback %n {axes=0, constant=false, dtypes=[f64], ranks=[0], shape=[]}\n  return %0\n}"
+    call = "%0: f64[] = callback %n {axes=0, constant=false, dtypes=[f64], ranks=[0], shape=[]}"
+    text = f"func f(%n: i64[]) -> (f64[]) {{\n  {call}\n  return %0\n}}"
     (function,) = parse_module(f"pullback-ir 1\n\n{text}").functions
     with pytest.raises(LookupError, match="no function has number 0"):
         interpret(function, np.int64(0))
 
 
 def test_functions_die_with_their_programs() -> None:
-    import gc
-    import weakref
-
     class Held:
         def __call__(self, a: Any) -> Any:
             return a
 
-    held = Held()
-    dead = weakref.ref(held)
+    def run() -> Any:
+        held = Held()
+        pb.jit(lambda x: pb.callback(held, x, x))(X)
+        return weakref.ref(held)
 
-    def f(x: Any) -> Any:
-        return pb.callback(held, x, x)
-
-    pb.jit(f)(X)
-    del f, held
+    dead = run()
     gc.collect()
     assert dead() is None
+
+
+def test_along_an_axis() -> None:
+    """Batched, the function is called for each index."""
+    met.clear()
+    text = """pullback-ir 1
+
+func f(%n: i64[], %x: f64[4,3], %y: f64[3]) -> (f64[4,3]) {
+  %0: f64[4,3] = vmap %n, %x, %y {batched=[1]} (%n0: i64[], %x0: f64[3], %y0: f64[3]) {
+    %1: f64[3] = callback %n0, %x0, %y0 {axes=0, constant=false, dtypes=[f64], ranks=[1], shape=[3]}
+    yield %1
+  }
+  return %0
+}
+"""
+    (function,) = verify_module(parse_module(text)).functions
+    held = HostFunction(lambda a, b: [met.append((a.shape, b.shape)) or a.cumsum() * b])
+    a = np.arange(12.0).reshape(4, 3)
+    (found,) = interpret(verify(grad(function)), np.int64(held.number), a, X)
+    np.testing.assert_array_equal(found, a.cumsum(1) * X)
+    assert met == [((3,), (3,))] * 4

@@ -15,8 +15,8 @@ from pullback.tracer.twins import twin
 
 __all__ = [
     "OWNED", "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Pinned", "Signature", "Trace", "TraceError",
-    "TracedArray", "TreeDef", "adopt", "call_outside", "composition", "current", "emit", "flatten", "follow", "gradient_call", "implements",
-    "leaf_key",
+    "TracedArray", "TreeDef", "adopt", "call_outside", "composition", "current", "emit", "flatten", "follow", "gradient_call",
+    "implements", "leaf_key",
     "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "types_found", "unflatten", "user_loc",
 ]  # fmt: skip
 del _functions

@@ -97,8 +97,8 @@ class Outgoing:
 
 
 def declared(types: Any) -> tuple[list[Kind], TreeDef]:
-    """The kinds and the structure of declared results: arrays and numbers as examples, objects with ``shape`` and ``dtype``, dtypes
-    and the types of numbers for scalars. Raises TypeError for anything else."""
+    """The kinds and the structure of declared results: arrays and numbers as examples, objects with ``shape`` and ``dtype``, and,
+    for scalars, dtypes and the types of numbers. Raises TypeError for anything else."""
     leaves, tree = flatten(types, key=Identity)
     examples = iter(leaves)
     kinds: list[Kind] = []

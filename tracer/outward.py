@@ -80,7 +80,7 @@ class _Outward:
     def variable(self, function: FunctionType, name: str, value: Any) -> Any:
         if holds_traced(value) and self.names.original(value) is value:
             raise TraceError(
-                f"{function.__name__} runs in Python, after the trace, and reads {name}, a traced value of the function around it; "
-                "pass it as an argument"
+                f"{function.__name__} runs in Python, after the trace, and reads {name}, a traced value of the function around "
+                "it; pass it as an argument"
             )
         return self.value(value)

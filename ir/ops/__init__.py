@@ -21,6 +21,6 @@ from pullback.ir.ops import (
 )
 
 __all__ = [
-    "contract", "control", "create", "effect", "elementwise", "exponential", "host", "index", "kernel", "library", "linalg", "program",
-    "reduce", "reindex", "scan", "special", "spectral",
+    "contract", "control", "create", "effect", "elementwise", "exponential", "host", "index", "kernel", "library", "linalg",
+    "program", "reduce", "reindex", "scan", "special", "spectral",
 ]  # fmt: skip

@@ -136,9 +136,7 @@ def call(number: Any, *operands: Any, axes: int, shape: Any, ranks: Any, dtypes:
     if not axes:
         return tuple(function.call(*operands))
     extents = iter(shape)
-    results = [
-        np.empty(tuple(itertools.islice(extents, rank)), dtype_of(t).numpy) for t, rank in zip(dtypes, ranks, strict=True)
-    ]
+    results = [np.empty(tuple(itertools.islice(extents, rank)), dtype_of(t).numpy) for t, rank in zip(dtypes, ranks, strict=True)]
     for index in np.ndindex((results or operands)[0].shape[:axes]):
         for whole, part in zip(results, function.call(*(x[index] for x in operands)), strict=True):
             whole[index] = part

@@ -14,13 +14,8 @@ from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.inspection.call import Call
 from pullback.ir.extents import Abstract, abstract, value_of
-<<<<<<< HEAD
 from pullback.ir.ops.control import Group, Transform
-from pullback.ir.ops.effect import Print
-=======
-from pullback.ir.ops.control import Gradient, Group
 from pullback.ir.ops.host import Host
->>>>>>> f589254 (Callbacks: Python functions as steps of a program)
 from pullback.ir.ops.program import Alloc, Launch
 from pullback.ir.passes.dce import is_pure
 from pullback.ir.passes.grad import GradientError, expand, grad
