@@ -122,6 +122,28 @@ def walk(block: Block) -> Iterator[Instruction]:
             stack.pop()
 
 
+def copied(block: Block) -> Block:
+    """The same block of new values, regions included. What it reads from outside stays."""
+    env: dict[Value, Value] = {}
+
+    def define(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        env.update((v, Value(v.type, v.name)) for v in values)
+        return read(values)
+
+    def read(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(env.get(v, v) for v in values)
+
+    def copy(old: Block) -> Block:
+        parameters = define(old.parameters)
+        made = []
+        for i in old.instructions:
+            regions = tuple(copy(region) for region in i.regions)
+            made.append(replace(i, operands=read(i.operands), results=define(i.results), regions=regions))
+        return Block(parameters, tuple(made), read(old.results))
+
+    return copy(block)
+
+
 def use_counts(block: Block) -> dict[Value, int]:
     """How often each value is read inside a block, its regions and results included."""
     counts: dict[Value, int] = {}

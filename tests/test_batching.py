@@ -26,7 +26,9 @@ def mapped(case: Case, batched: Sequence[int]) -> Function:
     b = Builder()
     types = [t.with_shape((ROWS, *t.shape)) if k in batched else t for k, t in enumerate(case.types)]
     parameters = [Value(t, f"p{k}") for k, t in enumerate(types)]
-    return verify(b.function("f", parameters, b.emit(OPS["vmap"], parameters, {"batched": tuple(batched)}, [region])))
+    return verify(
+        b.function("f", parameters, b.emit(OPS["vmap"], parameters, {"batched": tuple(batched), "fixed": ()}, [region]))
+    )
 
 
 def choices(case: Case) -> Iterator[list[int]]:
@@ -60,7 +62,7 @@ def test_what_no_batched_value_reaches_stays_as_it_is() -> None:
     region = b.block(inside, [b.contract(b.exp(x), b.sin(y), spec="ij,jk->ik")])
     b = Builder()
     parameters: list[Any] = [Value(case.types[0]), Value(case.types[1].with_shape((5, *case.types[1].shape)))]
-    function = b.function("f", parameters, b.emit(OPS["vmap"], parameters, {"batched": (1,)}, [region]))
+    function = b.function("f", parameters, b.emit(OPS["vmap"], parameters, {"batched": (1,), "fixed": ()}, [region]))
     found = run(grad(run(function, BEFORE_GRAD)), OPTIMIZE)
     assert [str(i.results[0].type) for i in found.instructions if i.op.name == "exp"] == ["f64[2,3]"]
     assert "broadcast" not in [i.op.name for i in found.instructions]

@@ -8,8 +8,9 @@ from pullback.tracer.guards import Guard
 from pullback.tracer.hosted import call_outside, types_found
 from pullback.tracer.ownership import OWNED, adopt
 from pullback.tracer.promotion import composition
+from pullback.tracer.region import follow, rebuild
 from pullback.tracer.trace import Parameters, Signature, Trace, parameters_of, signature, trace
-from pullback.tracer.transform import follow, gradient_call, rebuild
+from pullback.tracer.transform import gradient_call
 from pullback.tracer.tree import TreeDef, flatten, leaf_key, unflatten
 from pullback.tracer.twins import twin
 

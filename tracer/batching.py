@@ -1,123 +1,179 @@
-"""A function of scalars on every element of arrays: traced once, its instructions repeated with one axis more.
-
-What depends on an element gets a leading axis; what does not stays as it is. Each family of ops says how it takes the axis.
-"""
+"""A function for each index along an axis of some arguments: traced once, with one axis less, into a ``vmap`` instruction."""
 
 from __future__ import annotations
 
-import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pullback.ir import Instruction, Value
-from pullback.ir.ops.contract import Contract, split
-from pullback.ir.ops.control import Check
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.index import Gather
-from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.scan import Recur
-from pullback.ir.types import ArrayType, dtype_of
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, emit, expand, wrap
-from pullback.tracer.frame import Frame, frame_of
-
-Arrays = list[TracedArray]
+from pullback.ir.passes.batch import reached
+from pullback.ir.types import ArrayType
+from pullback.tracer.array import TracedArray, as_traced, broadcast_to, emit, expand
+from pullback.tracer.errors import TraceError
+from pullback.tracer.region import Region, restore
+from pullback.tracer.trace import parameters_of
+from pullback.tracer.tree import LEAF, TreeDef, flatten, paths, unflatten
 
 
-class CannotBatch(Exception):
-    """An instruction whose op has no way to take one axis more."""
+def over_axes(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Any = 0, out_axes: Any = 0
+) -> Any:
+    """``function(*args, **kwargs)`` for each index along the axes ``in_axes`` of the arrays in ``args``.
+
+    ``in_axes``: for each argument an axis, or None for one that stays the same, or a tree of them that may end above the leaves;
+    one for all is enough. Keywords are mapped along their first axis. ``out_axes`` is such a tree for the result.
+    Raises TraceError where sizes differ, nothing is mapped, or an axis is none of an array.
+    """
+    parameters = parameters_of(function)
+    if not isinstance(in_axes, list | tuple):
+        in_axes = (in_axes,) * len(args)
+    if len(in_axes) != len(args):
+        raise TraceError(
+            f"in_axes has {len(in_axes)} entries for {len(args)} positional arguments; give one for each, or one for all"
+        )
+    rows = _Rows()
+    positional = [
+        rows.argument(value, axes, parameters.name(k), "in_axes")
+        for k, (value, axes) in enumerate(zip(args, in_axes, strict=True))
+    ]
+    keywords = {name: rows.argument(value, 0, name, "in_axes") for name, value in kwargs.items()}
+    rows.check()
+    return rows.map(lambda: rows.region.call(function, positional, keywords), out_axes)
+
+
+class _Rows:
+    """A region that runs for each row of its operands."""
+
+    def __init__(self) -> None:
+        self.region = Region()
+        self.sizes: list[tuple[str, TracedArray, int]] = []
+        self.targets: list[tuple[TracedArray, int]] = []
+
+    @property
+    def size(self) -> int:
+        _, x, axis = self.sizes[0]
+        return x.shape[axis]
+
+    def argument(self, value: Any, axes: Any, label: str, option: str) -> Any:
+        """What the function meets in place of an argument."""
+        leaves, tree = flatten(value)
+        found = _axes(tree, axes, option, label)
+        inside = [
+            leaf if axis is None else self.row(leaf, axis, path)
+            for leaf, axis, path in zip(leaves, found, paths(tree, label), strict=True)
+        ]
+        return self.region.filled(tree, inside, label)[0]
+
+    def row(self, leaf: Any, axis: int, path: str) -> TracedArray:
+        """One row of an array along an axis."""
+        x = as_traced(leaf)
+        if not -x.ndim <= axis < x.ndim:
+            raise TraceError(f"argument {path} is {x.type} and has no axis {axis} to map over; in_axes says None for it")
+        axis %= x.ndim
+        self.sizes.append((path, x, axis))
+        self.targets.append((x, axis))
+        moved = moved_axis(x, axis, 0)
+        made = self.region.enter(moved, ArrayType(moved.type.dtype, moved.type.shape[1:]), weak="")
+        made.readonly = x.readonly
+        return made
+
+    def check(self) -> None:
+        """Raises TraceError unless there are rows, equally many of all."""
+        if not self.sizes:
+            raise TraceError("nothing is mapped: in_axes is None for each argument, or there is no array among them")
+        if len({x.shape[axis] for _, x, axis in self.sizes}) > 1:
+            found = ", ".join(f"{x.shape[axis]} along axis {axis} of {path}: {x.type}" for path, x, axis in self.sizes)
+            raise TraceError(f"the mapped axes have different sizes: {found}")
+
+    def map(self, call: Callable[[], Any], out_axes: Any) -> Any:
+        """What ``call()`` returns for a row, for all rows."""
+        region = self.region
+        leaves, tree = flatten(call())
+        axes = _axes(tree, out_axes, "out_axes", "the result")
+        rows_of = {id(x): target for x, target in zip(region.operands, self.targets, strict=True)}
+        written = region.written()
+        names = {id(new) for _, new in written}
+        kept = list({id(x): x for x in leaves if region.holds(x) and id(x) not in names}.values())
+        values = [*kept, *(new for _, new in written)]
+        closed = region.close(values)
+        batched = range(len(region.operands))
+        dependent = reached(closed.block, batched)
+        is_row = [v in dependent for v in closed.block.results]
+        for k, (target, _) in enumerate(written, len(kept)):
+            if id(target) in rows_of:
+                is_row[k] = True
+            elif is_row[k]:
+                raise TraceError(f"each row writes into {target!r}, which is not mapped; return the new values instead")
+        fixed = tuple(k for k, row in enumerate(is_row) if not row)
+        results = closed.emit("vmap", {"batched": tuple(batched), "fixed": fixed})
+        made = {id(x): (new, row) for x, new, row in zip(values, results, is_row, strict=True)}
+        for target, new in written:
+            result = made[id(new)][0]
+            if id(target) in rows_of:
+                array, axis = rows_of[id(target)]
+                restore([(array, new)], [moved_axis(result, 0, axis)])
+            else:
+                restore([(target, new)], [result])
+        out = [
+            self.placed(*made.get(id(x), (x, False)), axis, path)
+            for x, axis, path in zip(leaves, axes, paths(tree, "the result"), strict=True)
+        ]
+        return unflatten(tree, out)
+
+    def placed(self, x: Any, is_row: bool, axis: int | None, path: str) -> Any:
+        """A result with its new axis where ``out_axes`` wants it."""
+        if axis is None:
+            if is_row:
+                raise TraceError(f"out_axes is None for {path}, which differs from row to row; give an axis")
+            return x
+        found = as_traced(x)
+        if not is_row:
+            found = broadcast_to(expand(found, (0,)), (self.size, *found.shape))
+        if not -found.ndim <= axis < found.ndim:
+            raise TraceError(f"out_axes {axis} is no axis of {path}, which is {found.type}")
+        return moved_axis(found, 0, axis % found.ndim)
+
+
+def moved_axis(x: TracedArray, source: int, target: int) -> TracedArray:
+    """``np.moveaxis`` of one axis."""
+    perm = [k for k in range(x.ndim) if k != source]
+    perm.insert(target, source)
+    found: TracedArray = x if source == target else emit("transpose", x, perm=tuple(perm))
+    return found
+
+
+def _axes(tree: TreeDef, axes: Any, option: str, label: str) -> list[int | None]:
+    """The axis of each leaf of a structure. Raises TraceError where a tree of axes does not fit."""
+    leaves, found = flatten(axes)
+    return list(_spread(tree, found, iter(leaves), option, label))
+
+
+def _spread(tree: TreeDef, axes: TreeDef, leaves: Iterator[Any], option: str, label: str) -> Iterator[int | None]:
+    if axes == LEAF or (axes.kind == "static" and axes.data is None):
+        axis = next(leaves) if axes == LEAF else None
+        if isinstance(axis, bool) or not isinstance(axis, int | None):
+            raise TraceError(f"{option} holds axes and None, not {axis!r}")
+        yield from (axis for _ in range(tree.count))
+        return
+    if tree.kind != axes.kind or set(tree.keys) != set(axes.keys):
+        raise TraceError(f"{option} has not the structure of {label}: {axes!r} beside {tree!r}; * is an axis or an array")
+    parts = {key: [next(leaves) for _ in range(child.count)] for key, child in zip(axes.keys, axes.children, strict=True)}
+    children = dict(zip(axes.keys, axes.children, strict=True))
+    for key, child in zip(tree.keys, tree.children, strict=True):
+        yield from _spread(child, children[key], iter(parts[key]), option, f"{label}[{key!r}]")
 
 
 def over_elements(function: Callable[..., Any], vectors: Sequence[TracedArray], kinds: Sequence[str]) -> tuple[Any, list[Any]]:
     """``function`` of scalars, at every place of equally long ``vectors``; ``kinds`` are the weak kinds that it meets.
 
-    Returns what it returned for one place, and for each of its results (one, or those of a tuple) the vector of them. Raises
-    CannotBatch.
+    Returns what it returned for one place, and for each of its results (one, or those of a tuple) the vector of them.
     """
-    outer = frame_of()
-    inner = Frame(outer)
-    places = [
-        TracedArray(ArrayType(dtype_of(v.dtype)), inner, inner.parameter(ArrayType(dtype_of(v.dtype))), weak=kind, loc=v.loc)
-        for v, kind in zip(vectors, kinds, strict=True)
-    ]
-    with inner.active():
+    region = Region()
+    places = [region.enter(v, ArrayType(v.type.dtype), weak=kind) for v, kind in zip(vectors, kinds, strict=True)]
+    with region.inner.active():
         result = function(*places)
         found = [as_traced(r) for r in (result if isinstance(result, tuple) else (result,))]
-        values = [inner.lift(x) for x in found]
-    length = vectors[0].size
-    env: dict[Value, tuple[TracedArray, bool]] = {p: (v, True) for p, v in zip(inner.parameters, vectors)}
-    env.update((p, (wrap(v), False)) for p, v in zip(inner.parameters[len(vectors) :], inner.outer, strict=True))
-    for instruction in inner.builder.instructions:
-        _repeat(instruction, env, length)
-    return result, [_leading(*env[v], length) for v in values]
-
-
-def _repeat(instruction: Instruction, env: dict[Value, tuple[TracedArray, bool]], length: int) -> None:
-    given = [env[v] for v in instruction.operands]
-    operands = [x for x, _ in given]
-    batched = [is_batched for _, is_batched in given]
-    if not any(batched):
-        if instruction.regions:
-            raise CannotBatch(instruction.op.name)
-        made = emit(instruction.op, *operands, **instruction.params)
-    else:
-        made = _batched(instruction, operands, batched, length)
-    results = made if isinstance(made, tuple) else (made,)
-    env.update((v, (x, any(batched))) for v, x in zip(instruction.results, results))
-
-
-def _leading(x: TracedArray, is_batched: bool, length: int) -> TracedArray:
-    return x if is_batched else broadcast_to(expand(x, (0,)), (length, *x.shape))
-
-
-def _batched(instruction: Instruction, operands: Arrays, batched: Sequence[bool], length: int) -> Any:
-    op, params = instruction.op, instruction.params
-    if isinstance(op, Gather):
-        return _gather(operands, batched, params["axes"], length)
-    if isinstance(op, Contract):
-        return emit(op, *operands, spec=_spec(params["spec"], batched))
-    operands = [_leading(x, is_batched, length) for x, is_batched in zip(operands, batched)]
-    if isinstance(op, Elementwise | Check):
-        return emit(op, *operands, **params)
-    if isinstance(op, Reduce):
-        return emit(op, *operands, axes=tuple(a + 1 for a in params["axes"]))
-    if isinstance(op, Recur) or op.name in _REINDEX:
-        return emit(op, *operands, **_shifted(params, length))
-    raise CannotBatch(op.name)
-
-
-_REINDEX = frozenset({"broadcast", "squeeze", "transpose", "reshape", "slice", "pad", "flip", "shift", "concat"})
-
-
-def _shifted(params: Mapping[str, Any], length: int) -> dict[str, Any]:
-    """The params of an op that moves elements, for arrays with a leading axis."""
-    found = dict(params)
-    if "axes" in params:
-        found["axes"] = tuple(a + 1 for a in params["axes"])
-    if "axis" in params:
-        found["axis"] = params["axis"] + 1
-    if "perm" in params:
-        found["perm"] = (0, *(a + 1 for a in params["perm"]))
-    if "shape" in params and "axis" not in params:
-        found["shape"] = (length, *params["shape"])
-    if "step" in params:
-        found["start"], found["step"] = (0, *(s or 0 for s in params["start"])), (1, *params["step"])
-    if "starts" in params:
-        found["shape"] = (length, *params["shape"])
-    return found
-
-
-def _gather(operands: Arrays, batched: Sequence[bool], axes: Sequence[int], length: int) -> Any:
-    x = operands[0]
-    indices = [_leading(i, is_batched, length) for i, is_batched in zip(operands[1:], batched[1:])]
-    if not batched[0]:
-        return emit("gather", x, *indices, axes=tuple(axes))
-    place = emit("iota", shape=indices[0].shape, axis=0, dtype="i64")
-    return emit("gather", x, place, *indices, axes=(0, *(a + 1 for a in axes)))
-
-
-def _spec(spec: str, batched: Sequence[bool]) -> str:
-    """The subscripts of a contraction, with a letter more where there is an axis more."""
-    inputs, out = split(spec)
-    letter = next(c for c in string.ascii_letters if c not in spec)
-    left, right = (letter + word if is_batched else word for word, is_batched in zip(inputs, batched))
-    return f"{left},{right}->{letter}{out}"
+    written = region.written()
+    if written:
+        raise TraceError("a function that is called for each element writes into an array; return the values instead")
+    closed = region.close(found)
+    return result, closed.emit("vmap", {"batched": tuple(range(len(vectors))), "fixed": ()})

@@ -90,7 +90,7 @@ class Jvp(Transform):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Vmap(Transform):
     """The results of its region for each index of the leading axis of the operands at the positions ``batched``, along a leading
-    axis of the results."""
+    axis of the results; but those at the positions ``fixed``, which do not depend on the batched operands, as they are."""
 
     def inside(self, types: Sequence[Type], params: Mapping[str, Any]) -> tuple[Type, ...]:
         batched = params["batched"]
@@ -105,7 +105,8 @@ class Vmap(Transform):
         size = batched[0].shape[0]
         for t in batched[1:]:
             same(t.shape[0], size)
-        return tuple(ArrayType(t.dtype, (size, *t.shape)) for t in results)
+        fixed = params["fixed"]
+        return tuple(t if k in fixed else ArrayType(t.dtype, (size, *t.shape)) for k, t in enumerate(results))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

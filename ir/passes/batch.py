@@ -14,11 +14,16 @@ from pullback.ir.passes.reverse import replay
 from pullback.ir.structure import Block, Value
 
 
-def batch(builder: Builder, region: Block, operands: Sequence[Value], batched: Sequence[int]) -> list[Value]:
+def batch(
+    builder: Builder, region: Block, operands: Sequence[Value], batched: Sequence[int], fixed: Sequence[int]
+) -> list[Value]:
     """Emit a region on ``operands``, of which those at the positions ``batched`` have the axis; returns its results, which all
-    have it."""
+    have it but for those at the positions ``fixed``.
+
+    Raises TypeError if one of those depends on a batched operand.
+    """
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
-    rows = {region.parameters[k] for k in batched}
+    rows = reached(region, batched)
     size = operands[batched[0]].type.shape[0]
     for instruction in region.instructions:
         inputs = tuple(env[v] for v in instruction.operands)
@@ -26,8 +31,19 @@ def batch(builder: Builder, region: Block, operands: Sequence[Value], batched: S
         if any(marks):
             step = builder.at(instruction.loc, instruction.results[0].name if instruction.results else "")
             made = instruction.op.batch(step, inputs, marks, instruction.params, size)
-            rows.update(instruction.results)
         else:
             made = replay(builder, instruction, inputs)
         env.update(zip(instruction.results, made, strict=True))
-    return leading(builder, [env[v] for v in region.results], [v in rows for v in region.results], size)
+    if any(region.results[k] in rows for k in fixed):
+        raise TypeError("a fixed result depends on a batched operand")
+    marks = [v in rows or k in fixed for k, v in enumerate(region.results)]
+    return leading(builder, [env[v] for v in region.results], marks, size)
+
+
+def reached(region: Block, batched: Sequence[int]) -> set[Value]:
+    """The values of a region that depend on the parameters at the positions ``batched``."""
+    found = {region.parameters[k] for k in batched}
+    for instruction in region.instructions:
+        if not found.isdisjoint(instruction.operands):
+            found.update(instruction.results)
+    return found

@@ -49,5 +49,5 @@ def _expand(builder: Builder, instruction: Instruction, operands: tuple[Value, .
         case Jvp():
             return push(builder, region, operands, params["wrt"], params["tangents"], params["of"], loc)
         case Vmap():
-            return batch(builder, region, operands, params["batched"])
+            return batch(builder, region, operands, params["batched"], params["fixed"])
     raise TypeError(f"{instruction.op.name} has no expansion")

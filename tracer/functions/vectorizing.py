@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, broadcast_together, cast, full, implements
-from pullback.tracer.batching import CannotBatch, over_elements
+from pullback.tracer.batching import over_elements
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, choose_where, reshaped, xp
-from pullback.tracer.functions.scalars import weak
 from pullback.tracer.outside import Outside
 from pullback.tracer.twins import kind_twin, takes_traced, twin
 
 if TYPE_CHECKING:
     from pullback.tracer.names import Names
-
-MOST_CALLS = 256
-"""The most elements for which a function is called one by one."""
 
 _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float"}
 
@@ -74,16 +70,7 @@ def _over(function: Callable[..., Any], arrays: list[TracedArray], otypes: list[
         otypes = [as_traced(f).dtype for f in firsts]
     kinds = [_KINDS[v.dtype.kind] for v in vectors]
     wide = [cast(v, {"bool": np.bool_, "int": np.int64, "float": np.float64}[k]) for v, k in zip(vectors, kinds)]
-    try:
-        result, columns = over_elements(function, wide, kinds)
-    except CannotBatch as error:
-        if size > MOST_CALLS:
-            message = f"np.vectorize of a function that uses {error}, over {size} elements; write it for whole arrays"
-            raise TraceError(message) from None
-        rows = [function(*(weak(v[k], kind) for v, kind in zip(wide, kinds))) for k in range(size)]
-        result = rows[0]
-        rows = [row if isinstance(row, tuple) else (row,) for row in rows]
-        columns = [as_traced(list(column)) for column in zip(*rows)]
+    result, columns = over_elements(function, wide, kinds)
     if any(c.ndim > 1 for c in columns):
         raise ValueError("setting an array element with a sequence.")
     found = tuple(reshaped(cast(c, d), shape) for c, d in zip(columns, otypes))
@@ -180,10 +167,7 @@ def _piece(function: Callable[..., Any], x: TracedArray, args: Any, kwargs: Any)
     def of_one(element: Any) -> Any:
         return reshaped(as_traced(function(reshaped(element, (1,)), *args, **kwargs)), ())
 
-    try:
-        _, (found,) = over_elements(of_one, [vector], [""])
-    except CannotBatch as error:
-        raise TraceError(f"np.piecewise with a function that uses {error}; write it with np.where") from None
+    _, (found,) = over_elements(of_one, [vector], [""])
     return reshaped(found, x.shape)
 
 
