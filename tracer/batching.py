@@ -113,10 +113,10 @@ class _Rows:
                 restore([(array, new)], [moved_axis(result, 0, axis)])
             else:
                 restore([(target, new)], [result])
-        out = [
-            self.placed(*made.get(id(x), (x, False)), axis, path)
-            for x, axis, path in zip(leaves, axes, paths(tree, "the result"), strict=True)
-        ]
+        out = []
+        for x, axis, path in zip(leaves, axes, paths(tree, "the result"), strict=True):
+            result, row = made.get(id(x), (x, False))
+            out.append(self.placed(result, row, axis, path))
         return unflatten(tree, out)
 
     def placed(self, x: Any, is_row: bool, axis: int | None, path: str) -> Any:
