@@ -218,7 +218,7 @@ def test_along_an_axis() -> None:
     text = """pullback-ir 1
 
 func f(%n: i64[], %x: f64[4,3], %y: f64[3]) -> (f64[4,3]) {
-  %0: f64[4,3] = vmap %n, %x, %y {batched=[1]} (%n0: i64[], %x0: f64[3], %y0: f64[3]) {
+  %0: f64[4,3] = vmap %n, %x, %y {batched=[1], fixed=[]} (%n0: i64[], %x0: f64[3], %y0: f64[3]) {
     %1: f64[3] = callback %n0, %x0, %y0 {axes=0, constant=false, dtypes=[f64], ranks=[1], shape=[3]}
     yield %1
   }

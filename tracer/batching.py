@@ -109,8 +109,8 @@ class _Rows:
         for target, new in written:
             result = made[id(new)][0]
             if id(target) in rows_of:
-                array, axis = rows_of[id(target)]
-                restore([(array, new)], [moved_axis(result, 0, axis)])
+                array, mapped = rows_of[id(target)]
+                restore([(array, new)], [moved_axis(result, 0, mapped)])
             else:
                 restore([(target, new)], [result])
         out = []
