@@ -239,6 +239,27 @@ template <class T> __device__ T pb_shr(T x, T n) {
     if (n >= T(0) && n < T(8 * sizeof(T))) return (T)(x >> n);
     return x < T(0) ? T(-1) : T(0);
 }""",
+    "pb_mulhi": """\
+template <class T> __device__ T pb_mulhi(T x, T y) {
+    if constexpr (sizeof(T) == 8) {
+        unsigned long long low = 0xFFFFFFFFULL, x0 = x & low, x1 = x >> 32, y0 = y & low, y1 = y >> 32;
+        unsigned long long first = x1 * y0 + (x0 * y0 >> 32), second = x0 * y1 + (first & low);
+        return x1 * y1 + (first >> 32) + (second >> 32);
+    } else {
+        return (T)((unsigned long long)x * (unsigned long long)y >> 8 * sizeof(T));
+    }
+}""",
+    "pb_philox": """\
+// A word of a block of Philox4x64-10.
+template <class T> __device__ T pb_philox(T c0, T c1, T c2, T c3, T k0, T k1, int word) {
+    const T m0 = (T)0xD2E7470EE14C6C93ULL, m1 = (T)0xCA5A826395121157ULL;
+    for (int round = 0; round < 10; ++round) {
+        T left = pb_mulhi(c2, m1) ^ c1 ^ k0, right = pb_mulhi(c0, m0) ^ c3 ^ k1;
+        c1 = c2 * m1, c3 = c0 * m0, c0 = left, c2 = right;
+        k0 += (T)0x9E3779B97F4A7C15ULL, k1 += (T)0xBB67AE8584CAA73BULL;
+    }
+    return word == 0 ? c0 : word == 1 ? c1 : word == 2 ? c2 : c3;
+}""",
     "pb_cast": """\
 // NaN and floats out of range give the least int or long long; other integer types convert through those and wrap.
 template <class T, class S> __device__ T pb_cast(S x) {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pullback.codegen.math import MATH
+from pullback.ir.ops.meaning import PHILOX, PHILOX_ROUNDS
 from pullback.ir.structure import Value
 from pullback.ir.types import DTYPES
 
@@ -162,6 +163,27 @@ def shr(b: Any, x: Value, n: Value) -> Value:
     return _shift(b, x, n, "raw_shr", past)
 
 
+def mulhi(b: Any, x: Value, y: Value) -> Value:
+    """The high half of a product, by products of halves."""
+    half = x.type.dtype.bits // 2
+    low, shift = _like(b, (1 << half) - 1, x), _like(b, half, x)
+    x0, x1, y0, y1 = b.bitand(x, low), b.raw_shr(x, shift), b.bitand(y, low), b.raw_shr(y, shift)
+    first = b.add(b.mul(x1, y0), b.raw_shr(b.mul(x0, y0), shift))
+    second = b.add(b.mul(x0, y1), b.bitand(first, low))
+    found: Value = b.add(b.mul(x1, y1), b.add(b.raw_shr(first, shift), b.raw_shr(second, shift)))
+    return found
+
+
+def philox(b: Any, c0: Value, c1: Value, c2: Value, c3: Value, k0: Value, k1: Value, word: int) -> Value:
+    mask = (1 << c0.type.dtype.bits) - 1
+    (m0, m1), (w0, w1) = ([_like(b, v & mask, c0) for v in pair] for pair in PHILOX)
+    for _ in range(PHILOX_ROUNDS):
+        left, right = b.bitxor(mulhi(b, c2, m1), b.bitxor(c1, k0)), b.bitxor(mulhi(b, c0, m0), b.bitxor(c3, k1))
+        c0, c1, c2, c3 = left, b.mul(c2, m1), right, b.mul(c0, m0)
+        k0, k1 = b.add(k0, w0), b.add(k1, w1)
+    return (c0, c1, c2, c3)[word]
+
+
 def polygamma(b: Any, x: Value, n: int) -> Value:
     """(-1)^(n+1) n! zeta(n + 1, x), zeta being Hurwitz's."""
     sign_ = 1.0 if n % 2 else -1.0
@@ -183,6 +205,9 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "bitnot": bitnot,
     "shl": shl,
     "shr": shr,
+    "mulhi": mulhi,
+    "philox": philox,
+    **dict.fromkeys(("log_gamma_draw", "inverse_gaussian_draw"), lambda b, parameter, x: x),
     "polygamma": polygamma,
 }
 HALF = (DTYPES["f16"], DTYPES["bf16"])

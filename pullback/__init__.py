@@ -6,7 +6,7 @@ from pathlib import Path
 if not Path(__file__).parent.joinpath("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
-from pullback import tree
+from pullback import random, tree
 from pullback.api import grad, jit, value_and_grad
 from pullback.callbacks import ShapeDtypeStruct, callback
 from pullback.counts import CacheInfo, cache_info
@@ -18,7 +18,7 @@ from pullback.tracer import TraceError
 
 __all__ = [
     "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad",
-    "find_nan", "grad", "jit", "print", "print_grad", "tree", "value_and_grad",
+    "find_nan", "grad", "jit", "print", "print_grad", "random", "tree", "value_and_grad",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -203,6 +203,7 @@ def elementwise_params(op: Elementwise, dtype: DType) -> list[dict[str, Any]]:
         return [{"dtype": DTYPES[n]} for n in names if dtype.kind != "c" or n == "c128"]
     fixed: dict[str, list[dict[str, Any]]] = {
         "polygamma": [{"n": 1}, {"n": 2}],
+        "philox": [{"word": 0}, {"word": 3}],
         "sqrt": [{}, {"norm": True}],
         "select_slow": [{"function": "sin"}],
     }

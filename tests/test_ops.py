@@ -21,6 +21,7 @@ from pullback.ir.interpret import interpret
 from pullback.ir.op import resolve
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.linalg import Composed, Linalg
+from pullback.ir.ops.special import Draw
 from pullback.ir.passes.grad import grad
 from pullback.ir.text import parse_function, print_function
 from pullback.ir.types import DTYPES, F64
@@ -36,8 +37,8 @@ def seeded(op: Op) -> np.random.Generator:
 
 
 def differentiable(op: Op) -> Iterator[tuple[Case, list[int]]]:
-    """The float64 cases of an op with inexact results, and the operands that may be wanted."""
-    for case in cases(op) if "func" in op.vocabularies else ():
+    """The float64 cases of an op with inexact results, and the operands that may be wanted. How draws move is in test_random."""
+    for case in cases(op) if "func" in op.vocabularies and not isinstance(op, Draw) else ():
         wanted = [k for k, t in enumerate(case.types) if t.dtype is F64 and not op.nondifferentiable and k not in op.missing]
         if wanted and case.results()[0].dtype.is_float:
             yield case, wanted

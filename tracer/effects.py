@@ -19,12 +19,12 @@ import numpy as np
 
 from pullback.ir import NOWHERE, Loc
 from pullback.tracer.errors import TraceError
+from pullback.tracer.outside import RANDOM
 from pullback.tracer.ownership import is_users, user_frame
 from pullback.tracer.tree import container_of
 
 OUTSIDE = "which comes from outside; return the value instead"
 ARGUMENT = "and the caller's would stay as it is; change a copy of it, and return what is new"
-RANDOM = "it would be frozen into the program; draw outside and pass the array as an argument"
 
 
 def effect(message: str, loc: Loc | None) -> TraceError:

@@ -301,7 +301,9 @@ def title(value: Any) -> str:
     return value.__name__ if isinstance(value, ModuleType) else f"<{type(value).__name__}>"
 
 
-RANDOM = "it would be frozen into the program; draw outside and pass the array as an argument"
+RANDOM = (
+    "it would be frozen into the program; draw with pb.random and a key that is an argument, or draw outside and pass the array"
+)
 CLOCK = "it would be read once, when the function is traced; read it outside the function"
 
 _NUMERIC = ("numpy", "scipy", "math", "cmath")

@@ -449,6 +449,16 @@ shr = Elementwise(
     cuda="pb_shr({0}, {1})",
 )
 
+# random bits
+
+mulhi = Elementwise(
+    name="mulhi", reference=meaning.mulhi, arity=2, kinds="u", pullback=each(no, no), cheap=True, cuda="pb_mulhi({0}, {1})"
+)
+philox = Elementwise(
+    name="philox", reference=meaning.philox, arity=6, kinds="u", pullback=each(*[no] * 6),
+    cuda="pb_philox({0}, {1}, {2}, {3}, {4}, {5}, {word})",
+)  # fmt: skip
+
 # conversions
 
 

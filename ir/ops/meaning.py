@@ -176,3 +176,30 @@ def _to_signed(x: Array, target: Any) -> Array:
 
 def bitcast(x: Array, dtype: Any) -> Array:
     return np.asarray(x).view(dtype.numpy)
+
+
+PHILOX = ((0xD2E7470EE14C6C93, 0xCA5A826395121157), (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B))
+"""The multipliers of Philox4x64 and the increments of its keys; for narrower integers, their low bits."""
+PHILOX_ROUNDS = 10
+
+
+def mulhi(x: Array, y: Array) -> Array:
+    """The high half of the product of integers without sign."""
+    x, y = np.asarray(x), np.asarray(y)
+    half = np.asarray(x.dtype.itemsize * 4, x.dtype)
+    low = (np.ones_like(half) << half) - np.ones_like(half)
+    x0, x1, y0, y1 = x & low, x >> half, y & low, y >> half
+    first = x1 * y0 + (x0 * y0 >> half)
+    second = x0 * y1 + (first & low)
+    return x1 * y1 + (first >> half) + (second >> half)
+
+
+def philox(c0: Array, c1: Array, c2: Array, c3: Array, k0: Array, k1: Array, word: int) -> Array:
+    """A word of the block of Philox4x64-10 at counter c under key k (Salmon et al., Parallel random numbers: as easy as
+    1, 2, 3, 2011)."""
+    dtype = np.asarray(c0).dtype
+    (m0, m1), (w0, w1) = ([np.asarray(v % 2 ** (8 * dtype.itemsize), dtype) for v in pair] for pair in PHILOX)
+    for _ in range(PHILOX_ROUNDS):
+        c0, c1, c2, c3 = mulhi(c2, m1) ^ c1 ^ k0, c2 * m1, mulhi(c0, m0) ^ c3 ^ k1, c0 * m0
+        k0, k1 = k0 + w0, k1 + w1
+    return (c0, c1, c2, c3)[word]

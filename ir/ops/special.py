@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from pullback.ir.ops.elementwise import Elementwise, Partial, const_like, each, no
 from pullback.ir.structure import Value
 
@@ -143,3 +145,74 @@ i0 = _row("i0", lambda b, ct, out, x: b.mul(ct, b.i1(x)), cuda="cyl_bessel_i0({0
 i1 = _row("i1", lambda b, ct, out, x: b.mul(ct, b.sub(b.i0(x), _over(b, out, x))), cuda="cyl_bessel_i1({0})")
 i0e = _row("i0e", lambda b, ct, out, x: b.mul(ct, b.sub(b.i1e(x), b.mul(b.sign(x), out))))
 i1e = _row("i1e", lambda b, ct, out, x: b.mul(ct, b.sub(b.sub(b.i0e(x), _over(b, out, x)), b.mul(b.sign(x), out))))
+
+# draws that move with a parameter as quantiles do, while the level stays (Figurnov, Mohamed, Mnih, Implicit reparameterization
+# gradients, 2018): the derivative is that of the distribution function by the parameter, over minus the density
+
+
+class Draw(Elementwise):
+    """Operands: a parameter and a value drawn with it, which is the result."""
+
+
+NODES = 72
+"""Of the double-exponential rule for integrals over [0, infinity) (Takahasi, Mori, 1974)."""
+_FIRST, _LAST = -4.2, 6.2
+
+
+def log_gamma_slope(b: Any, a: Value, x: Value) -> Value:
+    """How the quantile of the logarithm of a gamma variable at ``x`` moves with its shape ``a``: the integral of (log t -
+    digamma(a)) times the density from exp(x) to infinity, or minus that from 0, over the density of the logarithm at x."""
+    shape = (*x.type.shape, NODES)
+    last = len(shape) - 1
+
+    def wide(v: Value) -> Value:
+        found: Value = b.broadcast(v, axes=(last,), shape=shape)
+        return found
+
+    def one(v: Value) -> Value:
+        return const_like(b, 1, v)
+
+    z = b.exp(x)
+    position = b.cast(b.iota(shape=shape, axis=last, dtype=x.type.dtype), dtype=x.type.dtype)
+    step = (_LAST - _FIRST) / (NODES - 1)
+    s = _shifted(b, _scaled(b, position, step), _FIRST)
+    sharp = b.exp(b.neg(s))
+    node, weight = b.exp(b.sub(s, sharp)), _scaled(b, _shifted(b, sharp, 1.0), step)
+    root = b.sqrt(_shifted(b, z, 1.0))
+    below = b.le(z, a)
+    scale = b.div(
+        one(z), b.select(below, b.add(b.sub(a, z), b.div(z, root)), b.add(b.sub(one(z), b.div(a, z)), b.div(one(z), root)))
+    )
+    y = b.mul(node, wide(scale))
+    is_below, shape_, top = wide(below), wide(a), wide(z)
+    ratio = b.log1p(b.div(y, b.select(is_below, one(y), top)))
+    level = b.select(is_below, b.neg(y), ratio)
+    under = b.neg(b.add(b.mul(shape_, y), b.mul(top, b.expm1(b.neg(y)))))
+    over = b.sub(b.mul(_shifted(b, shape_, -1.0), ratio), y)
+    density = b.exp(b.select(is_below, under, over))
+    terms = b.mul(b.mul(b.add(wide(b.sub(x, b.digamma(a))), level), density), b.mul(weight, y))
+    total = b.sum(terms, axes=(last,))
+    found: Value = b.select(below, b.neg(total), b.div(total, z))
+    return found
+
+
+def _inverse_gaussian_slope(b: Any, mean: Value, x: Value) -> Value:
+    """The same of an inverse Gaussian variable of shape 1 and its mean."""
+    root = b.sqrt(x)
+    upper = b.div(_shifted(b, b.div(x, mean), 1.0), root)
+    gap = b.div(b.sub(x, mean), mean)
+    log_density = b.sub(_shifted(b, _scaled(b, b.log(x), -1.5), -LOG_SQRT_2PI), b.div(_scaled(b, b.mul(gap, gap), 0.5), x))
+    power = b.sub(b.add(b.div(const_like(b, 2, mean), mean), b.log_ndtr(b.neg(upper))), log_density)
+    found: Value = b.mul(b.div(const_like(b, 2, mean), b.mul(mean, mean)), b.exp(power))
+    return found
+
+
+def _draw(name: str, slope: Any) -> Draw:
+    return Draw(
+        name=name, reference=lambda parameter, x: np.array(x), arity=2, cuda="{1}",
+        pullback=each(lambda b, ct, out, parameter, x: b.mul(ct, slope(b, parameter, out)), no),
+    )  # fmt: skip
+
+
+log_gamma_draw = _draw("log_gamma_draw", log_gamma_slope)
+inverse_gaussian_draw = _draw("inverse_gaussian_draw", _inverse_gaussian_slope)

@@ -1,0 +1,38 @@
+"""Random numbers that depend on a key alone, inside transformed functions and outside.
+
+Every function takes a key first and gives the same numbers for the same key. Bits are those of ``numpy.random.Philox``:
+``pb.random.uniform(pb.random.key(3), 5)`` is ``np.random.Generator(np.random.Philox(key=3)).random(5)``. The element at a place
+of the result depends on the key and that place alone. Draws have gradients by their parameters.
+"""
+
+from pullback.random.bits import bits, uniform
+from pullback.random.choosing import bernoulli, categorical, choice, integers, permutation, rademacher, randint
+from pullback.random.continuous import (
+    cauchy,
+    double_sided_maxwell,
+    exponential,
+    gumbel,
+    laplace,
+    logistic,
+    lognormal,
+    maxwell,
+    normal,
+    pareto,
+    rayleigh,
+    triangular,
+    truncated_normal,
+    wald,
+    weibull_min,
+)
+from pullback.random.counts import binomial, geometric, multinomial, poisson
+from pullback.random.gammas import beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, t
+from pullback.random.keys import clone, fold_in, key, key_data, key_impl, split, wrap_key_data
+from pullback.random.vectors import ball, multivariate_normal, orthogonal
+
+__all__ = [
+    "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice", "clone", "dirichlet",
+    "double_sided_maxwell", "exponential", "f", "fold_in", "gamma", "generalized_normal", "geometric", "gumbel", "integers",
+    "key", "key_data", "key_impl", "laplace", "loggamma", "logistic", "lognormal", "maxwell", "multinomial",
+    "multivariate_normal", "normal", "orthogonal", "pareto", "permutation", "poisson", "rademacher", "randint", "rayleigh",
+    "split", "t", "triangular", "truncated_normal", "uniform", "wald", "weibull_min", "wrap_key_data",
+]  # fmt: skip
