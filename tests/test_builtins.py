@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import agrees, gradients_agree
+from numpy import float32
 
 import pullback as pb
 
@@ -202,3 +203,29 @@ def test_a_count_of_items_is_checked() -> None:
         with pytest.raises(TypeError, match=r"length-1|__round__"):
             pb.jit(call)(X)
     agrees(lambda x: math.exp(x[0, 0]), np.ones((1, 1)))
+
+
+def converted(x: Any, n: Any, a: Any) -> Any:
+    def inner(y: Any) -> Any:
+        return np.float32(y) + np.float64(y)
+
+    made = np.zeros(3, np.float64)
+    made[0] = float32(a[0])
+    numbers = np.int64(x) + 1, np.int8(n), np.uint8(a[0] > 0), np.bool_(x), np.double(x) * float32(2)
+    arrays = np.float64(a), np.float32([x, 1.0]), a.astype(float32), made, float32(x) * a
+    return numbers, arrays, [inner(v) for v in a], np.float64(2.0), isinstance(np.float64(1), np.float64)
+
+
+@pytest.mark.parametrize("args", [(1.5, 3, np.array([1.25, 2.0])), (np.float32(2.5), 7, np.array([1, 2], np.float32))])
+def test_number_types_of_numpy_convert(args: Any) -> None:
+    agrees(converted, *args)
+
+
+def test_number_types_of_numpy_are_themselves_elsewhere() -> None:
+    def f(x: Any) -> Any:
+        kind = np.float64
+        assert np.dtype(np.float64) == np.float64 and type(np.float64(2.0)) is np.float64 and kind.fromhex("0x1p1") == 2.0
+        return np.zeros(2, np.float32) + np.float64.fromhex("0x1p1") * x, np.finfo(np.float32).eps * x
+
+    agrees(f, 1.5)
+    assert pb.grad(lambda x: np.float64(x) ** 2 * np.float32(x))(1.5) == 6.75

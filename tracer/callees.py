@@ -1,22 +1,38 @@
-"""Calls of Python's number types in a followed function: ``float(x)`` loads a name of its own, so that it can take traced values.
+"""Calls of number types in a followed function: ``float(x)`` and ``np.float64(x)`` load names of their own, so that they can take
+traced values.
 
-The types themselves stay what they are (``dtype=float``, ``isinstance(x, int)``, ``type(x) is float``): only a load whose value
-is called at once, which bytecode marks, is renamed from ``float`` to ``float()``.
+The types themselves stay what they are (``dtype=float``, ``isinstance(x, int)``, ``type(x) is np.float64``): only a load whose
+value is called at once, which bytecode marks, is renamed from ``float`` to ``float()``.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
-from types import CodeType
+import sys
+from collections.abc import Mapping
+from types import CodeType, ModuleType
+from typing import Any
 
-NAMES = ("float", "int", "bool")
+import numpy as np
+
+NAMES = frozenset(("float", "int", "bool"))
 MARK = "()"
 
+_SCALARS = frozenset(name for name, kind in vars(np).items() if isinstance(kind, type) and issubclass(kind, np.generic))
+_LARGEST = 256
+_HAS_METHOD_LOADS = sys.version_info < (3, 12)
 
-def renamed(code: CodeType) -> CodeType:
-    """Code, with that of nested functions, in which calls of those types load the marked names."""
-    return _renamed(code, code.co_filename) if _has_names(code) else code
+
+def renamed(code: CodeType, globals: Mapping[str, Any]) -> CodeType:
+    """Code, with that of nested functions, in which calls of those types load the marked names.
+
+    ``globals`` says which names are NumPy's types and which are modules that have them.
+    """
+    used = frozenset(_names(code))
+    types = frozenset(n for n in used if n in NAMES or _is_scalar(globals.get(n)))
+    modules = frozenset(n for n in used if not _SCALARS.isdisjoint(used) and _has_scalars(globals.get(n)))
+    return _renamed(code, code.co_filename, types, modules) if types or modules else code
 
 
 def restored(code: CodeType) -> CodeType:
@@ -26,26 +42,59 @@ def restored(code: CodeType) -> CodeType:
     return code.replace(co_names=names, co_consts=constants)
 
 
-def _has_names(code: CodeType) -> bool:
-    inside = (c for c in code.co_consts if isinstance(c, CodeType))
-    return not set(NAMES).isdisjoint(code.co_names) or any(map(_has_names, inside))
+def _names(code: CodeType) -> list[str]:
+    return [*code.co_names, *(n for c in code.co_consts if isinstance(c, CodeType) for n in _names(c))]
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, np.generic)
+
+
+def _has_scalars(value: Any) -> bool:
+    return isinstance(value, ModuleType) and value.__name__ in ("numpy", "pullback.numpy")
 
 
 @functools.lru_cache(maxsize=4096)
-def _renamed(code: CodeType, file: str) -> CodeType:
+def _renamed(code: CodeType, file: str, types: frozenset[str], modules: frozenset[str]) -> CodeType:
     """``file`` tells apart what code of equal text compares as equal."""
-    constants = tuple(renamed(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    constants = tuple(_renamed(c, file, types, modules) if isinstance(c, CodeType) else c for c in code.co_consts)
     text, names = bytearray(code.co_code), list(code.co_names)
-    uses = [i for i in dis.get_instructions(code) if i.opcode in dis.hasname and i.argval in NAMES]
-    for name in {i.argval for i in uses}:
-        mine = [i for i in uses if i.argval == name]
-        calls = [i for i in mine if i.opname == "LOAD_GLOBAL" and i.arg is not None and i.arg & 1]
-        if calls == mine:
-            names[names.index(name)] = name + MARK
-            continue
-        argument = len(names) << 1 | 1
-        if calls and argument < 256 and all(i.arg is not None and i.arg < 256 for i in calls):
+    instructions = [i for i in dis.get_instructions(code) if i.opcode not in (dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"])]
+    calls: dict[str, list[dis.Instruction]] = {}
+    for before, i, after in zip([None, *instructions], instructions, [*instructions[1:], None]):
+        if _calls_global(i, types) or _calls_attribute(before, i, after, modules):
+            calls.setdefault(i.argval, []).append(i)
+    for name, found in calls.items():
+        position = names.index(name)
+        if len(found) == sum(i.opcode in dis.hasname and i.argval == name for i in instructions):
+            names[position] = name + MARK
+        elif all(_operand(i, len(names)) < _LARGEST and i.arg is not None and i.arg < _LARGEST for i in found):
+            for i in found:
+                text[i.offset + 1] = _operand(i, len(names))
             names.append(name + MARK)
-            for i in calls:
-                text[i.offset + 1] = argument
     return code.replace(co_code=bytes(text), co_names=tuple(names), co_consts=constants)
+
+
+def _calls_global(i: dis.Instruction, types: frozenset[str]) -> bool:
+    return i.opname == "LOAD_GLOBAL" and i.argval in types and bool((i.arg or 0) & 1)
+
+
+def _calls_attribute(
+    before: dis.Instruction | None, i: dis.Instruction, after: dis.Instruction | None, modules: frozenset[str]
+) -> bool:
+    """Whether an instruction loads a type of a module to call it: as a method, or with room for the call made before it."""
+    if before is None or before.opname != "LOAD_GLOBAL" or before.argval not in modules or i.argval not in _SCALARS:
+        return False
+    if i.opname == "LOAD_METHOD" or (i.opname == "LOAD_ATTR" and not _HAS_METHOD_LOADS and bool((i.arg or 0) & 1)):
+        return True
+    if i.opname != "LOAD_ATTR" or after is None:
+        return False
+    has_room = bool((before.arg or 0) & 1) and after.opname not in ("LOAD_ATTR", "LOAD_METHOD")
+    return has_room or after.opname == "PUSH_NULL"
+
+
+def _operand(i: dis.Instruction, position: int) -> int:
+    """The operand that makes an instruction load the name at a position; a flag in its last bit is kept."""
+    if i.opname == "LOAD_METHOD" or (i.opname == "LOAD_ATTR" and _HAS_METHOD_LOADS):
+        return position
+    return position << 1 | ((i.arg or 0) & 1)

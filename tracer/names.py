@@ -348,7 +348,7 @@ class Names:
         cells = [self._cell(c, n) for c, n in zip(function.__closure__ or (), function.__code__.co_freevars)]
         code = function.__code__
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
-        made = FunctionType(renamed(code).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
+        made = FunctionType(renamed(code, real).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
         self._kept[id(function)] = (function, made)
         for _, fill in cells:
             fill()

@@ -14,6 +14,7 @@ from pullback.ir import Loc
 from pullback.tracer.callees import MARK
 from pullback.tracer.effects import effect
 from pullback.tracer.guards import ABSENT
+from pullback.tracer.twins import called
 
 if TYPE_CHECKING:
     from pullback.tracer.names import Names
@@ -36,7 +37,7 @@ class Namespace(dict[str, Any]):
         self.refuse_stores()
         if name not in self.real:
             if name.endswith(MARK) and name.removesuffix(MARK) in self.real:
-                return self[name.removesuffix(MARK)]
+                return called(self[name.removesuffix(MARK)])
             self._miss(name.removesuffix(MARK))
             raise KeyError(name)
         read = functools.partial(self.real.__getitem__, name)

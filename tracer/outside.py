@@ -16,9 +16,11 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pullback.tracer.array import TracedArray
+from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError
 from pullback.tracer.guards import ABSENT, Read, attribute_through, weakly
 from pullback.tracer.ownership import users_bases
+from pullback.tracer.twins import called
 
 if TYPE_CHECKING:
     from pullback.tracer.names import Names
@@ -78,6 +80,8 @@ class LibraryModule(Outside):
     __slots__ = ()
 
     def _read(self, name: str) -> Any:
+        if name.endswith(MARK):
+            return called(self._read(name.removesuffix(MARK)))
         real, names = self._real, self._names
         read = partial(vars(real).__getitem__, name) if name in vars(real) else partial(getattr, real, name)
         value = read()

@@ -9,7 +9,7 @@ import builtins
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType, TracebackType
 from typing import Any
 
@@ -27,6 +27,7 @@ TWINS: dict[int, tuple[Any, Any]] = {}
 KINDS: dict[type, Callable[[Any, Any], Any]] = {}
 
 _CALLS: dict[str, Any] = {}
+_CONVERSIONS: dict[type, Callable[..., Any]] = {}
 _late: dict[str, dict[str, Any]] = {}
 _late_kinds: dict[str, dict[str, Any]] = {}
 _settling = threading.RLock()
@@ -80,6 +81,16 @@ def call_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return replacement
 
     return register
+
+
+def called(value: Any) -> Any:
+    """What stands for a number type of NumPy where it is called; anything else as it is."""
+    return _CONVERSIONS[value] if isinstance(value, type) and value in _CONVERSIONS else value
+
+
+def converts(kinds: Iterable[type], make: Callable[[Any], Callable[..., Any]]) -> None:
+    """Says what stands for number types of NumPy where they are called: for each, what ``make`` makes of it."""
+    _CONVERSIONS.update((kind, make(kind)) for kind in kinds)
 
 
 class _OfTraced:

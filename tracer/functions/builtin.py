@@ -18,8 +18,9 @@ import numpy as np
 from pullback.tracer.array import TracedArray, as_traced, cast, holds_traced, known_value
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import xp
+from pullback.tracer.functions.creation import array
 from pullback.tracer.functions.scalars import integer, scalar, weak
-from pullback.tracer.twins import call_of, takes_traced, twin
+from pullback.tracer.twins import call_of, converts, takes_traced, twin
 
 _MISSING: Any = object()
 _RANK = {"bool": 0, "int": 1, "float": 2}
@@ -183,3 +184,17 @@ def bool_(*args: Any, **kwargs: Any) -> Any:
     if isinstance(x, TracedArray) and x.size == 1:
         return scalar(x, "bool")
     return bool(x)
+
+
+def _conversion(kind: Any) -> Callable[..., Any]:
+    @functools.wraps(kind, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not takes_traced(args, kwargs):
+            return kind(*args, **kwargs)
+        (value,) = args
+        return cast(array(value), kind)
+
+    return call
+
+
+converts((kind for kind in np.sctypeDict.values() if np.dtype(kind).kind in "biufc"), _conversion)
