@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.ir.extents import product
+from pullback.ir.ops.complexes import Interleave, component
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.reduce import Reduce
@@ -45,7 +46,7 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
     """For each axis but the first, whether it can join the one before."""
     rank = len(space.extents)
     joins = [axis != space.rows for axis in range(1, rank)]
-    row_shape = space.extents[: space.rows]
+    extents, row_shape = space.extents, space.extents[: space.rows]
 
     def alike(axes: Sequence[int]) -> None:
         for axis in range(1, rank):
@@ -56,6 +57,8 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
             return [False] * (rank - 1)
     for i in space.region.instructions:
         shape = i.results[0].type.shape if i.results else ()
+        if isinstance(i.op, Interleave) or (i.op is component and _is_read(space, i) and shape in (extents, row_shape)):
+            continue
         if isinstance(i.op, Elementwise | Check) or not shape:
             if isinstance(i.op, Reduce):
                 alike(i.params["axes"])
@@ -68,6 +71,11 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
         else:
             return [False] * (rank - 1)
     return joins
+
+
+def _is_read(space: Space, i: Instruction) -> bool:
+    """Whether an instruction reads a parameter of the region."""
+    return i.operands[0] in space.region.parameters
 
 
 def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
@@ -91,7 +99,14 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
         return not shape or (shape == row_shape and want(value, axes[: space.rows]))
 
     for i in space.region.instructions:
-        if i.op is broadcast and i.result.type.shape == space.extents:
+        if isinstance(i.op, Interleave):
+            fits = all(map(natural, i.operands))
+            shapes[i.result] = (*shapes.get(i.operands[0], ()), 2)
+        elif i.op is component:
+            fits = natural(i.result)
+            whole = (*shapes.get(i.result, ()), 2)
+            fits = fits and shapes.setdefault(i.operands[0], whole) == whole
+        elif i.op is broadcast and i.result.type.shape == space.extents:
             fits = want(i.result, axes) and want(i.operands[0], [a for a in axes if a not in i.params["axes"]])
         elif isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents:
             fits = want(i.operands[0], axes) and want(i.result, [a for a in axes if a not in i.params["axes"]])

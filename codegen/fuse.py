@@ -22,6 +22,7 @@ from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
 from pullback.codegen.positions import positions
 from pullback.ir.builder import Builder
+from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
@@ -29,6 +30,7 @@ from pullback.ir.ops.host import Host
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast
+from pullback.ir.passes.split import split
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import Shape
 
@@ -60,7 +62,7 @@ class Cluster:
 
 def fuse(function: Function) -> Function:
     """Group the instructions of a function into kernels."""
-    return _Fuser(positions(contractions(composed(function)))).run()
+    return _Fuser(positions(contractions(split(composed(function))))).run()
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ class _Fuser:
             if isinstance(op, Gather):
                 self.store(instruction.operands[0])
             return
-        if isinstance(op, Elementwise | Reduce | Check):
+        is_whole = any(v.type.dtype.is_complex for v in instruction.operands)
+        if isinstance(op, Elementwise | Reduce | Check | Interleave) and not is_whole:
             self.join(instruction)
             return
         if isinstance(op, Reindex):
@@ -163,7 +166,7 @@ class _Fuser:
         space = instruction.operands[0].type.shape
         reads = [r for v in instruction.operands for r in self.reads(v)]
         before = self.checked if isinstance(op, Check) else None
-        for cluster in self.candidates(reads, space, scalar=isinstance(op, Elementwise) and not space):
+        for cluster in self.candidates(reads, space, scalar=isinstance(op, Elementwise | Interleave) and not space):
             phase = self.phase_in(cluster, instruction, reads)
             if phase is not None and self.is_acyclic(cluster, reads, before):
                 self.add(cluster, instruction, reads, phase)
@@ -208,7 +211,7 @@ class _Fuser:
         op, space = instruction.op, cluster.space
         shape = instruction.operands[0].type.shape
         row_shape = None if cluster.rows is None else space[: cluster.rows]
-        if shape == space and (space or isinstance(op, Elementwise | Check)):
+        if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):
             level = "element"
         elif row_shape is not None and shape == row_shape and not isinstance(op, Reduce):
             level = "row"
@@ -226,6 +229,8 @@ class _Fuser:
             phase = max(phase, known)
         if isinstance(op, Check):
             return ENDED if level != "row" else None
+        if isinstance(op, Interleave):
+            return ENDED
         if isinstance(op, Reduce) and level == "element":
             return self.reduced_phase(cluster, instruction, phase)
         if level == "scalar" and space:

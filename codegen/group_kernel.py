@@ -7,12 +7,14 @@ A value that is dear to compute and needed again in a later pass is kept: in the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.collapse import Space
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.ir.extents import product
 from pullback.ir.op import OPS
+from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
@@ -28,6 +30,14 @@ Key = tuple[Value, tuple[Value, ...], Value | None]
 def group_kernel(space: Space, layouts: Sequence[str]) -> Draft:
     """The kernel of a collapsed group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value."""
     return _GroupKernel(space, layouts).run()
+
+
+@dataclass(frozen=True, eq=False)
+class Out:
+    """Where a value is stored: at its index, followed by ``last``, in the memory of ``ref``."""
+
+    ref: Value
+    last: tuple[Value, ...] = ()
 
 
 class _GroupKernel:
@@ -46,24 +56,33 @@ class _GroupKernel:
             kind = scalar(t.dtype) if layout == "value" else RefType(t.dtype, shape, layout)
             self.refs[value] = Value(kind, value.name)
             self.parameters.append(self.refs[value])
-        self.outputs: dict[Value, Value] = {}
+        self.outputs: dict[Value, Out] = {}
+        self.copies: list[tuple[Value, Out]] = []
         for position, value in enumerate(self.region.results):
-            out = Value(RefType(value.type.dtype, self.b.shape(value.type.shape)), value.name or f"out{position}")
-            self.outputs.setdefault(value, out)
-            self.parameters.append(out)
-        self.copies = [(v, p) for v, p in zip(self.region.results, self.parameters[len(self.region.parameters) :], strict=True)]
+            ref = Value(RefType(value.type.dtype, self.b.shape(value.type.shape)), value.name or f"out{position}")
+            self.parameters.append(ref)
+            for stored, out in self.outs(value, ref):
+                self.outputs.setdefault(stored, out)
+                self.copies.append((stored, out))
         self.reduces = [
             i for i in self.region.instructions if isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents
         ]
         self.reduces = [i for i in self.reduces if self.rank]
         self.checks = [i for i in self.region.instructions if isinstance(i.op, Check)]
         self.passes = self.find_passes()
-        self.kept: dict[Value, Value] = {}
+        self.kept: dict[Value, Out] = {}
         self.scratch: list[RefType] = []
         if self.rows:
             self.find_kept()
         self.now = 0
         self.ended: dict[Instruction, list[Value]] = {}
+
+    def outs(self, value: Value, ref: Value) -> list[tuple[Value, Out]]:
+        """What is stored for a result: itself, or both parts side by side."""
+        made = self.producer.get(value)
+        if made is None or not isinstance(made.op, Interleave):
+            return [(value, Out(ref))]
+        return [(part, Out(ref, (self.b.const(k, I64),))) for k, part in enumerate(made.operands)]
 
     # analysis
 
@@ -83,7 +102,7 @@ class _GroupKernel:
     def find_kept(self) -> None:
         """Choose the values that later passes load instead of computing them again: those that are dear to compute."""
         for number in range(1, self.last_pass() + 1):
-            roots = [i.operands[0] for i in (*self.reduces, *self.checks)] + list(self.region.results)
+            roots = [i.operands[0] for i in (*self.reduces, *self.checks)] + [v for v, _ in self.copies]
             stack = [v for v in roots if v.type.shape == self.space.extents and self.passes[v] == number]
             seen: set[Value] = set()
             while stack:
@@ -104,7 +123,7 @@ class _GroupKernel:
             return
         shape = self.space.extents[self.rows :]
         self.scratch.append(RefType(value.type.dtype, shape))
-        self.kept[value] = Value(RefType(value.type.dtype, self.b.shape(shape)), "row")
+        self.kept[value] = Out(Value(RefType(value.type.dtype, self.b.shape(shape)), "row"))
 
     # evaluation
 
@@ -167,9 +186,7 @@ class _GroupKernel:
         if made is None:
             return self.load(value, index, guard)
         if self.is_loaded(value):
-            ref = self.kept[value]
-            found: Value = self.b.here("load", ref, *(index if value in self.outputs else index[self.rows :]))
-            return found
+            return self.read(self.kept[value], index if value in self.outputs else index[self.rows :])
         match made.op:
             case Elementwise():
                 scalars = [self.memo[(v, index, guard)] for v in made.operands]
@@ -221,12 +238,19 @@ class _GroupKernel:
             source.append(wrapped(b, self.memo[(given[axis], index[:rank], guard)], b.extent_of(extent)))
         return self.load(x, tuple(source), guard)
 
+    def read(self, out: Out, index: Sequence[Value]) -> Value:
+        found: Value = self.b.here("load", out.ref, *index, *out.last)
+        return found
+
+    def write(self, value: Value, out: Out, index: Sequence[Value]) -> None:
+        self.b.here("store", value, out.ref, *index, *out.last)
+
     # loops
 
     def run(self) -> Draft:
         for value in self.kept:
             if value not in self.outputs:
-                self.parameters.append(self.kept[value])
+                self.parameters.append(self.kept[value].ref)
         self.prepare()
         results = self.over_rows((), 0)
         self.finish(results)
@@ -255,7 +279,7 @@ class _GroupKernel:
             loops = []
             for extent in i.result.type.shape:
                 loops.append((self.b.open(), self.b.extent_of(extent)))
-            self.b.here("store", value, out, *(index for index, _ in loops))
+            self.write(value, out, [index for index, _ in loops])
             for index, count in reversed(loops):
                 self.b.close(index, count)
 
@@ -287,7 +311,7 @@ class _GroupKernel:
             for value, out in self.copies:
                 if value.type.shape == self.space.extents[: self.rows] and value.type.shape != self.space.extents:
                     if value in self.refs or not self.ends_late(value):
-                        self.b.here("store", self.element(value, prefix), out, *prefix)
+                        self.write(self.element(value, prefix), out, prefix)
         return results
 
     def ends_late(self, value: Value) -> bool:
@@ -296,7 +320,7 @@ class _GroupKernel:
         return made is not None and made in self.reduces and not self.is_row_reduce(made)
 
     def last_pass(self) -> int:
-        work = [self.passes[v] for v in self.region.results if v.type.shape == self.space.extents]
+        work = [self.passes[v] for v, _ in self.copies if v.type.shape == self.space.extents]
         work += [self.passes[i.operands[0]] for i in (*self.reduces, *self.checks)]
         return max(work, default=0)
 
@@ -322,17 +346,17 @@ class _GroupKernel:
                 results[i] = found
         for value, out in self.copies:
             if value.type.shape == self.space.extents and self.passes[value] == self.now and value not in self.ended_values():
-                self.b.here("store", self.element(value, prefix), out, *prefix)
-        for value, ref in self.kept.items():
+                self.write(self.element(value, prefix), out, prefix)
+        for value, out in self.kept.items():
             if self.passes[value] == self.now and value not in self.outputs:
-                self.b.here("store", self.element(value, prefix), ref, *prefix[self.rows :])
+                self.write(self.element(value, prefix), out, prefix[self.rows :])
         return results
 
     def ended_values(self) -> set[Value]:
         return {i.result for i in self.reduces}
 
     def has_work(self) -> bool:
-        outputs = any(v.type.shape == self.space.extents and self.passes[v] == self.now for v in self.region.results)
+        outputs = any(v.type.shape == self.space.extents and self.passes[v] == self.now for v, _ in self.copies)
         return bool(self.work()) or outputs or any(self.passes[v] == self.now for v in self.kept)
 
     def loop(self, prefix: tuple[Value, ...], axis: int, inside: Any) -> dict[Instruction, list[Value]]:
@@ -364,17 +388,17 @@ class _GroupKernel:
         if self.is_row_reduce(i):
             self.memo[(i.result, prefix, None)] = result
         elif i.result in self.outputs:
-            self.b.here("store", result, self.outputs[i.result], *prefix)
+            self.write(result, self.outputs[i.result], prefix)
 
     def accumulate(self, i: Instruction, values: list[Value], prefix: tuple[Value, ...]) -> None:
         if i.result not in self.outputs:
             return
         out = self.outputs[i.result]
         kept = [v for axis, v in enumerate(prefix) if axis not in i.params["axes"]]
-        before = self.b.here("load", out, *kept)
+        before = self.read(out, kept)
         self.b.place = i.loc
         after = self.b.emit(OPS[self.combiner(i)], (before, values[0]))[0]
-        self.b.here("store", after, out, *kept)
+        self.write(after, out, kept)
 
     def finish(self, results: dict[Instruction, list[Value]]) -> None:
         """After all loops: what ended, scalars computed from it, checks."""
@@ -383,7 +407,7 @@ class _GroupKernel:
                 self.memo[(i.result, (), None)] = values[-1]
         for value, out in self.copies:
             if not value.type.shape:
-                self.b.here("store", self.element(value, ()), out)
+                self.write(self.element(value, ()), out, ())
         for code, i in enumerate(self.checks, 1):
             held = results[i][0] if i in results else self.element(i.operands[0], ())
             self.b.here("fail", self.b.bitnot(held), code=code)
@@ -397,7 +421,7 @@ class _GroupKernel:
                 continue
             loops = [(self.b.open(), self.b.extent_of(e)) for e in value.type.shape]
             index = [i for i, _ in loops]
-            self.b.here("store", self.b.here("load", first, *index), out, *index)
+            self.write(self.read(first, index), out, index)
             for i, count in reversed(loops):
                 self.b.close(i, count)
 

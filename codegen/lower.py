@@ -13,13 +13,14 @@ from pullback.codegen.collapse import collapse
 from pullback.codegen.group_kernel import Draft, group_kernel
 from pullback.codegen.op_kernels import op_kernel
 from pullback.ir.builder import Builder
+from pullback.ir.ops.complexes import Reinterpret
 from pullback.ir.ops.control import Group, group
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.program import launch
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.text import canonical
-from pullback.ir.types import RefType
+from pullback.ir.types import ArrayType, RefType, interleaved
 
 
 def lower(function: Function, layouts: Sequence[str] = ()) -> Module:
@@ -42,7 +43,8 @@ class _Lowering:
         parameters = []
         for value, layout in zip(self.function.parameters, self.layouts, strict=True):
             t = value.type
-            ref = Value(RefType(t.dtype, t.shape, layout), value.name) if t.shape else Value(t, value.name)
+            in_memory = t.shape or t.dtype.is_complex
+            ref = Value(RefType(t.dtype, t.shape, layout), value.name) if in_memory else Value(t, value.name)
             self.memory[value] = ref
             parameters.append(ref)
         self.find_lives()
@@ -72,8 +74,9 @@ class _Lowering:
         b = self.b.at(instruction.loc)
         if isinstance(op, Reindex):
             (result,) = instruction.results
-            source = self.dense(b, instruction.operands[0])
-            self.memory[result] = b.at(b.loc, result.name).view(source, shape=result.type.shape)
+            (operand,) = instruction.operands
+            source = self.memory[operand] if isinstance(op, Reinterpret) else self.dense(b, operand)
+            self.memory[result] = self.seen_as(b.at(b.loc, result.name), source, result.type)
             return
         if isinstance(op, Group):
             layouts = tuple(self.layout(v) for v in instruction.operands)
@@ -116,16 +119,27 @@ class _Lowering:
                 self.last_use[self.owner[result]] = max(self.last_use[self.owner[result]], self.last_use[result])
                 continue
             self.memory[result] = b.at(b.loc, result.name).alloc(dtype=result.type.dtype, shape=result.type.shape)
-        scratch = [b.at(b.loc, "scratch").alloc(dtype=t.dtype, shape=t.shape) for t in draft.scratch]
+        buffers = [b.at(b.loc, "scratch").alloc(dtype=t.dtype, shape=t.shape) for t in draft.scratch]
         chosen = arguments[1:] if draft.updates_first and in_place else arguments
         kernel = draft.in_place if in_place and draft.in_place is not None else draft.kernel
-        everything = (*chosen, *(self.memory[v] for v in instruction.results), *scratch)
+        given = [*chosen, *(self.memory[v] for v in instruction.results), *buffers]
+        everything = tuple(self.real(b, ref) for ref in given)
         params: dict[str, Any] = {"kernel": self.named(kernel), "sizes": draft.sizes}
         if draft.failures:
             params["failures"] = draft.failures
         b.append(Instruction(launch, everything, (), params, (), instruction.loc))
-        for ref in scratch:
+        for ref in buffers:
             b.free(ref)
+
+    def seen_as(self, b: Builder, ref: Value, t: ArrayType) -> Value:
+        """A buffer under another type."""
+        found: Value = b.view(ref, dtype=t.dtype, shape=t.shape)
+        return found
+
+    def real(self, b: Builder, ref: Value) -> Value:
+        """A buffer as kernels see it: of complex numbers, the parts."""
+        t = ref.type
+        return self.seen_as(b, ref, interleaved(ArrayType(t.dtype, t.shape))) if t.dtype.is_complex else ref
 
     def named(self, kernel: Function) -> str:
         """The name under which a kernel is in the module; equal kernels are one."""
@@ -143,6 +157,10 @@ class _Lowering:
         ref = self.memory[value]
         if isinstance(ref.type, RefType) and ref.type.layout == "c":
             return ref
+        if value.type.dtype.is_complex:
+            parts = Value(interleaved(ArrayType(value.type.dtype, value.type.shape)), value.name)
+            self.memory[parts] = self.real(b, ref)
+            return self.seen_as(b, self.dense(b, parts), ArrayType(value.type.dtype, value.type.shape))
         inner = Value(value.type, value.name)
         region = Block((inner,), (), (inner,))
         copy = Instruction(

@@ -1,4 +1,7 @@
-"""Kernels of the ops that stand alone: matrix products, scatters, writes into a part of an array, recurrences."""
+"""Kernels of the ops that stand alone: matrix products, scatters, writes into a part of an array, recurrences.
+
+A complex operand or result comes as a real reference with a last axis of two, its parts.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.index import Place, Scatter
 from pullback.ir.ops.kernel import sub_ref
 from pullback.ir.ops.linalg import Linalg
+from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.scan import Recur
+from pullback.ir.passes.complex_arithmetic import Pair, add, mul
 from pullback.ir.structure import Function, Instruction, Value
-from pullback.ir.types import ArrayType, RefType, Shape
+from pullback.ir.types import I64, ArrayType, DType, RefType, Shape, interleaved
 
 
 def op_kernel(instruction: Instruction) -> Draft:
@@ -25,15 +30,25 @@ def op_kernel(instruction: Instruction) -> Draft:
             return _update(instruction, _scatter)
         case Place():
             return _update(instruction, _place)
+        case Recur() if instruction.result.type.dtype.is_complex:
+            return _complex_recurrence(instruction)
         case Recur():
             return _recurrence(instruction)
+        case Reduce():
+            return _complex_product(instruction)
         case Linalg():
             return _linear_algebra(instruction)
     raise NotImplementedError(f"there is no kernel for {instruction.op.name}")
 
 
+def _memory(b: KernelBuilder, t: Any) -> RefType:
+    """The reference that a kernel is given for a type."""
+    real = interleaved(ArrayType(t.dtype, t.shape)) if t.dtype.is_complex else t
+    return RefType(real.dtype, b.shape(real.shape))
+
+
 def _refs(b: KernelBuilder, values: Sequence[Value], names: str) -> list[Value]:
-    return [Value(RefType(v.type.dtype, b.shape(v.type.shape)), name) for v, name in zip(values, names.split(), strict=True)]
+    return [Value(_memory(b, v.type), name) for v, name in zip(values, names.split(), strict=True)]
 
 
 def _loops(b: KernelBuilder, shape: Shape, body: Any) -> None:
@@ -73,14 +88,16 @@ def _linear_algebra(i: Instruction) -> Draft:
     first, *rest = (v.type for v in (*i.operands, *i.results))
     assert isinstance(first, ArrayType)
     scratch = op.scratch(first, i.params)
-    given = [Value(RefType(t.dtype, b.shape(t.shape)), f"x{k}") for k, t in enumerate((first, *rest, *scratch))]
+    types = (first, *rest, *scratch)
+    given = [Value(_memory(b, t), f"x{k}") for k, t in enumerate(types)]
+    ranks = [core + t.dtype.is_complex for core, t in zip(op.core, types, strict=True)]
     batch = first.shape[: first.rank - op.core[0]]
 
     def body(index: tuple[Value, ...]) -> None:
         refs = given
         for position in index:
-            parts = zip(refs, op.core, strict=True)
-            refs = [b.here("sub_ref", ref, position) if ref.type.rank > core else ref for ref, core in parts]
+            parts = zip(refs, ranks, strict=True)
+            refs = [b.here("sub_ref", ref, position) if ref.type.rank > rank else ref for ref, rank in parts]
         op.body(b, i.params, *refs)
 
     _loops(b, batch, body)
@@ -181,3 +198,69 @@ def _recurrence(i: Instruction) -> Draft:
 
     _loops(b, others, body)
     return Draft(kernel=b.kernel([factors, terms, out]), sizes=b.sizes())
+
+
+def _numbers(b: KernelBuilder, ref: Value, index: Sequence[Value]) -> Pair:
+    """The parts of a complex element."""
+    return b.load(ref, *index, b.const(0, I64)), b.load(ref, *index, b.const(1, I64))
+
+
+def _put_numbers(b: KernelBuilder, pair: Pair, ref: Value, index: Sequence[Value]) -> None:
+    for k, part in enumerate(pair):
+        b.here("store", part, ref, *index, b.const(k, I64))
+
+
+def _carried(b: KernelBuilder, dtype: DType) -> Pair:
+    return b.bound(dtype, "re"), b.bound(dtype, "im")
+
+
+def _complex_recurrence(i: Instruction) -> Draft:
+    """As ``_recurrence``, of complex numbers."""
+    b = KernelBuilder()
+    b.place = i.loc
+    factors, terms, out = _refs(b, (*i.operands, i.result), "a b h")
+    shape, axis = i.result.type.shape, i.params["axis"]
+    others = shape[:axis] + shape[axis + 1 :]
+    count = b.extent_of(shape[axis])
+    dtype = i.result.type.dtype.part
+
+    def body(around: tuple[Value, ...]) -> None:
+        start = b.const(0, dtype)
+        step = b.open("t")
+        state = _carried(b, dtype)
+        position = b.sub(b.sub(count, b.const(1, "i64")), step) if i.params["reverse"] else step
+        index = (*around[:axis], position, *around[axis:])
+        after = add(b, mul(b, _numbers(b, factors, index), state), _numbers(b, terms, index))
+        _put_numbers(b, after, out, index)
+        b.close(step, count, (start, start), after, None, state)
+
+    _loops(b, others, body)
+    return Draft(kernel=b.kernel([factors, terms, out]), sizes=b.sizes())
+
+
+def _complex_product(i: Instruction) -> Draft:
+    """The product of complex numbers over axes, in order."""
+    b = KernelBuilder()
+    b.place = i.loc
+    source, out = _refs(b, (i.operands[0], i.result), "x out")
+    shape, axes = i.operands[0].type.shape, i.params["axes"]
+    kept = [k for k in range(len(shape)) if k not in axes]
+    dtype = i.result.type.dtype.part
+
+    def body(around: tuple[Value, ...]) -> None:
+        found: Pair = b.const(1, dtype), b.const(0, dtype)
+        starts, counts, steps, states = [], [b.extent_of(shape[a]) for a in axes], [], []
+        for _ in axes:
+            steps.append(b.open("t"))
+            starts.append(found)
+            found = _carried(b, dtype)
+            states.append(found)
+        place = dict(zip((*kept, *axes), (*around, *steps), strict=True))
+        found = mul(b, found, _numbers(b, source, [place[k] for k in range(len(shape))]))
+        for step, count, start, state in reversed(list(zip(steps, counts, starts, states, strict=True))):
+            re, im = b.close(step, count, start, found, None, state)
+            found = re, im
+        _put_numbers(b, found, out, around)
+
+    _loops(b, tuple(shape[k] for k in kept), body)
+    return Draft(kernel=b.kernel([source, out]), sizes=b.sizes())

@@ -58,6 +58,8 @@ class Builder:
         plain = bool(value) if element.is_bool else int(value) if element.is_integer else value
         if element.is_float:
             plain = float(plain)
+        if element.is_complex:
+            plain = complex(plain)
         return self.emit(OPS["const"], (), {"value": plain, "dtype": element})[0]
 
     def full(self, value: Any, type: Type) -> Value:

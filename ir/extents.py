@@ -51,7 +51,7 @@ class _Abstraction:
         self.env: dict[Value, Value] = {}
         self.constants: list[Value] = []
         self.values: list[Any] = []
-        self.scopes: list[dict[Key, Value]] = [{}]
+        self.scopes: list[dict[tuple[DType, str], tuple[Key, Value]]] = [{}]
 
     def fresh(self, extent: Extent | None) -> Extent | None:
         if extent is None or isinstance(extent, str):
@@ -116,8 +116,8 @@ class _Abstraction:
         self.scopes.append({})
         found = self.block(region, parameters)
         inner = self.scopes.pop()
-        whole = Block((*found.parameters, *inner.values()), found.instructions, found.results)
-        return whole, [self.constant(key) for key in inner]
+        whole = Block((*found.parameters, *(v for _, v in inner.values())), found.instructions, found.results)
+        return whole, [self.constant(key) for key, _ in inner.values()]
 
     def offsets(self, name: str, values: Sequence[Any], kept: Sequence[bool] | None) -> tuple[Any, ...]:
         """Named extents but for those ``kept``; an offset of 0 stays literal."""
@@ -127,12 +127,13 @@ class _Abstraction:
     def constant(self, key: Key) -> Value:
         """The value of a constant in the current scope: a parameter of the function or of the region."""
         scope = self.scopes[-1]
-        if key not in scope:
-            scope[key] = Value(ArrayType(key[0]), f"c{len(scope)}")
+        same = (key[0], repr(key[1]))
+        if same not in scope:
+            scope[same] = key, Value(ArrayType(key[0]), f"c{len(scope)}")
             if len(self.scopes) == 1:
-                self.constants.append(scope[key])
+                self.constants.append(scope[same][1])
                 self.values.append(key[1])
-        return scope[key]
+        return scope[same][1]
 
     def naming(self) -> tuple[dict[str, Extent], dict[str, int]]:
         """The final name of each raw one, in order of appearance, and the sizes' values."""
@@ -149,6 +150,8 @@ class _Abstraction:
 
 
 def _is_literal(value: Any) -> bool:
+    if isinstance(value, complex):
+        return _is_literal(value.real) and _is_literal(value.imag)
     return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not math.isfinite(value))
 
 

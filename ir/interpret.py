@@ -21,7 +21,7 @@ from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, comb
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.program import Alloc, Free, Launch, View
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
-from pullback.ir.types import ArrayType
+from pullback.ir.types import ArrayType, DType
 
 Env = dict[Value, Any]
 Sizes = dict[str, int]
@@ -65,6 +65,13 @@ def bind(parameter: Value, array: Any, sizes: Sizes) -> None:
             sizes.setdefault(extent, count)
         if value_of(extent, sizes) != count:
             raise ValueError(f"%{parameter.name} is {t}, got shape {array.shape}")
+
+
+def seen_as(array: Any, dtype: DType, shape: Sequence[int]) -> Any:
+    """The memory of an array under another shape, of as many elements or of twice or half as many parts."""
+    if array.dtype == dtype.numpy:
+        return array.reshape(shape)
+    return array[..., None].view(dtype.numpy) if not dtype.is_complex else array.view(dtype.numpy).reshape(shape)
 
 
 def concrete(params: Mapping[str, Any], names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -212,7 +219,7 @@ class _Program:
                 shape = [value_of(e, self.sizes) for e in params["shape"]]
                 return [np.full(shape, 113, np.uint8).astype(params["dtype"].numpy)]
             case View():
-                return [operands[0].reshape([value_of(e, self.sizes) for e in params["shape"]])]
+                return [seen_as(operands[0], params["dtype"], [value_of(e, self.sizes) for e in params["shape"]])]
             case Free():
                 return []
             case Launch():

@@ -47,12 +47,21 @@ class DType:
         return self.kind in "fc"
 
     @property
+    def is_complex(self) -> bool:
+        return self.kind == "c"
+
+    @property
     def is_integer(self) -> bool:
         return self.kind in "iu"
 
     @property
     def is_bool(self) -> bool:
         return self.kind == "b"
+
+    @property
+    def part(self) -> DType:
+        """The type of the real and of the imaginary part; of a real type, itself."""
+        return DTYPES[f"f{self.bits // 2}"] if self.is_complex else self
 
 
 DTYPES: dict[str, DType] = {
@@ -70,6 +79,7 @@ DTYPES: dict[str, DType] = {
     )
 }
 BOOL, I64, F32, F64 = (DTYPES[name] for name in ("bool", "i64", "f32", "f64"))
+COMPLEX_OF = {DTYPES["f32"]: DTYPES["c64"], DTYPES["f64"]: DTYPES["c128"]}
 _BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d.name != "bf16"}
 
 
@@ -133,6 +143,11 @@ class RefType:
 
 
 Type = ArrayType | RefType
+
+
+def interleaved(t: ArrayType) -> ArrayType:
+    """The real array that a complex one is in memory: parts side by side, along a last axis of two."""
+    return ArrayType(t.dtype.part, (*t.shape, 2))
 
 
 def scalar(dtype: DType | str) -> ArrayType:

@@ -21,7 +21,7 @@ from pullback.ir.ops.host import Host as HostOp
 from pullback.ir.ops.program import Alloc, Free, Launch, View
 from pullback.ir.structure import Function, Module, Value
 from pullback.ir.text import canonical
-from pullback.ir.types import DTYPES
+from pullback.ir.types import DTYPES, RefType
 from pullback.runtime import cache, symbols
 from pullback.runtime.engine import Host, default_engine
 from pullback.runtime.host import HostStep, raised
@@ -141,6 +141,10 @@ class Executable:
             results = empty_many(instance.results, instance.large)
         else:
             results = [np.empty(shape, dtype) for shape, dtype in instance.results]
+        if self.plan.boxed:
+            arguments = list(arguments)
+            for k, dtype in self.plan.boxed:
+                arguments[k] = np.array(arguments[k], dtype)
         for position, argument, axis in instance.strides:
             frame.block[position] = arguments[argument].strides[axis]
         for name, position, argument in instance.scalars:
@@ -202,6 +206,8 @@ class Executable:
                         targets.append(at)
                         sources.append(rows[owner])
                         shifts.append(offsets.get(owner, 0))
+                    elif kind == "stride" and rest[1] == owner.type.rank:
+                        block[at] = owner.type.dtype.part.bytes
                     elif kind == "stride":
                         strides.append((at, self.plan.parameter[owner], rest[1]))
                     else:
@@ -225,6 +231,9 @@ class Plan:
     def __init__(self, program: Function) -> None:
         self.program = program
         self.parameter = {v: k for k, v in enumerate(program.parameters)}
+        self.boxed = [
+            (k, v.type.dtype.numpy) for k, v in enumerate(program.parameters) if isinstance(v.type, RefType) and not v.type.rank
+        ]
         self.owner: dict[Value, Value] = {v: v for v in program.parameters}
         self.steps = [i for i in program.instructions if isinstance(i.op, Launch | HostOp)]
         for i in program.instructions:

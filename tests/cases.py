@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, DType, Function, Op, Value
+from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
@@ -26,7 +27,7 @@ from pullback.ir.types import I64
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (2, 3), (0,), (2, 0), (1, 2, 2))
 BY_KIND = {
-    "b": ("bool",), "i": ("i64", "i8"), "u": ("u8", "u64"), "f": ("f64", "f32"), "c": ("c128",),
+    "b": ("bool",), "i": ("i64", "i8"), "u": ("u8", "u64"), "f": ("f64", "f32"), "c": ("c128", "c64"),
 }  # fmt: skip
 ENTIRE = "sin cos exp exp2 expm1 tanh sinh cosh asinh atan erf erfc expit add sub mul neg maximum minimum fmax fmin"
 SMOOTH = "ndtr log_ndtr erfcx owens_t i0 i1 i0e i1e j0 j1"
@@ -150,7 +151,7 @@ def special_arguments(case: Case) -> list[Any]:
 
 def covered_ops() -> list[Op]:
     """The ops that have a meaning on arrays or scalars by themselves: neither regions nor memory."""
-    families = (Elementwise, Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Linalg, Composed, Constant, Count, Iota)
+    families = (Elementwise, Reduce, Reindex, Interleave, Contract, Gather, Scatter, Place, Recur, Linalg, Composed, Constant, Count, Iota)
     return [op for op in OPS.values() if isinstance(op, families)]
 
 
@@ -180,7 +181,7 @@ def _cases(op: Op) -> Iterator[Case]:
             for shape in ((3,), (2, 0), (2, 3)):
                 yield Case(op=op, types=(), params={"axis": len(shape) - 1, "shape": shape, "dtype": I64})
         case _:
-            for name in ("f64", "f32", "i64"):
+            for name in ("f64", "f32", "i64", "c128", "c64"):
                 for types, params, bounds in BY_FAMILY.get(type(op), PARAMS.get(op.name, _nothing))(DTYPES[name]):
                     yield Case(op=op, types=types, params=params, bounds=bounds)
 
@@ -199,8 +200,8 @@ def elementwise_params(op: Elementwise, dtype: DType) -> list[dict[str, Any]]:
     if op.name == "bitcast":
         return [{"dtype": d} for d in DTYPES.values() if d.bits == dtype.bits and d.kind in "ifu" and d.kind != dtype.kind != "b"]
     if op.gives == "dtype":
-        names = ("f64", "f32", "c128") if dtype.kind == "c" else ("f64", "f32", "f16", "i64", "i8", "u8", "bool")
-        return [{"dtype": DTYPES[n]} for n in names if dtype.kind != "c" or n == "c128"]
+        names = ("f64", "f32", "i8", "bool", "c64", "c128") if dtype.kind == "c" else ("f64", "f32", "f16", "i64", "i8", "u8", "bool")
+        return [{"dtype": DTYPES[n]} for n in (*names, *(["c128", "c64"] if dtype.kind in "ifb" else []))]
     fixed: dict[str, list[dict[str, Any]]] = {
         "polygamma": [{"n": 1}, {"n": 2}],
         "philox": [{"word": 0}, {"word": 3}],
@@ -214,7 +215,8 @@ def _reductions(op: Reduce, t: ArrayType) -> Iterator[Case]:
     rank = t.rank
     choices: Sequence[tuple[int, ...]] = [(k,) for k in range(rank)] + ([] if op.gives_position else [(), tuple(range(rank))])
     for axes in choices:
-        if not (op.gives_position and 0 in (t.shape[a] for a in axes)):
+        has_no_identity = op.gives_position or (t.dtype.is_complex and op.name in ("max", "min"))
+        if not (has_no_identity and 0 in (t.shape[a] for a in axes)):
             yield Case(op=op, types=(t,), params={"axes": axes})
 
 
@@ -479,6 +481,10 @@ PARAMS: dict[str, Any] = {
     "shift": _unary(
         ((4,), {"axis": 0, "by": 1}), ((2, 3), {"axis": 1, "by": -2}), ((2,), {"axis": 0, "by": 5}), ((0,), {"axis": 0, "by": 1}),
     ),
+    "component": _unary(((3, 2), {"at": 1}), ((2, 0, 2), {"at": 0})),
+    "view_as_real": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3,), ()) if dtype.is_complex],
+    "view_as_complex": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3, 2), (2,)) if dtype.is_float],
+    "interleave": lambda dtype: [(_arrays(dtype, shape, shape), {}, {}) for shape in ((3,), (2, 0), ())],
     "concat": lambda dtype: [
         (_arrays(dtype, (2,), (3,)), {"axis": 0, "starts": (0, 2), "shape": (5,)}, {}),
         (_arrays(dtype, (2, 1), (2, 0), (2, 2)), {"axis": 1, "starts": (0, 1, 1), "shape": (2, 3)}, {}),

@@ -251,10 +251,12 @@ def f(x):
 
 f(1.5)
 
-=== complex()
+=== cmath
+import cmath
+
 @pb.jit
 def f(x, y):
-    return abs(complex(x, y))
+    return abs(cmath.exp(complex(x, y)))
 
 f(1.0, 2.0)
 
@@ -687,17 +689,17 @@ f(np.arange(3.0))
 
 #### Arguments
 
-=== complex numbers
+=== complex numbers of 256 bits
 @pb.jit
 def f(x):
     return np.abs(x)
 
-f(np.array([1 + 2j]))
+f(np.array([1 + 2j], np.clongdouble))
 
-=== complex numbers inside
-@pb.jit
+=== the gradient of a complex result
+@pb.grad
 def f(x):
-    return np.abs(np.exp(1j * x))
+    return np.sum(np.exp(1j * x))
 
 f(np.arange(3.0))
 

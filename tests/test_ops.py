@@ -156,10 +156,13 @@ def test_ops_mean_what_their_names_mean_in_numpy(op: Op, name: str) -> None:
         if case.params or case.types[0].dtype.name not in ("f64", "i64", "bool", "c128"):
             continue
         arguments = case.arguments(rng)
+        function = resolve(name)
+        if case.types[0].dtype.is_complex and isinstance(function, np.ufunc) and "D" not in "".join(function.types):
+            continue
         if op.name == "pow" or name == "numpy.float_power" or "mod" in op.name or "div" in op.name:
             arguments = [np.where(a <= 0, 1, a).astype(a.dtype) if a.dtype.kind == "i" else a for a in arguments]
         (found,) = interpret(case_function(case), *arguments)
-        np.testing.assert_allclose(found, resolve(name)(*arguments), rtol=1e-14)
+        np.testing.assert_allclose(found, function(*arguments), rtol=1e-14)
 
 
 def test_no_op_is_without_cases() -> None:

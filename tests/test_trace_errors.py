@@ -162,7 +162,7 @@ def unsupported_method(x: Any) -> Any:
 
 
 def inner_helper(x: Any) -> Any:
-    return complex(x)
+    return hash(x)
 
 
 def objects(x: Any) -> Any:
@@ -204,8 +204,7 @@ def test_errors_at_the_users_line(function: Any, argument: Any, message: str) ->
         (np.array([1, "a"], object), "argument x of dtype object"),
         (np.array(["a"]), "argument x of dtype <U1"),
         (np.array(["2020-01-01"], "M8[D]"), r"argument x of dtype datetime64\[D\]"),
-        (np.array([1j]), "argument x of dtype complex128"),
-        (1j, "argument x of dtype complex128"),
+        (np.array([1j], np.clongdouble), "argument x of dtype (clongdouble|complex256)"),
         (np.longdouble(1), "argument x of dtype (longdouble|float128)"),
         (2**70, "argument x is an integer outside int64"),
         (np.ma.masked_array([1.0]), "argument x is a MaskedArray"),
@@ -335,27 +334,27 @@ def test_an_error_leaves_no_state() -> None:
 def test_a_refusal_survives_being_wrapped() -> None:
     def wrapping(x: Any) -> Any:
         try:
-            return complex(x)  # here
+            return hash(x)  # here
         except TraceError as error:
             raise ValueError("setting an array element with a sequence.") from error
 
-    refuses(wrapping, X[0], message=r"complex\(\) of a traced value")
+    refuses(wrapping, X[0], message=r"a key of a dict or set")
 
     def own(x: Any) -> Any:
         with contextlib.suppress(TraceError):
-            complex(x)  # here
+            hash(x)  # here
         raise KeyError("mine")
 
-    refused = refuses(own, X[0], message=r"complex\(\) of a traced value")
+    refused = refuses(own, X[0], message=r"a key of a dict or set")
     assert refused.__notes__ == ["  (caught inside the traced function, which then raised KeyError: 'mine')"]
 
     def another_way(x: Any) -> Any:
         try:
-            return complex(x)  # here
+            return hash(x)  # here
         except Exception:
             return 0.0
 
-    refused = refuses(another_way, X[0], message=r"complex\(\) of a traced value")
+    refused = refuses(another_way, X[0], message=r"a key of a dict or set")
     assert refused.__notes__ == ["  (caught inside the traced function: what it did instead is not what the program does)"]
 
 

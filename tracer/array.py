@@ -44,8 +44,9 @@ _WEAK: dict[type, tuple[str, ArrayType]] = {
     bool: ("bool", ArrayType(dtype_of("bool"))),
     int: ("int", ArrayType(dtype_of("i64"))),
     float: ("float", ArrayType(dtype_of("f64"))),
+    complex: ("complex", ArrayType(dtype_of("c128"))),
 }
-_WEAK_KIND: dict[str, Kind] = {"int": int, "float": float}
+_WEAK_KIND: dict[str, Kind] = {"int": int, "float": float, "complex": complex}
 
 
 Operator = Callable[[Any, Any], Any]
@@ -88,7 +89,7 @@ class Origin(NamedTuple):
 class TracedArray(Described):
     """Stands for an array while a function is traced.
 
-    ``weak`` is "bool", "int" or "float" for a Python scalar, else empty. ``literal`` is the value of a constant scalar that
+    ``weak`` is "bool", "int", "float" or "complex" for a Python scalar, else empty. ``literal`` is the value of a constant scalar that
     no instruction defines yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of a
     scalar (or small mask or integer array) computed from captured ones alone, with the inputs it came from: it may stand
     where a static value is needed, which turns those inputs into guards. ``argument`` is the number of the call's leaf that an
@@ -190,11 +191,21 @@ class TracedArray(Described):
 
     @property
     def real(self) -> TracedArray:
-        return self
+        return _part(self, "real") if self.type.dtype.is_complex else self
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        update(self.real, value, "unsafe")
 
     @property
     def imag(self) -> TracedArray:
-        return full(self.shape, 0, self.dtype)
+        return _part(self, "imag") if self.type.dtype.is_complex else full(self.shape, 0, self.dtype)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if not self.type.dtype.is_complex:
+            raise TypeError("array does not have imaginary part to set")
+        update(self.imag, value, "unsafe")
 
     def __getattr__(self, name: str) -> Any:
         method = METHODS.get(name)
@@ -279,7 +290,7 @@ class TracedArray(Described):
         return int(_static(self, int, number("int"), instead_of_number))
 
     def __complex__(self) -> complex:
-        return complex(_static(self, complex, "complex() of a traced value", _COMPLEX))
+        return complex(_static(self, complex, number("complex"), instead_of_number))
 
     def __index__(self) -> int:
         return int(_static(self, operator.index, integer, instead_of_integer))
@@ -367,7 +378,6 @@ def _refuse(x: TracedArray, what: Words, instead: Words) -> NoReturn:
     raise error
 
 
-_COMPLEX = "complex numbers are not supported yet; use real and imaginary parts"
 _ARRAY = "use functions of NumPy that take it as it is, or compute this outside the traced function"
 
 
@@ -391,7 +401,7 @@ def _static(x: TracedArray, ask: Callable[[Any], Any], what: Words, instead: Wor
 def _any_value(x: TracedArray) -> Any:
     """A value of the type and shape that a traced array stands for."""
     if x.weak:
-        return {"bool": False, "int": 0, "float": 0.0}[x.weak]
+        return {"bool": False, "int": 0, "float": 0.0, "complex": 0j}[x.weak]
     return np.broadcast_to(x.dtype.type(0), x.shape) if x.type.shape else x.dtype.type(0)
 
 
@@ -458,14 +468,16 @@ def _element(dtype: Any) -> Any:
 
 def refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
     """Raises TraceError unless arrays of ``dtype`` can be traced."""
-    if (dtype.kind in "biuf" and dtype.itemsize <= 8 and dtype.char != "g") or (dtype.kind == "V" and dtype.name == "bfloat16"):
+    if dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8) and dtype.char not in "gG":
+        return
+    if dtype.kind == "V" and dtype.name == "bfloat16":
         return
     raise TraceError(f"{what} of dtype {dtype} cannot be traced; {_NUMBERS[dtype.kind]}")
 
 
 _NUMBERS = {
     "O": "use arrays of numbers, in a list or dict where their shapes differ",
-    "c": _COMPLEX,
+    "c": "use complex128 (.astype(np.complex128))",
     "f": "use float64 (.astype(np.float64))",
     "U": "pass numbers that stand for the strings, or a tuple of strings",
     "S": "pass numbers that stand for the strings, or a tuple of strings",
@@ -479,8 +491,8 @@ _NUMBERS = {
 def as_traced(x: Any, dtype: Any = None) -> TracedArray:
     """A traced array for a traced array, scalar, NumPy array, or nested list of those; cast to ``dtype`` if given.
 
-    Python scalars stay weak. Raises TraceError for object, string, datetime and complex values, and NumPy's ValueError for a
-    ragged list.
+    Python scalars stay weak. Raises TraceError for object, string and datetime values, and NumPy's ValueError for a ragged
+    list.
     """
     found = _as_traced(x)
     return found if dtype is None else cast(found, dtype)
@@ -497,8 +509,6 @@ def _as_traced(x: Any) -> TracedArray:
         raise TraceError(f"a {type(x).__name__} cannot be traced; use a plain array (np.asarray)")
     if isinstance(x, list | tuple) and any(isinstance(e, TracedArray | list | tuple) for e in x) and holds_traced(x):
         return _stacked([_as_traced(e) for e in x])
-    if isinstance(x, complex):
-        refuse_dtype(np.dtype(complex), "a number")
     if not isinstance(x, np.ndarray):
         x = x.__array__() if hasattr(type(x), "__array__") else np.asarray(x)
         if isinstance(x, TracedArray):
@@ -598,6 +608,20 @@ def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> Trace
     return x
 
 
+def _part(x: TracedArray, name: str) -> TracedArray:
+    """The view of the real or the imaginary part of a complex array."""
+
+    def put(base: TracedArray, new: TracedArray) -> TracedArray:
+        other: TracedArray = emit("imag" if name == "real" else "real", base)
+        found: TracedArray = emit("complex", *((new, other) if name == "real" else (other, new)))
+        return found
+
+    if x.literal is not None:
+        return literal(getattr(x.literal, name), None if x.weak else x.type.dtype.part.numpy)
+    weak = "float" if x.weak else ""
+    return view(emit(name, x, weak=weak), x, Recipe(take=lambda base: emit(name, base), put=put, key=name))
+
+
 def _refresh(x: TracedArray) -> None:
     """Brings a view up to date with its base."""
     base = x.base
@@ -683,8 +707,9 @@ def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
         return literal(value, dtype)
     if x.weak == "int" and dtype.kind == "f":
         value = float(value)
+    array = np.asarray(value, None if x.weak else x.dtype)
     with np.errstate(all="ignore"):
-        return literal(np.asarray(value, None if x.weak else x.dtype).astype(dtype), dtype)
+        return literal((array if dtype.kind in "cb" else array.real).astype(dtype), dtype)
 
 
 def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:

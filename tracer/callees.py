@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-NAMES = frozenset(("float", "int", "bool"))
+NAMES = frozenset(("float", "int", "bool", "complex"))
 MARK = "()"
 
 _SCALARS = frozenset(name for name, kind in vars(np).items() if isinstance(kind, type) and issubclass(kind, np.generic))

@@ -288,7 +288,7 @@ class TypeTwin:
 def kind_of_traced(value: TracedArray) -> type:
     """The type of what a traced array stands for."""
     if value.weak:
-        return {"bool": bool, "int": int, "float": float}[value.weak]
+        return {"bool": bool, "int": int, "float": float, "complex": complex}[value.weak]
     return np.ndarray if value.ndim or value.is_cell else value.dtype.type
 
 

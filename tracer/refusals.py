@@ -26,7 +26,7 @@ def capturable(value: Any) -> bool:
         dtype_of(np.asarray(value).dtype)
     except TypeError:
         return False
-    return np.asarray(value).dtype.kind != "c"
+    return True
 
 
 def why_refused(value: Any, describe: str) -> str:
@@ -78,5 +78,5 @@ def traced_isinstance(value: Any, kinds: Any) -> bool:
     if not isinstance(value, TracedArray) or isinstance(value, kinds):
         return isinstance(value, kinds)
     if value.weak:
-        return issubclass({"bool": bool, "int": int, "float": float}[value.weak], kinds)
+        return issubclass({"bool": bool, "int": int, "float": float, "complex": complex}[value.weak], kinds)
     return issubclass(np.ndarray if value.ndim or value.is_cell else value.dtype.type, kinds)

@@ -328,8 +328,6 @@ def check_leaf(leaf: Any, what: str) -> None:
         raise TraceError(f"{what} is a {type(leaf).__name__}; pass a plain array (np.asarray)")
     if isinstance(leaf, np.ndarray | np.generic):
         refuse_dtype(leaf.dtype, what)
-    elif isinstance(leaf, complex):
-        refuse_dtype(np.dtype(complex), what)
     elif isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
         raise TraceError(f"{what} is an integer outside int64; pass a float, or name it in static_argnames")
 

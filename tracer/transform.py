@@ -110,6 +110,12 @@ def _scalar(value: Any) -> TracedArray:
             f"the function to differentiate returned an array of shape {found.shape}; return a scalar, as by .sum() or np.mean",
             found.loc,
         )
+    if found.dtype.kind == "c":
+        raise TraceError(
+            f"the function to differentiate returned {found.dtype}; return a float, such as its real part or np.abs of it, or take "
+            "pb.holomorphic_grad, if the function has a complex derivative",
+            found.loc,
+        )
     if found.dtype.kind != "f":
         raise TraceError(f"the function to differentiate returned {found.dtype}; return a float", found.loc)
     return found

@@ -35,7 +35,7 @@ from pullback.tracer.ownership import is_users_object
 from pullback.tracer.promotion import composition_of, name_of, op_of, unsupported
 from pullback.tracer.tables import METHODS
 
-_WEAK = {"b": "bool", "i": "int", "f": "float"}
+_WEAK = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 _COMPARISONS: dict[np.ufunc, np.ufunc] = {
     np.equal: np.equal, np.not_equal: np.not_equal, np.less: np.greater, np.less_equal: np.greater_equal,
     np.greater: np.less, np.greater_equal: np.less_equal,
@@ -127,7 +127,7 @@ def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: s
 
 def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None) -> Any:
     """A plain ufunc of traced arrays: promoted, broadcast and emitted."""
-    if ufunc is np.power and xs[1].weak and xs[0].dtype.kind == "f":
+    if ufunc is np.power and xs[1].weak and xs[0].dtype.kind in "fc":
         xs = (xs[0], static_scalar(xs[1]))
     inner, outer = promotion.loop(ufunc, tuple(kind_of(x) for x in xs), dtype)
     if ufunc in _COMPARISONS:
@@ -223,7 +223,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         return full(xs[0].shape, ufunc is np.not_equal, bool) if is_comparison else NotImplemented
     if not all(x.weak for x in xs):
         return call_ufunc(ufunc, *xs)
-    if ufunc is np.power and xs[0].weak != "float":
+    if ufunc is np.power and xs[0].weak not in ("float", "complex"):
         xs[1] = static_scalar(xs[1])
         if xs[1].literal is not None and xs[1].literal < 0:
             xs[0] = as_traced(np.true_divide(xs[0], 1))
@@ -247,12 +247,13 @@ def _is_in_64_bits(value: int) -> bool:
 
 
 def _exactly(ufunc: np.ufunc, xs: Any, known: Known) -> Known | None:
-    """What Python gives for known Python numbers; None for a complex number. Raises what Python raises."""
+    """What Python gives for known Python numbers; None for a complex result of real ones. Raises what Python raises."""
     value, sources = known
     if ufunc not in _PYTHON:
         return value.item(), sources
     exact = _PYTHON[ufunc](*(k[0] for x in xs if (k := known_value(x))))
-    return None if isinstance(exact, complex) else (exact, sources)
+    turned = isinstance(exact, complex) and all(x.weak != "complex" for x in xs)
+    return None if turned else (exact, sources)
 
 
 def _defers(operands: Any, kind: Any) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from pullback.ir.op import ZERO, Contribution, Op, Rule, Same
 from pullback.ir.ops import meaning
 from pullback.ir.structure import Block, Value
-from pullback.ir.types import BOOL, ArrayType, Type
+from pullback.ir.types import BOOL, COMPLEX_OF, ArrayType, Type
 
 Partial = Callable[..., Contribution]
 Spelling = str | Mapping[str, str]
@@ -27,7 +27,8 @@ BOTH = frozenset({"func", "kernel"})
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Elementwise(Op):
-    """``kinds``: element kinds the op takes. ``gives``: "same", "bool", "select" (bool, T, T -> T) or "dtype" (a param).
+    """``kinds``: element kinds the op takes. ``gives``: "same", "bool", "select" (bool, T, T -> T), "dtype" (a param), "part" (the
+    type of a part of a complex number, of real ones the same) or "complex" (two parts -> the complex type).
 
     ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result.
     """
@@ -64,6 +65,12 @@ class Elementwise(Op):
                 return (ArrayType(BOOL, first.shape),)
             case "dtype":
                 return (ArrayType(params["dtype"], first.shape),)
+            case "part":
+                return (ArrayType(first.dtype.part, first.shape),)
+            case "complex":
+                if first.dtype not in COMPLEX_OF:
+                    raise TypeError(f"there are no complex numbers of {first.dtype}")
+                return (ArrayType(COMPLEX_OF[first.dtype], first.shape),)
         return (ArrayType(data[0].dtype, first.shape),)
 
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
@@ -114,6 +121,12 @@ def _arith(llvm: Spelling, cuda: str) -> dict[str, Any]:
     return {"llvm": llvm, "cuda": cuda, "cheap": True}
 
 
+def as_complex(b: Any, x: Value) -> Value:
+    """A real value as a complex one."""
+    found: Value = b.cast(x, dtype=COMPLEX_OF[x.type.dtype])
+    return found
+
+
 def _unary(name: str, partial: Partial, reference: Any = "", cuda: str = "", llvm: Spelling = "recipe", **kw: Any) -> Elementwise:
     """A floating-point function of one operand, called ``name`` in NumPy's namespace unless ``reference`` says otherwise."""
     return Elementwise(
@@ -121,9 +134,14 @@ def _unary(name: str, partial: Partial, reference: Any = "", cuda: str = "", llv
     )
 
 
+def _analytic(name: str, partial: Partial, reference: Any = "", **kw: Any) -> Elementwise:
+    """A function of one operand that is real or complex, and has a complex derivative."""
+    return _unary(name, partial, reference, kinds="fc", **kw)
+
+
 def _compare(name: str, reference: str, llvm: str, cuda: str) -> Elementwise:
     return Elementwise(
-        name=name, reference=f"numpy.{reference}", arity=2, kinds="bifu", gives="bool", pullback=each(no, no), cheap=True,
+        name=name, reference=f"numpy.{reference}", arity=2, kinds="bifuc", gives="bool", pullback=each(no, no), cheap=True,
         llvm={
             "f": f"fcmp {'une' if llvm == 'ne' else 'o' + llvm} {{t}} {{0}}, {{1}}",
             "i": f"icmp {llvm if llvm in ('eq', 'ne') else 's' + llvm} {{t}} {{0}}, {{1}}",
@@ -189,17 +207,34 @@ fma = Elementwise(
     ),
     **_arith("call {t} @llvm.fma.{m}({t} {0}, {t} {1}, {t} {2})", "fma({0}, {1}, {2})"),
 )  # fmt: skip
+
+
+def _abs_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
+    found: Value = b.mul(as_complex(b, ct), b.conj(b.sign(x))) if x.type.dtype.is_complex else b.mul(ct, b.sign(x))
+    return found
+
+
+def _sign_partial(b: Any, ct: Value, out: Value, x: Value) -> Contribution:
+    """Of complex numbers z / |z|: (ct - conj(ct out^2)) / 2|z|, and 0 at 0."""
+    if not x.type.dtype.is_complex:
+        return ZERO
+    turned = b.sub(ct, b.conj(b.mul(ct, b.mul(out, out))))
+    size = as_complex(b, _scaled(b, b.abs(x), 2.0))
+    return _where(b, b.ne(x, b.zeros_like(x)), b.div(turned, size))
+
+
 abs = Elementwise(
-    name="abs", reference="numpy.absolute", also=("numpy.abs", "numpy.fabs"), kinds="ifu",
-    pullback=each(lambda b, ct, out, x: b.mul(ct, b.sign(x))),
+    name="abs", reference="numpy.absolute", also=("numpy.abs", "numpy.fabs"), kinds="ifuc", gives="part",
+    pullback=each(_abs_partial),
     **_arith(
         {"f": "call {t} @llvm.fabs.{m}({t} {0})", "i": "call {t} @llvm.abs.{m}({t} {0}, i1 false)", "u": "recipe"},
         "pb_abs({0})",
     ),
 )  # fmt: skip
 sign = Elementwise(
-    name="sign", reference=meaning.sign, also=("numpy.sign",), kinds="ifu", pullback=each(no), cheap=True, cuda="pb_sign({0})"
-)
+    name="sign", reference=meaning.sign, also=("numpy.sign",), kinds="ifuc", pullback=each(_sign_partial), cheap=True,
+    cuda="pb_sign({0})",
+)  # fmt: skip
 copysign = Elementwise(
     name="copysign", reference="numpy.copysign", arity=2, cheap=True,
     pullback=each(
@@ -209,7 +244,7 @@ copysign = Elementwise(
     llvm="call {t} @llvm.copysign.{m}({t} {0}, {t} {1})", cuda="copysign({0}, {1})",
 )  # fmt: skip
 pow = Elementwise(
-    name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifu",
+    name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifuc",
     pullback=each(
         lambda b, ct, out, x, y: _where(
             b, b.ne(y, b.zeros_like(y)), b.mul(ct, b.mul(y, b.pow(x, b.sub(y, const_like(b, 1, y)))))
@@ -239,7 +274,7 @@ def _extreme(name: str, reference: Any, also: str, llvm: str, wins: str, ignores
         "b": ("or" if wins == "gt" else "and") + " {t} {0}, {1}",
     }
     return Elementwise(
-        name=name, reference=reference, also=(also,), arity=2, kinds="bifu", cheap=True,
+        name=name, reference=reference, also=(also,), arity=2, kinds="bifuc", cheap=True,
         pullback=each(lambda b, ct, out, x, y: side(b, ct, x, y), lambda b, ct, out, x, y: side(b, ct, y, x)),
         llvm=spelled, cuda=f"pb_{name}({{0}}, {{1}})",
     )  # fmt: skip
@@ -263,13 +298,13 @@ clip = Elementwise(
 
 LN2 = 0.6931471805599453
 LN10 = 2.302585092994046
-exp = _unary("exp", lambda b, ct, out, x: b.mul(ct, out))
-exp2 = _unary("exp2", lambda b, ct, out, x: b.mul(ct, _scaled(b, out, LN2)), also=("scipy.special.exp2",))
-expm1 = _unary("expm1", lambda b, ct, out, x: b.mul(ct, b.add(out, const_like(b, 1, x))), also=("scipy.special.expm1",))
-log = _unary("log", lambda b, ct, out, x: b.div(ct, x))
-log2 = _unary("log2", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN2)))
-log10 = _unary("log10", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN10)))
-log1p = _unary(
+exp = _analytic("exp", lambda b, ct, out, x: b.mul(ct, out))
+exp2 = _analytic("exp2", lambda b, ct, out, x: b.mul(ct, _scaled(b, out, LN2)), also=("scipy.special.exp2",))
+expm1 = _analytic("expm1", lambda b, ct, out, x: b.mul(ct, b.add(out, const_like(b, 1, x))), also=("scipy.special.expm1",))
+log = _analytic("log", lambda b, ct, out, x: b.div(ct, x))
+log2 = _analytic("log2", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN2)))
+log10 = _analytic("log10", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN10)))
+log1p = _analytic(
     "log1p", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), x)), also=("scipy.special.log1p",)
 )
 logaddexp = Elementwise(
@@ -286,7 +321,7 @@ def _sqrt_partial(b: Any, ct: Value, out: Value, x: Value, norm: bool = False) -
     return _where(b, b.ne(out, b.zeros_like(out)), d) if norm else d
 
 
-sqrt = _unary(
+sqrt = _analytic(
     "sqrt", _sqrt_partial, reference=meaning.sqrt, also=("numpy.sqrt",), cheap=True,
     llvm="call {t} @llvm.sqrt.{m}({t} {0})",
 )  # fmt: skip
@@ -313,14 +348,14 @@ def _squares(b: Any, x: Value, y: Value) -> Value:
     return found
 
 
-sin = _unary("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
-cos = _unary("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))))
-tan = _unary("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))))
-asin = _unary("asin", lambda b, ct, out, x: b.div(ct, b.sqrt(_one_minus_square(b, x))), "numpy.arcsin", also=("numpy.asin",))
-acos = _unary(
+sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
+cos = _analytic("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))))
+tan = _analytic("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))))
+asin = _analytic("asin", lambda b, ct, out, x: b.div(ct, b.sqrt(_one_minus_square(b, x))), "numpy.arcsin", also=("numpy.asin",))
+acos = _analytic(
     "acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(_one_minus_square(b, x)))), "numpy.arccos", also=("numpy.acos",)
 )
-atan = _unary(
+atan = _analytic(
     "atan", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), b.mul(x, x))), "numpy.arctan", also=("numpy.atan",)
 )
 atan2 = Elementwise(
@@ -330,16 +365,28 @@ atan2 = Elementwise(
         lambda b, ct, out, y, x: b.neg(b.mul(ct, b.div(y, _squares(b, x, y)))),
     ),
 )  # fmt: skip
-sinh = _unary("sinh", lambda b, ct, out, x: b.mul(ct, b.cosh(x)))
-cosh = _unary("cosh", lambda b, ct, out, x: b.mul(ct, b.sinh(x)))
-tanh = _unary("tanh", lambda b, ct, out, x: b.mul(ct, _one_minus_square(b, out)))
-asinh = _unary("asinh", lambda b, ct, out, x: b.div(ct, b.hypot(x, const_like(b, 1, x))), "numpy.arcsinh", also=("numpy.asinh",))
-acosh = _unary(
+sinh = _analytic("sinh", lambda b, ct, out, x: b.mul(ct, b.cosh(x)))
+cosh = _analytic("cosh", lambda b, ct, out, x: b.mul(ct, b.sinh(x)))
+tanh = _analytic("tanh", lambda b, ct, out, x: b.mul(ct, _one_minus_square(b, out)))
+
+
+def _asinh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
+    one = const_like(b, 1, x)
+    if not x.type.dtype.is_complex:
+        found: Value = b.div(ct, b.hypot(x, one))
+        return found
+    turned = b.mul(x, const_like(b, 1j, x))
+    roots: Value = b.mul(b.sqrt(b.add(one, turned)), b.sqrt(b.sub(one, turned)))
+    return b.div(ct, roots)  # type: ignore[no-any-return]
+
+
+asinh = _analytic("asinh", _asinh_partial, "numpy.arcsinh", also=("numpy.asinh",))
+acosh = _analytic(
     "acosh",
     lambda b, ct, out, x: b.div(ct, b.mul(b.sqrt(b.sub(x, const_like(b, 1, x))), b.sqrt(b.add(x, const_like(b, 1, x))))),
     "numpy.arccosh", also=("numpy.acosh",),
 )  # fmt: skip
-atanh = _unary("atanh", lambda b, ct, out, x: b.div(ct, _one_minus_square(b, x)), "numpy.arctanh", also=("numpy.atanh",))
+atanh = _analytic("atanh", lambda b, ct, out, x: b.div(ct, _one_minus_square(b, x)), "numpy.arctanh", also=("numpy.atanh",))
 
 # special functions
 
@@ -381,7 +428,7 @@ polygamma = _unary(
 floor = _unary("floor", no, cheap=True, llvm="call {t} @llvm.floor.{m}({t} {0})")
 ceil = _unary("ceil", no, cheap=True, llvm="call {t} @llvm.ceil.{m}({t} {0})")
 trunc = _unary("trunc", no, cheap=True, also=("numpy.fix",), llvm="call {t} @llvm.trunc.{m}({t} {0})")
-rint = _unary("rint", no, cheap=True, llvm="call {t} @llvm.rint.{m}({t} {0})")
+rint = _unary("rint", no, cheap=True, kinds="fc", llvm="call {t} @llvm.rint.{m}({t} {0})")
 
 # comparisons, choice, bits
 

@@ -89,7 +89,7 @@ def pow(x: Array, y: Array) -> Array:
     """C's power of floats, which NumPy leaves for square roots only where the exponent is a lone 0.5; a negative integer exponent
     gives 0 (the tracer checks it first)."""
     x, y = np.asarray(x), np.asarray(y)
-    if is_float(x):
+    if is_float(x) or x.dtype.kind == "c":
         return np.power(np.atleast_1d(x), np.atleast_1d(y)).reshape(np.broadcast_shapes(x.shape, y.shape))
     negative = y < 0
     return np.where(negative, np.zeros_like(x), np.power(x, np.where(negative, np.zeros_like(y), y)))
@@ -156,6 +156,8 @@ def cast(x: Array, dtype: Any, in_range: bool = False) -> Array:
     """``in_range`` promises that a float fits the integer type."""
     x = np.asarray(x)
     target = dtype.numpy
+    if x.dtype.kind == "c" and dtype.kind not in "bc":
+        x = x.real
     if x.dtype.kind not in "fV" or dtype.kind not in "iu":
         return x.astype(target)
     wide = x.astype(np.float64)

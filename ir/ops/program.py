@@ -29,13 +29,16 @@ class Alloc(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View(Op):
-    """The memory of a dense buffer under another shape of as many elements."""
+    """The memory of a dense buffer under another shape of as many elements; or of complex numbers as their parts, along a last axis
+    of two, and back, in any layout."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         (ref,) = types
-        if not isinstance(ref, RefType) or ref.layout != "c":
+        if not isinstance(ref, RefType) or (ref.layout != "c" and params["dtype"] is ref.dtype):
             raise TypeError(f"takes a dense buffer, found {ref}")
-        return (RefType(ref.dtype, tuple(params["shape"]), ref.layout, ref.space),)
+        if params["dtype"].part is not ref.dtype.part:
+            raise TypeError(f"memory of {ref.dtype} is not that of {params['dtype']}")
+        return (RefType(params["dtype"], tuple(params["shape"]), ref.layout, ref.space),)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,6 +63,6 @@ class Free(Op):
 
 
 alloc = Alloc(name="alloc", typed=("dtype", "shape"), extents=("shape",), vocabularies=PROGRAM)
-view = View(name="view", typed=("shape",), extents=("shape",), vocabularies=PROGRAM)
+view = View(name="view", typed=("dtype", "shape"), extents=("shape",), vocabularies=PROGRAM)
 launch = Launch(name="launch", effect="effect", extents=("sizes",), vocabularies=PROGRAM)
 free = Free(name="free", effect="effect", vocabularies=PROGRAM)

@@ -89,11 +89,15 @@ def _extreme_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) 
 
 
 def _max(x: Any, axes: Any) -> Any:
+    if x.dtype.kind == "c":
+        return np.max(x, axis=axes)
     out = np.max(x, axis=axes, initial=_lowest(x)) if not is_float(x) else np.max(x, axis=axes, initial=-np.inf)
     return out if not is_float(x) else np.where(out == 0, np.where(np.any((x == 0) & ~np.signbit(x), axis=axes), 0.0, -0.0), out)
 
 
 def _min(x: Any, axes: Any) -> Any:
+    if x.dtype.kind == "c":
+        return np.min(x, axis=axes)
     out = np.min(x, axis=axes, initial=_highest(x)) if not is_float(x) else np.min(x, axis=axes, initial=np.inf)
     return out if not is_float(x) else np.where(out == 0, np.where(np.any((x == 0) & np.signbit(x), axis=axes), -0.0, 0.0), out)
 
@@ -129,9 +133,16 @@ sum_ = Reduce(
     linear=True,
     pullback=each(_sum_rule),
 )
-prod = Reduce(name="prod", reference=_keep_dtype(np.prod), combine="mul", identity=lambda d: 1, pullback=each(_prod_rule))
-max_ = Reduce(name="max", reference=_max, combine="maximum", identity=lowest, kinds="bifu", pullback=each(_extreme_rule))
-min_ = Reduce(name="min", reference=_min, combine="minimum", identity=highest, kinds="bifu", pullback=each(_extreme_rule))
+prod = Reduce(
+    name="prod",
+    reference=_keep_dtype(np.prod),
+    combine="mul",
+    identity=lambda d: 1,
+    kinds="ifuc",
+    pullback=each(_prod_rule),
+)
+max_ = Reduce(name="max", reference=_max, combine="maximum", identity=lowest, kinds="bifuc", pullback=each(_extreme_rule))
+min_ = Reduce(name="min", reference=_min, combine="minimum", identity=highest, kinds="bifuc", pullback=each(_extreme_rule))
 any_ = Reduce(
     name="any",
     reference=lambda x, axes: np.any(x, axis=axes),
@@ -149,10 +160,10 @@ all_ = Reduce(
     pullback=each(no),
 )
 argmax = Reduce(
-    name="argmax", reference=lambda x, axes: np.argmax(x, axis=axes[0]), combine="argmax", identity=lowest, kinds="bifu",
+    name="argmax", reference=lambda x, axes: np.argmax(x, axis=axes[0]), combine="argmax", identity=lowest, kinds="bifuc",
     nondifferentiable="a position is an integer",
 )  # fmt: skip
 argmin = Reduce(
-    name="argmin", reference=lambda x, axes: np.argmin(x, axis=axes[0]), combine="argmin", identity=highest, kinds="bifu",
+    name="argmin", reference=lambda x, axes: np.argmin(x, axis=axes[0]), combine="argmin", identity=highest, kinds="bifuc",
     nondifferentiable="a position is an integer",
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Recognises norms: square roots of sums or means of squares, whose derivatives at 0 are 0.
 
-A square is ``mul x, x``, a power with the constant exponent 2, or a contraction of a value with itself. Sums, conversions and
+A square is ``mul x, x``, a power with the constant exponent 2, or a contraction of a value with itself; of complex values, one with
+the conjugate. Sums, conversions and
 rearrangements of squares count as sums of squares, and so do their multiples by factors that nothing differentiated reaches:
 constants, counts of elements, data.
 """
@@ -15,7 +16,7 @@ from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.structure import Block, Function, Instruction, Value
 
-PASSED_ON = frozenset(("sum", "cast", "squeeze", "broadcast", "transpose", "reshape"))
+PASSED_ON = frozenset(("sum", "cast", "real", "squeeze", "broadcast", "transpose", "reshape"))
 
 
 def norms(function: Function) -> Function:
@@ -32,6 +33,7 @@ def _marked(block: Block, outer: frozenset[int] = frozenset()) -> Block:
     active = {p for k, p in enumerate(block.parameters) if k in outer}
     constants: dict[Value, Any] = {}
     magnitudes: dict[Value, Value] = {}
+    conjugates: dict[Value, Value] = {}
     squares: set[Value] = set()
     out: list[Instruction] = []
     for instruction in block.instructions:
@@ -48,25 +50,34 @@ def _marked(block: Block, outer: frozenset[int] = frozenset()) -> Block:
             constants[instruction.result] = constants[operands[0]]
         elif op.name == "abs":
             magnitudes[instruction.result] = operands[0]
+        elif op.name == "conj":
+            conjugates[instruction.result] = operands[0]
         elif op.name == "sqrt" and operands[0] in squares:
             instruction = replace(instruction, params={**instruction.params, "norm": True})
-        elif _is_square(instruction, constants, magnitudes) or _is_sum(instruction, constants, active, squares):
+        elif _is_square(instruction, constants, magnitudes, conjugates) or _is_sum(instruction, constants, active, squares):
             squares.add(instruction.result)
         out.append(instruction)
     return replace(block, instructions=tuple(out))
 
 
-def _is_square(instruction: Instruction, constants: dict[Value, Any], magnitudes: dict[Value, Value]) -> bool:
+def _is_square(
+    instruction: Instruction, constants: dict[Value, Any], magnitudes: dict[Value, Value], conjugates: dict[Value, Value]
+) -> bool:
     """x * x, x ** 2, or a contraction of x with itself under the same subscripts; |x| stands for x."""
     op, operands = instruction.op, [magnitudes.get(v, v) for v in instruction.operands]
-    if op is OPS["mul"]:
-        return operands[0] is operands[1]
     if op is OPS["pow"]:
-        return bool(constants.get(operands[1]) == 2)
-    if isinstance(op, Contract):
+        return bool(constants.get(operands[1]) == 2) and not instruction.result.type.dtype.is_complex
+    if op is OPS["mul"]:
+        same = True
+    elif isinstance(op, Contract):
         (left, right), _ = split(instruction.params["spec"])
-        return operands[0] is operands[1] and left == right
-    return False
+        same = left == right
+    else:
+        return False
+    x, y = operands
+    if instruction.result.type.dtype.is_complex:
+        return same and (conjugates.get(x) is y or conjugates.get(y) is x)
+    return same and x is y
 
 
 def _is_sum(instruction: Instruction, constants: dict[Value, Any], active: set[Value], squares: set[Value]) -> bool:

@@ -138,17 +138,17 @@ def neg_of_multiple(b: Rewriter, x: Value, **_: Any) -> Value | None:
     return b.emit(made.op, (made.operands[0], b.neg(made.operands[1])))[0]
 
 
-@rule("neg", "bitnot")
+@rule("neg", "bitnot", "conj")
 def twice(b: Rewriter, x: Value, op: Op, **_: Any) -> Value | None:
-    # -(-x) = x, ~~x = x
+    # -(-x) = x, ~~x = x, conj(conj(x)) = x
     return b.operand(x, op.name)
 
 
 @rule("mul")
 def square_of_abs(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
-    # |x| * |x| = x * x
+    # |x| * |x| = x * x. Complex x is left: its square is another number
     inner = b.operand(x, "abs") if x is y else None
-    return None if inner is None else b.mul(inner, inner)
+    return None if inner is None or inner.type.dtype.is_complex else b.mul(inner, inner)
 
 
 @rule("abs")
@@ -167,14 +167,30 @@ def small_power(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     if b.equals(y, -1) and x.type.dtype.is_float:
         return b.div(spread_like(b, 1, x), x)
     exponent = b.constant(y)
-    if exponent not in (0, 1, 2, 3):
-        return None
     if exponent == 0:
         return spread_like(b, 1, x)
+    count = next((n for n in (1, 2, 3) if exponent == n), 0)
     product = x
-    for _more in range(int(exponent) - 1):
+    for _more in range(count - 1):
         product = b.mul(product, x)
-    return product
+    return product if count else None
+
+
+# parts of complex numbers
+
+
+@rule("real", "imag")
+def part_of_complex(b: Rewriter, x: Value, op: Op, **_: Any) -> Value | None:
+    # real(complex(x, y)) = x, imag(complex(x, y)) = y
+    made = b.made(x, "complex")
+    return None if made is None else made.operands[op.name == "imag"]
+
+
+@rule("real")
+def real_of_conj(b: Rewriter, x: Value, **_: Any) -> Value | None:
+    # real(conj(x)) = real(x)
+    inner = b.operand(x, "conj")
+    return None if inner is None else b.real(inner)
 
 
 # choice
@@ -258,7 +274,7 @@ def not_of_comparison(b: Rewriter, x: Value, **_: Any) -> Value | None:
     if made is None:
         return None
     name = OPPOSITE.get(made.op.name)
-    if name is None and not made.operands[0].type.dtype.is_float:
+    if name is None and not made.operands[0].type.dtype.is_inexact:
         name = REVERSED[made.op.name]
     return None if name is None else getattr(b, name)(*made.operands)
 

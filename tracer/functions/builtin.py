@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, holds_traced, known_value
+from pullback.tracer.array import TracedArray, as_traced, cast, emit, holds_traced, known_value, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import xp
 from pullback.tracer.functions.creation import array
@@ -23,7 +23,7 @@ from pullback.tracer.functions.scalars import integer, scalar, weak
 from pullback.tracer.twins import call_of, converts, takes_traced, twin
 
 _MISSING: Any = object()
-_RANK = {"bool": 0, "int": 1, "float": 2}
+_RANK = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 
 
 def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., Any]:
@@ -161,6 +161,22 @@ def pow_(base: Any, exp: Any, mod: Any = None) -> Any:
 @call_of("float")
 def float_(*args: Any, **kwargs: Any) -> Any:
     return scalar(args[0], "float") if takes_traced(args, kwargs) else float(*args, **kwargs)
+
+
+@call_of("complex")
+def complex_(*args: Any, **kwargs: Any) -> Any:
+    if not takes_traced(args, kwargs):
+        return complex(*args, **kwargs)
+    return _complex(*args, **kwargs)
+
+
+def _complex(real: Any = 0, imag: Any = None) -> Any:
+    """Python's: ``imag`` may be complex too, and is added times 1j."""
+    x = scalar(real, "complex")
+    if imag is None:
+        return x
+    y = scalar(imag, "complex")
+    return weak(emit("complex", *(as_traced(p) for p in promote(x.real - y.imag, x.imag + y.real))), "complex")
 
 
 @call_of("int")

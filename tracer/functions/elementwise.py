@@ -50,15 +50,22 @@ def square(x: TracedArray) -> TracedArray:
 
 @composition(np.reciprocal)
 def reciprocal(x: TracedArray) -> TracedArray:
+    if x.dtype.kind == "c":
+        return choose_where(emit("eq", x, _like(x, 0)), _like(x, complex(math.nan, math.nan)), emit("div", _like(x, 1), x))
     if x.dtype.kind == "f":
         return emit("div", _like(x, 1), x)
     wide = cast(x, np.float64)
     return emit("div", _like(wide, 1), wide)
 
 
-@composition(np.positive, np.conjugate)
+@composition(np.positive)
 def positive(x: TracedArray) -> TracedArray:
     return fresh(x)
+
+
+@composition(np.conjugate)
+def conjugate(x: TracedArray) -> TracedArray:
+    return emit("conj", x) if x.dtype.kind == "c" else fresh(x)
 
 
 @composition(np.absolute)
@@ -89,16 +96,20 @@ def logaddexp2(x: TracedArray, y: TracedArray) -> TracedArray:
 
 @composition(np.isnan)
 def isnan(x: TracedArray) -> TracedArray:
-    return emit("ne", x, x) if x.dtype.kind == "f" else _all(x, False)
+    return emit("ne", x, x) if x.dtype.kind in "fc" else _all(x, False)
 
 
 @composition(np.isinf)
 def isinf(x: TracedArray) -> TracedArray:
+    if x.dtype.kind == "c":
+        return emit("bitor", isinf(x.real), isinf(x.imag))
     return emit("eq", emit("abs", x), _like(x, math.inf)) if x.dtype.kind == "f" else _all(x, False)
 
 
 @composition(np.isfinite)
 def isfinite(x: TracedArray) -> TracedArray:
+    if x.dtype.kind == "c":
+        return emit("bitand", isfinite(x.real), isfinite(x.imag))
     return emit("lt", emit("abs", x), _like(x, math.inf)) if x.dtype.kind == "f" else _all(x, True)
 
 
@@ -239,10 +250,12 @@ def round(a: Any, decimals: Any = 0, out: Any = None) -> TracedArray:
             raise TypeError("numpy.round of bools takes no decimals")
         x = cast(x, np.float16)
     if places == 0 or (places > 0 and x.dtype.kind in "iu"):
-        return xp.rint(x) if x.dtype.kind == "f" else fresh(x)
+        return xp.rint(x) if x.dtype.kind in "fc" else fresh(x)
     if x.dtype.kind in "iu":
         scale = 10.0**-places
         return cast(np.rint(cast(x, np.float64) / scale) * scale, x.dtype)
+    if x.dtype.kind == "c":
+        return emit("complex", round(x.real, places), round(x.imag, places))
     factor = 10.0 ** abs(places)
     return np.rint(x * factor) / factor if places > 0 else np.rint(x / factor) * factor
 
@@ -260,7 +273,7 @@ def fix(x: Any, out: Any = None) -> TracedArray:
 @implements(np.sinc)
 def sinc(x: Any) -> TracedArray:
     a = as_traced(x)
-    a = a if a.dtype.kind == "f" else cast(a, np.float64)
+    a = a if a.dtype.kind in "fc" else cast(a, np.float64)
     is_zero = a == 0
     angle = np.pi * np.where(is_zero, 1, a)
     return xp.where(is_zero, 1, xp.sin(angle) / angle)
@@ -270,6 +283,8 @@ def sinc(x: Any) -> TracedArray:
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> TracedArray:
     a = as_traced(x)
     refuse("nan_to_num", copy=None if copy else copy)
+    if a.dtype.kind == "c":
+        return emit("complex", *(nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf) for part in (a.real, a.imag)))
     if a.dtype.kind != "f":
         return fresh(a)
     largest = np.finfo(a.dtype)
@@ -282,22 +297,23 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 @implements(np.real)
 def real(val: Any) -> TracedArray:
-    return as_traced(val)
+    return as_traced(val).real
 
 
 @implements(np.imag)
 def imag(val: Any) -> TracedArray:
-    return _like(as_traced(val), 0)
+    return as_traced(val).imag
 
 
 @register_method("conj", "conjugate")
 def conjugate_method(a: TracedArray) -> TracedArray:
-    return fresh(a)
+    return xp.conjugate(a)
 
 
 @implements(np.angle)
 def angle(z: Any, deg: bool = False) -> TracedArray:
-    found: TracedArray = xp.arctan2(0, as_traced(z))
+    x = as_traced(z)
+    found: TracedArray = xp.arctan2(x.imag if x.dtype.kind == "c" else 0, x.real)
     return found * (180 / math.pi) if deg else found
 
 
@@ -308,12 +324,12 @@ def real_if_close(a: Any, tol: Any = 100) -> TracedArray:
 
 @implements(np.isreal)
 def isreal(x: Any) -> TracedArray:
-    return _all(as_traced(x), True)
+    return imag(x) == 0
 
 
 @implements(np.iscomplex)
 def iscomplex(x: Any) -> TracedArray:
-    return _all(as_traced(x), False)
+    return imag(x) != 0
 
 
 @implements(np.iscomplexobj)
@@ -343,7 +359,7 @@ def isneginf(x: Any, out: Any = None) -> TracedArray:
 @implements(np.isclose)
 def isclose(a: Any, b: Any, rtol: Any = 1.0e-5, atol: Any = 1.0e-8, equal_nan: bool = False) -> TracedArray:
     x, y = as_traced(a), as_traced(b)
-    if y.dtype.kind != "f":
+    if y.dtype.kind not in "fc":
         y = cast(y, np.result_type(y.dtype, 1.0))
     near = np.less_equal(np.abs(x - y), atol + rtol * np.abs(y)) & np.isfinite(y) | (x == y)
     return near | (np.isnan(x) & np.isnan(y)) if equal_nan else near
@@ -398,7 +414,7 @@ def _kind(value: Any) -> Any:
     """What stands for a value in a promotion: a Python scalar of the same kind, or a dtype."""
     if not isinstance(value, TracedArray):
         return value
-    return {"bool": True, "int": 0, "float": 0.0}.get(value.weak, value.dtype)
+    return {"bool": True, "int": 0, "float": 0.0, "complex": 0j}.get(value.weak, value.dtype)
 
 
 @implements(np.result_type)

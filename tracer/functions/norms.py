@@ -13,13 +13,17 @@ from pullback.tracer.functions.common import axis_list, remove_axes, reshaped, x
 from pullback.tracer.functions.spectral import svdvals
 
 
+def _squares(a: TracedArray) -> Any:
+    return a.real * a.real + a.imag * a.imag if a.dtype.kind == "c" else a * a
+
+
 @implements(np.linalg.norm)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> TracedArray:
     a = as_traced(x)
     if a.dtype.kind in "biu":
         a = cast(a, np.float64)
     if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
-        found = np.sqrt(np.sum(a * a))
+        found = np.sqrt(np.sum(_squares(a)))
         return expand(found, range(a.ndim)) if keepdims else found
     axes = axis_list(range(a.ndim) if axis is None else axis, a.ndim)
     if len(axes) == 1:
@@ -27,7 +31,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     if len(axes) != 2:
         raise ValueError("Improper number of dimensions to norm.")
     if ord is None or ord in ("f", "fro"):
-        return xp.sqrt(xp.sum(a * a, axis=axes, keepdims=keepdims))
+        return xp.sqrt(xp.sum(_squares(a), axis=axes, keepdims=keepdims))
     if ord in (1, -1, np.inf, -np.inf):
         over, rest = (axes[0], axes[1]) if abs(ord) == 1 else (axes[1], axes[0])
         sums = xp.sum(xp.abs(a), axis=over, keepdims=True)
@@ -43,9 +47,9 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
 def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) -> TracedArray:
     match ord:
         case None | 2:
-            return xp.sqrt(xp.sum(a * a, axis=tuple(axes), keepdims=keepdims))
+            return xp.sqrt(xp.sum(_squares(a), axis=tuple(axes), keepdims=keepdims))
         case 0:
-            return xp.sum(cast(a != 0, a.dtype), axis=tuple(axes), keepdims=keepdims)
+            return xp.sum(cast(a != 0, a.real.dtype), axis=tuple(axes), keepdims=keepdims)
         case 1:
             return xp.sum(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
         case str():

@@ -189,7 +189,7 @@ def _over(x: TracedArray, y: TracedArray, x_axes: Sequence[int], y_axes: Sequenc
 
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> TracedArray:
-    x, y = as_traced(a), as_traced(b)
+    x, y = xp.conjugate(as_traced(a)), as_traced(b)
     return dot(reshaped(x, (x.size,)), reshaped(y, (y.size,)))
 
 

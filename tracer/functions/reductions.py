@@ -256,7 +256,11 @@ def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: An
         total = _fold("sum", x, axis, dtype, True, NOVALUE, where)
         average = _quotient(total, _count(x, axes, True, where))
     deviation = np.subtract(x, average)
-    total = _fold("sum", deviation * deviation, axis, dtype, keep, NOVALUE, where)
+    squares = deviation * deviation
+    if squares.dtype.kind == "c":
+        squares = deviation.real * deviation.real + deviation.imag * deviation.imag
+        dtype = None
+    total = _fold("sum", squares, axis, dtype, keep, NOVALUE, where)
     free = _count(x, axes, keep, where) - ddof
     return _quotient(total, np.maximum(free, 0))
 

@@ -10,11 +10,12 @@ import numpy as np
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, fresh, known_value, literal
 from pullback.tracer.functions.common import reshaped
 
-DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64}
+DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
+PYTHON: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}
 
 
 def scalar(x: Any, kind: str) -> TracedArray:
-    """An array of one element as a Python number of a kind ("bool", "int", "float"). Raises TypeError for any other."""
+    """An array of one element as a Python number of a kind ("bool", "int", "float", "complex"). Raises TypeError for any other."""
     found = as_traced(x)
     if found.size != 1:
         raise TypeError("only length-1 arrays can be converted to Python scalars")
@@ -24,13 +25,13 @@ def scalar(x: Any, kind: str) -> TracedArray:
 def weak(x: TracedArray, kind: str, known: TracedArray | None = None) -> TracedArray:
     """The value as a Python number; what is known of ``known`` in the trace is known of it."""
     if x.literal is not None:
-        return literal({"bool": bool, "int": int, "float": float}[kind](x.literal))
+        return literal(PYTHON[kind](x.literal))
     found = fresh(x)
     found.weak = kind
     inside = known_value(x if known is None else known)
     if inside is not None:
         try:
-            found.known = {"bool": bool, "int": int, "float": float}[kind](inside[0]), inside[1]
+            found.known = PYTHON[kind](inside[0]), inside[1]
         except (ValueError, OverflowError):
             found.known = None
     return found

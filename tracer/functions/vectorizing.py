@@ -12,13 +12,14 @@ from pullback.tracer.array import TracedArray, as_traced, broadcast_to, broadcas
 from pullback.tracer.batching import over_elements
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, choose_where, reshaped, xp
+from pullback.tracer.functions.scalars import DTYPES
 from pullback.tracer.outside import Outside
 from pullback.tracer.twins import kind_twin, takes_traced, twin
 
 if TYPE_CHECKING:
     from pullback.tracer.names import Names
 
-_KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float"}
+_KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
 
 
 class Vectorized:
@@ -69,7 +70,7 @@ def _over(function: Callable[..., Any], arrays: list[TracedArray], otypes: list[
         firsts = first if isinstance(first, tuple) else (first,)
         otypes = [as_traced(f).dtype for f in firsts]
     kinds = [_KINDS[v.dtype.kind] for v in vectors]
-    wide = [cast(v, {"bool": np.bool_, "int": np.int64, "float": np.float64}[k]) for v, k in zip(vectors, kinds)]
+    wide = [cast(v, DTYPES[k]) for v, k in zip(vectors, kinds)]
     result, columns = over_elements(function, wide, kinds)
     if any(c.ndim > 1 for c in columns):
         raise ValueError("setting an array element with a sequence.")

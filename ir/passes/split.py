@@ -1,0 +1,226 @@
+"""split: complex values become real ones.
+
+Requires: a func without gradient instructions. Keeps: the types of parameters and results, and all other instructions.
+
+A complex value is a pair of real ones, its parts, or a real array with a last axis of two, which is what it is in memory. Elementwise
+ops and sums work on pairs; ops that only move elements, and those that read or write at positions, on the array, if that is what
+there is. An op with a kernel of its own (a factorisation, a product, a recurrence, a print) keeps its complex operands and results,
+between ``view_as_complex`` and ``view_as_real``; its kernel is given real references with a last axis of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pullback.ir.builder import Builder
+from pullback.ir.ops.contract import Contract
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.index import Gather, Place, Scatter
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.reindex import Reindex, broadcast
+from pullback.ir.ops.scan import Recur
+from pullback.ir.passes import complex_functions as complex_functions
+from pullback.ir.passes.complex_arithmetic import PARTS, Pair, is_nan, like
+from pullback.ir.passes.cse import cse
+from pullback.ir.passes.dce import dce
+from pullback.ir.passes.grad import replay
+from pullback.ir.passes.simplify import simplify
+from pullback.ir.structure import Function, Instruction, Value
+from pullback.ir.types import I64, ArrayType
+
+
+def split(function: Function) -> Function:
+    """The function with complex values only where memory is handed over; simplified anew if there were others."""
+    values = [*function.parameters, *(v for i in function.instructions for v in i.results)]
+    if not any(map(_is_complex, values)):
+        return function
+    return dce(cse(simplify(_Split(function).run())))
+
+
+def _is_complex(value: Value) -> bool:
+    return value.type.dtype.is_complex
+
+
+class _Split:
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.b = Builder()
+        self.made = {v: i for i in function.instructions for v in i.results}
+        self.as_real: dict[Value, Value] = {v: v for v in function.parameters if not _is_complex(v)}
+        self.native: dict[Value, Value] = {v: v for v in function.parameters if _is_complex(v)}
+        self.arrays: dict[Value, Value] = {}
+        self.pairs: dict[Value, Pair] = {}
+
+    def run(self) -> Function:
+        for i in self.function.instructions:
+            if any(map(_is_complex, (*i.operands, *i.results))):
+                self.instruction(self.b.at(i.loc, i.results[0].name if i.results else ""), i)
+            else:
+                self.keep(i, [self.as_real[v] for v in i.operands])
+        results = [self.result(v) for v in self.function.results]
+        return self.b.function(self.function.name, self.function.parameters, results, self.function.kind)
+
+    # the forms of a complex value
+
+    def array(self, value: Value) -> Value:
+        """The real array that it is in memory."""
+        if value not in self.arrays:
+            if value in self.native:
+                self.arrays[value] = self.b.view_as_real(self.native[value])
+            else:
+                self.arrays[value] = self.b.interleave(*self.pairs[value])
+        return self.arrays[value]
+
+    def pair(self, value: Value) -> Pair:
+        """Its real and its imaginary part."""
+        if value not in self.pairs:
+            whole = self.array(value)
+            self.pairs[value] = self.b.component(whole, at=0), self.b.component(whole, at=1)
+        return self.pairs[value]
+
+    def is_in_memory(self, value: Value) -> bool:
+        return value in self.native or value in self.arrays
+
+    def whole(self, value: Value) -> Value:
+        """A complex value for an op that takes one; a real one as it is."""
+        if not _is_complex(value):
+            return self.as_real[value]
+        if value not in self.native:
+            self.native[value] = self.b.view_as_complex(self.array(value))
+        return self.native[value]
+
+    def result(self, value: Value) -> Value:
+        return self.whole(value)
+
+    def parts(self, value: Value) -> Any:
+        return self.pair(value) if _is_complex(value) else self.as_real[value]
+
+    def define(self, value: Value, found: Any) -> None:
+        """What a value is: a pair, or a real value."""
+        if isinstance(found, tuple):
+            self.pairs[value] = found
+        elif _is_complex(value):
+            self.arrays[value] = found
+        else:
+            self.as_real[value] = found
+
+    def keep(self, i: Instruction, operands: Sequence[Value]) -> None:
+        for value, new in zip(i.results, replay(self.b, i, operands), strict=True):
+            (self.native if _is_complex(value) else self.as_real)[value] = new
+
+    # instructions
+
+    def instruction(self, b: Any, i: Instruction) -> None:
+        params = dict(i.params)
+        match i.op:
+            case Constant():
+                number = complex(params["value"])
+                part = params["dtype"].part
+                self.define(i.result, (b.const(number.real, part), b.const(number.imag, part)))
+            case Elementwise():
+                self.define(i.result, PARTS[i.op.name](b, *map(self.parts, i.operands), **params))
+            case Reindex():
+                self.reindex(b, i, params)
+            case Reduce() if i.op.name in REDUCTIONS:
+                self.define(i.result, REDUCTIONS[i.op.name](b, self.pair(i.operands[0]), tuple(params["axes"])))
+            case Reduce() if not params["axes"]:
+                self.define(i.result, self.pair(i.operands[0]))
+            case Contract():
+                self.define(i.result, _contracted(b, *map(self.pair, i.operands), params["spec"]))
+            case Gather() | Scatter() | Place():
+                operands = [self.array(v) if _is_complex(v) else self.as_real[v] for v in i.operands]
+                self.define(i.result, b.emit(i.op, operands, _extended(params, i.result.type))[0])
+            case Recur() if self.is_one(i.operands[0]):
+                pair = self.pair(i.operands[1])
+                self.define(i.result, tuple(b.recur(like(b, 1, x), x, **params) for x in pair))
+            case _:
+                self.keep(i, [self.whole(v) for v in i.operands])
+
+    def reindex(self, b: Any, i: Instruction, params: dict[str, Any]) -> None:
+        if i.op.view or all(v not in self.pairs and self.is_in_memory(v) for v in i.operands):  # type: ignore[attr-defined]
+            operands = [self.array(v) for v in i.operands]
+            self.define(i.result, b.emit(i.op, operands, _extended(params, i.result.type))[0])
+            return
+        pairs = [self.pair(v) for v in i.operands]
+        self.define(i.result, tuple(b.emit(i.op, list(xs), params)[0] for xs in zip(*pairs, strict=True)))
+
+    def is_one(self, value: Value) -> bool:
+        """Whether every element is known to be 1."""
+        made = self.made.get(value)
+        while made is not None and made.op is broadcast:
+            made = self.made.get(made.operands[0])
+        return made is not None and isinstance(made.op, Constant) and made.params["value"] == 1
+
+
+def _extended(params: dict[str, Any], t: ArrayType) -> dict[str, Any]:
+    """The params of an op on arrays with one more axis, which is taken whole. ``t``: the type of the result without it."""
+    found = dict(params)
+    if "shape" in found:
+        found["shape"] = (*found["shape"], 2)
+    if "perm" in found:
+        found["perm"] = (*found["perm"], t.rank)
+    if "step" in found:
+        found["start"], found["step"] = (*found["start"], None), (*found["step"], 1)
+    return found
+
+
+def _contracted(b: Any, z: Pair, w: Pair, spec: str) -> Pair:
+    def product(x: Value, y: Value) -> Value:
+        found: Value = b.contract(x, y, spec=spec)
+        return found
+
+    (x, y), (u, v) = z, w
+    return b.sub(product(x, u), product(y, v)), b.add(product(x, v), product(y, u))
+
+
+# reductions
+
+
+def _sum(b: Any, z: Pair, axes: tuple[int, ...]) -> Pair:
+    return b.sum(z[0], axes=axes), b.sum(z[1], axes=axes)
+
+
+def _spread(b: Any, x: Value, axis: int, like: Value) -> Value:
+    found: Value = b.broadcast(x, axes=(axis,), shape=like.type.shape)
+    return found
+
+
+def _position(name: str) -> Callable[..., Value]:
+    """Where the extreme is along one axis: the first with a NaN, or the first of those with the extreme real part whose imaginary
+    part is extreme."""
+    worst = float("-inf") if name == "max" else float("inf")
+
+    def position(b: Any, z: Pair, axes: tuple[int, ...]) -> Value:
+        (x, y), (axis,) = z, axes
+        bad = is_nan(b, z)
+        extreme = getattr(b, name)
+        leads = b.eq(x, _spread(b, extreme(x, axes=axes), axis, x))
+        rest = b.select(leads, y, like(b, worst, y))
+        best = b.bitand(leads, b.eq(y, _spread(b, extreme(rest, axes=axes), axis, y)))
+        any_bad = _spread(b, b.any(bad, axes=axes), axis, x)
+        found: Value = b.argmax(b.select(any_bad, bad, best), axes=axes)
+        return found
+
+    return position
+
+
+def _extreme(name: str) -> Callable[..., Pair]:
+    position = _position(name)
+
+    def extreme(b: Any, z: Pair, axes: tuple[int, ...]) -> Pair:
+        for axis in reversed(axes):
+            at = position(b, z, (axis,))
+            around = [b.iota(shape=at.type.shape, axis=k, dtype=I64) for k in range(at.type.rank)]
+            where = [*around[:axis], at, *around[axis:]]
+            every = tuple(range(len(where)))
+            z = b.gather(z[0], *where, axes=every), b.gather(z[1], *where, axes=every)
+        return z
+
+    return extreme
+
+
+REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": _sum, "argmax": _position("max"), "argmin": _position("min"), "max": _extreme("max"), "min": _extreme("min"),
+}  # fmt: skip
