@@ -20,7 +20,7 @@ from pullback.ir.ops.program import launch
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.text import canonical
-from pullback.ir.types import ArrayType, RefType, interleaved
+from pullback.ir.types import ArrayType, RefType, Type, interleaved
 
 
 def lower(function: Function, layouts: Sequence[str] = ()) -> Module:
@@ -131,7 +131,7 @@ class _Lowering:
         for ref in buffers:
             b.free(ref)
 
-    def seen_as(self, b: Builder, ref: Value, t: ArrayType) -> Value:
+    def seen_as(self, b: Builder, ref: Value, t: Type) -> Value:
         """A buffer under another type."""
         found: Value = b.view(ref, dtype=t.dtype, shape=t.shape)
         return found

@@ -89,9 +89,9 @@ class Origin(NamedTuple):
 class TracedArray(Described):
     """Stands for an array while a function is traced.
 
-    ``weak`` is "bool", "int", "float" or "complex" for a Python scalar, else empty. ``literal`` is the value of a constant scalar that
-    no instruction defines yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of a
-    scalar (or small mask or integer array) computed from captured ones alone, with the inputs it came from: it may stand
+    ``weak`` is "bool", "int", "float" or "complex" for a Python scalar, else empty. ``literal`` is the value of a constant scalar
+    that no instruction defines yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of
+    a scalar (or small mask or integer array) computed from captured ones alone, with the inputs it came from: it may stand
     where a static value is needed, which turns those inputs into guards. ``argument`` is the number of the call's leaf that an
     array argument is. ``version`` counts the writes.
     """

@@ -112,8 +112,8 @@ def _scalar(value: Any) -> TracedArray:
         )
     if found.dtype.kind == "c":
         raise TraceError(
-            f"the function to differentiate returned {found.dtype}; return a float, such as its real part or np.abs of it, or take "
-            "pb.holomorphic_grad, if the function has a complex derivative",
+            f"the function to differentiate returned {found.dtype}; return a float, such as its real part or np.abs of it, "
+            "or take pb.holomorphic_grad, if the function has a complex derivative",
             found.loc,
         )
     if found.dtype.kind != "f":

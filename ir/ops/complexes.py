@@ -1,12 +1,12 @@
 """Complex numbers: their parts, and how they lie in memory.
 
-Array ops take complex values as they take real ones. ``split`` rewrites a func so that complex values are left only where memory
-is handed over: parameters, results, and operands and results of ops with kernels of their own. There ``view_as_real`` and
-``view_as_complex`` say that the memory of c128[n] is that of f64[n,2]; ``component`` reads one part of it, and ``interleave`` makes
-it of two.
+Array ops take complex values as they take real ones. ``split`` rewrites a func so that complex values are left only where
+memory is handed over: parameters, results, and operands and results of ops with kernels of their own. There ``view_as_real``
+and ``view_as_complex`` say that the memory of c128[n] is that of f64[n,2]; ``component`` reads one part of it, and
+``interleave`` makes it of two.
 
-A cotangent of z = x + iy is dL/dx - i dL/dy, as in HIPS autograd and JAX: a function with a complex derivative multiplies by it, and
-nothing is conjugated.
+A cotangent of z = x + iy is dL/dx - i dL/dy, as in HIPS autograd and JAX: a function with a complex derivative multiplies by
+it, and nothing is conjugated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from pullback.ir.op import Op, Same
 from pullback.ir.ops.elementwise import Elementwise, as_complex, each
 from pullback.ir.ops.reindex import Reindex
-from pullback.ir.structure import Block, Value
+from pullback.ir.structure import Block
 from pullback.ir.types import COMPLEX_OF, I64, ArrayType, Shape, Type, interleaved
 
 FUNC = frozenset({"func"})

@@ -27,8 +27,8 @@ BOTH = frozenset({"func", "kernel"})
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Elementwise(Op):
-    """``kinds``: element kinds the op takes. ``gives``: "same", "bool", "select" (bool, T, T -> T), "dtype" (a param), "part" (the
-    type of a part of a complex number, of real ones the same) or "complex" (two parts -> the complex type).
+    """``kinds``: element kinds the op takes. ``gives``: "same", "bool", "select" (bool, T, T -> T), "dtype" (a param), "part"
+    (the type of a part of a complex number, of real ones the same) or "complex" (two parts -> the complex type).
 
     ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result.
     """
@@ -370,14 +370,18 @@ cosh = _analytic("cosh", lambda b, ct, out, x: b.mul(ct, b.sinh(x)))
 tanh = _analytic("tanh", lambda b, ct, out, x: b.mul(ct, _one_minus_square(b, out)))
 
 
+def _over(b: Any, x: Value, y: Value) -> Value:
+    found: Value = b.div(x, y)
+    return found
+
+
 def _asinh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
     one = const_like(b, 1, x)
     if not x.type.dtype.is_complex:
-        found: Value = b.div(ct, b.hypot(x, one))
-        return found
+        return _over(b, ct, b.hypot(x, one))
     turned = b.mul(x, const_like(b, 1j, x))
     roots: Value = b.mul(b.sqrt(b.add(one, turned)), b.sqrt(b.sub(one, turned)))
-    return b.div(ct, roots)  # type: ignore[no-any-return]
+    return _over(b, ct, roots)
 
 
 asinh = _analytic("asinh", _asinh_partial, "numpy.arcsinh", also=("numpy.asinh",))

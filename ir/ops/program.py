@@ -29,8 +29,8 @@ class Alloc(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View(Op):
-    """The memory of a dense buffer under another shape of as many elements; or of complex numbers as their parts, along a last axis
-    of two, and back, in any layout."""
+    """The memory of a dense buffer under another shape of as many elements; or of complex numbers as their parts, along a last
+    axis of two, and back, in any layout."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         (ref,) = types

@@ -1,7 +1,7 @@
 """Elementary functions of complex numbers in real ops, with the branch cuts and special values of C99, annex G.
 
-Methods: W. Kahan, "Branch cuts for complex elementary functions, or much ado about nothing's sign bit" (1987). Parts of 32 bits are
-computed in 64.
+Methods: W. Kahan, "Branch cuts for complex elementary functions, or much ado about nothing's sign bit" (1987). Parts of 32 bits
+are computed in 64.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def exp(b: Any, z: Pair) -> Pair:
 
 @function("exp2")
 def exp2(b: Any, z: Pair) -> Pair:
-    return exp(b, (_scaled(b, z[0], LN2), _scaled(b, z[1], LN2)))  # type: ignore[no-any-return]
+    return exp(b, (_scaled(b, z[0], LN2), _scaled(b, z[1], LN2)))
 
 
 @function("expm1")
@@ -263,7 +263,7 @@ def sin(b: Any, z: Pair) -> Pair:
 
 @function("cos")
 def cos(b: Any, z: Pair) -> Pair:
-    return cosh(b, turned(z, b))  # type: ignore[no-any-return]
+    return cosh(b, turned(z, b))
 
 
 @function("tan")

@@ -1,9 +1,8 @@
 """Recognises norms: square roots of sums or means of squares, whose derivatives at 0 are 0.
 
-A square is ``mul x, x``, a power with the constant exponent 2, or a contraction of a value with itself; of complex values, one with
-the conjugate. Sums, conversions and
-rearrangements of squares count as sums of squares, and so do their multiples by factors that nothing differentiated reaches:
-constants, counts of elements, data.
+A square is ``mul x, x``, a power with the constant exponent 2, or a contraction of a value with itself; of complex values, a
+product with the conjugate. Sums, conversions, real parts and rearrangements of squares count as sums of squares, and so do their
+multiples by factors that nothing differentiated reaches: constants, counts of elements, data.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 Requires: a func without gradient instructions. Keeps: the types of parameters and results, and all other instructions.
 
-A complex value is a pair of real ones, its parts, or a real array with a last axis of two, which is what it is in memory. Elementwise
-ops and sums work on pairs; ops that only move elements, and those that read or write at positions, on the array, if that is what
-there is. An op with a kernel of its own (a factorisation, a product, a recurrence, a print) keeps its complex operands and results,
-between ``view_as_complex`` and ``view_as_real``; its kernel is given real references with a last axis of two.
+A complex value is a pair of real ones, its parts, or a real array with a last axis of two, which is what it is in memory.
+Elementwise ops and sums work on pairs; ops that only move elements, and those that read or write at positions, on the array, if
+that is what there is. An op with a kernel of its own (a factorisation, a product, a recurrence) and a step outside kernels (a
+print, a callback) keep their complex operands and results, between ``view_as_complex`` and ``view_as_real``; a kernel is given
+real references with a last axis of two.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pullback.ir.passes.dce import dce
 from pullback.ir.passes.grad import replay
 from pullback.ir.passes.simplify import simplify
 from pullback.ir.structure import Function, Instruction, Value
-from pullback.ir.types import I64, ArrayType
+from pullback.ir.types import I64
 
 
 def split(function: Function) -> Function:
@@ -128,10 +129,10 @@ class _Split:
             case Reduce() if not params["axes"]:
                 self.define(i.result, self.pair(i.operands[0]))
             case Contract():
-                self.define(i.result, _contracted(b, *map(self.pair, i.operands), params["spec"]))
+                self.define(i.result, _contracted(b, self.pair(i.operands[0]), self.pair(i.operands[1]), params["spec"]))
             case Gather() | Scatter() | Place():
                 operands = [self.array(v) if _is_complex(v) else self.as_real[v] for v in i.operands]
-                self.define(i.result, b.emit(i.op, operands, _extended(params, i.result.type))[0])
+                self.define(i.result, b.emit(i.op, operands, _extended(params, i.result.type.rank))[0])
             case Recur() if self.is_one(i.operands[0]):
                 pair = self.pair(i.operands[1])
                 self.define(i.result, tuple(b.recur(like(b, 1, x), x, **params) for x in pair))
@@ -141,7 +142,7 @@ class _Split:
     def reindex(self, b: Any, i: Instruction, params: dict[str, Any]) -> None:
         if i.op.view or all(v not in self.pairs and self.is_in_memory(v) for v in i.operands):  # type: ignore[attr-defined]
             operands = [self.array(v) for v in i.operands]
-            self.define(i.result, b.emit(i.op, operands, _extended(params, i.result.type))[0])
+            self.define(i.result, b.emit(i.op, operands, _extended(params, i.result.type.rank))[0])
             return
         pairs = [self.pair(v) for v in i.operands]
         self.define(i.result, tuple(b.emit(i.op, list(xs), params)[0] for xs in zip(*pairs, strict=True)))
@@ -154,13 +155,13 @@ class _Split:
         return made is not None and isinstance(made.op, Constant) and made.params["value"] == 1
 
 
-def _extended(params: dict[str, Any], t: ArrayType) -> dict[str, Any]:
-    """The params of an op on arrays with one more axis, which is taken whole. ``t``: the type of the result without it."""
+def _extended(params: dict[str, Any], rank: int) -> dict[str, Any]:
+    """The params of an op on arrays with one more axis, which is taken whole. ``rank``: that of the result without it."""
     found = dict(params)
     if "shape" in found:
         found["shape"] = (*found["shape"], 2)
     if "perm" in found:
-        found["perm"] = (*found["perm"], t.rank)
+        found["perm"] = (*found["perm"], rank)
     if "step" in found:
         found["start"], found["step"] = (*found["start"], None), (*found["step"], 1)
     return found

@@ -15,7 +15,7 @@ PYTHON: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": c
 
 
 def scalar(x: Any, kind: str) -> TracedArray:
-    """An array of one element as a Python number of a kind ("bool", "int", "float", "complex"). Raises TypeError for any other."""
+    """An array of one element as a Python number of a kind ("bool", "int", "float", "complex"). Raises TypeError."""
     found = as_traced(x)
     if found.size != 1:
         raise TypeError("only length-1 arrays can be converted to Python scalars")
