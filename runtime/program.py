@@ -16,6 +16,7 @@ import numpy as np
 
 from pullback.codegen.llvm import Emitted, emit
 from pullback.ir.extents import value_of
+from pullback.ir.interpret import seen_as
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.host import Host as HostOp
 from pullback.ir.ops.program import Alloc, Free, Launch, View
@@ -273,7 +274,7 @@ class Plan:
             owner = self.owner[value]
             if owner in self.parameter:
                 argument = arguments[self.parameter[owner]]
-                found.append(argument if value is owner else np.array(np.reshape(argument, _shape(value, sizes))))
+                found.append(argument if value is owner else np.array(seen_as(argument, value.type.dtype, _shape(value, sizes))))
                 continue
             array = made[owner] if value in self.shown else made[owner].reshape(_shape(value, sizes))
             found.append(array.copy() if owner in given else array)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.ir.builder import Builder
+from pullback.ir.ops.complexes import Reinterpret
 from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -120,6 +121,8 @@ class _Split:
                 number = complex(params["value"])
                 part = params["dtype"].part
                 self.define(i.result, (b.const(number.real, part), b.const(number.imag, part)))
+            case Reinterpret():
+                self.keep(i, [self.whole(v) for v in i.operands])
             case Elementwise():
                 self.define(i.result, PARTS[i.op.name](b, *map(self.parts, i.operands), **params))
             case Reindex():

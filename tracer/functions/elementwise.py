@@ -307,7 +307,7 @@ def imag(val: Any) -> TracedArray:
 
 @register_method("conj", "conjugate")
 def conjugate_method(a: TracedArray) -> TracedArray:
-    return xp.conjugate(a)
+    return emit("conj", a) if a.dtype.kind == "c" else fresh(a)
 
 
 @implements(np.angle)

@@ -155,7 +155,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **kwargs: An
             f"(size {y.shape[-1]} is different from {x.shape[-1]})"
         )
     left, right = _batched(x, "k"), _batched(y, "k")
-    return _product([(x, left), (y, right)], max(left, right, key=len)[:-1])
+    return _product([(_conjugated(x), left), (y, right)], max(left, right, key=len)[:-1])
 
 
 @register_method("dot")
@@ -187,9 +187,13 @@ def _over(x: TracedArray, y: TracedArray, x_axes: Sequence[int], y_axes: Sequenc
     return _product([(x, "".join(left)), (y, "".join(right))], "".join(out))
 
 
+def _conjugated(x: TracedArray) -> Any:
+    return xp.conjugate(x) if x.dtype.kind == "c" else x
+
+
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> TracedArray:
-    x, y = xp.conjugate(as_traced(a)), as_traced(b)
+    x, y = _conjugated(as_traced(a)), as_traced(b)
     return dot(reshaped(x, (x.size,)), reshaped(y, (y.size,)))
 
 
