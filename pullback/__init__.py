@@ -13,12 +13,15 @@ from pullback.counts import CacheInfo, cache_info
 from pullback.debugging.gradients import check_grad
 from pullback.debugging.nonfinite import find_nan
 from pullback.debugging.printing import print, print_grad
+from pullback.derivatives import hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
 from pullback.entries import RetraceWarning
+from pullback.mapping import vmap
 from pullback.tracer import TraceError
 
 __all__ = [
     "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad",
-    "find_nan", "grad", "jit", "print", "print_grad", "random", "tree", "value_and_grad",
+    "find_nan", "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linearize", "print", "print_grad",
+    "random", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

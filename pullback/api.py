@@ -10,13 +10,11 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-import numpy as np
-
 from pullback.checked import Checked
 from pullback.jitted import Jitted, transformed
 from pullback.pipeline import DEVICES
 from pullback.tracer.tracebacks import with_users_frames
-from pullback.transform import Argnames, Argnums, Transform
+from pullback.transform import Argnames, Argnums, Gradient, Transform, checked_argnames, checked_argnums
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,19 +52,19 @@ def jit(function: Any = None, *, static_argnames: str | Iterable[str] = (), devi
 
 @overload
 def grad(
-    function: Callable[P, tuple[Any, Aux]], *, argnums: Argnums | None = None, argnames: Argnames | None = None,
+    function: Callable[P, tuple[Any, Aux]], argnums: Argnums | None = None, *, argnames: Argnames | None = None,
     has_aux: Literal[True],
 ) -> Jitted[P, tuple[Any, Aux]]: ...  # fmt: skip
 @overload
 def grad(
-    function: Callable[P, Any], *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+    function: Callable[P, Any], argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Jitted[P, Any]: ...
 @overload
 def grad(
-    function: None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+    function: None = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Callable[[Callable[P, Any]], Jitted[P, Any]]: ...
 @with_users_frames
-def grad(function: Any = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False) -> Any:
+def grad(function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False) -> Any:
     """The gradient of a function that returns a float scalar; also a decorator, with or without arguments.
 
     With respect to the arguments at the positions ``argnums`` and of the names ``argnames``; to the first if neither is
@@ -82,15 +80,15 @@ def grad(function: Any = None, *, argnums: Argnums | None = None, argnames: Argn
 
 @overload
 def value_and_grad(
-    function: Callable[P, R], *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+    function: Callable[P, R], argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Jitted[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
-    function: None = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+    function: None = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Callable[[Callable[P, R]], Jitted[P, tuple[R, Any]]]: ...
 @with_users_frames
 def value_and_grad(
-    function: Any = None, *, argnums: Argnums | None = None, argnames: Argnames | None = None, has_aux: bool = False
+    function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
     """A function's value and gradient, (value, gradient), computed together; options and errors as in ``grad``.
 
@@ -103,22 +101,7 @@ def value_and_grad(
 def _differentiated(name: str, function: Any, argnums: Any, argnames: Any, has_aux: bool) -> Any:
     if function is None:
         return functools.partial(_differentiated, name, argnums=argnums, argnames=argnames, has_aux=has_aux)
-    transform = Transform(name=name, argnums=_argnums(argnums), argnames=_argnames(argnames), has_aux=bool(has_aux))
+    transform = Gradient(
+        name=name, argnums=checked_argnums(argnums), argnames=checked_argnames(argnames), has_aux=bool(has_aux)
+    )
     return transformed(function, transform)
-
-
-def _argnums(argnums: Any) -> Argnums | None:
-    several = isinstance(argnums, tuple | list)
-    for k in argnums if several else [argnums]:
-        if (k is not None or several) and (isinstance(k, bool) or not isinstance(k, int | np.integer)):
-            raise TypeError(f"argnums is an int or a tuple of ints, not {argnums!r}")
-    return tuple(map(int, argnums)) if several else None if argnums is None else int(argnums)
-
-
-def _argnames(argnames: Any) -> Argnames | None:
-    if argnames is None or isinstance(argnames, str):
-        return argnames
-    words = tuple(argnames) if isinstance(argnames, Iterable) else (None,)
-    if not all(isinstance(word, str) for word in words):
-        raise TypeError(f"argnames is a name or a tuple of names, not {argnames!r}")
-    return words

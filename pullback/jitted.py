@@ -33,7 +33,6 @@ from pullback.tracer import (
     adopt,
     current,
     follow,
-    parameters_of,
     signature,
     trace,
 )
@@ -289,12 +288,12 @@ def _transformed(
         device = device if transform.name == "jit" else function._device
         static |= function._static
     if current() is not None:
-        return kind(function, transform, static, device, Programs(parameters_of(function, static)))
+        return kind(function, transform, static, device, Programs(transform.parameters(function, static)))
     made = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).made
     programs = made.get((transform, static, device))
     if programs is None:
         adopt(function)
-        programs = made.setdefault((transform, static, device), Programs(parameters_of(function, static)))
+        programs = made.setdefault((transform, static, device), Programs(transform.parameters(function, static)))
     return kind(function, transform, static, device, programs)
 
 

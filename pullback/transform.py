@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pullback.tracer import follow, gradient_call
+import numpy as np
+
+from pullback.tracer import Parameters, follow, gradient_call, parameters_of
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
@@ -15,17 +17,46 @@ Argnames = str | tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Transform:
-    """What is done to a function: "jit" nothing, "grad" and "value_and_grad" its gradient."""
+    """What is done to a function: here nothing, as by "jit". ``argnums`` and ``argnames`` choose arguments, if it has a
+    choice."""
 
-    name: str
+    name: str = "jit"
     argnums: Argnums | None = None
     argnames: Argnames | None = None
     has_aux: bool = False
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the transformed function in the current trace."""
-        if self.name == "jit":
-            return follow(function)(*args, **kwargs)
+        return follow(function)(*args, **kwargs)
+
+    def parameters(self, function: Function, static: frozenset[str]) -> Parameters:
+        """The parameters of the transformed function."""
+        return parameters_of(function, static)
+
+    def after_self(self) -> Transform:
+        """The transform of a function whose first argument is ``self``, which positions do not count."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derivative(Transform):
+    """A derivative with respect to chosen arguments."""
+
+    def after_self(self) -> Transform:
+        if isinstance(self.argnums, tuple):
+            argnums: Argnums | None = tuple(k + (k >= 0) for k in self.argnums)
+        elif self.argnums is None:
+            argnums = 1 if self.argnames is None else None
+        else:
+            argnums = self.argnums + (self.argnums >= 0)
+        return replace(self, argnums=argnums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradient(Derivative):
+    """ "grad" or "value_and_grad"."""
+
+    def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         value, aux, gradients = gradient_call(
             function, args, kwargs, argnums=self.argnums, argnames=self.argnames, has_aux=self.has_aux
         )
@@ -33,14 +64,21 @@ class Transform:
             return (gradients, aux) if self.has_aux else gradients
         return ((value, aux) if self.has_aux else value), gradients
 
-    def after_self(self) -> Transform:
-        """The transform of a function whose first argument is ``self``, which positions do not count."""
-        if self.name == "jit":
-            return self
-        if isinstance(self.argnums, tuple):
-            argnums: Argnums | None = tuple(k + (k >= 0) for k in self.argnums)
-        elif self.argnums is None:
-            argnums = 1 if self.argnames is None else None
-        else:
-            argnums = self.argnums + (self.argnums >= 0)
-        return Transform(name=self.name, argnums=argnums, argnames=self.argnames, has_aux=self.has_aux)
+
+def checked_argnums(argnums: Any) -> Argnums | None:
+    """Positions as a transform has them. Raises TypeError for anything else."""
+    several = isinstance(argnums, tuple | list)
+    for k in argnums if several else [argnums]:
+        if (k is not None or several) and (isinstance(k, bool) or not isinstance(k, int | np.integer)):
+            raise TypeError(f"argnums is an int or a tuple of ints, not {argnums!r}")
+    return tuple(map(int, argnums)) if several else None if argnums is None else int(argnums)
+
+
+def checked_argnames(argnames: Any) -> Argnames | None:
+    """Names as a transform has them. Raises TypeError for anything else."""
+    if argnames is None or isinstance(argnames, str):
+        return argnames
+    words = tuple(argnames) if isinstance(argnames, Iterable) else (None,)
+    if not all(isinstance(word, str) for word in words):
+        raise TypeError(f"argnames is a name or a tuple of names, not {argnames!r}")
+    return words

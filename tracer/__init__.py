@@ -2,10 +2,13 @@
 
 from pullback.tracer import functions as _functions
 from pullback.tracer.array import TracedArray, emit, implements, register_method
+from pullback.tracer.batching import over_axes
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Input, Pinned, current
 from pullback.tracer.guards import Guard
 from pullback.tracer.hosted import call_outside, types_found
+from pullback.tracer.jacobians import Chosen, jacobian_call
+from pullback.tracer.linear import Linear, ones_like, zeros_like
 from pullback.tracer.ownership import OWNED, adopt
 from pullback.tracer.promotion import composition
 from pullback.tracer.region import follow, rebuild
@@ -15,9 +18,9 @@ from pullback.tracer.tree import TreeDef, flatten, leaf_key, unflatten
 from pullback.tracer.twins import twin
 
 __all__ = [
-    "OWNED", "Argument", "Captured", "Constant", "Guard", "Input", "Parameters", "Pinned", "Signature", "Trace", "TraceError",
-    "TracedArray", "TreeDef", "adopt", "call_outside", "composition", "current", "emit", "flatten", "follow", "gradient_call",
-    "implements", "leaf_key",
-    "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "types_found", "unflatten", "user_loc",
+    "OWNED", "Argument", "Captured", "Chosen", "Constant", "Guard", "Input", "Linear", "Parameters", "Pinned", "Signature",
+    "Trace", "TraceError", "TracedArray", "TreeDef", "adopt", "call_outside", "composition", "current", "emit", "flatten",
+    "follow", "gradient_call", "implements", "jacobian_call", "leaf_key", "ones_like", "over_axes", "parameters_of",
+    "rebuild", "register_method", "signature", "trace", "twin", "types_found", "unflatten", "user_loc", "zeros_like",
 ]  # fmt: skip
 del _functions

@@ -1,4 +1,5 @@
-"""Effects: ``tap`` shows the cotangent that arrives at a value."""
+"""What is there for the gradient pass alone: ``tap`` shows the cotangent that arrives at a value, ``stop_gradient`` lets none
+through."""
 
 from __future__ import annotations
 
@@ -26,6 +27,15 @@ class Tap(Op):
         return (operand,)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stop(Op):
+    """Its operand, a constant to derivatives; ``untap`` removes it."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (operand,) = types
+        return (operand,)
+
+
 def _shown(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     (ct,) = cts
     if isinstance(ct, Value):
@@ -33,8 +43,9 @@ def _shown(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wan
     return [ct]
 
 
-def _same(x: Any, text: str) -> Any:
+def _same(x: Any, text: str = "") -> Any:
     return np.asarray(x)
 
 
 tap = Tap(name="tap", reference=_same, effect="effect", pullback=_shown)
+stop_gradient = Stop(name="stop_gradient", reference=_same, nondifferentiable="the user says so")

@@ -1,0 +1,141 @@
+"""Jacobians inside a trace: the linear maps of a function for each vector of a basis, in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pullback.ir.types import I64
+from pullback.tracer.array import TracedArray, as_traced, emit, full
+from pullback.tracer.batching import moved_axis, over_axes
+from pullback.tracer.errors import TraceError
+from pullback.tracer.linear import Linear
+from pullback.tracer.region import differentiable, follow, is_differentiable
+from pullback.tracer.trace import parameters_of
+from pullback.tracer.transform import Argnames, Argnums, selected
+from pullback.tracer.tree import flatten, paths, unflatten
+
+
+class Chosen:
+    """A call as a function of the arguments by which it is differentiated: ``function(*primals)``.
+
+    ``single``: it is one argument, and derivatives come for it alone and not in a tuple.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Argnums, argnames: Argnames
+    ) -> None:
+        parameters = parameters_of(function)
+        self._called = follow(function)
+        self._args, self._kwargs = args, kwargs
+        self._places, self.single = selected(parameters, argnums, argnames, args, kwargs)
+        self.primals = [args[k] if isinstance(k, int) else kwargs[k] for k in self._places]
+        self.labels = [parameters.name(k) if isinstance(k, int) else k for k in self._places]
+
+    def function(self, *primals: Any) -> Any:
+        args, kwargs = list(self._args), dict(self._kwargs)
+        for place, primal in zip(self._places, primals, strict=True):
+            if isinstance(place, int):
+                args[place] = primal
+            else:
+                kwargs[place] = primal
+        return self._called(*args, **kwargs)
+
+    def linear(self, has_aux: bool = False) -> Linear:
+        """The linear maps by the chosen arguments. Raises TraceError unless these are of floats."""
+        for primal, label in zip(self.primals, self.labels, strict=True):
+            leaves, tree = flatten(primal)
+            if not leaves:
+                raise TraceError(f"argument {label} has no arrays or numbers to differentiate; choose another by argnums")
+            for leaf, path in zip(leaves, paths(tree, label), strict=True):
+                differentiable(leaf, path)
+        return Linear(self.function, self.primals, has_aux, self.labels)
+
+    def unpacked(self, derivatives: Sequence[Any]) -> Any:
+        """The derivatives by the arguments as they were asked for."""
+        return derivatives[0] if self.single else tuple(derivatives)
+
+
+def jacobian_call(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, argnums: Argnums = None,
+    argnames: Argnames = None, has_aux: bool = False, mode: str = "",
+) -> tuple[Any, Any]:  # fmt: skip
+    """The Jacobian of ``function(*args, **kwargs)`` and the aux output, in the current trace.
+
+    The Jacobian is a tree like the result, in which each array is a tree like the argument (a tuple of trees for several) of
+    arrays of the result's shape followed by the argument's. ``mode``: "forward", "reverse", or the one that takes fewer vectors.
+    """
+    chosen = Chosen(function, args, kwargs, argnums, argnames)
+    linear = chosen.linear(has_aux)
+    leaves, _ = flatten(linear.value)
+    for leaf in leaves:
+        if not is_differentiable(leaf):
+            raise TraceError(f"the function returned {as_traced(leaf).type}; a Jacobian is of floats")
+    inputs, outputs = linear.sizes
+    forward = mode == "forward" or (not mode and inputs < outputs)
+    return (_by_columns if forward else _by_rows)(chosen, linear), linear.aux
+
+
+def _by_rows(chosen: Chosen, linear: Linear) -> Any:
+    leaves, tree = flatten(linear.value)
+    rows = []
+    for position, leaf in enumerate(leaves):
+        y = as_traced(leaf)
+
+        def pull(ct: Any, position: int = position) -> Any:
+            given = [ct if k == position else None for k in range(len(leaves))]
+            return linear.pull(unflatten(tree, given))
+
+        if not y.shape:
+            found = pull(full((), 1, y.dtype))
+        else:
+            found = over_axes(pull, (_basis(y),), {})
+        inner = [flatten(f) for f in found]
+        shaped = [
+            unflatten(its_tree, [_reshaped(x, (*y.shape, *x.shape[bool(y.shape) :])) for x in found_leaves])
+            for found_leaves, its_tree in inner
+        ]
+        rows.append(chosen.unpacked(shaped))
+    return unflatten(tree, rows)
+
+
+def _by_columns(chosen: Chosen, linear: Linear) -> Any:
+    """The tangents along each vector of a basis of each array, the new axis last."""
+    flat = [flatten(p) for p in chosen.primals]
+    count = len(flatten(linear.value)[0])
+    tree = flatten(linear.value)[1]
+    columns: list[list[list[TracedArray]]] = []
+    for number, (leaves, its_tree) in enumerate(flat):
+        columns.append([])
+        for position, leaf in enumerate(leaves):
+            x = as_traced(leaf)
+
+            def push(
+                t: Any, number: int = number, position: int = position, its_tree: Any = its_tree, size: int = len(leaves)
+            ) -> Any:
+                mine = unflatten(its_tree, [t if k == position else None for k in range(size)])
+                return tuple(flatten(linear.push([mine if k == number else None for k in range(len(flat))]))[0])
+
+            if not x.shape:
+                columns[-1].append([as_traced(t) for t in push(full((), 1, x.dtype))])
+            else:
+                found = over_axes(push, (_basis(x),), {})
+                last = [moved_axis(t, 0, t.ndim - 1) for t in found]
+                columns[-1].append([_reshaped(t, (*t.shape[:-1], *x.shape)) for t in last])
+    made = []
+    for k in range(count):
+        parts = [unflatten(t, [column[k] for column in part]) for part, (_, t) in zip(columns, flat, strict=True)]
+        made.append(chosen.unpacked(parts))
+    return unflatten(tree, made)
+
+
+def _basis(x: TracedArray) -> TracedArray:
+    """The arrays like ``x`` that are 1 in one place, along a first axis."""
+    shape = (x.size, x.size)
+    row, column = (emit("iota", axis=k, shape=shape, dtype=I64) for k in (0, 1))
+    return _reshaped(emit("cast", emit("eq", row, column), dtype=x.dtype), (x.size, *x.shape))
+
+
+def _reshaped(x: TracedArray, shape: Sequence[int]) -> TracedArray:
+    found: TracedArray = x if x.shape == tuple(shape) else emit("reshape", x, shape=tuple(shape))
+    return found
