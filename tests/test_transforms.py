@@ -1,4 +1,4 @@
-"""``pb.jvp``, ``vjp``, ``linearize``, Jacobians, Hessians, ``vmap`` and ``stop_gradient``: outside, inside and around each other."""
+"""``jvp``, ``vjp``, ``linearize``, Jacobians, Hessians, ``vmap``, ``stop_gradient``: outside, inside and around each other."""
 
 from __future__ import annotations
 
