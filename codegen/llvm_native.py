@@ -66,25 +66,40 @@ def library(e: Emitter, i: Instruction) -> None:
     places = [e.places[v] for v in i.operands]
     dtype = places[0].type.dtype
     pointers = []
-    for kind, *what in op.arguments(i.params):
+    refs = [v.type for v in i.operands]
+    pairs = op.pairs(refs)
+    for kind, *what in op.arguments({**i.params, "complex": bool(pairs)}):
         match kind:
             case "letter":
                 pointers.append(stored(e, "i8", str(ord(what[0]))))
             case "number":
-                pointers.append(stored(e, element(dtype), literal(what[0], dtype)))
+                pointers.append(number(e, what[0], dtype, bool(pairs)))
+            case "integer":
+                pointers.append(stored(e, "i32", str(what[0])))
             case "extent":
                 pointers.append(int32(e, places[what[0]].extents[what[1]].text))
             case "lead":
-                pointers.append(int32(e, at_least_one(e, places[what[0]].extents[-1].text)))
+                pointers.append(int32(e, at_least_one(e, places[what[0]].extents[op.ranks[what[0]] - 1].text)))
             case "product":
                 total = "1"
-                for extent in places[what[0]].extents:
+                for extent in places[what[0]].extents[: op.ranks[what[0]]]:
                     total = e.let(f"mul i64 {total}, {extent.text}")
                 pointers.append(int32(e, at_least_one(e, total)))
             case "ref":
                 pointers.append(places[what[0]].pointer)
-    callee = e.let(f"inttoptr i64 {native(e, 'library', op.symbol(dtype))} to ptr")
+    callee = e.let(f"inttoptr i64 {native(e, 'library', op.symbol(dtype, bool(pairs)))} to ptr")
     e.line(f"call void {callee}({', '.join(f'ptr {p}' for p in pointers)})")
+
+
+def number(e: Emitter, value: float, dtype: DType, is_complex: bool) -> str:
+    """A real number on the stack, with an imaginary part if it is to be complex; the address."""
+    if not is_complex:
+        return stored(e, element(dtype), literal(value, dtype))
+    slot = e.slot(f"[2 x {element(dtype)}]")
+    for k, part in enumerate((value, 0.0)):
+        address = e.let(f"getelementptr {element(dtype)}, ptr {slot}, i64 {k}")
+        e.line(f"store {element(dtype)} {literal(part, dtype)}, ptr {address}")
+    return slot
 
 
 def at_least_one(e: Emitter, text: str) -> str:

@@ -148,7 +148,7 @@ class _Kernel:
                     self.status = params["code"]
                 return []
             case Library():
-                instruction.op.function(*operands, **params)
+                instruction.op.call(operands, params)
                 return []
         results = instruction.op.evaluate(operands, params, [v.type for v in instruction.results])
         return [r[()] for r in results]

@@ -344,7 +344,10 @@ def _dominant(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]
 
 def _lus(op: Op) -> Iterator[Case]:
     for t in (*_matrices(), *_matrices("f32")[:2]):
-        yield Case(op=op, types=(t,), make=_regular)
+        yield Case(op=op, types=(t,), params={"form": "square"}, make=_regular)
+    for shape in ((4, 2), (2, 2, 3), (3, 0), (0, 3), (0, 4, 2)):
+        form = "wide" if shape[-2] < shape[-1] else "tall"
+        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"form": form}, make=_apart)
 
 
 def _permutations(op: Op) -> Iterator[Case]:
@@ -364,7 +367,7 @@ def _pivots(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
 def _solves(op: Op) -> Iterator[Case]:
     def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         a, y = operands
-        packed, pivots = b.lu(a)
+        packed, pivots = b.lu(a, form="square")
         return b.emit(op, (a, packed, y, pivots), params)
 
     for t in (*_matrices(), *_matrices("f32")[:2]):
@@ -376,7 +379,7 @@ def _solves(op: Op) -> Iterator[Case]:
 def _slogdets(op: Op) -> Iterator[Case]:
     def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         (a,) = operands
-        packed, pivots = b.lu(a)
+        packed, pivots = b.lu(a, form="square")
         return b.emit(op, (a, packed, pivots), params)
 
     for t in (*_matrices(), *_matrices("f32")[:2]):
@@ -413,26 +416,33 @@ def _eighs(op: Op) -> Iterator[Case]:
 RECTANGLES = ((4, 2), (2, 4, 3), (3, 3), (1, 1), (0, 0), (3, 0), (0, 3, 2), (2, 0, 0))
 
 
+def _form(shape: Sequence[int]) -> str:
+    m, n = shape[-2:]
+    return "square" if m == n else "wide" if m < n else "tall"
+
+
 def _svds(op: Op) -> Iterator[Case]:
+    build = _without_signs(lambda b, operands, params: b.emit(op, operands, params))
     for name in ("f64", "f32"):
         for *batch, m, n in RECTANGLES:
             for shape in {(*batch, m, n), (*batch, n, m)}:
-                params = {"form": "square" if m == n else "wide" if shape[-2] < shape[-1] else "tall"}
-                build = _without_signs(lambda b, operands, params: b.emit(op, operands, params))
+                params = {"form": _form(shape), "full": False}
                 yield Case(op=op, types=(ArrayType(DTYPES[name], shape),), params=params, make=_apart, build=build)
+    for shape in ((3, 2), (2, 2, 3), (3, 3)):
+        params = {"form": _form(shape), "full": True}
+        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params=params, make=_apart, build=build)
 
 
 def _pinvs(op: Op) -> Iterator[Case]:
     def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         (a,) = operands
-        u, s, vt, _ = b.svd(a, **params)
+        u, s, vt, _ = b.svd(a, full=False, **params)
         large = b.gt(s, b.full(1.5, s.type))
         inverse = b.select(large, b.div(b.full(1, s.type), s), b.zeros_like(s))
         return b.emit(op, (a, u, s, vt, inverse), params)
 
     for shape in ((4, 3), (2, 3, 4), (3, 3), (1, 1), (0, 0), (3, 0)):
-        form = "square" if shape[-1] == shape[-2] else "wide" if shape[-2] < shape[-1] else "tall"
-        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"form": form}, make=_apart, build=build)
+        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"form": _form(shape)}, make=_apart, build=build)
 
 
 def _expms(op: Op) -> Iterator[Case]:
@@ -440,16 +450,94 @@ def _expms(op: Op) -> Iterator[Case]:
         yield Case(op=op, types=(t,), make=_regular)
 
 
+def _unitaries(op: Op) -> Iterator[Case]:
+    def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
+        (a,) = operands
+        u, s, vt, _ = b.svd(a, full=False, **params)
+        return b.emit(op, (a, u, s, vt), params)
+
+    for shape in ((4, 3), (2, 2, 3), (3, 3), (1, 1), (0, 0)):
+        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"form": _form(shape)}, make=_apart, build=build)
+
+
 def _qrs(op: Op) -> Iterator[Case]:
     for name in ("f64", "f32"):
         for shape in RECTANGLES:
-            yield Case(op=op, types=(ArrayType(DTYPES[name], shape),), make=_apart)
+            for full in (False, True) if shape[-1] == shape[-2] else (False,):
+                yield Case(op=op, types=(ArrayType(DTYPES[name], shape),), params={"full": full}, make=_apart)
+
+
+def _of_squares(op: Op) -> Iterator[Case]:
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        yield Case(op=op, types=(t,), make=_apart)
+
+
+def _of_rectangles(op: Op) -> Iterator[Case]:
+    for shape in RECTANGLES:
+        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), make=_apart)
+
+
+def _equation(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
+    """The matrices on both sides have no eigenvalues whose sum is near 0."""
+    c, *sides = types
+    return [sample(rng, c), *(sample(rng, t) + 3 * np.eye(t.shape[-1]) for t in sides)]
+
+
+def _sylvester_types(shape: Sequence[int]) -> tuple[ArrayType, ...]:
+    *batch, m, n = shape
+    return tuple(ArrayType(DTYPES["f64"], (*batch, *e)) for e in ((m, n), (m, m), (n, n)))
+
+
+SYLVESTERS = ((3, 2), (2, 2, 2), (1, 3), (0, 2), (2, 0), (0, 2, 1))
+
+
+def _sylvesters(op: Op) -> Iterator[Case]:
+    def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
+        c, left, right = operands
+        (ta, za, _), (tb, zb, _) = b.schur(left), b.schur(right)
+        return b.emit(op, (c, left, right, ta, tb, za, zb), params)
+
+    for shape in SYLVESTERS:
+        for transposed in (False, True):
+            params = {"transposed": transposed}
+            yield Case(op=op, types=_sylvester_types(shape), params=params, make=_equation, build=build)
+
+
+def _triangular_sylvesters(op: Op) -> Iterator[Case]:
+    def make(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
+        c, *sides = _equation(rng, types)
+        return [c, *map(np.triu, sides)]
+
+    for shape in SYLVESTERS:
+        for adjoint in (False, True):
+            yield Case(op=op, types=_sylvester_types(shape), params={"adjoint": adjoint}, make=make)
+
+
+def _banded_solves(op: Op) -> Iterator[Case]:
+    for shape, lower, upper in (
+        ((4, 2), 1, 2),
+        ((2, 3, 1), 1, 1),
+        ((3, 2), 0, 0),
+        ((3, 1), 2, 1),
+        ((0, 2), 1, 1),
+        ((2, 0), 1, 1),
+    ):
+
+        def make(rng: np.random.Generator, types: Sequence[ArrayType], upper: int = upper) -> list[Any]:
+            x, bands = (sample(rng, t) for t in types)
+            bands[..., upper, :] += 3
+            return [x, bands]
+
+        bands = (*shape[:-2], lower + upper + 1, shape[-2])
+        types = (ArrayType(DTYPES["f64"], shape), ArrayType(DTYPES["f64"], bands))
+        yield Case(op=op, types=types, params={"lower": lower, "upper": upper}, make=make)
 
 
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
-    "cholesky": _choleskys, "det": _slogdets, "eigh": _eighs, "expm": _expms, "lu": _lus, "mirror": _mirrors,
-    "permutation": _permutations, "pinv": _pinvs, "qr": _qrs, "slogdet": _slogdets, "solve": _solves, "svd": _svds,
-    "triangular_solve": _triangular_solves,
+    "banded_solve": _banded_solves, "cholesky": _choleskys, "column_pivots": _of_rectangles, "det": _slogdets, "eigh": _eighs,
+    "expm": _expms, "hessenberg": _of_squares, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs,
+    "qr": _qrs, "schur": _of_squares, "slogdet": _slogdets, "solve": _solves, "svd": _svds, "sylvester": _sylvesters,
+    "triangular_solve": _triangular_solves, "triangular_sylvester": _triangular_sylvesters, "unitary": _unitaries,
 }  # fmt: skip
 
 

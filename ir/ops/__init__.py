@@ -1,6 +1,7 @@
 """The op table: every op of the array vocabulary, one record each, grouped by family. Importing it registers all."""
 
 from pullback.ir.ops import (
+    banded,
     complexes,
     contract,
     control,
@@ -8,20 +9,25 @@ from pullback.ir.ops import (
     effect,
     elementwise,
     exponential,
+    factors,
     host,
     index,
     kernel,
+    lapack,
     library,
     linalg,
+    orthogonal,
     program,
     reduce,
     reindex,
     scan,
+    schur,
     special,
     spectral,
 )
 
 __all__ = [
-    "complexes", "contract", "control", "create", "effect", "elementwise", "exponential", "host", "index", "kernel", "library",
-    "linalg", "program", "reduce", "reindex", "scan", "special", "spectral",
+    "banded", "complexes", "contract", "control", "create", "effect", "elementwise", "exponential", "factors", "host",
+    "index", "kernel", "lapack", "library", "linalg", "orthogonal", "program", "reduce", "reindex", "scan", "schur",
+    "special", "spectral",
 ]  # fmt: skip

@@ -3,7 +3,10 @@
 The routines read memory by columns, so a row-major matrix is to them its transpose. Each record says with which arguments the
 routine does what its reference does with row-major arrays. ``arguments(params)`` lists them in order: ("letter", "N"),
 ("number", 1.0) of the references' dtype; as 32-bit integers ("extent", position, axis), ("lead", position), the last extent but
-at least 1, and ("product", position), that of all extents; and ("ref", position). ``position`` counts operands.
+at least 1, ("product", position), that of all extents, and ("integer", 1); and ("ref", position). ``position`` counts operands.
+
+A routine of complex numbers takes references with a last axis of two, of the real and the imaginary parts, which does not count
+here.
 """
 
 from __future__ import annotations
@@ -25,11 +28,12 @@ Argument = tuple[Any, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Library(Op):
-    """``routine``: its dotted name with {} for the letter of the dtype. ``reads``, ``writes``: the operands whose elements it
-    reads and changes. ``products(shapes, params)``: how many multiplications it does, and about as many additions.
+    """``routine``: its dotted name with {} for the letter of the dtype; ``of_complex``: that for complex numbers, if another.
+    ``reads``, ``writes``: the operands whose elements it reads and changes. ``products(shapes, params)``: how many
+    multiplications it does, and about as many additions.
 
     ``fit(shapes, params, same)`` is the rule of shapes of the operands; those in ``integers`` are of i32, the others of one
-    float dtype, f32 or f64.
+    float dtype, f32 or f64. Of a routine of complex numbers those in ``real`` are not complex. ``kinds``: "f", "c" or both.
     """
 
     routine: str
@@ -40,30 +44,61 @@ class Library(Op):
     writes: tuple[int, ...]
     products: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], int]
     integers: tuple[int, ...] = ()
+    real: tuple[int, ...] = ()
+    of_complex: str = ""
+    kinds: str = "fc"
     effect: str = "effect"
     vocabularies: frozenset[str] = KERNEL
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         refs = [t for t in types if isinstance(t, RefType) and t.layout == "c"]
-        if len(refs) != len(types) or tuple(t.rank for t in refs) != self.ranks:
+        if len(refs) != len(self.ranks) or len(refs) != len(types):
+            raise TypeError(f"takes {len(self.ranks)} dense references")
+        pairs = self.pairs(refs)
+        if ("c" if pairs else "f") not in self.kinds or tuple(t.rank - (k in pairs) for k, t in enumerate(refs)) != self.ranks:
             raise TypeError(f"takes dense references of ranks {', '.join(map(str, self.ranks))}")
         for k, t in enumerate(refs):
             if t.dtype not in ((DTYPES["i32"],) if k in self.integers else (F32, F64)) or (
                 k not in self.integers and t.dtype is not refs[0].dtype
             ):
                 raise TypeError("takes references of one dtype, f32 or f64, and i32 for integers")
-        self.fit([t.shape for t in refs], params, same)
+            if k in pairs:
+                same(t.shape[-1], 2)
+        self.fit([t.shape[:rank] for t, rank in zip(refs, self.ranks, strict=True)], params, same)
         return ()
 
-    def symbol(self, dtype: Any) -> str:
+    def pairs(self, refs: Sequence[Any]) -> frozenset[int]:
+        """The positions of references to complex numbers; ``refs`` have a ``rank``."""
+        if refs[0].rank == self.ranks[0]:
+            return frozenset()
+        return frozenset(range(len(self.ranks))) - {*self.integers, *self.real}
+
+    def symbol(self, dtype: Any, is_complex: bool) -> str:
         """The routine's name for a dtype, such as "blas.dgemm"."""
-        return self.routine.format("d" if dtype is F64 else "s")
+        letters = "zc" if is_complex else "ds"
+        name = self.of_complex if is_complex and self.of_complex else self.routine
+        return name.format(letters[dtype is not F64])
+
+    def call(self, operands: Sequence[Any], params: Mapping[str, Any]) -> None:
+        """Does on arrays what the routine does."""
+        if operands[0].ndim > self.ranks[0]:
+            others = {*self.integers, *self.real}
+            operands = [x if k in others else _joined(x) for k, x in enumerate(operands)]
+        self.function(*operands, **params)
 
 
-def _routine(name: str, x: Any) -> Any:
+def _joined(x: Any) -> Any:
+    """Complex numbers in the memory of their parts."""
+    return x.view(np.result_type(x.dtype, np.complex64))[..., 0]
+
+
+LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
+
+
+def routine(name: str, x: Any, of_complex: str = "") -> Any:
     """SciPy's wrapper of a routine, for the dtype of ``x``."""
-    module, _, function = name.rpartition(".")
-    return resolve(f"scipy.linalg.{module}.{'d' if x.dtype == np.float64 else 's'}{function}")
+    module, _, function = (of_complex if of_complex and x.dtype.kind == "c" else name).rpartition(".")
+    return resolve(f"scipy.linalg.{module}.{LETTERS[x.dtype.char]}{function}")
 
 
 # c = a @ b; ``ta``, ``tb``: a or b is stored transposed. By columns c^T = op(b)^T op(a)^T.
@@ -99,7 +134,7 @@ gemm = Library(
 
 def _trsm(a: Any, x: Any, lower: bool, transposed: bool, unit_diagonal: bool) -> None:
     if x.size:
-        x[...] = _routine("blas.trsm", x)(1.0, a, x, lower=lower, trans_a=transposed, diag=unit_diagonal)
+        x[...] = routine("blas.trsm", x)(1.0, a, x, lower=lower, trans_a=transposed, diag=unit_diagonal)
 
 
 def _trsm_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
@@ -141,15 +176,19 @@ trsv = Library(
 def _potrf(a: Any, info: Any) -> None:
     info[...] = 0
     if a.size:
-        a[...], info[...] = _routine("lapack.potrf", a)(a, lower=True, clean=False)
+        a[...], info[...] = routine("lapack.potrf", a)(a, lower=True, clean=False)
 
 
-def _square(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
+def any_shapes(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
+    """No rule: which extent is the least is not known."""
+
+
+def square(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
     same(*shapes[0])
 
 
 potrf = Library(
-    name="potrf", reference=_potrf, routine="lapack.{}potrf", ranks=(2, 0), reads=(0,), writes=(0, 1), integers=(1,), fit=_square,
+    name="potrf", reference=_potrf, routine="lapack.{}potrf", ranks=(2, 0), reads=(0,), writes=(0, 1), integers=(1,), fit=square,
     products=lambda shapes, params: shapes[0][0] ** 3 // 6,
     arguments=lambda params: [("letter", "U"), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1)],
 )  # fmt: skip
@@ -162,20 +201,14 @@ potrf = Library(
 def _getrf(a: Any, pivots: Any, info: Any) -> None:
     info[...] = 0
     if a.size:
-        factors, found, info[...] = _routine("lapack.getrf", a)(a.T)
+        factors, found, info[...] = routine("lapack.getrf", a)(a.T)
         a[...], pivots[...] = factors.T, found + 1
-
-
-def _getrf_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
-    a, pivots, _ = shapes
-    same(a[0], a[1])
-    same(a[0], pivots[0])
 
 
 getrf = Library(
     name="getrf", reference=_getrf, routine="lapack.{}getrf", ranks=(2, 1, 0), reads=(0,), writes=(0, 1, 2), integers=(1, 2),
-    fit=_getrf_fit, products=lambda shapes, params: shapes[0][0] ** 3 // 3,
-    arguments=lambda params: [("extent", 0, 0), ("extent", 0, 1), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2)],
+    fit=any_shapes, products=lambda shapes, params: shapes[0][0] * shapes[0][1] * min(shapes[0]) // 2,
+    arguments=lambda params: [("extent", 0, 1), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2)],
 )  # fmt: skip
 
 
@@ -185,7 +218,7 @@ getrf = Library(
 def _gesv(a: Any, pivots: Any, x: Any, info: Any) -> None:
     info[...] = 0
     if a.size:
-        factors, found, solution, info[...] = _routine("lapack.gesv", a)(a.T, x.T)
+        factors, found, solution, info[...] = routine("lapack.gesv", a)(a.T, x.T)
         a[...], pivots[...], x[...] = factors.T, found + 1, solution.T
 
 
@@ -202,92 +235,3 @@ gesv = Library(
         ("extent", 0, 0), ("extent", 2, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("lead", 2), ("ref", 3),
     ],
 )  # fmt: skip
-
-
-# Decompositions leave their results by columns: ``a`` is the transpose of the matrix, and so are the factors that they give.
-
-
-def _syevd(a: Any, values: Any, work: Any, integers: Any, info: Any, lower: bool) -> None:
-    info[...] = 0
-    if a.size:
-        values[...], vectors, info[...] = _routine("lapack.syevd", a)(a.T, lower=lower)
-        a[...] = vectors.T
-
-
-def _syevd_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
-    same(*shapes[0])
-    same(shapes[0][0], shapes[1][0])
-
-
-syevd = Library(
-    name="syevd", reference=_syevd, routine="lapack.{}syevd", ranks=(2, 1, 1, 1, 0), reads=(0,), writes=(0, 1, 2, 3, 4),
-    integers=(3, 4), fit=_syevd_fit, products=lambda shapes, params: 4 * shapes[0][0] ** 3,
-    arguments=lambda params: [
-        ("letter", "V"), ("letter", "L" if params["lower"] else "U"), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1),
-        ("ref", 2), ("extent", 2, 0), ("ref", 3), ("extent", 3, 0), ("ref", 4),
-    ],
-)  # fmt: skip
-"""Eigenvalues, ascending, and eigenvectors, a row each in place of a, of the symmetric matrix of which a^T has a triangle."""
-
-
-def _gesdd(a: Any, values: Any, left: Any, right: Any, work: Any, integers: Any, info: Any) -> None:
-    info[...] = 0
-    if a.size:
-        u, values[...], vt, info[...] = _routine("lapack.gesdd", a)(a.T, full_matrices=False)
-        left[...], right[...] = u.T, vt.T
-
-
-def _gesdd_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
-    a, values, left, right, *_ = shapes
-    for e, f in ((a[1], left[1]), (a[0], right[0]), (values[0], left[0]), (values[0], right[1])):
-        same(e, f)
-
-
-gesdd = Library(
-    name="gesdd", reference=_gesdd, routine="lapack.{}gesdd", ranks=(2, 1, 2, 2, 1, 2, 0), reads=(0,),
-    writes=(0, 1, 2, 3, 4, 5, 6), integers=(5, 6), fit=_gesdd_fit,
-    products=lambda shapes, params: 7 * math.prod(shapes[0]) * min(shapes[0]),
-    arguments=lambda params: [
-        ("letter", "S"), ("extent", 0, 1), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("lead", 2),
-        ("ref", 3), ("lead", 3), ("ref", 4), ("extent", 4, 0), ("ref", 5), ("ref", 6),
-    ],
-)  # fmt: skip
-"""The thin singular value decomposition of a^T; ``integers`` has 8 places for each value."""
-
-
-def _geqrf(a: Any, scales: Any, work: Any, info: Any) -> None:
-    info[...] = 0
-    if a.size:
-        packed, scales[...], _, info[...] = _routine("lapack.geqrf", a)(a.T)
-        a[...] = packed.T
-
-
-def _geqrf_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
-    same(shapes[0][0], shapes[1][0])
-
-
-def _orgqr(a: Any, scales: Any, work: Any, info: Any) -> None:
-    info[...] = 0
-    if a.size:
-        q, _, info[...] = _routine("lapack.orgqr", a)(a.T, scales)
-        a[...] = q.T
-
-
-geqrf = Library(
-    name="geqrf", reference=_geqrf, routine="lapack.{}geqrf", ranks=(2, 1, 2, 0), reads=(0,), writes=(0, 1, 2, 3),
-    integers=(3,), fit=_geqrf_fit, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
-    arguments=lambda params: [
-        ("extent", 0, 1), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("product", 2), ("ref", 3),
-    ],
-)  # fmt: skip
-"""R and the reflections that make it, of a^T, which has no fewer rows than columns."""
-
-orgqr = Library(
-    name="orgqr", reference=_orgqr, routine="lapack.{}orgqr", ranks=(2, 1, 2, 0), reads=(0, 1), writes=(0, 2, 3),
-    integers=(3,), fit=_geqrf_fit, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
-    arguments=lambda params: [
-        ("extent", 0, 1), ("extent", 0, 0), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2),
-        ("product", 2), ("ref", 3),
-    ],
-)  # fmt: skip
-"""Q, from what ``geqrf`` left."""

@@ -1,4 +1,4 @@
-"""Linear algebra: factorisations and solves of matrices, the last two axes of their operands; axes before those are a batch.
+"""Linear algebra: what ops on matrices, the last two axes of their operands, have in common; axes before those are a batch.
 
 ``Linalg`` ops have kernels of their own, around calls of BLAS and LAPACK. ``Composed`` ops are ordinary ops but for their
 gradient. Most are given a matrix with its factors: their values come from the factors and their gradients go to the matrix alone,
@@ -7,9 +7,9 @@ determinant.
 
 No op fails: a factorisation says in a result where it broke down, and a ``check`` of it raises.
 
-The rules of gradients are those of M. Giles, "An extended collection of matrix derivative results for forward and reverse mode
-algorithmic differentiation" (2008), and for the Cholesky factor I. Murray, "Differentiation of the Cholesky decomposition"
-(2016), equation 8. A matrix of which an op reads one triangle counts as symmetric, and so is its gradient.
+Rules of ops that conjugate what they read are written for the gradient of textbooks, dL = Re tr(G^H dA), and put into the
+transposition that the IR has, dL = Re tr(C^T dA), by ``conjugating``: C is the conjugate of G. C. Boeddeker et al., "On the
+computation of complex-valued gradients with application to statistically optimum beamforming" (2017), has those rules.
 """
 
 from __future__ import annotations
@@ -20,35 +20,66 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.op import OPS, ZERO, Contribution, Op, Same
-from pullback.ir.ops.library import getrf, potrf, trsm
+from pullback.ir.op import OPS, ZERO, Contribution, Op, Rule, Same
 from pullback.ir.structure import Block, Value
-from pullback.ir.types import DTYPES, F32, F64, I64, ArrayType, RefType, Shape, Type
+from pullback.ir.types import DTYPES, I64, ArrayType, DType, Extent, RefType, Shape, Type
 
 I32 = DTYPES["i32"]
+INEXACT = tuple(DTYPES[name] for name in ("f32", "f64", "c64", "c128"))
+Scalar = tuple[Value, ...]
+TypedAs = Callable[[Sequence[Type], Mapping[str, Any], Same], tuple[ArrayType, ...]]
+
+
+def real_of(dtype: DType) -> DType:
+    """The dtype of the parts of a complex dtype; another dtype itself."""
+    return DTYPES[f"f{dtype.bits // 2}"] if dtype.kind == "c" else dtype
+
+
+def complex_of(dtype: DType) -> DType:
+    """The complex dtype whose parts are of a real one; a complex dtype itself."""
+    return DTYPES[f"c{dtype.bits * 2}"] if dtype.kind == "f" else dtype
 
 
 def matrices(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
-    """The operands of one float dtype and one batch. Raises TypeError."""
+    """The operands of one inexact dtype and one batch, the first of square matrices. Raises TypeError."""
     arrays = [t for t in types if isinstance(t, ArrayType)]
     if len(arrays) != count or len(types) != count:
         raise TypeError(f"takes {count} arrays")
     first = arrays[0]
     for t in arrays:
-        if t.rank < 2 or t.rank != first.rank or t.dtype is not first.dtype or t.dtype not in (F32, F64):
-            raise TypeError("takes matrices of f32 or of f64, with as many batch axes")
+        if t.rank < 2 or t.rank != first.rank or t.dtype is not first.dtype or t.dtype not in INEXACT:
+            raise TypeError("takes matrices of one dtype, floating-point or complex, with as many batch axes")
         for e, f in zip(first.shape[:-2], t.shape[:-2], strict=True):
             same(e, f)
     same(first.shape[-2], first.shape[-1])
     return arrays
 
 
+def rectangular(types: Sequence[Type]) -> ArrayType:
+    """The one operand, matrices of an inexact dtype. Raises TypeError."""
+    (a,) = types
+    if not isinstance(a, ArrayType) or a.rank < 2 or a.dtype not in INEXACT:
+        raise TypeError("takes matrices of a dtype that is floating-point or complex")
+    return a
+
+
+def same_form(a: ArrayType, form: str, same: Same) -> Extent:
+    """Checks that matrices are "tall", "square" or "wide"; the lesser of their extents."""
+    m, n = a.shape[-2:]
+    if form == "square":
+        same(m, n)
+    elif isinstance(m, int) and isinstance(n, int) and form != ("wide" if m < n else "tall"):
+        raise TypeError(f"the matrices are not {form}")
+    return m if form == "wide" else n
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Linalg(Op):
     """``typed_as(types, params, same)`` is the type rule. ``body(b, params, *refs)`` emits, in kernel IR, the work on one element
-    of the batch; the references are the operands, the results and the scratch buffers; ``core`` are the ranks they then have."""
+    of the batch; the references are the operands, the results and the scratch buffers; ``core`` are the ranks they then have.
+    Those of complex arrays have one axis more, of the real and the imaginary part."""
 
-    typed_as: Callable[[Sequence[Type], Mapping[str, Any], Same], tuple[ArrayType, ...]]
+    typed_as: TypedAs
     core: tuple[int, ...]
     body: Callable[..., None]
     scratch: Callable[[ArrayType, Mapping[str, Any]], tuple[RefType, ...]] = lambda t, params: ()
@@ -61,7 +92,7 @@ class Linalg(Op):
 class Composed(Op):
     """``typed_as`` as of ``Linalg``. ``compose(b, *operands, **params)`` emits ordinary ops and returns the results."""
 
-    typed_as: Callable[[Sequence[Type], Mapping[str, Any], Same], tuple[ArrayType, ...]]
+    typed_as: TypedAs
     compose: Callable[..., tuple[Value, ...]]
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
@@ -71,6 +102,28 @@ class Composed(Op):
 # what the rules are made of
 
 
+def conj(b: Any, x: Value) -> Value:
+    """The conjugate; of real numbers they themselves."""
+    found: Value = b.conj(x) if x.type.dtype.kind == "c" else x
+    return found
+
+
+def conjugating(rule: Rule) -> Rule:
+    """A rule for gradients G made one for cotangents C: both the cotangents that it gets and its contributions are conjugated."""
+
+    def conjugated(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+        given = [ct if ct is ZERO else conj(b, ct) for ct in cts]
+        found = rule(b, op, inputs, outputs, given, params, wants)
+        return [conj(b, c) if isinstance(c, Value) else c for c in found]
+
+    return conjugated
+
+
+def no_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """The rule of an op whose operands are all ``missing``: it is never called."""
+    raise AssertionError(op.name)
+
+
 def matmul(b: Any, x: Value, y: Value, rows: str = "ik", columns: str = "kj") -> Value:
     """The product of matrices; "ki" and "jk" are those of a transposed operand."""
     batch = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: x.type.rank - 2]
@@ -78,10 +131,31 @@ def matmul(b: Any, x: Value, y: Value, rows: str = "ik", columns: str = "kj") ->
     return found
 
 
+def within(b: Any, x: Value, y: Value) -> Value:
+    """x^H y."""
+    return matmul(b, conj(b, x), y, "ki")
+
+
+def across(b: Any, x: Value, y: Value) -> Value:
+    """x y^H."""
+    return matmul(b, x, conj(b, y), "ik", "jk")
+
+
 def turned(b: Any, x: Value) -> Value:
     """The transposed matrix."""
     rank = x.type.rank
     found: Value = b.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return found
+
+
+def adjoint(b: Any, x: Value) -> Value:
+    """The conjugate of the transposed matrix."""
+    return conj(b, turned(b, x))
+
+
+def hermitian(b: Any, x: Value) -> Value:
+    """The Hermitian part; of real matrices the symmetric part."""
+    found: Value = b.mul(b.add(x, adjoint(b, x)), b.full(0.5, x.type))
     return found
 
 
@@ -109,27 +183,53 @@ def identity(b: Any, t: Any) -> Value:
     return found
 
 
-def _rows_at(b: Any, x: Value, perm: Value) -> list[Value]:
-    """The indices of the rows ``perm`` of matrices: one array for each batch axis, then ``perm``."""
-    return [position(b, perm.type.shape, k) for k in range(x.type.rank - 2)] + [perm]
-
-
-def take_rows(b: Any, x: Value, perm: Value) -> Value:
-    """Row perm[i] as row i."""
-    found: Value = b.gather(x, *_rows_at(b, x, perm), axes=tuple(range(x.type.rank - 1)))
-    return found
-
-
-def put_rows(b: Any, x: Value, perm: Value) -> Value:
-    """Row i as row perm[i]."""
-    found: Value = b.scatter_set(b.zeros_like(x), *_rows_at(b, x, perm), x, axes=tuple(range(x.type.rank - 1)))
-    return found
-
-
-def _diagonal(b: Any, x: Value) -> Value:
+def diagonal(b: Any, x: Value) -> Value:
     shape = x.type.shape[:-1]
     along = [position(b, shape, k) for k in range(len(shape))]
     found: Value = b.gather(x, *along, along[-1], axes=tuple(range(x.type.rank)))
+    return found
+
+
+def spread(b: Any, x: Value, t: Any) -> Value:
+    """A number for each matrix at all of its places."""
+    found: Value = b.broadcast(x, axes=(t.rank - 2, t.rank - 1), shape=t.shape)
+    return found
+
+
+def columns_of(b: Any, x: Value, t: Any) -> Value:
+    """Element j of a vector at each place of column j, for matrices of a type; in their dtype."""
+    found: Value = b.broadcast(as_dtype(b, x, t.dtype), axes=(t.rank - 2,), shape=t.shape)
+    return found
+
+
+def rows_of(b: Any, x: Value, t: Any) -> Value:
+    """Element i of a vector at each place of row i."""
+    found: Value = b.broadcast(as_dtype(b, x, t.dtype), axes=(t.rank - 1,), shape=t.shape)
+    return found
+
+
+def as_dtype(b: Any, x: Value, dtype: DType) -> Value:
+    found: Value = x if x.type.dtype is dtype else b.cast(x, dtype=dtype)
+    return found
+
+
+def part(b: Any, x: Value, row: Extent, column: Extent, rows: Extent, columns: Extent) -> Value:
+    """A block of matrices."""
+    *batch, m, n = x.type.shape
+    if (row, column, rows, columns) == (0, 0, m, n):
+        return x
+    start = (*(None for _ in batch), None if rows == m else row, None if columns == n else column)
+    found: Value = b.slice(x, start=start, step=(1,) * x.type.rank, shape=(*batch, rows, columns))
+    return found
+
+
+def place(b: Any, x: Value, row: Extent, column: Extent, rows: Extent, columns: Extent) -> Value:
+    """Matrices of zeros with a block."""
+    *batch, m, n = x.type.shape
+    if (row, column, rows, columns) == (0, 0, m, n):
+        return x
+    start = (*(0 for _ in batch), row, column)
+    found: Value = b.pad(x, start=start, step=(1,) * x.type.rank, shape=(*batch, rows, columns))
     return found
 
 
@@ -141,350 +241,50 @@ def length(b: Any, ref: Value, axis: int) -> Value:
     return found
 
 
-def each(b: Any, ref: Value, element: Callable[[Value, Value], Value]) -> None:
+def item(b: Any, ref: Value, *index: Value) -> Scalar:
+    """A number in memory: its value, or its real and its imaginary part where there is an axis of them."""
+    if ref.type.rank == len(index):
+        return (b.here("load", ref, *index),)
+    return tuple(b.here("load", ref, *index, b.const(k, I64)) for k in (0, 1))
+
+
+def put(b: Any, x: Scalar | Value, ref: Value, *index: Value) -> None:
+    """Store a number; a real one among complex ones has no imaginary part."""
+    parts = (x,) if isinstance(x, Value) else x
+    if ref.type.rank == len(index):
+        b.here("store", parts[0], ref, *index)
+        return
+    for k, value in enumerate((*parts, b.const(0, ref.type.dtype))[:2]):
+        b.here("store", value, ref, *index, b.const(k, I64))
+
+
+def choose(b: Any, condition: Value, x: Scalar, y: float = 0) -> Scalar:
+    """A number, or a real constant where the condition does not hold."""
+    others = (y, 0)
+    return tuple(b.here("select", condition, v, b.const(other, v.type.dtype)) for v, other in zip(x, others, strict=False))
+
+
+def each(b: Any, ref: Value, element: Callable[[Value, Value], Scalar | Value]) -> None:
     """Store ``element(i, j)`` at each place of a matrix."""
     i = b.open("i")
     j = b.open("j")
-    b.here("store", element(i, j), ref, i, j)
+    put(b, element(i, j), ref, i, j)
     b.close(j, length(b, ref, 1))
     b.close(i, length(b, ref, 0))
 
 
-# mirror: the symmetric matrix of which one triangle is given
+def copy(b: Any, source: Value, target: Value) -> None:
+    each(b, target, lambda i, j: item(b, source, i, j))
 
 
-def _mirror(a: Any, lower: bool) -> Any:
-    part = np.tril(a) if lower else np.triu(a)
-    return np.where(np.eye(a.shape[-1], dtype=bool), a, part + np.swapaxes(part, -1, -2))
+def turn(b: Any, source: Value, target: Value) -> None:
+    """Store the transpose."""
+    each(b, target, lambda i, j: item(b, source, j, i))
 
 
-def _square_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    return tuple(matrices(types, 1, same))
+# what the references are made of
 
 
-def _compose_mirror(b: Any, a: Value, lower: bool) -> tuple[Value, ...]:
-    row, column = rows_and_columns(b, a.type)
-    return (b.select((b.ge if lower else b.le)(row, column), a, turned(b, a)),)
-
-
-def _mirror_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    return [symmetric(b, cts[0])]
-
-
-def symmetric(b: Any, x: Value) -> Value:
-    """The symmetric part."""
-    found: Value = b.mul(b.add(x, turned(b, x)), b.full(0.5, x.type))
-    return found
-
-
-mirror = Composed(name="mirror", reference=_mirror, pullback=_mirror_rule, typed_as=_square_type, compose=_compose_mirror)
-"""Param ``lower``: which triangle is read."""
-
-
-# cholesky: the lower factor, and where it broke down
-
-
-def _cholesky(a: Any) -> tuple[Any, Any]:
-    factor, info = np.tril(a), np.zeros(a.shape[:-2], np.int32)
-    for index in np.ndindex(info.shape):
-        potrf.function(factor[index], info[(*index, ...)])
-    return factor, info
-
-
-def _cholesky_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    (a,) = matrices(types, 1, same)
-    return a, ArrayType(I32, a.shape[:-2])
-
-
-def _cholesky_body(b: Any, params: Mapping[str, Any], a: Value, factor: Value, info: Value) -> None:
-    zero = b.const(0, a.type.dtype)
-    each(b, factor, lambda i, j: b.here("select", b.ge(i, j), b.here("load", a, i, j), zero))
-    b.here("potrf", factor, info)
-
-
-def _cholesky_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    factor = outputs[0]
-    product = matmul(b, factor, cts[0], "ki")
-    row, column = rows_and_columns(b, factor.type)
-    halved = b.select(b.eq(row, column), b.mul(product, b.full(0.5, product.type)), product)
-    half = b.select(b.ge(row, column), halved, b.zeros_like(halved))
-    left = b.triangular_solve(factor, half, lower=True, transposed=True, unit_diagonal=False)
-    both = b.triangular_solve(factor, turned(b, left), lower=True, transposed=True, unit_diagonal=False)
-    return [symmetric(b, both)]
-
-
-cholesky = Linalg(
-    name="cholesky", reference=_cholesky, pullback=_cholesky_rule, typed_as=_cholesky_type, core=(2, 2, 0), body=_cholesky_body
-)
-"""Results: the lower factor of a symmetric matrix, of which the lower triangle is read; and, of i32, 0 or the order of the first
-leading minor that is not positive (the factor then is of no use)."""
-
-
-# triangular_solve: x with op(a) x = b
-
-
-def _triangular_solve(a: Any, b: Any, lower: bool, transposed: bool, unit_diagonal: bool) -> Any:
-    x = np.array(b)
-    for index in np.ndindex(a.shape[:-2]):
-        trsm.function(a[index], x[index], lower=lower, transposed=transposed, unit_diagonal=unit_diagonal)
-    return x
-
-
-def _solve_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    a, b = matrices(types, 2, same)
-    same(a.shape[-1], b.shape[-2])
-    return (b,)
-
-
-def _triangular_body(b: Any, params: Mapping[str, Any], a: Value, given: Value, x: Value) -> None:
-    each(b, x, lambda i, j: b.here("load", given, i, j))
-    b.here("trsv" if x.type.shape[1] == 1 else "trsm", a, x, **params)
-
-
-def _product_of(b: Any, x: Value, y: Value) -> Value:
-    """Minus the product of x and the transpose of y."""
-    found: Value = b.neg(matmul(b, x, y, "ik", "jk"))
-    return found
-
-
-def _triangular_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    a, _ = inputs
-    transposed, lower, unit = params["transposed"], params["lower"], params["unit_diagonal"]
-    ct = b.triangular_solve(a, cts[0], lower=lower, transposed=not transposed, unit_diagonal=unit)
-    if not wants[0]:
-        return [ZERO, ct]
-    whole = _product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0])
-    return [triangle(b, whole, lower, strict=unit), ct]
-
-
-triangular_solve = Linalg(
-    name="triangular_solve", reference=_triangular_solve, pullback=_triangular_rule, typed_as=_solve_type, core=(2, 2, 2),
-    body=_triangular_body,
-)  # fmt: skip
-"""Params ``lower``: which triangle of a is read, the other counting as zero; ``transposed``: op(a) is the transpose of that;
-``unit_diagonal``: the diagonal is not read and counts as ones."""
-
-
-# lu: factors with partial pivoting
-
-
-def _lu(a: Any) -> tuple[Any, Any]:
-    packed, pivots = np.empty_like(a), np.empty(a.shape[:-1], np.int64)
-    for index in np.ndindex(a.shape[:-2]):
-        columns, found = np.array(a[index].T, order="C"), np.zeros(a.shape[-1], np.int32)
-        getrf.function(columns, found, np.zeros((), np.int32))
-        packed[index], pivots[index] = columns.T, found - 1
-    return packed, pivots
-
-
-def _lu_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    (a,) = matrices(types, 1, same)
-    return a, ArrayType(I64, a.shape[:-1])
-
-
-def _lu_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
-    n = a.shape[-1]
-    return RefType(a.dtype, (n, n)), RefType(I32, (n,)), RefType(I32)
-
-
-def _lu_body(b: Any, params: Mapping[str, Any], a: Value, packed: Value, pivots: Value, *scratch: Value) -> None:
-    columns, found, _ = scratch
-    each(b, columns, lambda i, j: b.here("load", a, j, i))
-    b.here("getrf", *scratch)
-    each(b, packed, lambda i, j: b.here("load", columns, j, i))
-    i = b.open("i")
-    b.here("store", b.sub(b.cast(b.here("load", found, i), dtype=I64), b.const(1, I64)), pivots, i)
-    b.close(i, length(b, pivots, 0))
-
-
-def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    packed, pivots = outputs
-    ct = cts[0]
-    unit = b.add(triangle(b, packed, True, strict=True), identity(b, packed.type))
-    lower = triangle(b, matmul(b, unit, triangle(b, ct, True, strict=True), "ki"), True, strict=True)
-    upper = triangle(b, matmul(b, triangle(b, ct, False), triangle(b, packed, False), "ik", "jk"), False)
-    left = b.triangular_solve(packed, b.add(lower, upper), lower=True, transposed=True, unit_diagonal=True)
-    right = b.triangular_solve(packed, turned(b, left), lower=False, transposed=False, unit_diagonal=False)
-    return [put_rows(b, turned(b, right), b.permutation(pivots))]
-
-
-lu = Linalg(
-    name="lu", reference=_lu, pullback=_lu_rule, typed_as=_lu_type, core=(2, 2, 1, 2, 1, 0), body=_lu_body, scratch=_lu_scratch
-)
-"""Results: U, with the part of L below its diagonal of ones, such that L U is the matrix with its rows exchanged; ``pivots``:
-row i was exchanged with row pivots[i], in order. The matrix is singular where the diagonal of U has a zero."""
-
-
-# permutation: where pivots take each row from
-
-
-def _permutation(pivots: Any) -> Any:
-    perm = np.empty_like(pivots)
-    for index in np.ndindex(pivots.shape[:-1]):
-        order = list(range(pivots.shape[-1]))
-        for i, k in enumerate(pivots[index]):
-            order[i], order[k] = order[k], order[i]
-        perm[index] = order
-    return perm
-
-
-def _permutation_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    (pivots,) = types
-    if not isinstance(pivots, ArrayType) or pivots.dtype is not I64 or not pivots.rank:
-        raise TypeError("takes i64 vectors")
-    return (pivots,)
-
-
-def _permutation_body(b: Any, params: Mapping[str, Any], pivots: Value, perm: Value) -> None:
-    rows = length(b, perm, 0)
-    i = b.open("i")
-    b.here("store", i, perm, i)
-    b.close(i, rows)
-    i = b.open("i")
-    k = b.here("load", pivots, i)
-    own, other = b.here("load", perm, i), b.here("load", perm, k)
-    b.here("store", own, perm, k)
-    b.here("store", other, perm, i)
-    b.close_ordered(i, rows)
-
-
-permutation = Linalg(
-    name="permutation", reference=_permutation, nondifferentiable="a position is an integer", typed_as=_permutation_type,
-    core=(1, 1), body=_permutation_body,
-)  # fmt: skip
-"""Row i of the exchanged rows is row perm[i] of the matrix. The pivots must be in range."""
-
-
-# solve and slogdet, given a with its factors
-
-
-def _factors(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
-    """Types of a, packed, and a matrix if ``count`` is 3; pivots come last."""
-    if len(types) != count + 1:
-        raise TypeError(f"takes {count} matrices and pivots")
-    arrays = matrices(types[:count], count, same)
-    for e, f in zip(arrays[0].shape, arrays[1].shape, strict=True):
-        same(e, f)
-    pivots = types[count]
-    if not isinstance(pivots, ArrayType) or pivots.dtype is not I64 or pivots.rank != arrays[0].rank - 1:
-        raise TypeError("takes as pivots an i64 for each row")
-    for e, f in zip(pivots.shape, arrays[0].shape[:-1], strict=True):
-        same(e, f)
-    return arrays
-
-
-def _solve_by_factors_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    a, _, b = _factors(types, 3, same)
-    same(a.shape[-1], b.shape[-2])
-    return (b,)
-
-
-def _solve(a: Any, packed: Any, b: Any, pivots: Any, transposed: bool) -> Any:
-    at = _permutation(pivots)[..., None]
-    if not transposed:
-        x = _triangular_solve(packed, np.take_along_axis(b, at, -2), True, False, True)
-        return _triangular_solve(packed, x, False, False, False)
-    x = _triangular_solve(packed, b, False, True, False)
-    return np.take_along_axis(_triangular_solve(packed, x, True, True, True), np.argsort(at, -2), -2)
-
-
-def _compose_solve(b: Any, a: Value, packed: Value, given: Value, pivots: Value, transposed: bool) -> tuple[Value, ...]:
-    perm = b.permutation(pivots)
-    x = given if transposed else take_rows(b, given, perm)
-    for lower in (False, True) if transposed else (True, False):
-        x = b.triangular_solve(packed, x, lower=lower, transposed=transposed, unit_diagonal=lower)
-    return (put_rows(b, x, perm) if transposed else x,)
-
-
-def _solve_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    a, packed, _, pivots = inputs
-    transposed = params["transposed"]
-    ct = b.solve(a, packed, cts[0], pivots, transposed=not transposed)
-    if not wants[0]:
-        return [ZERO, ZERO, ct, ZERO]
-    return [_product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0]), ZERO, ct, ZERO]
-
-
-solve = Composed(name="solve", reference=_solve, pullback=_solve_rule, typed_as=_solve_by_factors_type, compose=_compose_solve)
-"""x with a x = b, or with ``transposed`` of the transpose of a; operands a, packed, b, pivots."""
-
-
-def _slogdet_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    a, _ = _factors(types, 2, same)
-    return (a.with_shape(a.shape[:-2]),) * 2
-
-
-def _slogdet(a: Any, packed: Any, pivots: Any) -> tuple[Any, Any]:
-    diagonal = np.diagonal(packed, axis1=-2, axis2=-1)
-    signs = np.where(diagonal < 0, -1, np.where(diagonal == 0, 0, 1)) * np.where(pivots == np.arange(a.shape[-1]), 1, -1)
-    with np.errstate(all="ignore"):
-        size = np.sum(np.log(np.abs(diagonal)), axis=-1)
-    return np.asarray(np.prod(signs, axis=-1), a.dtype), np.asarray(size, a.dtype)
-
-
-def _compose_slogdet(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
-    diagonal = _diagonal(b, packed)
-    last = (diagonal.type.rank - 1,)
-    zero, one = b.zeros_like(diagonal), b.full(1, diagonal.type)
-    sign = b.select(b.lt(diagonal, zero), b.neg(one), b.select(b.eq(diagonal, zero), zero, one))
-    is_kept = b.eq(pivots, position(b, pivots.type.shape, *last))
-    return b.prod(b.select(is_kept, sign, b.neg(sign)), axes=last), b.sum(b.log(b.abs(diagonal)), axes=last)
-
-
-def _slogdet_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """Where nothing is asked of a determinant, its inverse is not looked at."""
-    if cts[1] is ZERO:
-        return [ZERO] * 3
-    a, packed, pivots = inputs
-    ct, zero = _spread(b, cts[1], a.type), b.zeros_like(a)
-    inverse = b.solve(a, packed, identity(b, a.type), pivots, transposed=True)
-    return [b.select(b.eq(ct, zero), zero, b.mul(ct, inverse)), ZERO, ZERO]
-
-
-def _spread(b: Any, x: Value, t: Any) -> Value:
-    """A number for each matrix at all of its places."""
-    found: Value = b.broadcast(x, axes=(t.rank - 2, t.rank - 1), shape=t.shape)
-    return found
-
-
-slogdet = Composed(name="slogdet", reference=_slogdet, pullback=_slogdet_rule, typed_as=_slogdet_type, compose=_compose_slogdet)
-"""The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value; operands a, packed, pivots."""
-
-
-def _det_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    return _slogdet_type(types, params, same)[:1]
-
-
-def _det(a: Any, packed: Any, pivots: Any) -> Any:
-    sign, size = _slogdet(a, packed, pivots)
-    with np.errstate(all="ignore"):
-        return np.asarray(sign * np.exp(size))
-
-
-def _compose_det(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
-    sign, size = _compose_slogdet(b, a, packed, pivots)
-    return (b.mul(sign, b.exp(size)),)
-
-
-def _det_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """The cofactors: the determinant times the inverse. They are polynomials in the elements, so a zero pivot may be moved by a
-    number too small to show in them, where the determinant is 0 and there is no inverse. It would show in second derivatives:
-    a root of the determinant makes those NaN."""
-    a, packed, pivots = inputs
-    diagonal = _diagonal(b, packed)
-    largest = b.max(b.abs(diagonal), axes=(diagonal.type.rank - 1,))
-    least = b.select(
-        b.eq(largest, b.zeros_like(largest)), b.full(1e-30, largest.type), b.mul(largest, b.full(2.0**-60, largest.type))
-    )
-    is_pivot = b.eq(*rows_and_columns(b, a.type))
-    is_zero = b.bitand(is_pivot, b.eq(packed, b.zeros_like(packed)))
-    moved = b.select(is_zero, _spread(b, least, a.type), packed)
-    sign, size = b.slogdet(a, moved, pivots)
-    inverse = b.solve(a, moved, identity(b, a.type), pivots, transposed=True)
-    none = b.mul(b.sqrt(b.abs(outputs[0])), b.zeros_like(outputs[0]))
-    value = b.mul(cts[0], b.add(b.mul(sign, b.exp(size)), none))
-    return [b.mul(_spread(b, value, a.type), inverse), ZERO, ZERO]
-
-
-det = Composed(name="det", reference=_det, pullback=_det_rule, typed_as=_det_type, compose=_compose_det)
-"""The determinant; operands a, packed, pivots."""
+def by_columns(a: Any) -> Any:
+    """The transposed matrices, dense."""
+    return np.array(np.swapaxes(a, -1, -2), order="C")

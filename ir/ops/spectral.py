@@ -1,12 +1,14 @@
-"""Decompositions: eigenvalues of symmetric matrices, singular values, and orthogonal factors of the last two axes.
+"""Decompositions by eigenvalues of Hermitian matrices and by singular values, and what they serve, of the last two axes.
 
 They are LAPACK's, by the routines that NumPy calls and in its order of memory, so that signs are those of NumPy. Gradients:
 M. Giles, "An extended collection of matrix derivative results for forward and reverse mode algorithmic differentiation" (2008),
-section 3.1; J. Townsend, "Differentiating the singular value decomposition" (2016); S. Walter and L. Lehmann, "Algorithmic
-differentiation of linear algebra functions" (2010).
+section 3.1; J. Townsend, "Differentiating the singular value decomposition" (2016); for complex vectors Z. Wan and S. Zhang,
+"Automatic differentiation for complex valued SVD" (2019).
 
 Where two eigenvalues or singular values are equal, the vectors between them are not determined: a gradient that asks for theirs
-is NaN. The param ``work`` has the sizes of LAPACK's work arrays.
+is NaN. Complex vectors are determined but for a phase each; what is right whatever the phases are has its gradient. So have the
+vectors beyond the thin decomposition, which are determined but for a rotation among them. The param ``work`` has the sizes of
+LAPACK's work arrays.
 """
 
 from __future__ import annotations
@@ -18,44 +20,49 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Op, Same, resolve
-from pullback.ir.ops.library import geqrf, gesdd, orgqr, syevd
-from pullback.ir.ops.linalg import I32, Composed, Linalg, each, identity, matmul, matrices, rows_and_columns, symmetric, turned
+from pullback.ir.ops.lapack import gesdd, syevd
+from pullback.ir.ops.library import LETTERS
+from pullback.ir.ops.linalg import (
+    I32,
+    Composed,
+    Linalg,
+    across,
+    adjoint,
+    by_columns,
+    columns_of,
+    conj,
+    conjugating,
+    diagonal,
+    each,
+    hermitian,
+    identity,
+    matmul,
+    matrices,
+    part,
+    real_of,
+    rectangular,
+    rows_and_columns,
+    rows_of,
+    same_form,
+    turn,
+    within,
+)
 from pullback.ir.structure import Value
-from pullback.ir.types import F64, ArrayType, Extent, RefType, Type
+from pullback.ir.types import ArrayType, Extent, RefType, Type
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decomposition(Linalg):
-    """``sizes(letter, *extents)`` of the work arrays, for the letter of the dtype and extents that are numbers."""
+    """``sizes(letter, params, *extents)`` of the work arrays, for the letter of the dtype and extents that are numbers."""
 
     sizes: Callable[..., tuple[int, ...]]
 
     def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:
-        (a,) = types
+        a = types[0]
         if "work" in params or not isinstance(a, ArrayType) or not all(isinstance(e, int) for e in a.shape[-2:]):
             return params
-        letter = "d" if a.dtype is F64 else "s"
-        return {**params, "work": tuple(max(int(n), 1) for n in self.sizes(letter, *a.shape[-2:]))}
-
-
-def _turn(b: Any, source: Value, target: Value) -> None:
-    """Store the transpose."""
-    each(b, target, lambda i, j: b.here("load", source, j, i))
-
-
-def _by_columns(a: Any) -> Any:
-    return np.array(np.swapaxes(a, -1, -2), order="C")
-
-
-def _columns(b: Any, x: Value, t: Any) -> Value:
-    """Element j of a vector at each place of column j, for matrices of a type."""
-    found: Value = b.broadcast(x, axes=(t.rank - 2,), shape=t.shape)
-    return found
-
-
-def _rows(b: Any, x: Value, t: Any) -> Value:
-    found: Value = b.broadcast(x, axes=(t.rank - 1,), shape=t.shape)
-    return found
+        letter = LETTERS[a.dtype.numpy.char]
+        return {**params, "work": tuple(max(int(n), 1) for n in self.sizes(letter, params, *a.shape[-2:]))}
 
 
 def _off_diagonal(b: Any, x: Value) -> Value:
@@ -66,262 +73,273 @@ def _off_diagonal(b: Any, x: Value) -> Value:
     return found
 
 
-# eigh: of a symmetric matrix, from one triangle
+# eigh: of a Hermitian matrix, from one triangle
 
 
 def _eigh(a: Any, lower: bool, work: Any = None) -> tuple[Any, Any, Any]:
-    rows = _by_columns(a)
-    values, info = np.empty(a.shape[:-1], a.dtype), np.zeros(a.shape[:-2], np.int32)
+    rows = by_columns(a)
+    values, info = np.empty(a.shape[:-1], a.real.dtype), np.zeros(a.shape[:-2], np.int32)
     for index in np.ndindex(info.shape):
-        syevd.function(rows[index], values[index], None, None, info[(*index, ...)], lower=lower)
-    return values, np.array(np.swapaxes(rows, -1, -2), order="C"), info
+        syevd.function(rows[index], values[index], None, None, None, info[(*index, ...)], lower=lower)
+    return values, by_columns(rows), info
 
 
 def _eigh_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
     (a,) = matrices(types, 1, same)
-    return a.with_shape(a.shape[:-1]), a, ArrayType(I32, a.shape[:-2])
+    return ArrayType(real_of(a.dtype), a.shape[:-1]), a, ArrayType(I32, a.shape[:-2])
 
 
-def _eigh_sizes(letter: str, rows: int, columns: int) -> tuple[int, ...]:
-    return tuple(resolve(f"scipy.linalg.lapack.{letter}syevd_lwork")(max(rows, 1), lower=True)[:2])
+def _eigh_sizes(letter: str, params: Mapping[str, Any], rows: int, columns: int) -> tuple[int, ...]:
+    if letter in "sd":
+        floats, integers, _ = resolve(f"scipy.linalg.lapack.{letter}syevd_lwork")(max(rows, 1), lower=True)
+        return floats, 1, integers
+    work, integers, real, _ = resolve(f"scipy.linalg.lapack.{letter}heevd_lwork")(max(rows, 1), lower=True)
+    return int(work.real), real, integers
 
 
 def _eigh_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
-    floats, integers = params["work"]
-    return RefType(a.dtype, a.shape[-2:]), RefType(a.dtype, (floats,)), RefType(I32, (integers,))
+    work, real, integers = params["work"]
+    return (
+        RefType(a.dtype, a.shape[-2:]),
+        RefType(a.dtype, (work,)),
+        RefType(real_of(a.dtype), (real,)),
+        RefType(I32, (integers,)),
+    )
 
 
 def _eigh_body(b: Any, params: Mapping[str, Any], a: Value, values: Value, vectors: Value, info: Value, *scratch: Value) -> None:
-    rows, work, integers = scratch
-    _turn(b, a, rows)
-    b.here("syevd", rows, values, work, integers, info, lower=params["lower"])
-    _turn(b, rows, vectors)
+    rows, work, real, integers = scratch
+    turn(b, a, rows)
+    b.here("syevd", rows, values, work, real, integers, info, lower=params["lower"])
+    turn(b, rows, vectors)
 
 
 def _eigh_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     values, vectors, _ = outputs
     inner = b.full(0, vectors.type)
     if cts[1] is not ZERO:
-        gaps = b.sub(_columns(b, values, vectors.type), _rows(b, values, vectors.type))
-        inner = b.mul(_off_diagonal(b, gaps), matmul(b, vectors, cts[1], "ki"))
+        gaps = b.sub(columns_of(b, values, vectors.type), rows_of(b, values, vectors.type))
+        inner = b.mul(_off_diagonal(b, gaps), within(b, vectors, cts[1]))
     if cts[0] is not ZERO:
-        inner = b.add(inner, b.mul(identity(b, vectors.type), _columns(b, cts[0], vectors.type)))
-    return [symmetric(b, matmul(b, matmul(b, vectors, inner), vectors, "ik", "jk"))]
+        inner = b.add(inner, b.mul(identity(b, vectors.type), columns_of(b, cts[0], vectors.type)))
+    return [hermitian(b, across(b, matmul(b, vectors, inner), vectors))]
 
 
 eigh = Decomposition(
-    name="eigh", reference=_eigh, pullback=_eigh_rule, typed_as=_eigh_type, core=(2, 1, 2, 0, 2, 1, 1), body=_eigh_body,
-    scratch=_eigh_scratch, extents=("work",), sizes=_eigh_sizes,
+    name="eigh", reference=_eigh, pullback=conjugating(_eigh_rule), typed_as=_eigh_type, core=(2, 1, 2, 0, 2, 1, 1, 1),
+    body=_eigh_body, scratch=_eigh_scratch, extents=("work",), sizes=_eigh_sizes,
 )  # fmt: skip
 """Results: the eigenvalues, ascending; the eigenvectors, a column each; and, of i32, 0 where they were found. Param
 ``lower``: which triangle is read."""
 
 
-# svd: the thin singular value decomposition
+# svd: the singular value decomposition, thin or full
 
 
-def _svd(a: Any, form: str, work: Any = None) -> tuple[Any, Any, Any, Any]:
+def _svd(a: Any, form: str, full: bool, work: Any = None) -> tuple[Any, Any, Any, Any]:
     *batch, m, n = a.shape
     k = min(m, n)
-    given, info = _by_columns(a), np.zeros(batch, np.int32)
-    values, left, right = (np.empty((*batch, *shape), a.dtype) for shape in ((k,), (k, m), (n, k)))
+    given, info = by_columns(a), np.zeros(batch, np.int32)
+    values = np.empty((*batch, k), a.real.dtype)
+    left, right = (np.empty((*batch, *shape), a.dtype) for shape in ((m if full else k, m), (n, n if full else k)))
+    left[...], right[...] = np.eye(*left.shape[-2:]), np.eye(*right.shape[-2:])
     for index in np.ndindex(info.shape):
-        gesdd.function(given[index], values[index], left[index], right[index], None, None, info[(*index, ...)])
+        gesdd.function(
+            given[index], values[index], left[index], right[index], None, None, None, info[(*index, ...)], full=full
+        )  # fmt: skip
     return np.swapaxes(left, -1, -2), values, np.swapaxes(right, -1, -2), info
 
 
 def _svd_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
     a = rectangular(types)
     *batch, m, n = a.shape
-    form, known = params["form"], isinstance(m, int) and isinstance(n, int)
-    if form == "square":
-        same(m, n)
-    elif known and form != ("wide" if int(m) < int(n) else "tall"):
-        raise TypeError(f"the matrices are not {form}")
-    k = m if form == "wide" else n
-    shapes: list[tuple[Extent, ...]] = [(*batch, m, k), (*batch, k), (*batch, k, n)]
-    return (*(a.with_shape(shape) for shape in shapes), ArrayType(I32, tuple(batch)))
+    k = same_form(a, params["form"], same)
+    rows, columns = (m, n) if params["full"] else (k, k)
+    u, vt = a.with_shape((*batch, m, rows)), a.with_shape((*batch, columns, n))
+    return u, ArrayType(real_of(a.dtype), (*batch, k)), vt, ArrayType(I32, tuple(batch))
 
 
-def rectangular(types: Sequence[Type]) -> ArrayType:
-    """The one operand, matrices of a float dtype. Raises TypeError."""
-    (a,) = types
-    if not isinstance(a, ArrayType) or a.rank < 2 or a.dtype.name not in ("f32", "f64"):
-        raise TypeError("takes matrices of f32 or of f64")
-    return a
-
-
-def _svd_sizes(letter: str, m: int, n: int) -> tuple[int, ...]:
-    return (resolve(f"scipy.linalg.lapack.{letter}gesdd_lwork")(max(m, 1), max(n, 1), full_matrices=False)[0],)
+def _svd_sizes(letter: str, params: Mapping[str, Any], m: int, n: int) -> tuple[int, ...]:
+    """The real work array of complex routines is at least as large as LAPACK's description of them asks."""
+    found = resolve(f"scipy.linalg.lapack.{letter}gesdd_lwork")(max(m, 1), max(n, 1), full_matrices=params["full"])
+    least, most = min(m, n), max(m, n)
+    return int(found[0].real), 1 if letter in "sd" else least * (5 * least + 7 + 2 * most + 2 * least + 1)
 
 
 def _svd_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
     m, n = a.shape[-2:]
     k = m if params["form"] == "wide" else n
-    floats = [RefType(a.dtype, shape) for shape in ((n, m), (k, m), (n, k), params["work"])]
-    return (*floats, RefType(I32, (8, k)))
+    work, real = params["work"]
+    rows, columns = (m, n) if params["full"] else (k, k)
+    given = [RefType(a.dtype, shape) for shape in ((n, m), (rows, m), (n, columns), (work,))]
+    return (*given, RefType(real_of(a.dtype), (real,)), RefType(I32, (8, k)))
 
 
 def _svd_body(
     b: Any, params: Mapping[str, Any], a: Value, u: Value, values: Value, vt: Value, info: Value, *scratch: Value
 ) -> None:
-    given, left, right, work, integers = scratch
-    _turn(b, a, given)
-    b.here("gesdd", given, values, left, right, work, integers, info)
-    _turn(b, left, u)
-    _turn(b, right, vt)
+    """Of a matrix without elements there are no values, and the vectors are those of the identity."""
+    given, left, right, work, real, integers = scratch
+    turn(b, a, given)
+    if params["full"]:
+        for ref in (left, right):
+            each(b, ref, lambda i, j: b.cast(b.eq(i, j), dtype=real.type.dtype))
+    b.here("gesdd", given, values, left, right, work, real, integers, info, full=params["full"])
+    turn(b, left, u)
+    turn(b, right, vt)
+
+
+def beyond(b: Any, whole: Value, thin: Value, ct: Value, k: Extent) -> Value:
+    """The cotangent of the first k of orthonormal columns that the others hand over: they turn against those alone, so that
+    d(others) = -thin d(thin)^H others."""
+    m = whole.type.shape[-2]
+    inside = part(b, ct, 0, 0, m, k)
+    against = b.sub(matmul(b, whole, within(b, ct, thin)), matmul(b, thin, within(b, inside, thin)))
+    found: Value = b.sub(inside, against)
+    return found
 
 
 def _svd_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     u, s, vt, _ = outputs
     ct_u, ct_s, ct_vt, _ = cts
-    square = s.type.with_shape((*s.type.shape, s.type.shape[-1]))
-    along, across = _columns(b, s, square), _rows(b, s, square)
-    gaps = _off_diagonal(b, b.mul(b.sub(along, across), b.add(along, across)))
+    form = params["form"]
+    if params["full"] and form != "square":
+        m, n = inputs[0].type.shape[-2:]
+        if form == "tall":
+            thin = part(b, u, 0, 0, m, n)
+            u, ct_u = thin, ZERO if ct_u is ZERO else beyond(b, u, thin, ct_u, n)
+        else:
+            whole, thin = adjoint(b, vt), adjoint(b, part(b, vt, 0, 0, m, n))
+            vt = part(b, vt, 0, 0, m, n)
+            ct_vt = ZERO if ct_vt is ZERO else adjoint(b, beyond(b, whole, thin, adjoint(b, ct_vt), m))
+    square = u.type.with_shape((*s.type.shape, s.type.shape[-1]))
+    along, over = columns_of(b, s, square), rows_of(b, s, square)
+    gaps = _off_diagonal(b, b.mul(b.sub(along, over), b.add(along, over)))
     inner = b.full(0, square)
     if ct_s is not ZERO:
-        inner = b.mul(identity(b, square), _columns(b, ct_s, square))
+        inner = b.mul(identity(b, square), columns_of(b, ct_s, square))
     beside: list[Value] = []
     if ct_u is not ZERO:
-        product = matmul(b, u, ct_u, "ki")
-        inner = b.add(inner, b.mul(b.mul(gaps, b.sub(product, turned(b, product))), along))
-        if params["form"] == "tall":
-            outside = b.div(b.sub(ct_u, matmul(b, u, product)), _columns(b, s, u.type))
+        product = within(b, u, ct_u)
+        inner = b.add(inner, b.mul(b.mul(gaps, b.sub(product, adjoint(b, product))), along))
+        if product.type.dtype.kind == "c":
+            turning = b.imag(diagonal(b, product))
+            phases = b.complex(b.zeros_like(turning), b.div(turning, s))
+            inner = b.add(inner, b.mul(identity(b, square), columns_of(b, phases, square)))
+        if form == "tall":
+            outside = b.div(b.sub(ct_u, matmul(b, u, product)), columns_of(b, s, u.type))
             beside.append(matmul(b, outside, vt))
     if ct_vt is not ZERO:
-        product = matmul(b, vt, ct_vt, "ik", "jk")
-        inner = b.add(inner, b.mul(b.mul(gaps, b.sub(product, turned(b, product))), across))
-        if params["form"] == "wide":
-            outside = b.div(b.sub(ct_vt, matmul(b, turned(b, product), vt)), _rows(b, s, vt.type))
+        product = across(b, vt, ct_vt)
+        inner = b.add(inner, b.mul(b.mul(gaps, b.sub(product, adjoint(b, product))), over))
+        if form == "wide":
+            outside = b.div(b.sub(ct_vt, within(b, product, vt)), rows_of(b, s, vt.type))
             beside.append(matmul(b, u, outside))
     total = matmul(b, matmul(b, u, inner), vt)
-    for part in beside:
-        total = b.add(total, part)
+    for more in beside:
+        total = b.add(total, more)
     return [total]
 
 
 svd = Decomposition(
-    name="svd", reference=_svd, pullback=_svd_rule, typed_as=_svd_type, core=(2, 2, 1, 2, 0, 2, 2, 2, 1, 2), body=_svd_body,
-    scratch=_svd_scratch, extents=("work",), sizes=_svd_sizes,
+    name="svd", reference=_svd, pullback=conjugating(_svd_rule), typed_as=_svd_type, core=(2, 2, 1, 2, 0, 2, 2, 2, 1, 1, 2),
+    body=_svd_body, scratch=_svd_scratch, extents=("work",), sizes=_svd_sizes,
 )  # fmt: skip
-"""Results: u, the singular values, descending, the transpose of v; and, of i32, 0 where they were found. Param ``form``: "tall",
-"square" or "wide"."""
+"""Results: u, the singular values, descending, the adjoint of v; and, of i32, 0 where they were found. Params ``form``: "tall",
+"square" or "wide"; ``full``: u and v are square."""
 
 
-# qr: of a matrix with no fewer rows than columns
+# pinv and unitary, given the thin singular value decomposition
 
 
-def _qr(a: Any) -> tuple[Any, Any]:
-    rows = _by_columns(a)
-    n = a.shape[-1]
-    r = np.zeros((*a.shape[:-2], n, n), a.dtype)
-    for index in np.ndindex(a.shape[:-2]):
-        scales, info = np.zeros(n, a.dtype), np.zeros((), np.int32)
-        geqrf.function(rows[index], scales, None, info)
-        r[index] = np.triu(rows[index].T[:n])
-        orgqr.function(rows[index], scales, None, info)
-    return np.swapaxes(rows, -1, -2), r
-
-
-def _qr_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    a = rectangular(types)
-    *batch, m, n = a.shape
-    if isinstance(m, int) and isinstance(n, int) and m < n:
-        raise TypeError("takes matrices with no fewer rows than columns")
-    return a, a.with_shape((*batch, n, n))
-
-
-def _qr_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
-    m, n = a.shape[-2:]
-    return RefType(a.dtype, (n, m)), RefType(a.dtype, (n,)), RefType(a.dtype, (32, n)), RefType(I32)
-
-
-def _qr_body(b: Any, params: Mapping[str, Any], a: Value, q: Value, r: Value, *scratch: Value) -> None:
-    rows = scratch[0]
-    _turn(b, a, rows)
-    b.here("geqrf", *scratch)
-    zero = b.const(0, a.type.dtype)
-    each(b, r, lambda i, j: b.here("select", b.le(i, j), b.here("load", rows, j, i), zero))
-    b.here("orgqr", *scratch)
-    _turn(b, rows, q)
-
-
-def _qr_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    q, r = outputs
-    ct_q, ct_r = cts
-    parts = []
-    if ct_r is not ZERO:
-        parts.append(matmul(b, r, ct_r, "ik", "jk"))
-    if ct_q is not ZERO:
-        parts.append(b.neg(matmul(b, ct_q, q, "ki")))
-    whole = parts[0] if len(parts) == 1 else b.add(*parts)
-    row, column = rows_and_columns(b, whole.type)
-    inner = matmul(b, q, b.select(b.ge(row, column), whole, turned(b, whole)))
-    total = inner if ct_q is ZERO else b.add(ct_q, inner)
-    solved = b.triangular_solve(r, turned(b, total), lower=False, transposed=False, unit_diagonal=False)
-    return [turned(b, solved)]
-
-
-qr = Linalg(
-    name="qr", reference=_qr, pullback=_qr_rule, typed_as=_qr_type, core=(2, 2, 2, 2, 1, 2, 0), body=_qr_body,
-    scratch=_qr_scratch,
-)  # fmt: skip
-"""Results: q, with orthonormal columns, and the upper triangle r."""
-
-
-# pinv: the pseudo-inverse of a, given its singular value decomposition
-
-
-def _pinv_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
-    if len(types) != 5:
-        raise TypeError("takes a, u, s, vt and the inverse values")
+def _given_svd(count: int, types: Sequence[Type], params: Mapping[str, Any], same: Same) -> ArrayType:
+    """The type of a; further operands are u, s, vt and, if ``count`` is 5, a number for each value."""
+    if len(types) != count:
+        raise TypeError("takes a, u, s, vt" + (" and the inverse values" if count == 5 else ""))
     a = rectangular(types[:1])
-    expected = _svd_type((a,), params, same)
-    for t, e in zip(types[1:], (*expected[:3], expected[1]), strict=True):
-        if not isinstance(t, ArrayType) or t.dtype is not a.dtype or t.rank != e.rank:
+    u, s, vt, _ = _svd_type((a,), {**params, "full": False}, same)
+    for t, e in zip(types[1:], (u, s, vt, s), strict=False):
+        if not isinstance(t, ArrayType) or t.dtype is not e.dtype or t.rank != e.rank:
             raise TypeError(f"takes {e} where there is {t}")
         for extent, known in zip(t.shape, e.shape, strict=True):
             same(extent, known)
+    return a
+
+
+def _pinv_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    a = _given_svd(5, types, params, same)
     return (a.with_shape((*a.shape[:-2], a.shape[-1], a.shape[-2])),)
 
 
 def _pinv(a: Any, u: Any, s: Any, vt: Any, inverse: Any, form: str) -> Any:
-    return np.swapaxes(vt, -1, -2) @ (inverse[..., None] * np.swapaxes(u, -1, -2))
+    return np.swapaxes(vt, -1, -2).conj() @ (inverse[..., None] * np.swapaxes(u, -1, -2).conj())
 
 
 def _compose_pinv(b: Any, a: Value, u: Value, s: Value, vt: Value, inverse: Value, form: str) -> tuple[Value, ...]:
-    scaled = b.mul(_columns(b, inverse, u.type), u)
-    return (matmul(b, vt, scaled, "ki", "jk"),)
+    scaled = b.mul(columns_of(b, inverse, u.type), u)
+    return (matmul(b, conj(b, vt), conj(b, scaled), "ki", "jk"),)
 
 
 def _pinv_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """In the bases u and v the transpose p^T = u g v^T moves by divided differences: with the symmetric part of what moves a by
+    """In the bases u and v the adjoint p^H = u g v^H moves by divided differences: with the Hermitian part of what moves a by
     (g_i - g_j) / (s_i - s_j), with the other part by (g_i + g_j) / (s_i + s_j). Neither is singular: where both values are
     inverted they are -g_i g_j and g_i g_j."""
     _, u, s, vt, g = inputs
-    ct = turned(b, cts[0])
-    left = matmul(b, u, ct, "ki")
-    inner = matmul(b, left, vt, "ik", "jk")
+    ct = adjoint(b, cts[0])
+    left = within(b, u, ct)
+    inner = across(b, left, vt)
     t = inner.type
-    s_i, s_j, g_i, g_j = _rows(b, s, t), _columns(b, s, t), _rows(b, g, t), _columns(b, g, t)
+    s_i, s_j, g_i, g_j = rows_of(b, s, t), columns_of(b, s, t), rows_of(b, g, t), columns_of(b, g, t)
     zero, half = b.zeros_like(inner), b.full(0.5, t)
     is_mixed = b.ne(b.eq(g_i, zero), b.eq(g_j, zero))
     one = b.full(1, t)
     both = b.mul(g_i, g_j)
     apart = b.div(b.sub(g_i, g_j), b.select(is_mixed, b.sub(s_i, s_j), one))
     together = b.div(b.add(g_i, g_j), b.select(is_mixed, b.add(s_i, s_j), one))
-    even = b.mul(b.mul(b.add(inner, turned(b, inner)), half), b.select(is_mixed, apart, b.neg(both)))
-    odd = b.mul(b.mul(b.sub(inner, turned(b, inner)), half), b.select(is_mixed, together, both))
+    even = b.mul(hermitian(b, inner), b.select(is_mixed, apart, b.neg(both)))
+    odd = b.mul(b.mul(b.sub(inner, adjoint(b, inner)), half), b.select(is_mixed, together, both))
     total = matmul(b, matmul(b, u, b.add(even, odd)), vt)
     squares = b.mul(g, g)
     if params["form"] == "tall":
-        beside = b.sub(matmul(b, ct, vt, "ik", "jk"), matmul(b, u, inner))
-        total = b.add(total, matmul(b, b.mul(beside, _columns(b, squares, u.type)), vt))
+        beside = b.sub(across(b, ct, vt), matmul(b, u, inner))
+        total = b.add(total, matmul(b, b.mul(beside, columns_of(b, squares, u.type)), vt))
     if params["form"] == "wide":
         beside = b.sub(left, matmul(b, inner, vt))
-        total = b.add(total, matmul(b, u, b.mul(_rows(b, squares, vt.type), beside)))
+        total = b.add(total, matmul(b, u, b.mul(rows_of(b, squares, vt.type), beside)))
     return [total, ZERO, ZERO, ZERO, ZERO]
 
 
-pinv = Composed(name="pinv", reference=_pinv, pullback=_pinv_rule, typed_as=_pinv_type, compose=_compose_pinv)
-"""Operands a, u, s, vt, and for each singular value its inverse or, where it does not count, 0; ``form`` as of ``svd``."""
+pinv = Composed(
+    name="pinv", reference=_pinv, pullback=conjugating(_pinv_rule), typed_as=_pinv_type, compose=_compose_pinv
+)  # fmt: skip
+"""The pseudo-inverse; operands a, u, s, vt, and for each singular value its inverse or, where it does not count, 0; ``form`` as
+of ``svd``."""
+
+
+def _unitary_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    return (_given_svd(4, types, params, same),)
+
+
+def _unitary_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """N. Higham, Functions of Matrices (2008), chapter 8: what moves a turns u v^H by its skew part over s_i + s_j, which are
+    singular only where the matrix is."""
+    _, u, s, vt = inputs
+    ct = cts[0]
+    left = within(b, u, ct)
+    inner = across(b, left, vt)
+    sums = b.add(rows_of(b, s, inner.type), columns_of(b, s, inner.type))
+    total = matmul(b, matmul(b, u, b.div(b.sub(inner, adjoint(b, inner)), sums)), vt)
+    if params["form"] == "tall":
+        beside = b.sub(across(b, ct, vt), matmul(b, u, inner))
+        total = b.add(total, matmul(b, b.div(beside, columns_of(b, s, u.type)), vt))
+    if params["form"] == "wide":
+        beside = b.sub(left, matmul(b, inner, vt))
+        total = b.add(total, matmul(b, u, b.div(beside, rows_of(b, s, vt.type))))
+    return [total, ZERO, ZERO, ZERO]
+
+
+unitary = Composed(
+    name="unitary", reference=lambda a, u, s, vt, form: u @ vt, pullback=conjugating(_unitary_rule), typed_as=_unitary_type,
+    compose=lambda b, a, u, s, vt, form: (matmul(b, u, vt),),
+)  # fmt: skip
+"""The factor u v^H of the polar decomposition; operands a, u, s, vt; ``form`` as of ``svd``."""

@@ -58,7 +58,7 @@ def triangular(a: TracedArray, b: TracedArray, lower: bool, trans: bool = False,
 
 def general(a: TracedArray, b: TracedArray, message: str, trans: bool = False) -> TracedArray:
     """The solution x of op(a) x = b by LU factors."""
-    packed, pivots = emit("lu", a)
+    packed, pivots = emit("lu", a, form="square")
     emit("check", diagonal(packed) != 0, error="LinAlgError", message=message)
 
     def solve_one(a: TracedArray, b: TracedArray, packed: TracedArray, pivots: TracedArray) -> TracedArray:
@@ -83,14 +83,14 @@ def _by_columns(solve_one: Solve, b: TracedArray, a: TracedArray, *others: Trace
 
 
 def determinant(a: TracedArray) -> TracedArray:
-    packed, pivots = emit("lu", a)
+    packed, pivots = emit("lu", a, form="square")
     found: TracedArray = emit("det", a, packed, pivots)
     return found
 
 
 def signed_logarithm(a: TracedArray) -> tuple[TracedArray, TracedArray]:
     """The sign of the determinant and the logarithm of its absolute value."""
-    packed, pivots = emit("lu", a)
+    packed, pivots = emit("lu", a, form="square")
     sign, size = emit("slogdet", a, packed, pivots)
     return sign, size
 

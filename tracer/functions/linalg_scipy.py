@@ -231,7 +231,7 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
     x = _finite(a, check_finite)
     if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
         raise TraceError(f"scipy.linalg.lu_factor of shape {x.shape} is not supported: a square matrix is needed")
-    packed, pivots = emit("lu", *_of_lapack(x))
+    packed, pivots = emit("lu", *_of_lapack(x), form="square")
     return packed, cast(pivots, np.int32)
 
 

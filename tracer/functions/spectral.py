@@ -32,12 +32,12 @@ def symmetric_eigen(a: TracedArray, lower: bool) -> tuple[TracedArray, TracedArr
 
 
 def thin_svd(a: TracedArray) -> tuple[TracedArray, TracedArray, TracedArray]:
-    u, s, vt, info = emit("svd", a, form=_form(a))
+    u, s, vt, info = emit("svd", a, form=form_of(a), full=False)
     emit("check", info == 0, error="LinAlgError", message="SVD did not converge")
     return u, s, vt
 
 
-def _form(a: TracedArray) -> str:
+def form_of(a: TracedArray) -> str:
     m, n = a.shape[-2:]
     return "square" if m == n else "wide" if m < n else "tall"
 
@@ -57,15 +57,15 @@ def thin_qr(a: TracedArray) -> tuple[TracedArray, TracedArray]:
     """Orthonormal columns and an upper trapezium."""
     m, n = a.shape[-2:]
     if m >= n:
-        q, r = emit("qr", a)
+        q, r = emit("qr", a, full=False)
         return q, r
-    q, r = emit("qr", a[..., :m])
+    q, r = emit("qr", a[..., :m], full=False)
     return q, xp.concatenate([r, transposed(q) @ a[..., m:]], -1)
 
 
 def pseudo_inverse(a: TracedArray, cutoff: Any) -> tuple[TracedArray, TracedArray]:
     """The pseudo-inverse, and which singular values count: those above ``cutoff(largest)``."""
-    form = _form(a)
+    form = form_of(a)
     u, s, vt = thin_svd(a)
     counts = s > cutoff(xp.max(s, axis=-1, keepdims=True, initial=0))
     zero, one = full(s.shape, 0, s.dtype), full(s.shape, 1, s.dtype)
