@@ -533,8 +533,19 @@ def _banded_solves(op: Op) -> Iterator[Case]:
         yield Case(op=op, types=types, params={"lower": lower, "upper": upper}, make=make)
 
 
+def _banded_minors(op: Op) -> Iterator[Case]:
+    def make(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
+        bands = sample(rng, types[0])
+        bands[..., :, 0] -= 9 * (rng.random(bands.shape[:-1]) < 0.5)
+        return [bands + 9 * np.eye(bands.shape[-2], 1)]
+
+    for shape in ((2, 4), (3, 3, 3), (1, 3)):
+        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"lower": shape[-2] - 1}, make=make)
+
+
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
-    "banded_solve": _banded_solves, "cholesky": _choleskys, "column_pivots": _of_rectangles, "det": _slogdets, "eigh": _eighs,
+    "banded_minors": _banded_minors, "banded_solve": _banded_solves, "cholesky": _choleskys, "det": _slogdets, "eigh": _eighs,
+    "column_pivots": _of_rectangles,
     "expm": _expms, "hessenberg": _of_squares, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs,
     "qr": _qrs, "schur": _of_squares, "slogdet": _slogdets, "solve": _solves, "svd": _svds, "sylvester": _sylvesters,
     "triangular_solve": _triangular_solves, "triangular_sylvester": _triangular_sylvesters, "unitary": _unitaries,

@@ -13,7 +13,8 @@ import pytest
 import scipy.linalg
 from calls import leaves
 from linalg_calls import NUMPY, ONE_TRIANGLE, SCIPY, SPECTRAL, TALL, A, M, P, V, positive
-from test_function_gradients import check_gradient
+from linalg_forms import FORMS, SECOND, VALUES_ALONE
+from test_function_gradients import check_gradient, weighted
 
 import pullback as pb
 from pullback.codegen.fuse import fuse
@@ -39,14 +40,30 @@ def same(call: Call, *arguments: Any, rtol: float = 1e-9) -> None:
         np.testing.assert_allclose(f, e, rtol=rtol, atol=rtol * size)
 
 
-@pytest.mark.parametrize(("call", "arguments"), NUMPY + SCIPY + SPECTRAL + ONE_TRIANGLE)
+@pytest.mark.parametrize(("call", "arguments"), [*NUMPY, *SCIPY, *SPECTRAL, *ONE_TRIANGLE, *FORMS, *VALUES_ALONE])
 def test_values(call: Call, arguments: list[Any]) -> None:
     same(call, *arguments)
 
 
-@pytest.mark.parametrize(("call", "arguments"), [c for c in NUMPY + SCIPY + SPECTRAL if all(x.size for x in c[1])])
+@pytest.mark.parametrize(("call", "arguments"), [c for c in NUMPY + SCIPY + SPECTRAL + FORMS if all(x.size for x in c[1])])
 def test_gradients(call: Call, arguments: list[Any]) -> None:
     check_gradient(call, *arguments)
+
+
+@pytest.mark.parametrize(("call", "arguments"), SECOND)
+def test_second_gradients(call: Call, arguments: list[Any]) -> None:
+    rng = np.random.default_rng(11)
+    directions = [rng.normal(size=x.shape) for x in arguments]
+
+    def along(*xs: Any) -> Any:
+        found = pb.grad(weighted(call), argnums=tuple(range(len(xs))))(*xs)
+        return sum(np.sum(g * d) for g, d in zip(found, directions, strict=True))
+
+    second = pb.grad(along, argnums=tuple(range(len(arguments))))(*arguments)
+    others = [rng.normal(size=x.shape) for x in arguments]
+    ends = [along(*(x + s * 1e-6 * d for x, d in zip(arguments, others, strict=True))) for s in (1, -1)]
+    got = sum(np.sum(g * d) for g, d in zip(second, others, strict=True))
+    assert got == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-5)
 
 
 OF_ONE_MATRIX: list[Call] = [

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Op, Same
-from pullback.ir.ops.lapack import gbsv
-from pullback.ir.ops.linalg import I32, INEXACT, Linalg, each, item, part, turn
+from pullback.ir.ops.lapack import gbsv, pbtrf
+from pullback.ir.ops.linalg import I32, INEXACT, Linalg, by_columns, each, item, part, rectangular, turn
 from pullback.ir.structure import Value
 from pullback.ir.types import I64, ArrayType, RefType, Type
 
@@ -96,3 +96,32 @@ banded_solve = Linalg(
 )  # fmt: skip
 """Operands: the right sides and the bands. Results: the solutions and, of i32, a positive number where a matrix is singular.
 Params ``lower`` and ``upper``: how many diagonals there are below and above the main one."""
+
+
+# banded_minors: whether Hermitian matrices are positive definite
+
+
+def _banded_minors(bands: Any, lower: int) -> Any:
+    columns, info = by_columns(bands), np.zeros(bands.shape[:-2], np.int32)
+    for index in np.ndindex(info.shape):
+        pbtrf.function(columns[index], info[(*index, ...)], lower=lower)
+    return info
+
+
+def _minors_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    bands = rectangular(types)
+    same(bands.shape[-2], params["lower"] + 1)
+    return (ArrayType(I32, bands.shape[:-2]),)
+
+
+def _minors_body(b: Any, params: Mapping[str, Any], bands: Value, info: Value, *scratch: Value) -> None:
+    turn(b, bands, scratch[0])
+    b.here("pbtrf", scratch[0], info, lower=params["lower"])
+
+
+banded_minors = Linalg(
+    name="banded_minors", reference=_banded_minors, typed_as=_minors_type, core=(2, 0, 2), body=_minors_body,
+    scratch=lambda bands, params: (RefType(bands.dtype, (bands.shape[-1], bands.shape[-2])),),
+    nondifferentiable="an order is an integer",
+)  # fmt: skip
+"""The order of the first leading minor that is not positive, or 0, given the diagonal and the ``lower`` diagonals below."""

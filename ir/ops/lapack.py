@@ -309,3 +309,21 @@ gbsv = Library(
 )  # fmt: skip
 """Solves for each row of x, which becomes the solution; ``bands`` has for each column of the matrix ``lower`` free places, then
 its diagonals from the ``upper``-th above to the ``lower``-th below. Its ``info`` is positive where the matrix is singular."""
+
+
+def _pbtrf(bands: Any, info: Any, lower: int) -> None:
+    info[...] = 0
+    if bands.size:
+        factor, info[...] = routine("lapack.pbtrf", bands)(bands.T, lower=True)
+        bands[...] = factor.T
+
+
+pbtrf = Library(
+    name="pbtrf", reference=_pbtrf, routine="lapack.{}pbtrf", ranks=(2, 0), reads=(0,), writes=(0, 1), integers=(1,),
+    fit=any_shapes, products=lambda shapes, params: shapes[0][0] * shapes[0][1] ** 2,
+    arguments=lambda params: [
+        ("letter", "L"), ("extent", 0, 0), ("integer", params["lower"]), ("ref", 0), ("lead", 0), ("ref", 1),
+    ],
+)  # fmt: skip
+"""The Cholesky factor of a Hermitian matrix, of which there are for each column the diagonal and those below; ``info`` becomes 0,
+or the order of the first leading minor that is not positive."""

@@ -122,7 +122,8 @@ def _triangular_body(b: Any, params: Mapping[str, Any], c: Value, left: Value, r
 
 triangular_sylvester = Linalg(
     name="triangular_sylvester", reference=_triangular_sylvester, pullback=no_rule, typed_as=_triangular_type,
-    core=(2, 2, 2, 2, 2, 2, 2, 0, 0), body=_triangular_body, scratch=_triangular_scratch, missing=dict.fromkeys(range(3), "only sylvester has one"),
+    core=(2, 2, 2, 2, 2, 2, 2, 0, 0), body=_triangular_body, scratch=_triangular_scratch,
+    missing=dict.fromkeys(range(3), "only sylvester has one"),
 )  # fmt: skip
 """Operands c, a, b. Param ``adjoint``: x with a^H x + x b^H = c."""
 

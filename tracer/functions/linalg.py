@@ -29,6 +29,16 @@ def transposed(x: TracedArray) -> TracedArray:
     return found
 
 
+def conjugate(x: TracedArray) -> TracedArray:
+    found: TracedArray = xp.conjugate(x) if x.dtype.kind == "c" else x
+    return found
+
+
+def adjoint(x: TracedArray) -> TracedArray:
+    """The conjugate of the transposed matrix."""
+    return conjugate(transposed(x))
+
+
 def diagonal(x: TracedArray) -> TracedArray:
     found: TracedArray = xp.diagonal(x, axis1=-2, axis2=-1)
     return found
@@ -82,6 +92,13 @@ def _by_columns(solve_one: Solve, b: TracedArray, a: TracedArray, *others: Trace
     return solve_one(alike[0], broadcast_to(b, (*batch, n, k)), *alike[1:])
 
 
+def unchecked_inverse(a: TracedArray) -> TracedArray:
+    """The inverse; of a singular matrix infinities and NaN."""
+    packed, pivots = emit("lu", a, form="square")
+    found: TracedArray = emit("solve", a, packed, identity_like(a), pivots, transposed=False)
+    return found
+
+
 def determinant(a: TracedArray) -> TracedArray:
     packed, pivots = emit("lu", a, form="square")
     found: TracedArray = emit("det", a, packed, pivots)
@@ -109,20 +126,33 @@ def square(x: Any) -> TracedArray:
 
 
 def result_dtype(*arrays: TracedArray) -> np.dtype[Any]:
-    """float32 if all arrays are, else float64. Raises TypeError for other floats."""
+    """Of single precision if all arrays are, else of double; complex if one is. Raises TypeError for other floats."""
     for x in arrays:
         if x.dtype.kind in "fV" and x.dtype not in (np.float32, np.float64):
             raise TypeError(f"array type {x.dtype.name} is unsupported in linalg")
-    return np.dtype(np.float32 if all(x.dtype == np.float32 for x in arrays) else np.float64)
+    is_single = all(x.dtype in (np.float32, np.complex64) for x in arrays)
+    if any(x.dtype.kind == "c" for x in arrays):
+        return np.dtype(np.complex64 if is_single else np.complex128)
+    return np.dtype(np.float32 if is_single else np.float64)
+
+
+def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """That of the parts of a complex dtype."""
+    return dtype.type(0).real.dtype
+
+
+def in_double(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
+    """The array in the precision in which NumPy computes results of a dtype."""
+    return cast(x, np.complex128 if dtype.kind == "c" else np.float64)
 
 
 @implements(np.linalg.cholesky)
 def cholesky(a: Any, /, *, upper: bool = False) -> TracedArray:
     x = square(a)
     dtype = result_dtype(x)
-    x = cast(x, np.float64)
-    factor = lower_factor(transposed(x) if upper else x, "Matrix is not positive definite")
-    return cast(transposed(factor) if upper else factor, dtype)
+    x = in_double(x, dtype)
+    factor = lower_factor(adjoint(x) if upper else x, "Matrix is not positive definite")
+    return cast(adjoint(factor) if upper else factor, dtype)
 
 
 @implements(np.linalg.solve)
@@ -141,8 +171,8 @@ def solve(a: Any, b: Any) -> TracedArray:
             f"{name}: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature {signature} "
             f"(size {m} is different from {n})"
         )
-    y = cast(y, np.float64)
-    found = general(cast(x, np.float64), expand(y, (1,)) if is_vector else y, "Singular matrix")
+    y = in_double(y, dtype)
+    found = general(in_double(x, dtype), expand(y, (1,)) if is_vector else y, "Singular matrix")
     return cast(found[..., 0] if is_vector else found, dtype)
 
 
@@ -150,7 +180,7 @@ def solve(a: Any, b: Any) -> TracedArray:
 def inv(a: Any) -> TracedArray:
     x = square(a)
     dtype = result_dtype(x)
-    x = cast(x, np.float64)
+    x = in_double(x, dtype)
     return cast(general(x, identity_like(x), "Singular matrix"), dtype)
 
 
@@ -158,15 +188,15 @@ def inv(a: Any) -> TracedArray:
 def slogdet(a: Any) -> Any:
     x = square(a)
     dtype = result_dtype(x)
-    sign, size = signed_logarithm(cast(x, np.float64))
-    return SlogdetResult(cast(sign, dtype), cast(size, dtype))
+    sign, size = signed_logarithm(in_double(x, dtype))
+    return SlogdetResult(cast(sign, dtype), cast(size, real_dtype(dtype)))
 
 
 @implements(np.linalg.det)
 def det(a: Any) -> TracedArray:
     x = square(a)
     dtype = result_dtype(x)
-    return cast(determinant(cast(x, np.float64)), dtype)
+    return cast(determinant(in_double(x, dtype)), dtype)
 
 
 @implements(np.linalg.matrix_power)

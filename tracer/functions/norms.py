@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.linalg import LinAlgError
 
-from pullback.tracer.array import TracedArray, as_traced, cast, expand, implements
-from pullback.tracer.functions.common import axis_list, remove_axes, reshaped, xp
-from pullback.tracer.functions.spectral import svdvals
+from pullback.tracer.array import TracedArray, as_traced, cast, expand, full, implements
+from pullback.tracer.functions.common import axis_list, choose_where, remove_axes, reshaped, xp
+from pullback.tracer.functions.linalg import in_double, real_dtype, result_dtype, square, unchecked_inverse
+from pullback.tracer.functions.spectral import matrices_of, svdvals
 
 
 def _squares(a: TracedArray) -> Any:
@@ -72,3 +74,21 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 @implements(np.linalg.matrix_norm)
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> TracedArray:
     return norm(x, ord, axis=(-2, -1), keepdims=keepdims)
+
+
+@implements(np.linalg.cond)
+def cond(x: Any, p: Any = None) -> TracedArray:
+    a = matrices_of(x)
+    if 0 in a.shape[-2:]:
+        raise LinAlgError("cond is not defined on empty arrays")
+    if p in (None, 2, -2):
+        values = svdvals(a)
+        first, last = values[..., 0], values[..., -1]
+        found = last / first if p == -2 else first / last
+    else:
+        square(a)
+        dtype = result_dtype(a)
+        inverse = unchecked_inverse(in_double(a, dtype))
+        found = cast(norm(a, p, (-2, -1)) * norm(inverse, p, (-2, -1)), real_dtype(dtype))
+    is_found = ~xp.isnan(found) | xp.isnan(a).any(axis=(-2, -1))
+    return choose_where(is_found, found, full(found.shape, np.inf, found.dtype))

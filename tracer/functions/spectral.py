@@ -13,8 +13,8 @@ from numpy.linalg import LinAlgError
 
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, expand, full, implements
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import NOVALUE, choose_where, given, refuse, xp
-from pullback.tracer.functions.linalg import result_dtype, square, transposed
+from pullback.tracer.functions.common import NOVALUE, choose_where, given, xp
+from pullback.tracer.functions.linalg import adjoint, in_double, real_dtype, result_dtype, square
 
 EighResult: Any = type(np.linalg.eigh(np.ones((1, 1))))
 SVDResult: Any = type(np.linalg.svd(np.ones((1, 1))))
@@ -46,21 +46,33 @@ def singular_values(a: TracedArray) -> TracedArray:
     return thin_svd(a)[1]
 
 
-def full_svd(a: TracedArray, full_matrices: bool, name: str) -> tuple[TracedArray, TracedArray, TracedArray]:
-    m, n = a.shape[-2:]
-    if full_matrices and m != n:
-        raise TraceError(f"{name} of a matrix that is not square has full_matrices=False; the vectors beyond are not determined")
-    return thin_svd(a)
+def any_svd(a: TracedArray, full: bool) -> tuple[TracedArray, TracedArray, TracedArray]:
+    if not full or a.shape[-2] == a.shape[-1]:
+        return thin_svd(a)
+    u, s, vt, info = emit("svd", a, form=form_of(a), full=True)
+    emit("check", info == 0, error="LinAlgError", message="SVD did not converge")
+    return u, s, vt
 
 
-def thin_qr(a: TracedArray) -> tuple[TracedArray, TracedArray]:
-    """Orthonormal columns and an upper trapezium."""
+def by_eigenvalues(a: TracedArray) -> tuple[TracedArray, TracedArray, TracedArray]:
+    """The singular value decomposition of Hermitian matrices."""
+    values, vectors = symmetric_eigen(a, True)
+    order = xp.argsort(xp.abs(values), axis=-1)[..., ::-1]
+    sign, size = (xp.take_along_axis(x, order, -1) for x in (xp.sign(values), xp.abs(values)))
+    u = xp.take_along_axis(vectors, order[..., None, :], -1)
+    return u, size, adjoint(u * sign[..., None, :])
+
+
+def any_qr(a: TracedArray, full: bool) -> tuple[TracedArray, TracedArray]:
+    """Orthonormal columns, as many as there are rows if ``full``, and an upper trapezium."""
     m, n = a.shape[-2:]
-    if m >= n:
-        q, r = emit("qr", a, full=False)
-        return q, r
-    q, r = emit("qr", a[..., :m], full=False)
-    return q, xp.concatenate([r, transposed(q) @ a[..., m:]], -1)
+    if m < n:
+        q, r = emit("qr", a[..., :m], full=False)
+        return q, xp.concatenate([r, adjoint(q) @ a[..., m:]], -1)
+    q, r = emit("qr", a, full=full and m > n)
+    if full and m > n:
+        r = xp.concatenate([r, xp.zeros_like(a[..., n:, :])], -2)
+    return q, r
 
 
 def pseudo_inverse(a: TracedArray, cutoff: Any) -> tuple[TracedArray, TracedArray]:
@@ -74,7 +86,20 @@ def pseudo_inverse(a: TracedArray, cutoff: Any) -> tuple[TracedArray, TracedArra
     return found, counts
 
 
-def _matrices(x: Any) -> TracedArray:
+def least_squares(a: TracedArray, b: TracedArray, rcond: Any) -> tuple[TracedArray, TracedArray, TracedArray, TracedArray]:
+    """By the pseudo-inverse. With more rows than columns the columns must be independent: the residuals' shape depends on it."""
+    m, n = a.shape
+    inverse, counts = pseudo_inverse(a, lambda top: rcond * top)
+    rank = xp.sum(counts, dtype=np.int32)
+    found = inverse @ b
+    residuals = full((0,), 0, real_dtype(a.dtype))
+    if m > n:
+        emit("check", rank == n, error="LinAlgError", message="lstsq of dependent columns cannot be compiled; use np.linalg.pinv")
+        residuals = xp.sum(xp.abs(b - a @ found) ** 2, axis=0)
+    return found, residuals, rank, singular_values(a)
+
+
+def matrices_of(x: Any) -> TracedArray:
     a = as_traced(x)
     if a.ndim < 2:
         raise LinAlgError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional")
@@ -84,13 +109,14 @@ def _matrices(x: Any) -> TracedArray:
 # numpy.linalg
 
 
-def _eigen(a: Any, UPLO: Any) -> list[TracedArray]:
+def _eigen(a: Any, UPLO: Any) -> tuple[TracedArray, TracedArray]:
     UPLO = UPLO.upper()
     if UPLO not in ("L", "U"):
         raise ValueError("UPLO argument must be 'L' or 'U'")
     x = square(a)
     dtype = result_dtype(x)
-    return [cast(found, dtype) for found in symmetric_eigen(cast(x, np.float64), UPLO == "L")]
+    values, vectors = symmetric_eigen(in_double(x, dtype), UPLO == "L")
+    return cast(values, real_dtype(dtype)), cast(vectors, dtype)
 
 
 @implements(np.linalg.eigh)
@@ -105,13 +131,14 @@ def eigvalsh(a: Any, UPLO: Any = "L") -> TracedArray:
 
 @implements(np.linalg.svd)
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
-    refuse("linalg.svd", hermitian=hermitian or None)
-    x = _matrices(a)
+    x = square(a) if hermitian else matrices_of(a)
     dtype = result_dtype(x)
-    x = cast(x, np.float64)
+    x = in_double(x, dtype)
     if not compute_uv:
-        return cast(singular_values(x), dtype)
-    return SVDResult(*(cast(found, dtype) for found in full_svd(x, full_matrices, "numpy.linalg.svd")))
+        values = xp.sort(xp.abs(symmetric_eigen(x, True)[0]), axis=-1)[..., ::-1] if hermitian else singular_values(x)
+        return cast(values, real_dtype(dtype))
+    u, s, vt = by_eigenvalues(x) if hermitian else any_svd(x, bool(full_matrices))
+    return SVDResult(cast(u, dtype), cast(s, real_dtype(dtype)), cast(vt, dtype))
 
 
 @implements(np.linalg.svdvals)
@@ -124,30 +151,30 @@ def svdvals(x: Any, /) -> TracedArray:
 def qr(a: Any, mode: str = "reduced") -> Any:
     if mode not in ("reduced", "complete", "r", "raw"):
         raise ValueError(f"Unrecognized mode '{mode}'")
-    x = _matrices(a)
+    x = matrices_of(a)
     dtype = result_dtype(x)
-    if mode == "raw" or (mode == "complete" and x.shape[-2] > x.shape[-1]):
-        raise TraceError(f"numpy.linalg.qr got mode={mode!r}, which cannot be compiled; use 'reduced'")
-    q, r = (cast(found, dtype) for found in thin_qr(cast(x, np.float64)))
+    if mode == "raw":
+        raise TraceError("numpy.linalg.qr got mode='raw', which cannot be compiled; use 'reduced'")
+    q, r = (cast(found, dtype) for found in any_qr(in_double(x, dtype), mode == "complete"))
     return r if mode == "r" else QRResult(q, r)
 
 
 @implements(np.linalg.pinv)
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NOVALUE) -> TracedArray:
-    refuse("linalg.pinv", hermitian=hermitian or None)
     if rcond is not None and rtol is not NOVALUE:
         raise ValueError("`rtol` and `rcond` can't be both set.")
-    x = _matrices(a)
+    x = square(a) if hermitian else matrices_of(a)
     dtype = result_dtype(x)
     if rcond is None:
         rcond = max(x.shape[-2:]) * np.finfo(dtype).eps if rtol is None else given(rtol, 1e-15)
     limit = xp.expand_dims(as_traced(rcond), -1)
-    return cast(pseudo_inverse(cast(x, np.float64), lambda top: limit * top)[0], dtype)
+    x = in_double(x, dtype)
+    x = emit("mirror", x, lower=True) if hermitian else x
+    return cast(pseudo_inverse(x, lambda top: limit * top)[0], dtype)
 
 
 @implements(np.linalg.lstsq)
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[TracedArray, TracedArray, TracedArray, TracedArray]:
-    """By the pseudo-inverse. With more rows than columns the columns must be independent: the residuals' shape depends on it."""
     x, y = as_traced(a), as_traced(b)
     is_vector = y.ndim == 1
     y = expand(y, (1,)) if is_vector else y
@@ -158,46 +185,24 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[TracedArray, TracedArray, 
     if m != y.shape[0]:
         raise LinAlgError("Incompatible dimensions")
     dtype = result_dtype(x, y)
-    x, y = cast(x, np.float64), cast(y, np.float64)
     eps = np.finfo(np.float64).eps
     rcond = eps * max(m, n) if rcond is None else eps if rcond == -1 else rcond
-    inverse, counts = pseudo_inverse(x, lambda top: rcond * top)
-    rank = xp.sum(counts, dtype=np.int32)
-    found = inverse @ y
-    residuals = full((0,), 0, np.float64)
-    if m > n:
-        emit("check", rank == n, error="LinAlgError", message="lstsq of dependent columns cannot be compiled; use np.linalg.pinv")
-        residuals = xp.sum((y - x @ found) ** 2, axis=0)
-    values = singular_values(x)
-    return cast(found[:, 0] if is_vector else found, dtype), cast(residuals, dtype), rank, cast(values, dtype)
+    found, residuals, rank, values = least_squares(in_double(x, dtype), in_double(y, dtype), rcond)
+    real = real_dtype(dtype)
+    return cast(found[:, 0] if is_vector else found, dtype), cast(residuals, real), rank, cast(values, real)
 
 
 @implements(np.linalg.matrix_rank)
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> TracedArray:
-    refuse("linalg.matrix_rank", hermitian=hermitian or None)
     if rtol is not None and tol is not None:
         raise ValueError("`tol` and `rtol` can't be both set.")
     x = as_traced(A)
     if x.ndim < 2:
         return cast(xp.any(x != 0), np.int64)
-    values = svdvals(x)
+    values = svd(x, compute_uv=False, hermitian=hermitian)
     if tol is None:
         scale = max(x.shape[-2:]) * np.finfo(values.dtype).eps if rtol is None else xp.expand_dims(as_traced(rtol), -1)
         limit = xp.max(values, axis=-1, keepdims=True, initial=0) * scale
     else:
         limit = xp.expand_dims(as_traced(tol), -1)
     return xp.count_nonzero(values > limit, axis=-1)
-
-
-@implements(np.linalg.cond)
-def cond(x: Any, p: Any = None) -> TracedArray:
-    a = _matrices(x)
-    if 0 in a.shape[-2:]:
-        raise LinAlgError("cond is not defined on empty arrays")
-    if p not in (None, 2, -2):
-        refuse("linalg.cond", instead="use np.linalg.norm of the matrix and of its inverse", p=p)
-    values = svdvals(a)
-    first, last = values[..., 0], values[..., -1]
-    found = last / first if p == -2 else first / last
-    is_found = ~xp.isnan(found) | xp.isnan(a).any(axis=(-2, -1))
-    return choose_where(is_found, found, full(found.shape, np.inf, found.dtype))
