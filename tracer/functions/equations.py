@@ -178,7 +178,7 @@ def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> Traced
     if meth == "direct":
         x, y = alike(x, y)
         product = x[..., :, None, :, None] * conjugate(x)[..., None, :, None, :]
-        whole = np.eye(n * n, dtype=x.dtype) - reshaped(product, (*x.shape[:-2], n * n, n * n))
+        whole: Any = np.eye(n * n, dtype=x.dtype) - reshaped(product, (*x.shape[:-2], n * n, n * n))
         right = reshaped(y, (*y.shape[:-2], n * n, 1))
         return reshaped(linalg.general(whole, right, "A singular matrix detected"), y.shape)
     if meth != "bilinear":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, expand
+from pullback.tracer.array import TracedArray, as_traced, cast, emit, expand, full
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg, spectral
 from pullback.tracer.functions.common import refuse, xp
@@ -224,10 +224,10 @@ def lstsq(
     cond = np.finfo(x.dtype).eps if cond is None else cond
 
     found, residuals, rank, values = spectral.least_squares(x, expand(y, (1,)) if y.ndim == 1 else y, cond)
-    if lapack_driver == "gelsy":
-        residuals, values = residuals[:0], None
     if y.ndim == 1:
         found, residuals = found[:, 0], residuals[0] if residuals.size else residuals
+    if lapack_driver == "gelsy":
+        return found, full((0,), 0, x.dtype), cast(rank, np.int64), None
     return found, residuals, cast(rank, np.int64), values
 
 
