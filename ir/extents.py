@@ -100,24 +100,31 @@ class _Abstraction:
         operands = tuple(self.env[v] for v in old.operands)
         kept = op.literal([substitute(v.type, self.find) for v in operands], old.params) if op.literal else {}
         params = {k: self.offsets(k, v, kept.get(k)) if k in op.extents else v for k, v in old.params.items()}
-        regions: tuple[Block, ...] = ()
-        if old.regions:
-            inside = op.inside([v.type for v in operands], params)
-            region, captured = self.region(old.regions[0], inside)
-            operands, regions = (*operands, *captured), (region,)
+        operands, regions = self.regions(old, operands, params)
         types = op.infer([v.type for v in operands], params, regions, self.same)
         results = tuple(Value(t, v.name) for t, v in zip(types, old.results, strict=True))
         self.env.update(zip(old.results, results, strict=True))
         return Instruction(op, operands, results, params, regions, old.loc)
 
-    def region(self, region: Block, types: Sequence[Type]) -> tuple[Block, list[Value]]:
-        """A closed region, with parameters of these types; its constants are further operands."""
-        parameters = [Value(t, old.name) for t, old in zip(types, region.parameters, strict=True)]
-        self.scopes.append({})
-        found = self.block(region, parameters)
-        inner = self.scopes.pop()
-        whole = Block((*found.parameters, *(v for _, v in inner.values())), found.instructions, found.results)
-        return whole, [self.constant(key) for key, _ in inner.values()]
+    def regions(
+        self, old: Instruction, operands: tuple[Value, ...], params: dict[str, Any]
+    ) -> tuple[tuple[Value, ...], tuple[Block, ...]]:
+        """The operands and the closed regions of an instruction; the regions' constants are further operands."""
+        types = [v.type for v in operands]
+        found: list[Block] = []
+        scopes: list[dict[Any, tuple[Key, Value]]] = []
+        for region in old.regions:
+            inside = old.op.inside(types, params, found)
+            parameters = [Value(t, v.name) for t, v in zip(inside, region.parameters, strict=True)]
+            self.scopes.append({})
+            found.append(self.block(region, parameters))
+            scopes.append(self.scopes.pop())
+        keys = {same: key for scope in scopes for same, (key, _) in scope.items()}
+        whole = []
+        for block, scope in zip(found, scopes, strict=True):
+            constants = [scope[same][1] if same in scope else Value(ArrayType(keys[same][0])) for same in keys]
+            whole.append(Block((*block.parameters, *constants), block.instructions, block.results))
+        return (*operands, *map(self.constant, keys.values())), tuple(whole)
 
     def offsets(self, name: str, values: Sequence[Any], kept: Sequence[bool] | None) -> tuple[Any, ...]:
         """Named extents but for those ``kept``; an offset of 0 stays literal."""

@@ -15,6 +15,7 @@ import numpy as np
 from pullback.ir.extents import value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.control import CheckFailed, Group
+from pullback.ir.ops.custom import Custom
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
@@ -98,8 +99,8 @@ class _Arrays:
         op = instruction.op
         if isinstance(op, Print) and not self.effects:
             return []
-        if isinstance(op, Group):
-            (region,) = instruction.regions
+        if isinstance(op, Group | Custom):
+            region = instruction.regions[0]
             inner: Env = dict(zip(region.parameters, operands, strict=True))
             self.block(region, inner)
             return [inner[v] for v in region.results]

@@ -105,8 +105,8 @@ class Op:
         """Result types. Raises TypeError on operands the op has no meaning for; ``same`` is told extents that must agree."""
         raise NotImplementedError(self.name)
 
-    def inside(self, types: Sequence[Type], params: Mapping[str, Any]) -> tuple[Type, ...]:
-        """The types of the parameters of the op's region, given those of the operands."""
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Block] = ()) -> tuple[Type, ...]:
+        """The types of the parameters of one of the op's regions, given those of the operands and the regions before it."""
         return tuple(types)
 
     def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pullback.ir.ops import (
     contract,
     control,
     create,
+    custom,
     effect,
     elementwise,
     exponential,
@@ -27,7 +28,7 @@ from pullback.ir.ops import (
 )
 
 __all__ = [
-    "banded", "complexes", "contract", "control", "create", "effect", "elementwise", "exponential", "factors", "host",
-    "index", "kernel", "lapack", "library", "linalg", "orthogonal", "program", "reduce", "reindex", "scan", "schur",
+    "banded", "complexes", "contract", "control", "create", "custom", "effect", "elementwise", "exponential", "factors",
+    "host", "index", "kernel", "lapack", "library", "linalg", "orthogonal", "program", "reduce", "reindex", "scan", "schur",
     "special", "spectral",
 ]  # fmt: skip

@@ -92,7 +92,7 @@ class Vmap(Transform):
     """The results of its region for each index of the leading axis of the operands at the positions ``batched``, along a leading
     axis of the results; but those at the positions ``fixed``, which do not depend on the batched operands, as they are."""
 
-    def inside(self, types: Sequence[Type], params: Mapping[str, Any]) -> tuple[Type, ...]:
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Block] = ()) -> tuple[Type, ...]:
         batched = params["batched"]
         return tuple(ArrayType(t.dtype, t.shape[1:]) if k in batched else t for k, t in enumerate(types))
 

@@ -8,14 +8,13 @@ by the cotangents with the tangents as seeds, are the tangents of the results. Z
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import ZERO, Into, Zero
+from pullback.ir.ops.custom import Custom, rule
 from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.passes.dce import live
-from pullback.ir.passes.reverse import active_values, apply_rule, check_derivative, differentiate, replay
+from pullback.ir.passes.reverse import active_values, apply_rule, check_custom, check_derivative, inline, run_forward, transposed
 from pullback.ir.structure import Block, Instruction, Loc, Value
 
 Tangent = Value | Zero
@@ -36,7 +35,7 @@ def push(
     active = active_values(region, wrt, of)
     for instruction in region.instructions:
         inputs = tuple(env[v] for v in instruction.operands)
-        outputs = replay(builder, instruction, inputs)
+        outputs = run_forward(builder, instruction, inputs, active)
         env.update(zip(instruction.results, outputs, strict=True))
         wanted = [v in active for v in instruction.results]
         given: list[Tangent] = [moved.get(v, ZERO) for v in instruction.operands]
@@ -65,6 +64,8 @@ def _tangents(
         return [ZERO] * len(outputs)
     if isinstance(op, Tap):
         return given
+    if isinstance(op, Custom):
+        return _by_custom_rule(b, instruction, inputs, outputs, given)
     kinds = {v.type.dtype for v in (*inputs, *outputs) if v.type.dtype.is_inexact}
     is_diagonal = isinstance(op, Elementwise) and len(kinds) == 1 and kinds.pop().is_float
     if op.linear and not (is_diagonal and sum(isinstance(t, Value) for t in given) == 1):
@@ -121,9 +122,26 @@ def _transposed(
     first = len(parameters)
     wrt = range(first, first + len(symbols))
     ones = [b.full(1, v.type) for v in symbols]
-    made = Builder(b.loc, hint=b.hint)
-    found = differentiate(made, region, [*inputs, *outputs, *ones], wrt, b.loc, range(len(results)), seeds)[len(results) :]
-    for emitted in live(made.block((), found)).instructions:
-        b.append(replace(emitted, loc=b.loc))
-    rest = iter(found)
+    rest = iter(transposed(b, region, [*inputs, *outputs, *ones], wrt, range(len(results)), seeds))
     return [next(rest) if want else ZERO for want in wanted]
+
+
+def _by_custom_rule(
+    b: Builder, instruction: Instruction, inputs: Sequence[Value], outputs: Sequence[Value], given: Sequence[Tangent]
+) -> list[Tangent]:
+    """What the rule of a ``custom`` instruction gives: that for tangents, or the transpose of that for cotangents."""
+    params = instruction.params
+    check_custom(instruction, [isinstance(t, Value) for t in given])
+    vjp, jvp = (rule(params, instruction.regions, kind) for kind in ("vjp", "jvp"))
+    by = params["vjp" if jvp is None else "jvp"]
+    tangents = [t if isinstance(t, Value) else b.zeros_like(inputs[k]) for k, t in ((k, given[k]) for k in by)]
+    own = [k for k, v in enumerate(outputs[: params["outputs"]]) if v.type.dtype.is_inexact]
+    if jvp is not None:
+        parts: Sequence[Value] = inline(b, jvp, (*outputs, *tangents, *inputs))
+    else:
+        assert vjp is not None
+        first = len(outputs)
+        operands = (*outputs, *(b.full(1, outputs[k].type) for k in own), *inputs)
+        parts = transposed(b, vjp, operands, range(first, first + len(own)), range(len(by)), tangents)
+    found = dict(zip(own, parts, strict=True))
+    return [found.get(k, ZERO) for k in range(len(outputs))]

@@ -5,26 +5,28 @@ Requires: a func. Keeps: everything but those instructions, in order. So transfo
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Gradient, Jvp, Transform, Vmap
 from pullback.ir.passes.batch import batch
 from pullback.ir.passes.forward import push
 from pullback.ir.passes.reverse import GradientError, differentiate, replay
-from pullback.ir.structure import Block, Function, Instruction, Value
+from pullback.ir.structure import Block, Function, Instruction, Value, walk
 
 __all__ = ["GradientError", "expand", "grad"]
 
 
 def grad(function: Function) -> Function:
     """The function without instructions of transforms. Raises GradientError where a rule is missing."""
-    if not any(isinstance(i.op, Transform) for i in function.instructions):
+    if not any(isinstance(i.op, Transform) for i in walk(function.body)):
         return function
     return Function(function.name, expand(function.body), function.kind)
 
 
 def expand(block: Block) -> Block:
-    """A block without instructions of transforms."""
-    if not any(isinstance(i.op, Transform) for i in block.instructions):
+    """A block without instructions of transforms, in regions neither."""
+    if not any(isinstance(i.op, Transform) for i in walk(block)):
         return block
     builder = Builder()
     renamed: dict[Value, Value] = {}
@@ -33,7 +35,8 @@ def expand(block: Block) -> Block:
         if isinstance(instruction.op, Transform):
             made = _expand(builder, instruction, operands)
         else:
-            made = list(replay(builder, instruction, operands))
+            regions = tuple(map(expand, instruction.regions))
+            made = list(replay(builder, replace(instruction, regions=regions), operands))
         renamed.update(zip(instruction.results, made, strict=True))
     return builder.block(block.parameters, [renamed.get(v, v) for v in block.results])
 

@@ -13,14 +13,16 @@ right; values first, then those that are added into a part.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import ZERO, Contribution, Into, NoDerivative, Zero
+from pullback.ir.ops.custom import Custom, positions, rule
 from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise, select
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
+from pullback.ir.passes.dce import live
 from pullback.ir.structure import Block, Instruction, Loc, Value
 from pullback.ir.types import ArrayType
 
@@ -40,6 +42,15 @@ class Cotangent:
 
 
 Part = tuple[Contribution, Value | None]
+
+
+def inline(builder: Builder, region: Block, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """Append the instructions of a region on ``operands``; its results."""
+    env = dict(zip(region.parameters, operands, strict=True))
+    for instruction in region.instructions:
+        made = replay(builder, instruction, [env[v] for v in instruction.operands])
+        env.update(zip(instruction.results, made, strict=True))
+    return tuple(env[v] for v in region.results)
 
 
 def replay(builder: Builder, instruction: Instruction, operands: Sequence[Value]) -> tuple[Value, ...]:
@@ -66,12 +77,12 @@ def differentiate(
     """
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
     forward: list[tuple[Instruction, tuple[Value, ...], tuple[Value, ...]]] = []
+    active = active_values(region, wrt, of)
     for instruction in region.instructions:
         inputs = tuple(env[v] for v in instruction.operands)
-        outputs = replay(builder, instruction, inputs)
+        outputs = run_forward(builder, instruction, inputs, active)
         env.update(zip(instruction.results, outputs, strict=True))
         forward.append((instruction, inputs, outputs))
-    active = active_values(region, wrt, of)
     parts: dict[Value, list[Part]] = {}
     for position, result in enumerate(region.results[k] for k in of):
         if result in active:
@@ -95,6 +106,15 @@ def differentiate(
         total = _sum(end, parts.get(parameter, []), parameter)
         gradients.append(end.zeros_like(parameter) if total is None else total.value)
     return [env[v] for v in region.results] + gradients
+
+
+def run_forward(
+    builder: Builder, instruction: Instruction, inputs: Sequence[Value], active: set[Value]
+) -> tuple[Value, ...]:
+    """The forward part of an instruction: a copy of it, or the function inside one with rules of its own."""
+    if isinstance(instruction.op, Custom) and not active.isdisjoint(instruction.results):
+        return inline(builder, instruction.regions[0], inputs)
+    return replay(builder, instruction, inputs)
 
 
 def active_values(region: Block, wrt: Sequence[int], of: Sequence[int]) -> set[Value]:
@@ -171,6 +191,8 @@ def _contributions(
     op = instruction.op
     if op.nondifferentiable:
         return [(ZERO, None)] * len(inputs)
+    if isinstance(op, Custom):
+        return [(part, None) for part in _by_custom_rule(b, instruction, inputs, outputs, cts, wants)]
     check_derivative(instruction, wants)
     found = apply_rule(b, instruction, inputs, outputs, [ZERO if ct is None else ct.value for ct in cts], wants)
     _check_types(op.name, inputs, found)
@@ -184,6 +206,54 @@ def _contributions(
             return [(part, predicate) for part in found]
         return [(_masked(b, predicate, part), predicate) for part in found]
     return list(zip(found, _carried(b, instruction, inputs, outputs, predicate, wants), strict=True))
+
+
+def check_custom(instruction: Instruction, wants: Sequence[bool]) -> None:
+    """Raises GradientError if the rules of a ``custom`` instruction do not differentiate by a wanted operand."""
+    known = positions(instruction.params)
+    for position, want in enumerate(wants):
+        if want and position not in known:
+            what = "no rule for its derivative" if not known else f"no derivative by its operand {position}"
+            raise GradientError(f"{instruction.params['name']} has {what}", instruction.loc)
+
+
+def _by_custom_rule(
+    b: Builder,
+    instruction: Instruction,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    cts: Sequence[Cotangent | None],
+    wants: Sequence[bool],
+) -> list[Contribution]:
+    """What the rule of a ``custom`` instruction gives: that for cotangents, or the transpose of that for tangents."""
+    params = instruction.params
+    check_custom(instruction, wants)
+    own = list(zip(outputs, cts, strict=True))[: params["outputs"]]
+    seeds = [b.zeros_like(v) if ct is None else ct.value for v, ct in own if v.type.dtype.is_inexact]
+    vjp, jvp = (rule(params, instruction.regions, kind) for kind in ("vjp", "jvp"))
+    if vjp is not None:
+        by, parts = params["vjp"], inline(b, vjp, (*outputs, *seeds, *inputs))
+    else:
+        assert jvp is not None
+        by, first = params["jvp"], len(outputs)
+        tangents = [b.zeros_like(inputs[k]) for k in by]
+        wrt, of = range(first, first + len(by)), range(len(seeds))
+        given = (*outputs, *tangents, *inputs)
+        parts = transposed(b, jvp, given, wrt, of, seeds)
+    found = dict(zip(by, parts, strict=True))
+    return [found.get(k, ZERO) if want else ZERO for k, want in enumerate(wants)]
+
+
+def transposed(
+    b: Builder, region: Block, operands: Sequence[Value], wrt: Sequence[int], of: Sequence[int], seeds: Sequence[Value]
+) -> list[Value]:
+    """The transpose of a region that is linear in the operands at ``wrt``: what the cotangents ``seeds`` of its results at ``of`` give
+    for those."""
+    made = Builder(b.loc, hint=b.hint)
+    found = differentiate(made, region, operands, wrt, b.loc, of, seeds)[len(region.results) :]
+    for emitted in live(made.block((), found)).instructions:
+        b.append(replace(emitted, loc=b.loc))
+    return found
 
 
 def _check_types(name: str, inputs: Sequence[Value], found: Sequence[Contribution]) -> None:
