@@ -99,11 +99,14 @@ class Frame:
     """A function or region being traced. ``parent`` is the frame around a region, None for a root.
 
     ``written`` are the arrays of outer frames that were written here; ``kept_readonly`` the numbers of a root's read-only
-    arguments that the function tried to write.
+    arguments that the function tried to write. ``order`` says how many derivatives may be taken of what is traced here,
+    ``customs`` which functions with rules of their own have their rules traced for one of them.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
         self.parent = parent
+        self.order: int = 0 if parent is None else parent.order + 1
+        self.customs: frozenset[Any] = frozenset() if parent is None else parent.customs
         self.builder = Builder()
         self.parameters: list[Value] = []
         self.inputs: list[Input] = []

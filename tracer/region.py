@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pullback.ir import OPS, Block, Instruction, Value
@@ -28,6 +29,11 @@ def follow(function: Callable[..., Any]) -> Callable[..., Any]:
     assert isinstance(names, Names)
     found: Callable[..., Any] = names.follow(function)
     return found
+
+
+def guard_attribute(owner: Any, name: str, describe: str) -> None:
+    """The current trace holds as long as an attribute of an object is the object that it is now."""
+    frame_of().root.names.same(partial(getattr, owner, name), describe)
 
 
 def rebuild(tree: TreeDef, leaves: Sequence[Any]) -> Any:

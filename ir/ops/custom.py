@@ -74,8 +74,8 @@ def _agree(kind: str, found: Sequence[Type], expected: Sequence[Type], same: Sam
 
 
 def parameters_with(region: Block, count: int, captured: Sequence[Value], mine: Sequence[Value]) -> tuple[Value, ...]:
-    """The parameters of a region, of which the first ``count`` are its own, for operands ``captured`` after them. ``mine`` are those
-    of them that its further parameters stand for."""
+    """The parameters of a region, of which the first ``count`` are its own, for operands ``captured`` after them. ``mine`` are
+    those of them that its further parameters stand for."""
     known = dict(zip(mine, region.parameters[count:], strict=True))
     return (*region.parameters[:count], *(known.get(v) or Value(v.type, v.name) for v in captured))
 

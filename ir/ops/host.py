@@ -145,7 +145,10 @@ def call(number: Any, *operands: Any, axes: int, shape: Any, ranks: Any, dtypes:
 
 def _no_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     if not params["constant"]:
-        raise NoDerivative("a Python function that is called back has no derivative of its own; give it one by pb.custom_vjp")
+        raise NoDerivative(
+            "a Python function that is called back has no derivative of its own; give it a rule by pb.custom_vjp "
+            "or pb.extend.defvjp"
+        )
     return [ZERO] * len(inputs)
 
 

@@ -108,9 +108,7 @@ def differentiate(
     return [env[v] for v in region.results] + gradients
 
 
-def run_forward(
-    builder: Builder, instruction: Instruction, inputs: Sequence[Value], active: set[Value]
-) -> tuple[Value, ...]:
+def run_forward(builder: Builder, instruction: Instruction, inputs: Sequence[Value], active: set[Value]) -> tuple[Value, ...]:
     """The forward part of an instruction: a copy of it, or the function inside one with rules of its own."""
     if isinstance(instruction.op, Custom) and not active.isdisjoint(instruction.results):
         return inline(builder, instruction.regions[0], inputs)
@@ -239,7 +237,7 @@ def _by_custom_rule(
         tangents = [b.zeros_like(inputs[k]) for k in by]
         wrt, of = range(first, first + len(by)), range(len(seeds))
         given = (*outputs, *tangents, *inputs)
-        parts = transposed(b, jvp, given, wrt, of, seeds)
+        parts = tuple(transposed(b, jvp, given, wrt, of, seeds))
     found = dict(zip(by, parts, strict=True))
     return [found.get(k, ZERO) if want else ZERO for k, want in enumerate(wants)]
 
@@ -247,8 +245,8 @@ def _by_custom_rule(
 def transposed(
     b: Builder, region: Block, operands: Sequence[Value], wrt: Sequence[int], of: Sequence[int], seeds: Sequence[Value]
 ) -> list[Value]:
-    """The transpose of a region that is linear in the operands at ``wrt``: what the cotangents ``seeds`` of its results at ``of`` give
-    for those."""
+    """The transpose of a region that is linear in the operands at ``wrt``: what the cotangents ``seeds`` of its results at ``of``
+    give for those."""
     made = Builder(b.loc, hint=b.hint)
     found = differentiate(made, region, operands, wrt, b.loc, of, seeds)[len(region.results) :]
     for emitted in live(made.block((), found)).instructions:
