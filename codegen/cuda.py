@@ -22,7 +22,7 @@ from pullback.ir.extents import value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import combined_values
-from pullback.ir.ops.library import Library
+from pullback.ir.ops.library import Library, gemm
 from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
 
@@ -307,6 +307,8 @@ class _Emitter:
         loop = stage_loop(stage)
         w.instruction(loop)
         product = next(i for i in (loop, *(k for r in loop.regions for k in walk(r))) if isinstance(i.op, Library))
+        if product.op is not gemm:
+            raise NotImplementedError(f"{product.op.name} has no CUDA spelling")
         t = product.operands[2].type
         assert isinstance(t, RefType)
         return {"threads": THREADS, "count": t.shape, "per_block": THREADS}

@@ -18,12 +18,13 @@ from typing import Any
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
 from pullback.codegen.llvm_casts import cast
-from pullback.codegen.llvm_native import library, slow, ufunc
+from pullback.codegen.llvm_native import library, slow, sort_row, ufunc
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Extent, Fail, For, Load, Store, Sub
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.sort import SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import BOOL as _BOOL
 from pullback.ir.types import F32 as _F32
@@ -37,7 +38,8 @@ MOST_LANES = 16
 @dataclass(frozen=True)
 class Emitted:
     """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
-    position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("ufunc", name, types, part)."""
+    position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("sort", name),
+    ("ufunc", name, types, part)."""
 
     name: str
     text: str
@@ -235,6 +237,8 @@ class Emitter:
                 self.loop(i)
             case Fail():
                 self.fail(i)
+            case SortRow():
+                sort_row(self, i)
             case Library():
                 library(self, i)
             case Elementwise():

@@ -197,7 +197,7 @@ class Executable:
                 kind, *rest = slot
                 if kind == "size":
                     block[at] = value_of(step.params["sizes"][rest[0]], sizes)
-                elif kind in ("library", "ufunc"):
+                elif kind in ("library", "sort", "ufunc"):
                     if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in step.params["sizes"]):
                         raise ValueError(f"{rest[0]} takes axes of at most {MOST_OF_LAPACK:,} elements")
                     block[at] = _native(slot)
@@ -316,7 +316,7 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _native(slot: tuple[Any, ...]) -> int:
-    if slot[0] == "library":
+    if slot[0] in ("library", "sort"):
         return symbols.address(slot[1])
     loop = symbols.ufunc_loop(slot[1], slot[2])
     return int((loop.function if slot[3] == "function" else loop.data) or 0)

@@ -8,7 +8,7 @@ process, except `blas_set_threads`, which says so.
 every argument a pointer, 32-bit integers. "special.psi" comes from `scipy.special.cython_special`, the
 variant of doubles; a function of these that returns a value takes one more argument last, the int
 `__pyx_skip_dispatch`, which it does not read (pass 0), while those that return through pointers do not.
-"libm.tan" is the C library's.
+"libm.tan" is the C library's. "sort.float64" and "argsort.float64" are NumPy's; see `sorts`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from pullback.runtime import sorts
 
 _MODULES = {
     "blas": "scipy.linalg.cython_blas",
@@ -156,6 +158,8 @@ def _resolve(name: str) -> tuple[int, str]:
     library, _, function = name.partition(".")
     if library == "libm" and function:
         return _libm(function)
+    if library in sorts.SIGNATURES and function:
+        return sorts.address(library, function), sorts.SIGNATURES[library]
     if library not in _MODULES or not function:
         raise MissingSymbol(f"{name!r}: {', '.join(_MODULES)} or libm, a dot and a function was expected")
     capsules = _capsules(_MODULES[library])

@@ -543,7 +543,19 @@ def _banded_minors(op: Op) -> Iterator[Case]:
         yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"lower": shape[-2] - 1}, make=make)
 
 
+def _distinct(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
+    (t,) = types
+    return [(rng.permutation(math.prod(t.shape)) * 0.7 - 2).reshape(t.shape).astype(t.dtype.numpy)]
+
+
+def _sorts(op: Op) -> Iterator[Case]:
+    for name in ("f64", "f32", "i64", "u8"):
+        for shape in ((3,), (2, 5), (2, 0), (0, 2), (1,), (2, 2, 3)):
+            yield Case(op=op, types=(ArrayType(DTYPES[name], shape),), make=_distinct if name[0] == "f" else None)
+
+
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
+    "argsort": _sorts, "sort": _sorts,
     "banded_minors": _banded_minors, "banded_solve": _banded_solves, "cholesky": _choleskys, "det": _slogdets, "eigh": _eighs,
     "column_pivots": _of_rectangles,
     "expm": _expms, "hessenberg": _of_squares, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs,

@@ -5,14 +5,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agreement import agrees, gradients_agree
+from agreement import agrees, gradients_agree, plain
 
 import pullback as pb
+from pullback.runtime import sorts
 
 Call = Callable[..., Any]
 RNG = np.random.default_rng(3)
 A = RNG.normal(size=(4, 7))
 SIZES = (0, 1, 2, 3, 8, 255, 256, 257, 700)
+
+METHODS = (
+    "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull", "linear",
+    "median_unbiased", "normal_unbiased", "lower", "higher", "midpoint", "nearest",
+)  # fmt: skip
 
 CALLS: list[Call] = [
     lambda x: np.sort(x),
@@ -29,6 +35,15 @@ CALLS: list[Call] = [
     lambda x: np.percentile(x, 40, axis=1),
     lambda x: [np.percentile(x, [15, 60], axis=1, method=m) for m in ("lower", "higher", "midpoint", "nearest", "linear")],
     lambda x: np.sort(x.ravel())[::-1][:3],
+    lambda x: [np.quantile(x, [0.0, 0.3, 0.5, 1.0], axis=0, method=m) for m in METHODS],
+    lambda x: [np.nanquantile(x, [0.0, 0.3, 0.5, 1.0], axis=0, method=m) for m in METHODS],
+    lambda x: [np.percentile(x, 70, method=m) for m in METHODS],
+    lambda x: (np.nanmedian(x), np.nanmedian(x, axis=1), np.nanpercentile(x, 25, axis=(0, 1), keepdims=True)),
+    lambda x: np.quantile(x, [0.2, 0.9], axis=1, weights=np.arange(1.0, 8.0), method="inverted_cdf"),
+    lambda x: np.nanquantile(x, 0.4, axis=0, weights=np.arange(28.0).reshape(4, 7), method="inverted_cdf"),
+    lambda x: x[np.lexsort((x, np.round(x)), axis=0), np.arange(7)],
+    lambda x: np.quantile(x, np.float32(0.3)),
+    lambda x: np.argpartition(x, 2, axis=0)[2],
 ]
 
 
@@ -50,6 +65,9 @@ def test_integers_and_bools() -> None:
     whole = RNG.integers(-3, 4, (5, 6))
     for x in (whole, whole.astype("i1"), (whole + 3).astype("u2"), whole > 0):
         agrees(lambda x: (np.sort(x), np.argsort(x, axis=0, kind="stable")), x)
+        if x.dtype != bool:
+            agrees(lambda x: [np.quantile(x, 0.3, axis=1, method=m) for m in METHODS], x, rtol=1e-14)
+            agrees(lambda x: (np.quantile(x, 1), np.nanquantile(x, [0, 1], axis=0), np.nanmedian(x)), x, rtol=1e-14)
     agrees(lambda x: (np.median(x), np.quantile(x, 0.3, axis=1)), whole, rtol=1e-14)
 
 
@@ -73,12 +91,30 @@ def test_errors() -> None:
         lambda x: np.percentile(x, -1),
         lambda x: np.sort(x, axis=2),
         lambda x: np.sort(x, kind="bubble"),
+        lambda x: np.sort(x, order="a"),
+        lambda x: np.sort(x, kind="stable", stable=True),
+        lambda x: np.partition(x, 7),
+        lambda x: np.partition(x, 2, kind="heap"),
+        lambda x: np.lexsort((x, x[0])),
+        lambda x: np.quantile(x, 0.5, method="best"),
+        lambda x: np.quantile(x, 0.5, weights=np.ones(A.shape)),
+        lambda x: np.quantile(x, 0.5, weights=-np.ones(A.shape), method="inverted_cdf"),
+        lambda x: np.quantile(x, 0.5, weights=np.zeros(A.shape), method="inverted_cdf"),
+        lambda x: np.percentile(x, 50, axis=0, weights=np.ones(3), method="inverted_cdf"),
     ):
         with pytest.raises(ValueError):
-            call(A)
+            plain(call, A)
         with pytest.raises(ValueError):
             pb.jit(call)(A)
     with pytest.raises(ValueError, match="range"):
         pb.jit(lambda x, q: np.quantile(x, q))(A, 1.5)
-    with pytest.raises(pb.TraceError, match="method="):
-        pb.jit(lambda x: np.quantile(x, 0.5, method="weibull"))(A)
+
+
+def test_where_numpy_gives_no_routine_python_sorts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorts, "_native", lambda kind, dtype: None)
+    sorts._found.cache_clear()
+    try:
+        x = np.array([[3.5, 1.5, 1.5], [0.5, np.nan, -1.0]])
+        agrees(lambda x: (np.sort(x), np.argsort(x, kind="stable"), np.sort(x[:0]), np.argsort(x[:, :1])), x)
+    finally:
+        sorts._found.cache_clear()

@@ -23,6 +23,7 @@ from pullback.ir.ops import (
     reindex,
     scan,
     schur,
+    sort,
     special,
     spectral,
 )
@@ -30,5 +31,5 @@ from pullback.ir.ops import (
 __all__ = [
     "banded", "complexes", "contract", "control", "create", "custom", "effect", "elementwise", "exponential", "factors",
     "host", "index", "kernel", "lapack", "library", "linalg", "orthogonal", "program", "reduce", "reindex", "scan", "schur",
-    "special", "spectral",
+    "sort", "special", "spectral",
 ]  # fmt: skip

@@ -1,96 +1,44 @@
-"""Order: sort, argsort, median, quantiles, as compositions.
-
-The position of an element is the number of those that come before it. It is counted within blocks; sorted blocks are merged, the
-position of each element in the other half being found by binary search. Equal elements keep their order, NaN is last. The
-derivative of a sorted array goes to the elements where they came from.
-"""
+"""Order: sort, argsort, partition, lexsort. A partition is a full sort. Sorts are stable, NaN is last, and the derivative of a
+sorted array goes to the elements where they came from."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.ops.sort import SORTABLE
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, fresh, full, implements, register_method, update
-from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import axis_list, axis_of, given, positions, refuse, reshaped, xp
+from pullback.tracer.functions.common import axis_of, permute, reshaped, xp
 
-BLOCK = 256
-"""Rows of up to so many elements are sorted by counting."""
+_KINDS = (None, "quicksort", "heapsort", "mergesort", "stable", "quick", "heap", "merge", "q", "h", "m", "s")
 
 
-def _before(a: Any, b: Any, ties: Any) -> Any:
-    """Whether a comes before b in rising order, NaN last; ``ties`` for equal elements."""
-    if a.dtype.kind != "f":
-        return (a < b) | ((a == b) & ties)
-    a_is_nan, b_is_nan = a != a, b != b
-    same = (a == b) | (a_is_nan & b_is_nan)
-    return (a < b) | (b_is_nan & ~a_is_nan) | (same & ties)
+def _sortable(x: TracedArray) -> TracedArray:
+    """In a dtype that is sorted, in the same order."""
+    if x.type.dtype in SORTABLE:
+        return cast(x, x.dtype)
+    return cast(x, np.uint8 if x.dtype == np.bool_ else np.float32)
 
 
-def _order(rows: TracedArray) -> Any:
-    """The permutation that sorts each row of a matrix, stably."""
-    count, n = rows.shape
-    size = min(n, BLOCK)
-    blocks = -(-n // size)
-    blocks = 1 << (blocks - 1).bit_length()
-    whole = blocks * size
-    keys: Any = rows if whole == n else xp.concatenate([rows, _last(rows, whole - n)], axis=1)
-    keys = reshaped(keys, (count * blocks, size))
-    space = (count * blocks, size, size)
-    left, right = (emit("broadcast", keys, axes=(axis,), shape=space) for axis in (2, 1))
-    earlier = positions(space, 2) < positions(space, 1)
-    rank = xp.sum(_before(right, left, earlier), axis=-1)
-    place = emit(
-        "scatter_set", full(keys.shape, 0, np.int64), positions(keys.shape, 0), rank, positions(keys.shape, 1), axes=(0, 1)
-    )
-    while place.shape[1] < whole:
-        keys, place = _merged(keys, place)
-    return place[:, :n]
+def _along(op: str, x: TracedArray, axis: int) -> TracedArray:
+    perm = [*(k for k in range(x.ndim) if k != axis), axis]
+    back = sorted(range(x.ndim), key=perm.__getitem__)
+    found: TracedArray = emit(op, permute(_sortable(x), perm))
+    return permute(found, back)
 
 
-def _last(rows: TracedArray, width: int) -> TracedArray:
-    """Elements that come after all others."""
-    kind = rows.dtype.kind
-    value = math.nan if kind == "f" else True if kind == "b" else int(np.iinfo(rows.dtype).max)
-    return full((rows.shape[0], width), value, rows.dtype)
-
-
-def _merged(keys: Any, place: Any) -> tuple[Any, Any]:
-    """Pairs of neighbouring rows as one, given the permutation that sorts each."""
-    count, size = keys.shape[0] // 2, keys.shape[1]
-    shape = (count, 2, size)
-    keys, place = reshaped(keys, shape), reshaped(place, shape)
-    ordered = xp.take_along_axis(keys, place, axis=2)
-    other = xp.flip(ordered, axis=1)
-    is_second = positions(shape, 1) == 1
-    found: Any = full(shape, 0, np.int64)
-    step = 1 << (size.bit_length() - 1)
-    row, half = positions(shape, 0), positions(shape, 1)
-    while step:
-        next_ = found + step
-        entry = emit("gather", other, row, half, cast(xp.minimum(next_, size) - 1, np.int64), axes=(0, 1, 2))
-        found = xp.where((next_ <= size) & _before(entry, ordered, is_second), next_, found)
-        step >>= 1
-    rank = reshaped(found + positions(shape, 2), (count, 2 * size))
-    moved = reshaped(place + xp.where(is_second, size, 0), (count, 2 * size))
-    merged = emit("scatter_set", full(moved.shape, 0, np.int64), positions(moved.shape, 0), rank, moved, axes=(0, 1))
-    return reshaped(keys, (count, 2 * size)), merged
-
-
-def order(x: TracedArray, axis: int) -> Any:
-    """The permutation along an axis that sorts it."""
-    rows: Any = xp.moveaxis(x, axis, -1)
-    shape, n = rows.shape, rows.shape[-1]
-    if n < 2 or not rows.size:
-        return xp.moveaxis(full(shape, 0, np.int64), -1, axis)
-    return xp.moveaxis(reshaped(_order(reshaped(rows, (rows.size // n, n))), shape), -1, axis)
+def order(x: TracedArray, axis: int) -> TracedArray:
+    """The permutation along an axis that sorts it, stably."""
+    return _along("argsort", x, axis)
 
 
 def _prepared(name: str, a: Any, axis: Any, kind: Any, order: Any, stable: Any) -> tuple[TracedArray, int]:
-    refuse(name, order=order)
-    if kind not in (None, "quicksort", "heapsort", "mergesort", "stable"):
+    if order is not None:
+        raise ValueError("Cannot specify order when the array has no fields.")
+    if kind is not None and stable is not None:
+        raise ValueError("`kind` and `stable` parameters can't be provided at the same time. Use only one of them.")
+    if kind not in _KINDS:
         raise ValueError(f"sort kind must be one of 'quick', 'heap', or 'stable' (got {kind!r})")
     x = as_traced(a)
     if axis is None:
@@ -100,27 +48,55 @@ def _prepared(name: str, a: Any, axis: Any, kind: Any, order: Any, stable: Any) 
 
 @implements(np.argsort)
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    return _order_along(*_prepared("argsort", a, axis, kind, order, stable))
-
-
-_order_along = order
+    x, at = _prepared("argsort", a, axis, kind, order, stable)
+    return _along("argsort", x, at)
 
 
 @implements(np.sort)
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     x, at = _prepared("sort", a, axis, kind, order, stable)
-    return fresh(x) if x.shape[at] < 2 else xp.take_along_axis(x, _order_along(x, at), axis=at)
+    return fresh(x) if x.shape[at] < 2 else cast(_along("sort", x, at), x.dtype)
+
+
+def _check_kth(kth: Any, kind: str, count: int) -> None:
+    """Raises ValueError as NumPy does."""
+    if kind != "introselect":
+        raise ValueError(f"select kind must be 'introselect' (got {kind!r})")
+    for k in np.atleast_1d(np.asarray(kth)).ravel():
+        if not -count <= k < count:
+            raise ValueError(f"kth(={k}) out of bounds ({count})")
 
 
 @implements(np.partition)
 def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
     """A sorted array, in which every position is where a partition would put it."""
-    return sort(a, axis, None, order)
+    x, at = _prepared("partition", a, axis, None, order, None)
+    _check_kth(kth, kind, x.shape[at])
+    return sort(x, at)
 
 
 @implements(np.argpartition)
 def argpartition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
-    return argsort(a, axis, None, order)
+    x, at = _prepared("argpartition", a, axis, None, order, None)
+    _check_kth(kth, kind, x.shape[at])
+    return argsort(x, at)
+
+
+@implements(np.lexsort)
+def lexsort(keys: Any, axis: Any = -1) -> Any:
+    """The order by the last key, then by the one before it, and so on."""
+    columns = [as_traced(k) for k in keys]
+    if not columns:
+        raise TypeError("need sequence of keys with len > 0 in lexsort")
+    if any(k.shape != columns[0].shape for k in columns):
+        raise ValueError("all keys need to be the same shape")
+    if not columns[0].ndim:
+        return full((), 0, np.int64)
+    at = axis_of(axis, columns[0].ndim)
+    found = _along("argsort", columns[0], at)
+    for key in columns[1:]:
+        found = xp.take_along_axis(found, _along("argsort", xp.take_along_axis(key, found, axis=at), at), axis=at)
+    return found
 
 
 @register_method("argsort")
@@ -128,88 +104,16 @@ def argsort_method(a: TracedArray, axis: Any = -1, kind: Any = None, order: Any 
     return argsort(a, axis, kind, order, stable=stable)
 
 
+@register_method("argpartition")
+def argpartition_method(a: TracedArray, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+    return argpartition(a, kth, axis, kind, order)
+
+
 @register_method("sort")
 def sort_method(a: TracedArray, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
-    update(a, sort(a, axis, kind, order))
+    update(a, sort(a, axis, kind, order, stable=stable))
 
 
-# medians and quantiles
-
-
-def _rows(x: TracedArray, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """The reduced axes as the last one, and which they were."""
-    axes = tuple(range(x.ndim)) if axis is None else axis_list(axis, x.ndim)
-    kept = [k for k in range(x.ndim) if k not in axes]
-    moved = xp.transpose(x, (*kept, *axes))
-    return reshaped(moved, (*(x.shape[k] for k in kept), math.prod(x.shape[k] for k in axes))), axes
-
-
-def _float(a: Any) -> TracedArray:
-    x = as_traced(a)
-    return cast(x, x.dtype if x.dtype.kind == "f" else np.float64)
-
-
-def _kept(found: Any, axes: tuple[int, ...], keepdims: Any, lead: int = 0) -> Any:
-    return xp.expand_dims(found, tuple(sorted(a + lead for a in axes))) if given(keepdims, False) and axes else found
-
-
-@implements(np.median)
-def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
-    refuse("median", out=out)
-    rows, axes = _rows(_float(a), axis)
-    n = rows.shape[-1]
-    ordered = sort(rows)
-    if not n:
-        return _kept(xp.mean(ordered, axis=-1), axes, keepdims)
-    middle = xp.mean(ordered[..., (n - 1) // 2 : n // 2 + 1], axis=-1)
-    found = xp.where(xp.isnan(ordered[..., -1]), ordered[..., -1], middle)
-    return _kept(found, axes, keepdims)
-
-
-@implements(np.quantile)
-def quantile(
-    a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: Any = False, *, weights: Any = None, interpolation: Any = None,
-) -> Any:  # fmt: skip
-    refuse("quantile", out=out, weights=weights, interpolation=interpolation)
-    if method not in ("linear", "lower", "higher", "midpoint", "nearest"):
-        raise TraceError(f"np.quantile of traced arrays with method={method!r} is not supported; leave it out")
-    rows, axes = _rows(_float(a), axis)
-    share = cast(as_traced(q), np.float64)
-    if not isinstance(q, TracedArray) and not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
-        raise ValueError("Quantiles must be in the range [0, 1]")
-    emit("check", as_traced((share >= 0) & (share <= 1)), error="ValueError", message="Quantiles must be in the range [0, 1]")
-    n = rows.shape[-1]
-    ordered: Any = xp.moveaxis(sort(rows), -1, 0)
-    place: Any = share * (n - 1)
-    low, high = (cast(f(place), np.int64) for f in (xp.floor, xp.ceil))
-    spread = reshaped(place, (*place.shape, *(1,) * (rows.ndim - 1)))
-    is_plain = (
-        method in ("lower", "higher", "nearest") or isinstance(q, int | float) or (isinstance(q, TracedArray) and bool(q.weak))
-    )
-    wide = ordered.dtype if is_plain else np.result_type(ordered.dtype, np.float64)
-    part: Any = cast(spread - xp.floor(spread), wide)
-    match method:
-        case "lower":
-            found = xp.take(ordered, low, axis=0)
-        case "higher":
-            found = xp.take(ordered, high, axis=0)
-        case "nearest":
-            found = xp.take(ordered, cast(xp.rint(place), np.int64), axis=0)
-        case _:
-            first, last = xp.take(ordered, low, axis=0), xp.take(ordered, high, axis=0)
-            weight = xp.where(part > 0, 0.5, 0.0) if method == "midpoint" else part
-            found = xp.where(weight < 0.5, first + (last - first) * weight, last - (last - first) * (1.0 - weight))
-    found = xp.where(xp.isnan(ordered[-1]), ordered[-1], cast(found, wide))
-    return _kept(found, axes, keepdims, share.ndim)
-
-
-@implements(np.percentile)
-def percentile(
-    a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: Any = False, *, weights: Any = None, interpolation: Any = None,
-) -> Any:  # fmt: skip
-    share = cast(as_traced(q), np.float64) / 100 if isinstance(q, TracedArray) else np.true_divide(q, 100)
-    if not isinstance(q, TracedArray) and not np.all((share >= 0) & (share <= 1)):
-        raise ValueError("Percentiles must be in the range [0, 100]")
-    return quantile(a, share, axis, out, overwrite_input, method, keepdims, weights=weights, interpolation=interpolation)
+@register_method("partition")
+def partition_method(a: TracedArray, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> None:
+    update(a, partition(a, kth, axis, kind, order))
