@@ -16,7 +16,7 @@ from pullback.tracer.twins import twin_of
 def _float(x: Any) -> TracedArray:
     found = as_traced(x)
     found = cast(found, found.dtype)
-    return found if found.dtype.kind == "f" else cast(found, np.float64)
+    return found if found.dtype.kind in "fc" else cast(found, np.float64)
 
 
 def _along(x: TracedArray, axis: int, start: int, stop: int | None = None) -> Any:
@@ -282,7 +282,7 @@ def cov(
     deviation = rows - average[:, None]
     weighted = deviation if weights is None else deviation * weights
     scale = xp.true_divide(1.0, as_traced(free) if isinstance(free, TracedArray) else as_traced(float(free)))
-    return xp.squeeze(cast(deviation @ weighted.T * scale, rows.dtype))
+    return xp.squeeze(cast(deviation @ xp.conj(weighted.T) * scale, rows.dtype))
 
 
 @implements(np.corrcoef)
@@ -290,8 +290,12 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *args: Any, dtype: Any 
     found = cov(x, y, rowvar, dtype=dtype)
     if not found.ndim:
         return found / found
-    size = xp.sqrt(xp.diag(found))
-    return xp.clip(found / size[:, None] / size[None, :], -1, 1)
+    size = xp.sqrt(xp.real(xp.diag(found)))
+    found = found / size[:, None] / size[None, :]
+    if found.dtype.kind != "c":
+        return xp.clip(found, -1, 1)
+    real, imag = (xp.clip(part, -1, 1) for part in (xp.real(found), xp.imag(found)))
+    return cast(real + 1j * imag, found.dtype)
 
 
 # others
@@ -299,6 +303,8 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *args: Any, dtype: Any 
 
 @implements(np.i0)
 def i0(x: Any) -> Any:
+    if as_traced(x).dtype.kind == "c":
+        raise TypeError("i0 not supported for complex values")
     return emit("i0", _float(x))
 
 

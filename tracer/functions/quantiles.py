@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, implements
 from pullback.tracer.functions.common import axis_list, given, permute, refuse, reshaped, xp
-from pullback.tracer.functions.sorting import order
+from pullback.tracer.functions.sorting import permutation
 
 Axes = tuple[int, ...]
 
@@ -146,7 +146,7 @@ def _weighted(x: Any, weights: Any, axes: Axes, q: Any, skips_nan: bool) -> Any:
     if skips_nan and x.dtype.kind == "f":
         heavy = xp.where(xp.isnan(rows), 0, heavy)
         has_numbers = xp.any(~xp.isnan(rows), axis=0)
-    at = order(rows, 0)
+    at = permutation(rows, 0)
     ordered, heavy = (xp.take_along_axis(v, at, axis=0) for v in (rows, heavy))
     share = xp.cumsum(heavy, axis=0, dtype=np.float64)
     share = share / share[-1]

@@ -62,7 +62,9 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """NumPy's: linear between the points, ``left`` and ``right`` beyond them; always float64."""
-    place, points, values = (cast(as_traced(v), np.float64) for v in (x, xp, fp))
+    place, points, values = (as_traced(v) for v in (x, xp, fp))
+    place, points = cast(place, np.float64), cast(points, np.float64)
+    values = cast(values, np.complex128 if values.dtype.kind == "c" else np.float64)
     if points.ndim != 1 or values.ndim != 1 or points.shape != values.shape:
         raise ValueError("fp and xp are not of the same length.")
     if not points.size:

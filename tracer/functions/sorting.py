@@ -28,9 +28,22 @@ def _along(op: str, x: TracedArray, axis: int) -> TracedArray:
     return permute(found, back)
 
 
-def order(x: TracedArray, axis: int) -> TracedArray:
-    """The permutation along an axis that sorts it, stably."""
-    return _along("argsort", x, axis)
+def permutation(x: TracedArray, axis: int) -> TracedArray:
+    """The permutation along an axis that sorts it, stably. Complex numbers: by the real parts, then the imaginary ones; those of
+    which a part is NaN come last."""
+    if x.dtype.kind != "c":
+        return _along("argsort", x, axis)
+    real, imag = xp.real(x), xp.imag(x)
+    has_nan = cast(xp.isnan(real), np.uint8) * np.uint8(2) + cast(xp.isnan(imag), np.uint8)
+    return _by_keys([imag, real, has_nan], axis)
+
+
+def _by_keys(keys: list[Any], axis: int) -> TracedArray:
+    """The order by the last key, then by the one before it, and so on."""
+    found = permutation(keys[0], axis)
+    for key in keys[1:]:
+        found = xp.take_along_axis(found, permutation(xp.take_along_axis(key, found, axis=axis), axis), axis=axis)
+    return found
 
 
 def _prepared(name: str, a: Any, axis: Any, kind: Any, order: Any, stable: Any) -> tuple[TracedArray, int]:
@@ -49,13 +62,25 @@ def _prepared(name: str, a: Any, axis: Any, kind: Any, order: Any, stable: Any) 
 @implements(np.argsort)
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     x, at = _prepared("argsort", a, axis, kind, order, stable)
-    return _along("argsort", x, at)
+    return permutation(x, at)
 
 
 @implements(np.sort)
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     x, at = _prepared("sort", a, axis, kind, order, stable)
-    return fresh(x) if x.shape[at] < 2 else cast(_along("sort", x, at), x.dtype)
+    if x.shape[at] < 2:
+        return fresh(x)
+    if x.dtype.kind == "c":
+        return xp.take_along_axis(x, permutation(x, at), axis=at)
+    return cast(_along("sort", x, at), x.dtype)
+
+
+@implements(np.sort_complex)
+def sort_complex(a: Any) -> Any:
+    found = sort(a)
+    if found.dtype.kind == "c":
+        return found
+    return cast(found, np.complex64 if found.dtype.char in "bhBH" else np.complex128)
 
 
 def _check_kth(kth: Any, kind: str, count: int) -> None:
@@ -93,10 +118,7 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
     if not columns[0].ndim:
         return full((), 0, np.int64)
     at = axis_of(axis, columns[0].ndim)
-    found = _along("argsort", columns[0], at)
-    for key in columns[1:]:
-        found = xp.take_along_axis(found, _along("argsort", xp.take_along_axis(key, found, axis=at), at), axis=at)
-    return found
+    return _by_keys(columns, at)
 
 
 @register_method("argsort")
