@@ -1,4 +1,5 @@
-"""Compiled signatures whose function writes into its arguments: the arrays are the caller's, written once, after the call.
+"""Compiled signatures whose function writes into its arguments: the arrays are the caller's, written once, after the call; and
+those that depend on how an argument lies in memory.
 
 What is written reaches them as NumPy would have left it: into any layout and byte order. Nothing is written by a call that
 raises.
@@ -16,6 +17,7 @@ from pullback.entry import MISS, Entry
 from pullback.inspection import Record
 from pullback.pipeline import Program
 from pullback.tracer import Trace, TraceError
+from pullback.tracer.layout import strides_in
 
 # How long the search for an element that two arrays share may take, before they are taken to share one.
 MOST_WORK = 1000
@@ -24,20 +26,23 @@ Array = np.ndarray[Any, Any]
 
 
 class WritingEntry(Entry):
-    """An entry that writes into its call's leaves, or that found some of them read-only."""
+    """An entry that writes into its call's leaves, or that found some of them read-only or lying in memory in some way."""
 
-    __slots__ = ("_kept", "_writes")
+    __slots__ = ("_kept", "_strides", "_writes")
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
         super().__init__(trace, program, leaves, record)
         self._writes = trace.writes
         self._kept = trace.kept_readonly
+        self._strides = trace.strides
 
     def holds(self, leaves: Sequence[Any]) -> bool:
         return self._fits(leaves) and super().holds(leaves)
 
     def _fits(self, leaves: Sequence[Any]) -> bool:
-        """Whether the arrays may be written that were written."""
+        """Whether the arrays may be written that were written, and lie in memory as they did."""
+        if any(strides_in(leaves[k]) != strides for k, strides in self._strides):
+            return False
         return all(leaves[k].flags.writeable for k in self._writes) and not any(leaves[k].flags.writeable for k in self._kept)
 
     def __call__(self, leaves: list[Any]) -> Any:
@@ -72,7 +77,7 @@ class WritingEntry(Entry):
 
 def entry_of(trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> Entry:
     """The compiled signature of a trace, whose call had these leaves."""
-    kind = WritingEntry if trace.writes or trace.kept_readonly else Entry
+    kind = WritingEntry if trace.writes or trace.kept_readonly or trace.strides else Entry
     return kind(trace, program, leaves, record)
 
 

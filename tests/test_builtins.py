@@ -179,7 +179,7 @@ REFUSED: list[tuple[Call, str]] = [
     (lambda x: math.factorial(int(x[0])), "gammaln"),
     (lambda x: math.gcd(int(x[0]), 2), "static_argnames"),
     (lambda x: pow(int(x[1]), 2, 5), "% mod"),
-    (lambda x: next(np.nditer(x)), "ndenumerate"),
+    (lambda x: next(np.nditer(x, flags=["external_loop"])), "ndenumerate"),
     (lambda x: np.frompyfunc(lambda a: a, 1, 1)(x), "np.vectorize"),
     (lambda x: np.vectorize(lambda a: a, signature="()->()")(x), "signature"),
     (lambda x: np.fft.fft(x), COMPLEX),

@@ -392,9 +392,9 @@ def test_views_and_writes() -> None:
     check(function, X)
 
     def stale(x: Any) -> Any:
-        y = x * np.ones((3, 3))
-        spread = np.broadcast_to(y[0], (2, 3))
+        y = x[:, None].T * np.ones((3, 3)).T
+        line = y.ravel()
         y[0] = 5.0
-        return spread * 2  # here
+        return line * 2  # here
 
     refuses(stale, X, message="a view is read after its array was written")

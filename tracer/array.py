@@ -28,9 +28,10 @@ from pullback.tracer.advice import (
 )
 from pullback.tracer.errors import TraceError, here, library_call, refusal, user_loc
 from pullback.tracer.frame import Frame, current, frame_of
+from pullback.tracer.layout import Strides, falls, row_major
 from pullback.tracer.promotion import Kind
 from pullback.tracer.source import Described, Site, line_text, shown
-from pullback.tracer.tables import FUNCTIONS, METHODS
+from pullback.tracer.tables import FUNCTIONS, HOOKS, METHODS
 from pullback.tracer.tables import implements as implements
 from pullback.tracer.tables import register_method as register_method
 
@@ -62,11 +63,9 @@ def _operators(ufunc: np.ufunc) -> tuple[Operator, Operator, Operator]:
         return METHODS["operate"](ufunc, other, self)
 
     def in_place(self: TracedArray, other: Any) -> Any:
-        result = METHODS["operate"](ufunc, self, other)
-        if result is NotImplemented or not (self.type.shape or self.is_cell):
-            return result
-        update(self, result)
-        return self
+        if self.type.shape or self.is_cell:
+            return HOOKS["operate_in_place"](ufunc, self, other)
+        return METHODS["operate"](ufunc, self, other)
 
     return forward, reflected, in_place
 
@@ -93,12 +92,13 @@ class TracedArray(Described):
     that no instruction defines yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of
     a scalar (or small mask or integer array) computed from captured ones alone, with the inputs it came from: it may stand
     where a static value is needed, which turns those inputs into guards. ``argument`` is the number of the call's leaf that an
-    array argument is. ``version`` counts the writes.
+    array argument is. ``version`` counts the writes. ``is_dense`` says that what is no view lies in row-major order in memory;
+    ``lies_as`` is another array that lies as this one does.
     """
 
     __slots__ = (
-        "__weakref__", "_value", "argument", "base", "created", "frame", "known", "literal", "loc", "origin", "readonly",
-        "recipe", "seen", "type", "version", "weak",
+        "__weakref__", "_value", "argument", "base", "created", "frame", "is_dense", "known", "lies_as", "literal", "loc",
+        "origin", "readonly", "recipe", "seen", "type", "version", "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
 
@@ -115,6 +115,8 @@ class TracedArray(Described):
         self.known: Known | None = None
         self.base: TracedArray | None = None
         self.created = False
+        self.is_dense = len(type.shape) < 2 and argument is None
+        self.lies_as: TracedArray | None = None
         self.recipe: Recipe | None = None
         self.seen = self.version = 0
         self.loc = loc
@@ -206,6 +208,16 @@ class TracedArray(Described):
         if not self.type.dtype.is_complex:
             raise TypeError("array does not have imaginary part to set")
         update(self.imag, value, "unsafe")
+
+    @property
+    def flat(self) -> Any:
+        if not (self.type.shape or self.is_cell):
+            return _any_value(self).flat
+        return HOOKS["flat"](self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        HOOKS["set_flat"](self, value)
 
     def __getattr__(self, name: str) -> Any:
         method = METHODS.get(name)
@@ -309,6 +321,8 @@ class TracedArray(Described):
         return METHODS["__array_ufunc__"](ufunc, method, *inputs, **kwargs)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        if any(getattr(t, "__array_priority__", 0) > self.__array_priority__ for t in types):
+            return NotImplemented
         implementation = FUNCTIONS.get(function)
         if implementation is None:
             raise TraceError(promotion.unsupported(function))
@@ -354,7 +368,6 @@ def _refused(name: str) -> Callable[..., NoReturn]:
 _INSTEAD_OF = {
     "item": "leave it out: a traced scalar is a number for operators and NumPy functions",
     "tolist": "index the array, or loop over it: its elements are traced scalars",
-    "flat": "write x.ravel(), whose elements are those of x in order",
     "resize": "write x = np.resize(x, shape)",
     "view": "write .astype(dtype) for another dtype, and .copy() for another array",
     "flags": "write on: arrays made in the function can be written",
@@ -375,7 +388,15 @@ def _refuse(x: TracedArray, what: Words, instead: Words) -> NoReturn:
     else:
         error = refusal(what, instead)
     error.origins = error.origins or (x.described("it", (error.file, error.line)),)
+    error.wants_traced = True
     raise error
+
+
+def not_made(what: str, instead: str) -> TraceError:
+    """The error for a write into an array that is not traced."""
+    error = TraceError(f"{what}; {instead}")
+    error.wants_traced = True
+    return error
 
 
 _ARRAY = "use functions of NumPy that take it as it is, or compute this outside the traced function"
@@ -437,8 +458,10 @@ def known_value(x: TracedArray) -> Known | None:
 
 
 def wrap(value: Value, weak: str = "", readonly: str = "") -> TracedArray:
-    """The traced array for a value of the current frame."""
-    return TracedArray(value.type, frame_of(), value, weak=weak, readonly=readonly, loc=user_loc())  # type: ignore[arg-type]
+    """The traced array for a value of the current frame, in row-major order."""
+    found = TracedArray(value.type, frame_of(), value, weak=weak, readonly=readonly, loc=user_loc())  # type: ignore[arg-type]
+    found.is_dense = True
+    return found
 
 
 def literal(value: Any, dtype: Any = None) -> TracedArray:
@@ -519,7 +542,9 @@ def _as_traced(x: Any) -> TracedArray:
     frame = frame_of().root
     array = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     array_type = ArrayType(dtype_of(array.dtype), array.shape)
-    return TracedArray(array_type, frame, frame.constant(array), readonly=CAPTURED, loc=user_loc())
+    found = TracedArray(array_type, frame, frame.constant(array), readonly=CAPTURED, loc=user_loc())
+    found.is_dense = array.flags.c_contiguous
+    return found
 
 
 def is_special_array(x: Any) -> bool:
@@ -556,7 +581,35 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
     except TypeError as error:
         raise TraceError(f"not supported: {error}", loc) from None
     arrays = tuple(TracedArray(v.type, frame, v, weak=weak, loc=loc) for v in results)  # type: ignore[arg-type]
+    if record.name != "transpose" and all(map(lies_in_rows, operands)):
+        for array in arrays:
+            array.is_dense = True
     return arrays[0] if len(arrays) == 1 else arrays or None
+
+
+def lies_in_rows(x: TracedArray) -> bool:
+    """Whether elementwise results of the array are known to be in row-major order."""
+    if x.lies_as is not None:
+        return lies_in_rows(x.lies_as)
+    if x.base is None or x.recipe is None:
+        return x.is_dense
+    strides = strides_of(x, ask=False)
+    return strides is not None and falls(x.shape, strides)
+
+
+def strides_of(x: TracedArray, ask: bool = True) -> Strides | None:
+    """The strides that the array has in NumPy, in elements; None if they are not known.
+
+    ``ask``: the trace may come to depend on the strides of an argument that is not in row-major order.
+    """
+    if x.is_dense:
+        return row_major(x.shape)
+    if x.base is not None and x.recipe is not None:
+        strides = strides_of(x.base, ask)
+        return None if strides is None else x.recipe.strides(strides)
+    if x.lies_as is not None:
+        return strides_of(x.lies_as, ask)
+    return frame_of().root.strides_of(x.argument) if ask and x.base is None and x.argument is not None else None
 
 
 def full(shape: Sequence[int], value: Any, dtype: Any) -> TracedArray:
@@ -569,7 +622,7 @@ def fresh(x: TracedArray) -> TracedArray:
     """The same value as another object, which can be written without changing ``x``."""
     frame = frame_of(x)
     found = TracedArray(x.type, frame, frame.lift(x), weak=x.weak, loc=user_loc())
-    found.known = known_value(x)
+    found.known, found.is_dense = known_value(x), lies_in_rows(x)
     return found
 
 
@@ -585,13 +638,15 @@ def created(x: TracedArray) -> TracedArray:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a view comes from its base: ``take(base)`` gives the view, ``put(base, new)`` the base with the view written.
+    """How a view comes from its base: ``take(base)`` gives the view, ``put(base, new)`` the base with the view written (None: it
+    is read-only), ``strides`` the view's strides for the base's.
 
     Views of one base with equal ``key`` are the same part of it.
     """
 
     take: Callable[[TracedArray], TracedArray] = field(compare=False)
-    put: Callable[[TracedArray, TracedArray], TracedArray] = field(compare=False)
+    put: Callable[[TracedArray, TracedArray], TracedArray] | None = field(compare=False)
+    strides: Callable[[Strides], Strides | None] = field(compare=False, default=lambda strides: None)
     key: Any
 
 
@@ -604,7 +659,8 @@ def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> Trace
         x = TracedArray(of.type, of.frame, of.value, weak=of.weak, loc=user_loc())
         x.known = of.known
     x.base, x.recipe, x.seen = of, recipe, of.version
-    x.readonly = "" if recipe else VIEW
+    x.is_dense = False
+    x.readonly = VIEW if recipe is None else READONLY if recipe.put is None else of.readonly
     return x
 
 
@@ -667,8 +723,9 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
     Raises TraceError if it cannot be written, and NumPy's ValueError for an argument that is read-only.
     """
     if target.readonly is READONLY:
-        assert target.argument is not None
-        frame_of(target).root.kept_readonly.add(target.argument)
+        root = root_of(target)
+        if root.readonly is READONLY and root.argument is not None:
+            frame_of(root).root.kept_readonly.add(root.argument)
         raise ValueError(READONLY)
     if target.readonly:
         raise TraceError(f"a write into a traced array: {target.readonly}")
@@ -677,7 +734,7 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
         raise TypeError(f"Cannot cast from {source.dtype!r} to {target.dtype!r} with casting rule {casting!r}")
     new = broadcast_to(cast(source, target.dtype), target.shape)
     base, recipe = target.base, target.recipe
-    if base is not None and recipe is not None:
+    if base is not None and recipe is not None and recipe.put is not None:
         update(base, recipe.put(base, new), casting)
         target.seen = base.version
     _set(target, new)

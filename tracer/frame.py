@@ -20,6 +20,7 @@ from pullback.ir import Builder, Loc, Value
 from pullback.ir.ops.host import HostFunction
 from pullback.ir.types import I64, ArrayType, dtype_of
 from pullback.tracer.errors import TraceError, here, not_noting, noting, user_loc
+from pullback.tracer.layout import Strides
 from pullback.tracer.ownership import is_users
 from pullback.tracer.source import site_at
 
@@ -101,6 +102,8 @@ class Frame:
     ``written`` are the arrays of outer frames that were written here; ``kept_readonly`` the numbers of a root's read-only
     arguments that the function tried to write. ``order`` says how many derivatives may be taken of what is traced here,
     ``customs`` which functions with rules of their own have their rules traced for one of them.
+    ``strides`` those of a root's arguments, and ``pinned_strides`` those of them that
+    the trace depends on. ``traces_made``: in a root, arrays that functions make of static values are traced too.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -114,7 +117,10 @@ class Frame:
         self.names: Any = None
         self.refusals: list[TraceError] = []
         self.written: dict[int, TracedArray] = {}
+        self.traces_made = False
         self.kept_readonly: set[int] = set()
+        self.strides: dict[int, Strides | None] = {}
+        self.pinned_strides: dict[int, Strides | None] = {}
         self._lifted: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
 
@@ -157,6 +163,11 @@ class Frame:
             found = self._lifted[value] = self.parameter(x.type, outer.name)
             self.outer.append(outer)
         return found
+
+    def strides_of(self, argument: int) -> Strides | None:
+        """The strides of an argument of a root, on which its trace depends from now on."""
+        self.pinned_strides[argument] = self.strides[argument]
+        return self.strides[argument]
 
     def has_read(self, x: TracedArray) -> bool:
         """Whether a value of an outer frame was read here."""

@@ -68,6 +68,7 @@ from pullback.tracer.ownership import (
     users_bases,
 )
 from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
+from pullback.tracer.tables import CLASSES
 from pullback.tracer.tree import EQUAL, leaf_key, real_class
 from pullback.tracer.twins import instance_twin, library_twin, real_function, traced_builtins
 
@@ -174,6 +175,8 @@ class Names:
             self.effects.watch_global_generators()
         if refused := why_refused(value, describe):
             return Refused(refused)
+        if value is np.ndarray:
+            return self._array_class
         found = instance_twin(value, self)
         if found is None:
             found = library_twin(value)
@@ -201,6 +204,12 @@ class Names:
         if kind not in self._stand_ins:
             self._stand_ins[kind] = stand_in_class(kind)
         return self._keep(value, lambda v: self._stand_ins[kind](v, self))
+
+    @property
+    def _array_class(self) -> type:
+        """What stands for np.ndarray."""
+        found: type = CLASSES[np.ndarray] if self.root.traces_made else np.ndarray
+        return found
 
     def copy_of(self, real: Any, stand_in: OutsideObject, copied: Callable[[Any], Any]) -> Any:
         """A copy of an outside object, which belongs to the trace: its attributes are copies by ``copied``."""
@@ -244,7 +253,8 @@ class Names:
         """The type of what a value of the trace stands for."""
         kind = type(value)
         if kind is TracedArray:
-            return kind_of_traced(value)
+            kind = kind_of_traced(value)
+            return self._array_class if kind is np.ndarray else kind
         found: type = self.shadow(type(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
         return found
 
@@ -457,7 +467,7 @@ class Names:
             self._captured[parameter] = (read, value, describe)
             traced.known = (value, frozenset({parameter}))
         if isinstance(value, np.ndarray):
-            traced.created = True
+            traced.created, traced.is_dense = True, value.flags.c_contiguous and value.flags.aligned
             self._kept[id(value)] = (value, traced)
         return traced
 

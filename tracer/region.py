@@ -96,7 +96,7 @@ class Region:
         kind = x.type if type is None else type
         value = self.inner.parameter(kind, name)
         made = TracedArray(kind, self.inner, value, weak=x.weak if weak is None else weak, readonly=x.readonly, loc=x.loc)
-        made.created = x.is_cell
+        made.created, made.lies_as = x.is_cell, x if kind == x.type else None
         made.origin = x.origin
         self.operands.append(x)
         self.inside.append(made)

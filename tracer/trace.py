@@ -10,7 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -34,6 +34,7 @@ from pullback.tracer.effects import line_by_line
 from pullback.tracer.errors import TraceError, error_loc, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
 from pullback.tracer.guards import Guard
+from pullback.tracer.layout import Strides, strides_in
 from pullback.tracer.names import Names, is_filled
 from pullback.tracer.outside import Outside
 from pullback.tracer.ownership import adopt
@@ -44,6 +45,7 @@ from pullback.tracer.tree import (
     containers,
     fingerprint,
     flatten,
+    leaf_key,
     map_statics,
     named,
     paths,
@@ -150,7 +152,8 @@ class Trace:
 
     The results after those are what the call's leaves ``writes``, which are arrays, hold in the end. ``kept_readonly`` are
     leaves that the function found to be read-only when it wrote into them. ``labels`` names the call's leaves.
-    ``pinned`` are those whose values the trace depends on.
+    ``pinned`` are those whose values the trace depends on, ``strides`` has the strides (see ``layout``) of those that it depends
+    on by theirs.
     """
 
     function: Function
@@ -163,6 +166,7 @@ class Trace:
     kept_readonly: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
     pinned: tuple[Pinned, ...] = ()
+    strides: tuple[tuple[int, Strides | None], ...] = ()
 
     @property
     def result_tree(self) -> TreeDef:
@@ -216,20 +220,27 @@ def trace(
     found = parameters or parameters_of(function, static_argnames)
     call = call or signature(found, args, kwargs or {})
     title = name or getattr(function, "__name__", None) or type(function).__name__
+    run = functools.partial(_trace, function, call, found, title, captured)
     try:
-        return _trace(function, call, found, title, captured)
+        return run()
     except TraceError as error:
+        if error.wants_traced:
+            # Once more, with traced arrays for those of static values, into which it may write.
+            with suppress(TraceError):
+                return run(traces_made=True)
         if not error.is_effect:
             raise
     # Once more, to find the line. It passes if what changed was the doing of another thread.
-    return _trace(function, call, found, title, captured, by_line=True)
+    return run(by_line=True)
 
 
 def _trace(
-    function: Callable[..., Any], call: Signature, found: Parameters, title: str, captured: frozenset[str], by_line: bool = False
-) -> Trace:
+    function: Callable[..., Any], call: Signature, found: Parameters, title: str, captured: frozenset[str],
+    by_line: bool = False, traces_made: bool = False,
+) -> Trace:  # fmt: skip
     """``trace``, with a look at the function's effects after each line or in the end."""
     frame, loc = Frame(), user_loc()
+    frame.traces_made = traces_made
     names = frame.names = Names(frame, captured)
     tree = call.tree
     with closing(names):
@@ -264,6 +275,7 @@ def _trace(
             kept_readonly=tuple(sorted(frame.kept_readonly)),
             labels=labels,
             pinned=tuple(names.pinned[k] for k in sorted(names.pinned)),
+            strides=tuple(frame.pinned_strides.items()),
         )
 
 
@@ -316,6 +328,9 @@ def _arguments(frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: 
         argument = index if is_array else None
         traced = TracedArray(array_type, frame, value, weak=weak, readonly=readonly, loc=loc, argument=argument)
         traced.origin = Origin("argument", label)
+        if argument is not None:
+            frame.strides[argument] = strides_in(leaf)
+            traced.is_dense = leaf_key(leaf)[2] == "c"
         if isinstance(leaf, int | np.integer | np.bool_):
             traced.known = frame.names.scalar(value, index, label, leaf)
         found.append(traced)

@@ -22,6 +22,7 @@ import numpy as np
 from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
 from pullback.tracer.ownership import GENERATED, is_users_class
+from pullback.tracer.selection import Selection
 
 _NUMBERS = (bool, int, float, complex)
 _LEAVES = frozenset({np.ndarray, TracedArray, *_NUMBERS})
@@ -185,6 +186,8 @@ def static_key(value: Any, by_identity: bool = True) -> Any:
     if isinstance(value, MethodType):
         return MethodType, Identity(value.__self__), Identity(value.__func__)
     kind = type(value)
+    if kind is Selection:
+        raise value.refusal()
     if by_identity and hasattr(kind, "__array__") and not isinstance(value, np.generic) and not is_users_class(kind):
         raise TraceError(f"a {kind.__module__}.{kind.__name__} is no NumPy array; pass np.asarray of it")
     if by_identity and hasattr(value, "__dict__") and not isinstance(value, type) and kind not in EQUAL:

@@ -20,6 +20,7 @@ from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError, noting, user_loc
 from pullback.tracer.ownership import is_hidden_file
 from pullback.tracer.promotion import op_of, unsupported
+from pullback.tracer.selection import Selection
 from pullback.tracer.ufuncs import call_op
 
 # Filled by pullback.tracer.functions.
@@ -201,6 +202,10 @@ def takes_traced(args: Any, kwargs: Any) -> bool:
     return any(map(_holds, args)) or any(map(_holds, kwargs.values()))
 
 
+def _selects(value: Any) -> bool:
+    return isinstance(value, Selection) or (isinstance(value, list | tuple) and any(map(_selects, value)))
+
+
 def _holds(value: Any) -> bool:
     return any(map(_holds, value.values())) if isinstance(value, dict) else holds_traced(value)
 
@@ -211,7 +216,8 @@ def _choosing(function: Any, traced: Callable[..., Any]) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return traced(*args, **kwargs) if takes_traced(args, kwargs) else function(*args, **kwargs)
+        is_traced = takes_traced(args, kwargs) and not any(map(_selects, args))
+        return traced(*args, **kwargs) if is_traced else function(*args, **kwargs)
 
     return call
 

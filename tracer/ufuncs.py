@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from pullback.tracer.array import (
     kind_of,
     known_value,
     literal,
+    not_made,
     promote,
     register_method,
     static_scalar,
@@ -33,7 +35,8 @@ from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
 from pullback.tracer.ownership import is_users_object
 from pullback.tracer.promotion import composition_of, name_of, op_of, unsupported
-from pullback.tracer.tables import METHODS
+from pullback.tracer.selection import Selection
+from pullback.tracer.tables import METHODS, hook
 
 _WEAK = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 _COMPARISONS: dict[np.ufunc, np.ufunc] = {
@@ -55,6 +58,8 @@ _PYTHON: dict[np.ufunc, Any] = {
 @register_method("__array_ufunc__")
 def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """What ``__array_ufunc__`` of a traced array does."""
+    if any(isinstance(x, Selection) for x in inputs):
+        return NotImplemented
     match method:
         case "__call__":
             return call_ufunc(ufunc, *inputs, **kwargs)
@@ -73,12 +78,65 @@ def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
 def _reduce(
     ufunc: np.ufunc, function: Any, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, *rest: Any, **kwargs: Any
 ) -> Any:
-    if out not in (None, (None,)) or rest:
-        raise TraceError(f"{name_of(ufunc)}.reduce and .accumulate of traced arrays take no out=; use the result")
+    names = ("keepdims", "initial", "where")
+    kwargs |= dict(zip(names, rest))
+    if isinstance(out, tuple):
+        (out,) = out
     if dtype is not None:
         kwargs["dtype"] = dtype
+    if out is not None:
+        kwargs["out"] = out
     given = {k: v for k, v in kwargs.items() if v is not np._NoValue and not (k == "where" and v is True)}
     return FUNCTIONS[function](as_traced(array), axis=axis, **given)
+
+
+@hook("store")
+def store(implementation: Any, out: Any, args: Any, kwargs: Any) -> TracedArray:
+    """A call with its result stored in ``out``, which it returns."""
+    name = implementation.__name__
+    if isinstance(out, tuple):
+        (out,) = out
+    if not isinstance(out, TracedArray):
+        raise not_made(f"np.{name} with out= an array that the function did not make", "use its result")
+    if not (out.ndim or out.is_cell):
+        raise TypeError("return arrays must be of ArrayType")
+    casting = kwargs.pop("casting", "same_kind") if name == "concatenate" else "unsafe"
+    takes_dtype = name in _ACCUMULATE_IN_OUT and kwargs.get("dtype") is None and len(args) < 3
+    if takes_dtype and out.dtype.kind == "f" and np.result_type(as_traced(args[0]).dtype, out.dtype) == out.dtype:
+        kwargs = {**kwargs, "dtype": out.dtype}
+    result = as_traced(implementation(*args, **kwargs))
+    if name in _INTO_THEIR_DTYPE and (out.dtype, out.shape) != (result.dtype, result.shape):
+        raise _INTO_THEIR_DTYPE[name]
+    if out.shape != result.shape and name not in _BROADCASTING:
+        raise ValueError(f"output parameter of {name} has the wrong shape: found {out.shape} but expected {result.shape}")
+    if name in _SAME_KIND:
+        _refuse_cast(_SAME_KIND[name], [full((1,), 1, result.dtype)] * _SAME_KIND[name].nin, out, "same_kind")
+    update(out, result, casting)
+    return out
+
+
+_ACCUMULATE_IN_OUT = ("sum", "prod", "mean", "cumsum", "cumprod")
+_BROADCASTING = ("clip", "round", "matmul")
+_SAME_KIND = {
+    "std": np.sqrt, "var": np.true_divide, "clip": np.maximum, "round": np.rint, "matmul": np.matmul, "ptp": np.subtract,
+    "quantile": np.add, "percentile": np.add,
+}  # fmt: skip
+_NOT_ACCEPTABLE = ValueError(
+    "output array is not acceptable (must have the right datatype, number of dimensions, and be a C-Array)"
+)
+_INTO_THEIR_DTYPE: dict[str, Exception] = {
+    "dot": _NOT_ACCEPTABLE,
+    "argmax": ValueError("output array does not match result of np.argmax."),
+    "argmin": ValueError("output array does not match result of np.argmin."),
+}
+
+
+def _refuse_cast(function: Any, operands: Sequence[TracedArray], out: TracedArray, casting: str) -> None:
+    """Raises NumPy's own error where a result cannot be cast into an array, by asking NumPy for it."""
+    weak = {"int": 1, "float": 1.0}
+    given: list[Any] = [weak[x.weak] if x.weak in weak else np.ones((1,), x.dtype) for x in operands]
+    with np.errstate(all="ignore"):
+        function(*given, out=np.ones((1,), out.dtype), casting=casting)
 
 
 def call_ufunc(
@@ -109,15 +167,17 @@ def call_ufunc(
             )
         return result
     results = result if isinstance(result, tuple) else (result,)
-    stored = [r if o is None else _into(ufunc, o, r, where, casting) for o, r in zip(outs, results, strict=True)]
+    stored = [r if o is None else _into(ufunc, xs, o, r, where, casting) for o, r in zip(outs, results, strict=True)]
     return tuple(stored) if isinstance(result, tuple) else stored[0]
 
 
-def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:
+def _into(ufunc: np.ufunc, xs: Sequence[TracedArray], out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:
     if not isinstance(out, TracedArray):
-        raise TraceError(f"{name_of(ufunc)} with out= an array that the function did not make; use its result")
+        raise not_made(f"{name_of(ufunc)} with out= an array that the function did not make", "use its result")
     if not (out.ndim or out.is_cell):
         raise TypeError("return arrays must be of ArrayType")
+    if not result.weak and not np.can_cast(result.dtype, out.dtype, casting) and ufunc.nout == 1 and ufunc.signature is None:  # type: ignore[arg-type]
+        _refuse_cast(ufunc, xs, out, casting)
     if where is not True:
         mask, new = broadcast_together(cast(as_traced(where), bool), result)
         result = emit("select", mask, cast(new, out.dtype), broadcast_to(out, new.shape))
@@ -204,6 +264,8 @@ _SEQUENCES = (list, tuple, str, bytes)
 @register_method("operate")
 def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     """What an operator does. Between Python scalars it keeps Python's types: the result is weak. Integers repeat sequences."""
+    if any(isinstance(x, Selection) for x in operands):
+        return NotImplemented
     if any(type(x) is not TracedArray and is_users_object(x) and _defers(operands, type(x)) for x in operands):
         return NotImplemented
     if ufunc is np.multiply and any(isinstance(x, _SEQUENCES) for x in operands):
@@ -240,6 +302,13 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         if result.known is not None and isinstance(result.known[0], int) and not _is_in_64_bits(result.known[0]):
             return _PYTHON[ufunc](*(static_scalar(x).literal for x in xs))
     return result
+
+
+@hook("operate_in_place")
+def operate_in_place(ufunc: np.ufunc, x: TracedArray, other: Any) -> Any:
+    """What an operator like ``+=`` does to an array."""
+    result = operate(ufunc, x, other)
+    return result if result is NotImplemented else _into(ufunc, (x, as_traced(other)), x, result, True, "same_kind")
 
 
 def _is_in_64_bits(value: int) -> bool:

@@ -23,11 +23,15 @@ from pullback.tracer.array import (
     full,
     holds_traced,
     implements,
+    lies_in_rows,
     view,
 )
 from pullback.tracer.errors import TraceError
+from pullback.tracer.frame import frame_of
 from pullback.tracer.functions.common import positions, refuse, reshaped, shape_of, xp
 from pullback.tracer.functions.shape import band
+from pullback.tracer.selection import Selection
+from pullback.tracer.tables import CLASSES
 from pullback.tracer.twins import twin
 
 FLOAT: Any = np.float64
@@ -41,25 +45,32 @@ def _checked(function: str, order: Any = "C", device: Any = None, subok: Any = T
     )
 
 
+def _in_order(order: Any, x: TracedArray, like: TracedArray | None = None) -> TracedArray:
+    """A new array of NumPy's memory order; "K" and "A" are those of ``like``."""
+    found = created(x)
+    found.is_dense = found.ndim < 2 or order == "C" or (order in ("K", "A", None) and (like is None or lies_in_rows(like)))
+    return found
+
+
 @twin(np.zeros)
 @implements(np.zeros)
 def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
     _checked("zeros", order, device)
-    return created(full(shape_of(shape), 0, dtype or FLOAT))
+    return _in_order(order, full(shape_of(shape), 0, dtype or FLOAT))
 
 
 @twin(np.empty)
 @implements(np.empty)
 def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
     _checked("empty", order, device)
-    return created(full(shape_of(shape), 0, dtype or FLOAT))
+    return _in_order(order, full(shape_of(shape), 0, dtype or FLOAT))
 
 
 @twin(np.ones)
 @implements(np.ones)
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
     _checked("ones", order, device)
-    return created(full(shape_of(shape), 1, dtype or FLOAT))
+    return _in_order(order, full(shape_of(shape), 1, dtype or FLOAT))
 
 
 @twin(np.full)
@@ -69,7 +80,7 @@ def full_(
 ) -> TracedArray:
     _checked("full", order, device)
     value = as_traced(fill_value)
-    return created(broadcast_to(cast(value, value.dtype if dtype is None else dtype), shape_of(shape)))
+    return _in_order(order, broadcast_to(cast(value, value.dtype if dtype is None else dtype), shape_of(shape)))
 
 
 @twin(np.eye)
@@ -104,11 +115,11 @@ def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = No
     return cast(band((rows, columns), operator.index(k), "le"), dtype)
 
 
-def _like(a: Any, value: Any, dtype: Any, shape: Any) -> TracedArray:
+def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> TracedArray:
     x = as_traced(a)
     target = x.dtype if dtype is None else np.dtype(dtype)
     filled = cast(as_traced(value), target)
-    return created(broadcast_to(filled, x.shape if shape is None else shape_of(shape)))
+    return _in_order(order, broadcast_to(filled, x.shape if shape is None else shape_of(shape)), x)
 
 
 @implements(np.zeros_like)
@@ -116,7 +127,7 @@ def zeros_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> TracedArray:
     _checked("zeros_like", order, device)
-    return _like(a, 0, dtype, shape)
+    return _like(a, 0, dtype, shape, order)
 
 
 @implements(np.empty_like)
@@ -131,7 +142,7 @@ def empty_like(
     device: Any = None,
 ) -> TracedArray:
     _checked("empty_like", order, device)
-    return _like(prototype, 0, dtype, shape)
+    return _like(prototype, 0, dtype, shape, order)
 
 
 @implements(np.ones_like)
@@ -139,7 +150,7 @@ def ones_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> TracedArray:
     _checked("ones_like", order, device)
-    return _like(a, 1, dtype, shape)
+    return _like(a, 1, dtype, shape, order)
 
 
 @implements(np.full_like)
@@ -154,7 +165,7 @@ def full_like(
     device: Any = None,
 ) -> TracedArray:
     _checked("full_like", order, device)
-    return _like(a, fill_value, dtype, shape)
+    return _like(a, fill_value, dtype, shape, order)
 
 
 # twins of *_like for a static prototype: the result must be writable in the trace
@@ -170,6 +181,42 @@ for _original, _twin in (
 # arrays from what there is
 
 
+def made(found: Any) -> Any:
+    """An array of static values; a traced one in a trace that writes traced values into such arrays."""
+    if not frame_of().root.traces_made or not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+        return found
+    traced = created(as_traced(found))
+    traced.known = (found, frozenset())
+    return traced
+
+
+class _Array(type):
+    """The class of what stands for ``np.ndarray`` in such a trace."""
+
+    def __call__(
+        cls, shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None, order: Any = None
+    ) -> Any:
+        if buffer is not None or strides is not None:
+            raise TraceError("np.ndarray over a buffer, or with strides, cannot be written with traced values; use np.empty")
+        return empty(shape, dtype, order or "C")
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, np.ndarray) or (isinstance(value, TracedArray) and bool(value.ndim or value.is_cell))
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, np.ndarray)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(np.ndarray, name)
+
+
+class ArrayTwin(metaclass=_Array):
+    """``np.ndarray``: called, it gives a traced array."""
+
+
+CLASSES[np.ndarray] = ArrayTwin
+
+
 @twin(np.array)
 @implements(np.array)
 def array(
@@ -183,16 +230,18 @@ def array(
     like: Any = None,
 ) -> Any:
     """Writable if it holds traced values or floats; static integers, bools and other things stay a NumPy array."""
+    if isinstance(object, Selection):
+        return object.copy() if dtype is None else object.astype(dtype)
     if hasattr(type(object), "__array__") and not isinstance(object, np.ndarray | np.generic | TracedArray):
         object = object.__array__()
     if not holds_traced(object) and like is None:
         static = np.array(object, dtype, ndmin=ndmin)
-        return fresh(as_traced(static)) if static.dtype.kind == "f" and static.ndim else static
+        return fresh(as_traced(static)) if static.dtype.kind == "f" and static.ndim else made(static)
     x = as_traced(object, dtype)
     x = cast(x, x.dtype)
     if x.ndim < ndmin:
         x = reshaped(x, (1,) * (ndmin - x.ndim) + x.shape)
-    return created(x) if copy else x
+    return _in_order(order, x, x) if copy else x
 
 
 @twin(np.asarray, np.asanyarray, np.asarray_chkfinite)
@@ -234,7 +283,7 @@ def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, 
     static = [_static_number(v) for v in values]
     names = dict(zip(kwargs, static[len(args) :], strict=True))
     found = np.arange(*static[: len(args)], dtype=dtype, **names)
-    return found if like is None else as_traced(found)
+    return made(found) if like is None else as_traced(found)
 
 
 def _static_number(value: Any) -> Any:
@@ -257,7 +306,8 @@ def linspace(
     device: Any = None,
 ) -> Any:
     if not _any_traced(start, stop):
-        return xp.linspace(start, stop, operator.index(num), endpoint, retstep, dtype, axis)
+        spaced = xp.linspace(start, stop, operator.index(num), endpoint, retstep, dtype, axis)
+        return (made(spaced[0]), spaced[1]) if retstep else made(spaced)
     count = operator.index(num)
     if count < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
@@ -287,7 +337,7 @@ def logspace(
     axis: int = 0,
 ) -> Any:
     if not _any_traced(start, stop, base):
-        return np.logspace(start, stop, operator.index(num), endpoint, base, dtype, axis)
+        return made(np.logspace(start, stop, operator.index(num), endpoint, base, dtype, axis))
     found = np.power(base, linspace(start, stop, num, endpoint, axis=axis))
     return found if dtype is None else cast(found, dtype)
 

@@ -88,7 +88,7 @@ def einsum(
     order: Any = None,
     casting: Any = None,
 ) -> TracedArray:
-    refuse("einsum", out=out, casting=None if casting in (None, "safe") else casting)
+    refuse("einsum", casting=None if casting in (None, "safe") else casting)
     refuse("einsum", order=None if order in (None, "K", "C", "A") else order)
     if isinstance(operands[0], str):
         spec, values = operands[0], list(operands[1:])
@@ -103,6 +103,7 @@ def einsum(
         return counted != 0
     found = _steps(arrays, words, result, optimize)
     is_view = len(arrays) == 1 and set(words[0]) == set(result) and arrays[0] is values[0]
+    found.is_dense = found.ndim < 2
     return view(found, arrays[0]) if is_view else found
 
 

@@ -23,6 +23,7 @@ from pullback.tracer.array import (
     implements,
     promote,
     register_method,
+    update,
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, refuse, xp
@@ -216,7 +217,7 @@ def clip(
     max: Any = NOVALUE,
     **kwargs: Any,
 ) -> TracedArray:
-    refuse("clip", out=out, **kwargs)
+    refuse("clip", **kwargs)
     if a_min is NOVALUE and a_max is NOVALUE:
         a_min, a_max = min, max
     elif min is not NOVALUE or max is not NOVALUE:
@@ -243,7 +244,6 @@ def clip_method(a: TracedArray, min: Any = None, max: Any = None, out: Any = Non
 @register_method("round")
 @implements(np.round, np.around)
 def round(a: Any, decimals: Any = 0, out: Any = None) -> TracedArray:
-    refuse("round", out=out)
     x, places = as_traced(a), operator.index(decimals)
     if x.dtype.kind == "b":
         if places:
@@ -263,7 +263,6 @@ def round(a: Any, decimals: Any = 0, out: Any = None) -> TracedArray:
 @twin(np.fix)
 @implements(np.fix)
 def fix(x: Any, out: Any = None) -> TracedArray:
-    refuse("fix", out=out)
     return xp.trunc(as_traced(x))
 
 
@@ -282,9 +281,16 @@ def sinc(x: Any) -> TracedArray:
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> TracedArray:
     a = as_traced(x)
-    refuse("nan_to_num", copy=None if copy else copy)
+    found = _numbers(a, nan, posinf, neginf)
+    if copy or a is not x or not (a.ndim or a.is_cell):
+        return found
+    update(a, found)
+    return a
+
+
+def _numbers(a: TracedArray, nan: Any, posinf: Any, neginf: Any) -> TracedArray:
     if a.dtype.kind == "c":
-        return emit("complex", *(nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf) for part in (a.real, a.imag)))
+        return emit("complex", *(_numbers(part, nan, posinf, neginf) for part in (a.real, a.imag)))
     if a.dtype.kind != "f":
         return fresh(a)
     largest = np.finfo(a.dtype)
@@ -344,14 +350,12 @@ def isrealobj(x: Any) -> bool:
 
 @implements(np.isposinf)
 def isposinf(x: Any, out: Any = None) -> TracedArray:
-    refuse("isposinf", out=out)
     a = as_traced(x)
     return emit("eq", a, _like(a, math.inf)) if a.dtype.kind == "f" else _all(a, False)
 
 
 @implements(np.isneginf)
 def isneginf(x: Any, out: Any = None) -> TracedArray:
-    refuse("isneginf", out=out)
     a = as_traced(x)
     return emit("eq", a, _like(a, -math.inf)) if a.dtype.kind == "f" else _all(a, False)
 

@@ -25,16 +25,16 @@ from pullback.tracer.array import (
     expand,
     fresh,
     full,
-    register_method,
+    implements,
+    literal,
     static_array,
     view,
 )
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import permute, remove_axes
+from pullback.tracer.functions.common import axis_list, axis_of, permute, remove_axes, shape_of
+from pullback.tracer.layout import Strides
 from pullback.tracer.promotion import shapes_text
-
-MASK = "keep all elements: np.where(mask, x, 0), or where=mask in np.sum, np.mean, np.max and their like"
-DATA_DEPENDENT = f"the shape of its result depends on values; {MASK}"
+from pullback.tracer.selection import DATA_DEPENDENT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +106,8 @@ def _normal_traced(item: TracedArray) -> Any:
         raise TraceError(f"an index that is a traced mask: {DATA_DEPENDENT}")
     if item.dtype.kind not in "iu":
         raise IndexError("arrays used as indices must be of integer (or boolean) type" if item.ndim else _NO_INDEX)
+    if item.known is not None and not item.known[1]:
+        return _normal(item.known[0])
     return int(item.literal) if item.literal is not None else cast(item, np.int64)
 
 
@@ -127,17 +129,22 @@ def _unmasked(items: Sequence[Any], shape: Sequence[int]) -> list[Any]:
             axis += rest
             continue
         if isinstance(item, np.ndarray) and item.dtype.kind == "b":
-            for k, n in enumerate(item.shape):
-                if shape[axis + k] != n:
-                    raise IndexError(
-                        f"boolean index did not match indexed array along axis {axis + k}; size of axis is "
-                        f"{shape[axis + k]} but size of corresponding boolean axis is {n}"
-                    )
+            mask_mismatch(shape, item.shape, axis)
             found += item.nonzero()
         else:
             found.append(item)
         axis += _consumes(item)
     return found
+
+
+def mask_mismatch(shape: Sequence[int], mask: Sequence[int], axis: int) -> None:
+    """Raises NumPy's IndexError if a mask does not fit the axes from ``axis`` on."""
+    for k, n in enumerate(mask, axis):
+        if shape[k] != n:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {k}; size of axis is "
+                f"{shape[k]} but size of corresponding boolean axis is {n}"
+            )
 
 
 def _consumes(item: Any) -> int:
@@ -277,16 +284,25 @@ def new_axes(plan: Plan) -> list[int]:
     return [p for p, k in enumerate(tokens) if k is None]
 
 
-@register_method("__getitem__")
 def getitem(x: TracedArray, key: Any) -> TracedArray:
-    """``x[key]``. Raises IndexError as NumPy, TraceError for a traced mask."""
+    """``x[key]`` without a traced mask. Raises IndexError as NumPy."""
     plan = plan_of(x.shape, key)
     has_rest = any(item is Ellipsis for item in (key if isinstance(key, tuple) else (key,)))
     if not plan.arrays:
         found = _basic(x, plan)
+        known = None if x.known is None or x.known[1] else x.known[0][key]
         if not (found.ndim or has_rest):
+            if known is not None:
+                return literal(known, x.dtype)
             return fresh(found) if found is x else found
-        recipe = Recipe(take=lambda base: _basic(base, plan), put=lambda base, new: with_basic(base, plan, new), key=plan)
+        if known is not None:
+            found.known = (known, frozenset())
+        recipe = Recipe(
+            take=lambda base: _basic(base, plan),
+            put=lambda base, new: with_basic(base, plan, new),
+            strides=lambda strides: _basic_strides(strides, plan),
+            key=plan,
+        )
         return view(found, x, recipe)
     found = _gathered(x, plan)
     if any(a.array is not None and a.array.ndim for a in plan.axes) or not (found.ndim or has_rest):
@@ -307,6 +323,11 @@ def _gathered(x: TracedArray, plan: Plan) -> TracedArray:
 def _basic(x: TracedArray, plan: Plan) -> TracedArray:
     """``x[key]`` without index arrays."""
     return expand(part_of(x, plan), new_axes(plan))
+
+
+def _basic_strides(strides: Strides, plan: Plan) -> Strides:
+    kept = [k for k in plan.order if k is None or (k is not Ellipsis and not plan.axes[k].is_int)]
+    return tuple(0 if k is None else strides[k] * plan.axes[k].step for k in kept)
 
 
 def with_basic(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
@@ -343,3 +364,54 @@ def fitted(value: TracedArray, shape: Sequence[int]) -> TracedArray:
     except ValueError:
         found, wanted = shapes_text([value.shape]), shapes_text([tuple(shape)])
         raise ValueError(f"could not broadcast input array from shape {found} into shape {wanted}") from None
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> TracedArray:
+    """A view that cannot be written."""
+    if writeable:
+        raise TraceError("a sliding_window_view with writeable=True: its elements overlap; write into the array itself")
+    a = as_traced(x)
+    sizes = shape_of(window_shape)
+    if axis is None:
+        axes = list(range(a.ndim))
+        if len(sizes) != a.ndim:
+            raise ValueError(
+                "Since axis is None, must provide window_shape for all dimensions of `x`; "
+                f"got {len(sizes)} window_shape elements and `x.ndim` is {a.ndim}."
+            )
+    else:
+        axes = [axis_of(axis, a.ndim)] if isinstance(axis, int) else list(axis_list(axis, a.ndim))
+        if len(sizes) != len(axes):
+            raise ValueError(
+                "Must provide matching length window_shape and axis; "
+                f"got {len(sizes)} window_shape elements and {len(axes)} axes elements."
+            )
+    if any(n < 0 for n in sizes):
+        raise ValueError("`window_shape` cannot contain negative values")
+    counts = list(a.shape)
+    for k, n in zip(axes, sizes, strict=True):
+        counts[k] -= n - 1
+    if any(n < 0 for n in counts):
+        raise ValueError("window shape cannot be larger than input array shape")
+    recipe = Recipe(
+        take=lambda base: _windows(base, axes, sizes, counts),
+        put=None,
+        strides=lambda strides: (*strides, *(strides[k] for k in axes)),
+        key=("windows", sizes, tuple(axes)),
+    )
+    return view(_windows(a, axes, sizes, counts), a, recipe)
+
+
+def _windows(x: TracedArray, axes: Sequence[int], sizes: Sequence[int], counts: Sequence[int]) -> TracedArray:
+    """The windows of one axis after another, each a gather of its own."""
+    left = list(x.shape)
+    for k, n in zip(axes, sizes, strict=True):
+        left[k] -= n - 1
+        place = as_traced(np.arange(left[k])[:, None] + np.arange(n))
+        found = emit("gather", x, place, axes=(k,))
+        rest = range(2, found.ndim)
+        x = permute(found, [*rest[:k], 0, *rest[k:], 1])
+    return x

@@ -18,7 +18,7 @@ from pullback.tracer.array import (
     implements,
     promote,
 )
-from pullback.tracer.functions.common import axis_of, existing, refuse, reshaped, xp
+from pullback.tracer.functions.common import axis_of, existing, reshaped, xp
 
 
 def arrays_of(values: Any) -> list[TracedArray]:
@@ -39,7 +39,6 @@ def _common(arrays: Sequence[TracedArray], dtype: Any, casting: str) -> list[Tra
 
 @implements(np.concatenate)
 def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
-    refuse("concatenate", out=out)
     found = arrays_of(arrays)
     if not found:
         raise ValueError("need at least one array to concatenate")
@@ -77,7 +76,6 @@ def _check_shapes(arrays: Sequence[TracedArray], axis: int) -> None:
 
 @implements(np.stack)
 def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
-    refuse("stack", out=out)
     found = arrays_of(arrays)
     if not found:
         raise ValueError("need at least one array to stack")

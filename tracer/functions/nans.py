@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, full, implements
-from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, refuse, xp
+from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, xp
 
 
 def _filled(a: Any, value: float, where: Any = True) -> tuple[TracedArray, Any]:
@@ -99,7 +99,6 @@ def nanmin(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, ini
 
 
 def _position(name: str, a: Any, axis: Any, out: Any, keepdims: Any) -> Any:
-    refuse(f"nan{name}", out=out)
     x, keep = _filled(a, -math.inf if name == "argmax" else math.inf)
     if keep is not None:
         emit("check", as_traced(xp.all(xp.any(keep, axis=axis))), error="ValueError", message="All-NaN slice encountered")

@@ -36,17 +36,21 @@ from pullback.tracer.functions.common import (
     reshaped,
     xp,
 )
-from pullback.tracer.functions.indexing import DATA_DEPENDENT, MASK, check_range
+from pullback.tracer.functions.indexing import check_range
+from pullback.tracer.functions.selecting import compressed, where_of
+from pullback.tracer.selection import DATA_DEPENDENT, FUNCTIONS, Selection
 from pullback.tracer.twins import twin
 
 
 @twin(np.where)
 @implements(np.where)
 def where(condition: Any, x: Any = NOVALUE, y: Any = NOVALUE, /) -> Any:
+    if any(isinstance(v, Selection) for v in (condition, x, y)):
+        return FUNCTIONS[np.where](condition, x, y)
     if not any(holds_traced(v) for v in (condition, x, y)):
         return np.where(condition) if x is NOVALUE and y is NOVALUE else np.where(condition, x, y)
     if x is NOVALUE and y is NOVALUE:
-        raise TraceError(f"np.where(condition) alone: {DATA_DEPENDENT}")
+        return where_of(condition)
     if x is NOVALUE or y is NOVALUE:
         raise ValueError("either both or neither of x and y should be given")
     x, y = as_traced(x), as_traced(y)
@@ -86,7 +90,7 @@ def _index(indices: Any) -> TracedArray:
     return cast(index, np.int64)
 
 
-def _in_range(index: TracedArray, axis: int, n: int, mode: str) -> TracedArray:
+def in_range(index: TracedArray, axis: int, n: int, mode: str) -> TracedArray:
     """Indices made to lie inside an axis, as ``mode`` says."""
     match mode:
         case "raise":
@@ -102,11 +106,10 @@ def _in_range(index: TracedArray, axis: int, n: int, mode: str) -> TracedArray:
 @register_method("take")
 @implements(np.take)
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> TracedArray:
-    refuse("take", out=out)
     x, at = line_of(as_traced(a), axis)
     if mode == "raise" and not isinstance(indices, TracedArray):
         return fresh(x[(slice(None),) * at + (indices,)])
-    index = _in_range(_index(indices), at, x.shape[at], mode)
+    index = in_range(_index(indices), at, x.shape[at], mode)
     found = emit("gather", x, index, axes=(at,))
     rank = index.ndim
     perm = [*range(rank, rank + at), *range(rank), *range(rank + at, found.ndim)]
@@ -135,9 +138,8 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
 
 @implements(np.choose)
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> TracedArray:
-    refuse("choose", out=out)
     values = promote(*(as_traced(c) for c in choices))
-    index = _index(a) if mode == "raise" else _in_range(_index(a), 0, len(values), mode)
+    index = _index(a) if mode == "raise" else in_range(_index(a), 0, len(values), mode)
     index, *values = broadcast_together(index, *values)
     if mode == "raise":
         low, high = full(index.shape, 0, np.int64), full(index.shape, len(values), np.int64)
@@ -150,11 +152,10 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Traced
 
 
 @implements(np.compress)
-def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> TracedArray:
-    refuse("compress", out=out)
+def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     condition = static_array(condition)
     if isinstance(condition, TracedArray):
-        raise TraceError(f"np.compress of a traced condition: {DATA_DEPENDENT}")
+        return compressed("np.compress of a traced condition", as_bool(condition), a, axis)
     mask = np.asarray(condition, bool)
     if mask.ndim != 1:
         raise ValueError("condition must be a 1-d array")
@@ -167,10 +168,10 @@ def compress_method(a: TracedArray, condition: Any, axis: Any = None, out: Any =
 
 
 @implements(np.extract)
-def extract(condition: Any, arr: Any) -> TracedArray:
+def extract(condition: Any, arr: Any) -> Any:
     condition = static_array(condition)
     if isinstance(condition, TracedArray):
-        raise TraceError(f"np.extract of a traced condition: {DATA_DEPENDENT}")
+        return compressed("np.extract of a traced condition", reshaped(as_bool(condition), (condition.size,)), arr, None)
     return take(arr, np.asarray(condition, bool).ravel().nonzero()[0])
 
 
@@ -238,21 +239,17 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[TracedArr
     return tuple(found)
 
 
-_OF_CONDITIONS = ("nonzero", "nonzero()", "argwhere")
-
-
 def _refused(name: str) -> Any:
     def refused(*args: Any, **kwargs: Any) -> Any:
-        instead = MASK if name.endswith(_OF_CONDITIONS) else "call it outside, and pass what it returns as an argument"
-        raise TraceError(f"{name} of a traced array: the shape of its result depends on values; {instead}")
+        raise TraceError(
+            f"{name} of a traced array: the shape of its result depends on values; "
+            "call it outside, and pass what it returns as an argument"
+        )
 
     return refused
 
 
 for _name in (
-    "nonzero",
-    "flatnonzero",
-    "argwhere",
     "unique",
     "unique_values",
     "trim_zeros",
@@ -261,4 +258,3 @@ for _name in (
     "setdiff1d",
 ):
     implements(getattr(np, _name))(_refused(f"np.{_name}"))
-register_method("nonzero")(_refused("x.nonzero()"))

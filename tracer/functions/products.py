@@ -103,7 +103,7 @@ def _letters(count: int, start: int = 0) -> Labels:
 @implements(np.matmul)
 def matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
     dtype = kwargs.pop("dtype", None)
-    refuse("matmul", out=out, **kwargs)
+    refuse("matmul", **kwargs)
     x, y = _pair(x1, x2, dtype)
     if x.ndim == 0 or y.ndim == 0:
         which = int(x.ndim != 0)
@@ -146,7 +146,7 @@ def _pair(x1: Any, x2: Any, dtype: Any = None) -> tuple[TracedArray, TracedArray
 @composition(np.vecdot)
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **kwargs: Any) -> TracedArray:
     dtype = kwargs.pop("dtype", None)
-    refuse("vecdot", out=out, **kwargs)
+    refuse("vecdot", **kwargs)
     x, y = _pair(x1, x2, dtype)
     x, y = xp.moveaxis(x, axis, -1), xp.moveaxis(y, axis, -1)
     if x.shape[-1] != y.shape[-1]:
@@ -161,7 +161,6 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **kwargs: An
 @register_method("dot")
 @implements(np.dot)
 def dot(a: Any, b: Any, out: Any = None) -> TracedArray:
-    refuse("dot", out=out)
     x, y = _pair(a, b)
     if x.ndim == 0 or y.ndim == 0:
         return x * y
@@ -211,7 +210,6 @@ def inner(a: Any, b: Any, /) -> TracedArray:
 
 @implements(np.outer)
 def outer(a: Any, b: Any, out: Any = None) -> TracedArray:
-    refuse("outer", out=out)
     x, y = strong(a), strong(b)
     return reshaped(x, (x.size, 1)) * reshaped(y, (1, y.size))
 

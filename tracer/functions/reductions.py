@@ -37,7 +37,6 @@ from pullback.tracer.functions.common import (
     part,
     positions,
     reduced_axes,
-    refuse,
     reshaped,
     xp,
 )
@@ -95,7 +94,6 @@ def sum(
     initial: Any = NOVALUE,
     where: Any = True,
 ) -> TracedArray:
-    refuse("sum", out=out)
     return _fold("sum", as_traced(a), axis, dtype, keepdims, initial, where)
 
 
@@ -110,7 +108,6 @@ def prod(
     initial: Any = NOVALUE,
     where: Any = True,
 ) -> TracedArray:
-    refuse("prod", out=out)
     return _fold("prod", as_traced(a), axis, dtype, keepdims, initial, where)
 
 
@@ -145,7 +142,6 @@ def max(
     initial: Any = NOVALUE,
     where: Any = True,
 ) -> TracedArray:
-    refuse("max", out=out)
     return _extreme("max", a, axis, keepdims, initial, where)
 
 
@@ -159,14 +155,12 @@ def min(
     initial: Any = NOVALUE,
     where: Any = True,
 ) -> TracedArray:
-    refuse("min", out=out)
     return _extreme("min", a, axis, keepdims, initial, where)
 
 
 @register_method("any")
 @implements(np.any)
 def any(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> TracedArray:
-    refuse("any", out=out)
     x = _masked(as_bool(as_traced(a)), where, False)
     return reduced("any", x, reduced_axes(axis, x.ndim), bool(given(keepdims, False)))
 
@@ -174,7 +168,6 @@ def any(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, whe
 @register_method("all")
 @implements(np.all)
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> TracedArray:
-    refuse("all", out=out)
     x = _masked(as_bool(as_traced(a)), where, True)
     return reduced("all", x, reduced_axes(axis, x.ndim), bool(given(keepdims, False)))
 
@@ -199,14 +192,12 @@ def _refuse_empty(op: str, x: TracedArray, axis: int) -> None:
 @register_method("argmax")
 @implements(np.argmax)
 def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> TracedArray:
-    refuse("argmax", out=out)
     return _position("argmax", a, axis, keepdims)
 
 
 @register_method("argmin")
 @implements(np.argmin)
 def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> TracedArray:
-    refuse("argmin", out=out)
     return _position("argmin", a, axis, keepdims)
 
 
@@ -230,7 +221,6 @@ def _quotient(total: TracedArray, count: Any) -> TracedArray:
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
 ) -> TracedArray:
-    refuse("mean", out=out)
     x, keep = as_traced(a), bool(given(keepdims, False))
     is_half = dtype is None and x.dtype == np.float16
     inside = dtype
@@ -279,7 +269,6 @@ def var(
     mean: Any = NOVALUE,
     correction: Any = NOVALUE,
 ) -> TracedArray:
-    refuse("var", out=out)
     return _variance(a, axis, dtype, ddof, keepdims, where, mean, correction)
 
 
@@ -297,14 +286,12 @@ def std(
     mean: Any = NOVALUE,
     correction: Any = NOVALUE,
 ) -> TracedArray:
-    refuse("std", out=out)
     found = _variance(a, axis, dtype, ddof, keepdims, where, mean, correction)
     return cast(xp.sqrt(found), found.dtype)
 
 
 @implements(np.ptp)
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> TracedArray:
-    refuse("ptp", out=out)
     high = _extreme("max", a, axis, keepdims, NOVALUE, True)
     return xp.subtract(high, _extreme("min", a, axis, keepdims, NOVALUE, True))
 
@@ -397,14 +384,12 @@ def _scanned(op: str, a: Any, axis: Any, dtype: Any) -> TracedArray:
 @register_method("cumsum")
 @implements(np.cumsum)
 def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> TracedArray:
-    refuse("cumsum", out=out)
     return _scanned("cumsum", a, axis, dtype)
 
 
 @register_method("cumprod")
 @implements(np.cumprod)
 def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> TracedArray:
-    refuse("cumprod", out=out)
     return _scanned("cumprod", a, axis, dtype)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, fresh, known_value, literal
 from pullback.tracer.functions.common import reshaped
+from pullback.tracer.tables import hook
 
 DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
 PYTHON: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}
@@ -37,6 +38,7 @@ def weak(x: TracedArray, kind: str, known: TracedArray | None = None) -> TracedA
     return found
 
 
+@hook("as_int")
 def integer(x: TracedArray, rounding: Callable[[Any], Any] = np.trunc) -> TracedArray:
     """A Python int for a number, rounded first. The program raises ValueError for NaN and OverflowError where int64 ends."""
     if x.dtype.kind != "f":

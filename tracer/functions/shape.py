@@ -26,6 +26,7 @@ from pullback.tracer.array import (
     implements,
     register_method,
     static_array,
+    strides_of,
     view,
 )
 from pullback.tracer.errors import TraceError
@@ -45,30 +46,49 @@ from pullback.tracer.functions.common import (
     shape_of,
     xp,
 )
+from pullback.tracer.layout import Strides, is_column_major, is_row_major, of_reshaped
 
 # shapes
 
 
 def reshaped_view(x: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """``x`` in row-major order under another shape, as a view.
+    """``x`` in row-major order under another shape: a view, or a copy where NumPy copies.
 
-    Whether NumPy copies depends on the memory's order, unless ``x`` has one axis or only axes of extent 1 change: then the
-    view can be written.
+    Where the array's order in memory is not known, what may be either cannot be written, nor read after ``x`` was.
     """
     shape = tuple(shape)
-    always = x.ndim <= 1 or [n for n in x.shape if n != 1] == [n for n in shape if n != 1]
+    strides = strides_of(x)
+    if strides is not None and of_reshaped(x.shape, strides, shape) is None:
+        return fresh(reshaped(x, shape))
+    is_view = strides is not None or x.ndim <= 1 or [n for n in x.shape if n != 1] == [n for n in shape if n != 1]
+    old = x.shape
     recipe = Recipe(
-        take=lambda base: reshaped(base, shape), put=lambda base, new: reshaped(new, base.shape), key=("reshape", shape)
+        take=lambda base: reshaped(base, shape),
+        put=lambda base, new: reshaped(new, old),
+        strides=lambda strides: of_reshaped(old, strides, shape),
+        key=("reshape", shape),
     )
-    return view(reshaped(x, shape), x, recipe if always else None)
+    return view(reshaped(x, shape), x, recipe if is_view else None)
 
 
 def permuted_view(x: TracedArray, perm: Sequence[int]) -> TracedArray:
     """``x`` with its axes in another order, as a view."""
     perm = tuple(perm)
     back = sorted(range(len(perm)), key=lambda k: perm[k])
-    recipe = Recipe(take=lambda base: permute(base, perm), put=lambda base, new: permute(new, back), key=("permute", perm))
+    recipe = Recipe(
+        take=lambda base: permute(base, perm),
+        put=lambda base, new: permute(new, back),
+        strides=lambda strides: tuple(strides[k] for k in perm),
+        key=("permute", perm),
+    )
     return view(permute(x, perm), x, recipe)
+
+
+def flat_view(x: TracedArray) -> TracedArray:
+    """All elements in row-major order; writes into it are writes into ``x``, however that lies in memory."""
+    old = x.shape
+    recipe = Recipe(take=lambda base: reshaped(base, (base.size,)), put=lambda base, new: reshaped(new, old), key="flat")
+    return view(reshaped(x, (x.size,)), x, recipe)
 
 
 def _resolve(shape: Any, size: int) -> tuple[int, ...]:
@@ -89,10 +109,12 @@ def _resolve(shape: Any, size: int) -> tuple[int, ...]:
 def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> TracedArray:
     x = as_traced(a)
     found = _resolve(shape, x.size)
-    if order in ("C", "A"):
+    if order == "A":
+        order = _memory_order(x, strides_of(x), order)
+    if order == "C":
         return reshaped_view(x, found)
     if order != "F":
-        raise TraceError(f"np.reshape got order={order!r}; the orders are 'C' and 'F'")
+        raise ValueError(f"order must be one of 'C', 'F' or 'A' (got {order!r})")
     backwards = reshaped_view(permuted_view(x, range(x.ndim)[::-1]), found[::-1])
     return permuted_view(backwards, range(len(found))[::-1])
 
@@ -106,7 +128,31 @@ def reshape_method(a: TracedArray, *shape: Any, order: str = "C", copy: Any = No
 @implements(np.ravel)
 def ravel(a: Any, order: str = "C") -> TracedArray:
     x = as_traced(a)
-    return reshape(x, (x.size,), order="C" if order == "K" else order)
+    strides = strides_of(x)
+    if order in ("A", "K"):
+        order = _memory_order(x, strides, order)
+    if order == "K":
+        steps = strides or ()
+        x = permuted_view(x, sorted(range(x.ndim), key=lambda k: -abs(steps[k])))
+    elif order == "F":
+        x = permuted_view(x, range(x.ndim)[::-1])
+    elif order != "C":
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    strides = strides_of(x)
+    if strides is not None and not is_row_major(x.shape, strides):
+        return fresh(reshaped(x, (x.size,)))
+    return reshaped_view(x, (x.size,))
+
+
+def _memory_order(x: TracedArray, strides: Strides | None, order: str) -> str:
+    """"A" and "K" as "C" or "F" where they are one of the two, else "K"."""
+    if strides is None:
+        raise TraceError(f"order={order!r} of an array whose order in memory is not known; use order='C' or 'F'")
+    if is_row_major(x.shape, strides):
+        return "C"
+    if is_column_major(x.shape, strides):
+        return "F"
+    return "C" if order == "A" else "K"
 
 
 @register_method("flatten")
@@ -202,16 +248,39 @@ def expand_dims(a: Any, axis: Any) -> TracedArray:
     return reshaped_view(x, shape)
 
 
+def _broadcast_view(x: TracedArray, shape: Sequence[int], is_readonly: bool) -> TracedArray:
+    """``x`` broadcast, as a view that cannot be written."""
+    shape = tuple(shape)
+    lead = len(shape) - x.ndim
+
+    def strides(given: Strides) -> Strides:
+        return (0,) * lead + tuple(s if n == m else 0 for s, n, m in zip(given, x.shape, shape[lead:], strict=True))
+
+    found = broadcast_to(x, shape)
+    recipe = Recipe(take=lambda base: broadcast_to(base, shape), put=None, strides=strides, key=("broadcast", shape))
+    made = view(found, x, recipe)
+    if not is_readonly and made.base is not None:
+        made.readonly = OVERLAPS
+    return made
+
+
+OVERLAPS = "its elements are those of the array that it was broadcast from; write into that array, or into a copy"
+
+
 @implements(np.broadcast_to)
 def broadcast_to_shape(array: Any, shape: Any, subok: bool = False) -> TracedArray:
     x = as_traced(array)
-    return view(broadcast_to(x, shape_of(shape)), x)
+    target = shape_of(shape)
+    if len(target) < x.ndim:
+        raise ValueError("input operand has more dimensions than allowed by the axis remapping")
+    return _broadcast_view(x, target, True)
 
 
 @implements(np.broadcast_arrays)
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[TracedArray, ...]:
     arrays = [as_traced(a) for a in args]
-    return tuple(view(b, a) for a, b in zip(arrays, broadcast_together(*arrays), strict=True))
+    shape = broadcast_together(*arrays)[0].shape if arrays else ()
+    return tuple(a if a.shape == shape else _broadcast_view(a, shape, False) for a in arrays)
 
 
 def _at_least(rank: int, arrays: Sequence[Any]) -> Any:
@@ -253,7 +322,10 @@ def flip(m: Any, axis: Any = None) -> TracedArray:
     if not axes:
         return x[...]
     recipe = Recipe(
-        take=lambda base: emit("flip", base, axes=axes), put=lambda base, new: emit("flip", new, axes=axes), key=("flip", axes)
+        take=lambda base: emit("flip", base, axes=axes),
+        put=lambda base, new: emit("flip", new, axes=axes),
+        strides=lambda strides: tuple(-s if k in axes else s for k, s in enumerate(strides)),
+        key=("flip", axes),
     )
     return view(emit("flip", x, axes=axes), x, recipe)
 
@@ -377,20 +449,32 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> TracedArray:
 @register_method("diagonal")
 @implements(np.diagonal)
 def diagonal(a: Any, offset: int = 0, axis1: Any = 0, axis2: Any = 1) -> TracedArray:
-    whole = x = as_traced(a)
+    """A view that cannot be written."""
+    x = as_traced(a)
     if x.ndim < 2:
         raise ValueError("diag requires an array of at least two dimensions")
     i, j = axis_of(axis1, x.ndim), axis_of(axis2, x.ndim)
     if i == j:
         raise ValueError("axis1 and axis2 cannot be the same")
     offset = operator.index(offset)
+    rest = [k for k in range(x.ndim) if k not in (i, j)]
+    recipe = Recipe(
+        take=lambda base: _diagonal(base, offset, i, j),
+        put=None,
+        strides=lambda strides: (*(strides[k] for k in rest), strides[i] + strides[j]),
+        key=("diagonal", offset, i, j),
+    )
+    return view(_diagonal(x, offset, i, j), x, recipe)
+
+
+def _diagonal(x: TracedArray, offset: int, i: int, j: int) -> TracedArray:
     x = permute(x, [i, j, *(k for k in range(x.ndim) if k not in (i, j))])
     top, left = max(-offset, 0), max(offset, 0)
     count = max(min(x.shape[0] - top, x.shape[1] - left), 0)
     x = part(part(x, 0, top if count else 0, count), 1, left if count else 0, count)
     place = positions((count,), 0)
     found = emit("gather", x, place, place, axes=(0, 1))
-    return view(permute(found, [*range(1, found.ndim), 0]), whole)
+    return permute(found, [*range(1, found.ndim), 0])
 
 
 @implements(np.diag)
@@ -444,18 +528,24 @@ def tril(m: Any, k: int = 0) -> TracedArray:
 @register_method("trace")
 @implements(np.trace)
 def trace(a: Any, offset: int = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: Any = None) -> TracedArray:
-    refuse("trace", out=out)
     return xp.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
 # copies and casts
 
 
-@register_method("copy")
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> TracedArray:
     x = as_traced(a)
-    return fresh(x)
+    found = fresh(x)
+    found.created = x.is_cell
+    found.is_dense = found.is_dense if order in ("K", "A") else order == "C" or found.ndim < 2
+    return found
+
+
+@register_method("copy")
+def copy_method(a: TracedArray, order: str = "C") -> TracedArray:
+    return copy(a, order)
 
 
 @implements(*existing("astype"))

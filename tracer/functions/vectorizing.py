@@ -198,4 +198,3 @@ def _refused(name: str, instead: str) -> Any:
 
 
 twin(np.frompyfunc)(_refused("np.frompyfunc", "use np.vectorize, whose results are numbers"))
-twin(np.nditer)(_refused("np.nditer", "loop over the array, np.ndindex of its shape, or np.ndenumerate"))

@@ -15,12 +15,12 @@ from pullback.tracer.array import (
     broadcast_to,
     cast,
     expand,
-    full,
+    not_made,
     static_array,
     update,
 )
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import as_bool, axis_of, choose_where, positions, refuse, remove_axes, xp
+from pullback.tracer.functions.common import as_bool, choose_where, remove_axes
 from pullback.tracer.functions.indexing import (
     fitted,
     is_static_mask,
@@ -33,33 +33,13 @@ from pullback.tracer.functions.indexing import (
 from pullback.tracer.tables import implements, register_method
 
 
-@register_method("__setitem__")
 def setitem(x: TracedArray, key: Any, value: Any) -> None:
-    """``x[key] = value``: ``x`` stands for a new value from now on."""
+    """``x[key] = value`` without a traced mask: ``x`` stands for a new value from now on."""
     if not (x.ndim or x.is_cell):
         raise TypeError(f"'{x.weak or f'numpy.{x.dtype.name}'}' object does not support item assignment")
     if isinstance(value, TracedArray) and value.base is x and value.seen == x.version and _is_part(value, key):
         return
     update(x, x if x.readonly else written(x, key, as_traced(value)), casting="unsafe")
-
-
-@register_method("at")
-def accumulate(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> None:
-    """``ufunc.at(x, key, value)`` for add and subtract: repeated indices count each time."""
-    if not isinstance(x, TracedArray) or x.readonly:
-        update(as_traced(x), value)
-    if ufunc not in (np.add, np.subtract):
-        raise TraceError(f"np.{ufunc.__name__}.at of a traced array is not supported; write it with np.add.at or np.subtract.at")
-    amount = as_traced(value)
-    if not np.can_cast(amount.dtype, x.dtype, "same_kind") and not amount.weak:
-        raise TypeError(f"Cannot cast from {amount.dtype!r} to {x.dtype!r} with casting rule 'same_kind'")
-    amount = cast(amount, x.dtype)
-    plan = plan_of(x.shape, key)
-    if not plan.arrays:
-        x[key] = ufunc(x[key], amount)
-        return
-    amount = xp.negative(amount) if ufunc is np.subtract else amount
-    update(x, scattered("scatter_add", x, plan, amount))
 
 
 def _is_part(value: TracedArray, key: Any) -> bool:
@@ -123,39 +103,12 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     """Write into an array the function made."""
     source = as_traced(src)
     if not isinstance(dst, TracedArray):
-        raise TraceError("np.copyto into an array that the traced function did not make; return the value instead")
+        raise not_made("np.copyto into an array that the traced function did not make", "return the value instead")
+    if not source.weak and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
+        raise TypeError(
+            f"Cannot cast array data from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}"
+        )
     if where is not True:
         mask = broadcast_to(as_bool(as_traced(where)), dst.shape)
         source = choose_where(mask, broadcast_to(cast(source, dst.dtype), dst.shape), dst)
     update(dst, source, casting)
-
-
-@implements(np.put_along_axis)
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
-    """Write into an array the function made, one value at each index along an axis."""
-    if not isinstance(arr, TracedArray):
-        raise TraceError("np.put_along_axis into an array that the traced function did not make; return the value instead")
-    if axis is None:
-        raise TraceError("np.put_along_axis with axis=None is not supported; write into x.reshape(-1)")
-    index = cast(as_traced(indices), np.int64)
-    at = axis_of(axis, arr.ndim)
-    key = [
-        positions(index.shape, k) if n == arr.shape[k] or k == at else full(index.shape, 0, np.int64)
-        for k, n in enumerate(index.shape)
-    ]
-    key[at] = index
-    arr[tuple(key)] = values
-
-
-@implements(np.fill_diagonal)
-def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    """Write the main diagonal of a matrix the function made."""
-    refuse("fill_diagonal", wrap=wrap or None)
-    if not isinstance(a, TracedArray):
-        raise TraceError("np.fill_diagonal of an array that the traced function did not make; return the value instead")
-    count = min(a.shape)
-    value = as_traced(val)
-    if value.ndim:
-        value = value[np.arange(count) % value.size] if value.ndim == 1 else value.ravel()[np.arange(count) % value.size]
-    place = np.arange(count)
-    a[(place,) * a.ndim] = value

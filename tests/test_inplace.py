@@ -1,0 +1,105 @@
+"""Programs that write into arrays do what NumPy does: results, what the arguments hold afterwards, and gradients."""
+
+import copy
+import warnings
+from typing import Any
+
+import inplace_elements
+import inplace_functions
+import inplace_loops
+import inplace_masks
+import inplace_outside
+import inplace_views
+import numpy as np
+import pytest
+from inplace import PROGRAMS, Call, Program
+
+import pullback as pb
+
+assert all((inplace_elements, inplace_functions, inplace_loops, inplace_masks, inplace_outside, inplace_views))
+
+STEP = 1e-5
+BY_NAME = [pytest.param(p, id=p.name) for p in PROGRAMS]
+SMOOTH = [pytest.param(p, id=p.name) for p in PROGRAMS if p.order]
+
+
+def plain(call: Call, *args: Any) -> Any:
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        return call(*args)
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal trees of equal leaves, with NumPy's dtypes and shapes."""
+    assert pb.tree.structure(found) == pb.tree.structure(expected)
+    for f, e in zip(pb.tree.leaves(found), pb.tree.leaves(expected), strict=True):
+        f, e = np.asarray(f), np.asarray(e)
+        assert (f.dtype, f.shape) == (e.dtype, e.shape)
+        tolerance = 1e-6 if e.dtype == np.float32 else 1e-12
+        np.testing.assert_allclose(f, e, rtol=tolerance, atol=tolerance)
+
+
+def total(tree: Any) -> Any:
+    """A weighted sum of functions of all floats in a tree."""
+    found = 0.0
+    for n, leaf in enumerate(pb.tree.leaves(tree)):
+        if np.asarray(leaf).dtype.kind == "f":
+            weights = 1.0 + 0.3 * np.cos(np.arange(np.size(leaf)) + n)
+            found = found + np.sum(np.sin(leaf) * weights.reshape(np.shape(leaf)))
+    return found
+
+
+@pytest.mark.parametrize("program", BY_NAME)
+def test_values(program: Program) -> None:
+    expected = copy.deepcopy(program.arguments)
+    result = plain(program.function, *expected)
+    compiled = pb.jit(program.function)
+    for _ in range(2):
+        found = copy.deepcopy(program.arguments)
+        same(compiled(*found), result)
+        same(found, expected)
+
+
+@pytest.mark.parametrize("program", SMOOTH)
+def test_gradients(program: Program) -> None:
+    leaves = [pb.tree.leaves(a) for a in program.arguments]
+    wanted = tuple(k for k, inside in enumerate(leaves) if all(np.asarray(a).dtype == np.float64 for a in inside))
+    rng = np.random.default_rng(5)
+    along = [pb.tree.map(lambda a: rng.uniform(0.5, 1.5, a.shape), program.arguments[k]) for k in wanted]
+
+    def loss(*args: Any) -> Any:
+        return total((program.function(*args), args))
+
+    gradient = pb.grad(loss, argnums=wanted)
+
+    def once(*args: Any) -> Any:
+        return dot(gradient(*args), along)
+
+    def both(*args: Any) -> Any:
+        first = gradient(*copied(args))
+        return (first, pb.grad(once, argnums=wanted)(*copied(args))) if program.order > 1 else (first, first)
+
+    compiled = pb.jit(both)
+    moved = []
+    for sign in (1, -1):
+        args = copy.deepcopy(list(program.arguments))
+        for k, direction in zip(wanted, along, strict=True):
+            args[k] = pb.tree.map(lambda a, d, by=sign * STEP: np.asarray(a + by * d), args[k], direction)
+        moved.append(args)
+    first, second = compiled(*copy.deepcopy(program.arguments))
+    above, below = (plain(loss, *copy.deepcopy(args)) for args in moved)
+    agree(dot(first, along), (above - below) / (2 * STEP))
+    if program.order > 1:
+        above, below = (dot(compiled(*args)[0], along) for args in moved)
+        agree(dot(second, along), (above - below) / (2 * STEP))
+
+
+def copied(tree: Any) -> Any:
+    return pb.tree.map(lambda a: a.copy() if isinstance(a, np.ndarray) else a, tree)
+
+
+def dot(tree: Any, other: Any) -> Any:
+    return sum(np.sum(a * b) for a, b in zip(pb.tree.leaves(tree), pb.tree.leaves(other), strict=True))
+
+
+def agree(found: Any, difference: Any) -> None:
+    np.testing.assert_allclose(found, difference, rtol=2e-6, atol=2e-6)
