@@ -15,6 +15,7 @@ import numpy as np
 
 from pullback.ir import Instruction, Value
 from pullback.tracer.array import (
+    ComesFirst,
     TracedArray,
     as_traced,
     broadcast_to,
@@ -50,7 +51,7 @@ def _operators(ufunc: np.ufunc) -> Any:
     return forward, reflected, in_place
 
 
-class Selection:
+class Selection(ComesFirst):
     """The elements of ``values`` where ``mask`` holds, in row-major order of the mask, whose axes are those of ``values`` from
     ``axis`` on; in the selection they are one.
 
