@@ -18,10 +18,12 @@ from typing import Any
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
 from pullback.codegen.llvm_casts import cast
+from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_native import library, slow, sort_row, ufunc
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.fourier import Lines
 from pullback.ir.ops.kernel import Extent, Fail, For, Load, Store, Sub
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.sort import SortRow
@@ -239,6 +241,8 @@ class Emitter:
                 self.fail(i)
             case SortRow():
                 sort_row(self, i)
+            case Lines():
+                fourier_lines(self, i)
             case Library():
                 library(self, i)
             case Elementwise():

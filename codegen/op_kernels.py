@@ -11,6 +11,7 @@ from typing import Any
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.group_kernel import wrapped
 from pullback.ir.ops.contract import Contract, split
+from pullback.ir.ops.fourier import Fourier
 from pullback.ir.ops.index import Place, Scatter
 from pullback.ir.ops.kernel import sub_ref
 from pullback.ir.ops.linalg import Linalg
@@ -36,6 +37,8 @@ def op_kernel(instruction: Instruction) -> Draft:
             return _recurrence(instruction)
         case Reduce():
             return _complex_product(instruction)
+        case Fourier():
+            return _transform(instruction)
         case Linalg():
             return _linear_algebra(instruction)
     raise NotImplementedError(f"there is no kernel for {instruction.op.name}")
@@ -102,6 +105,26 @@ def _linear_algebra(i: Instruction) -> Draft:
 
     _loops(b, batch, body)
     return Draft(kernel=b.kernel(given), sizes=b.sizes(), scratch=scratch)
+
+
+def _transform(i: Instruction) -> Draft:
+    """Along the last axis all lines at once; along another one those of the axes after it, in loops over the axes before it."""
+    op = i.op
+    assert isinstance(op, Fourier)
+    b = KernelBuilder()
+    b.place = i.loc
+    given = _refs(b, (i.operands[0], i.result), "x out")
+    shape, axis = i.operands[0].type.shape, i.params["axis"]
+    is_last = axis == len(shape) - 1
+
+    def body(index: tuple[Value, ...]) -> None:
+        refs = given
+        for position in index:
+            refs = [b.here("sub_ref", ref, position) for ref in refs]
+        b.here("fourier_lines", *refs, routine=op.routine(i.params), axis=axis if is_last else 0)
+
+    _loops(b, () if is_last else shape[:axis], body)
+    return Draft(kernel=b.kernel(given), sizes=b.sizes())
 
 
 def _update(i: Instruction, body: Any) -> Draft:

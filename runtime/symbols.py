@@ -108,7 +108,8 @@ def ufunc_loop(name: str, types: str) -> UfuncLoop:
     function = layout.functions[at]
     if not function:
         raise MissingSymbol(f"{name} has an empty loop {types}")
-    return UfuncLoop(function=function, data=layout.data[at] or 0, types=types)
+    data = (layout.data[at] or 0) if layout.data else 0
+    return UfuncLoop(function=function, data=data, types=types)
 
 
 def blas_get_threads() -> int | None:

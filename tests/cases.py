@@ -18,6 +18,7 @@ from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.fourier import Fourier
 from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.linalg import Composed, Linalg, turned
 from pullback.ir.ops.reduce import Reduce
@@ -152,7 +153,7 @@ def special_arguments(case: Case) -> list[Any]:
 def covered_ops() -> list[Op]:
     """The ops that have a meaning on arrays or scalars by themselves: neither regions nor memory."""
     moving = (Reindex, Interleave, Gather, Scatter, Place)
-    families = (Elementwise, Reduce, *moving, Contract, Recur, Linalg, Composed, Constant, Count, Iota)
+    families = (Elementwise, Reduce, *moving, Contract, Recur, Fourier, Linalg, Composed, Constant, Count, Iota)
     return [op for op in OPS.values() if isinstance(op, families)]
 
 
@@ -268,6 +269,22 @@ def _placed(dtype: DType) -> list[Made]:
         ((), (), (), ()),
     )
     return [(_arrays(dtype, base, value), {"start": start, "step": step}, {}) for base, value, start, step in entries]
+
+
+def _transforms(name: str) -> Any:
+    def make(dtype: DType) -> list[Made]:
+        made: list[Made] = []
+        if dtype.is_float if name == "rfft" else dtype.is_complex:
+            for shape, axis in (((4,), 0), ((1,), 0), ((2, 5), 1), ((3, 2), 0), ((2, 4, 3), 1), ((0, 3), 1), ((3, 0), 0)):
+                halved = [*shape[:axis], shape[axis] // 2 + 1, *shape[axis + 1 :]]
+                x, out = (shape, tuple(halved)) if name == "rfft" else (tuple(halved), shape)
+                params: dict[str, Any] = {"axis": axis}
+                if name in ("rfft", "irfft"):
+                    params |= {"odd": shape[axis] % 2 == 1, "shape": out}
+                made.append((_arrays(dtype, x), params, {}))
+        return made
+
+    return make
 
 
 def _recurrences(dtype: DType) -> list[Made]:
@@ -594,6 +611,7 @@ PARAMS: dict[str, Any] = {
         ((4,), {"axis": 0, "by": 1}), ((2, 3), {"axis": 1, "by": -2}), ((2,), {"axis": 0, "by": 5}), ((0,), {"axis": 0, "by": 1}),
     ),
     "component": _unary(((3, 2), {"at": 1}), ((2, 0, 2), {"at": 0})),
+    **{name: _transforms(name) for name in ("fft", "ifft", "rfft", "irfft")},
     "view_as_real": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3,), ()) if dtype.is_complex],
     "view_as_complex": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3, 2), (2,)) if dtype.is_float],
     "interleave": lambda dtype: [(_arrays(dtype, shape, shape), {}, {}) for shape in ((3,), (2, 0), ())],

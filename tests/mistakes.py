@@ -899,13 +899,6 @@ def f(a):
 
 f(np.eye(2))
 
-=== a Fourier transform
-@pb.jit
-def f(x):
-    return np.abs(np.fft.fft(x)) ** 2
-
-f(np.ones(4))
-
 === a special function
 from scipy.special import jv
 

@@ -137,8 +137,6 @@ _REASONS = {
     "scipy.optimize.": "call it outside, on a compiled function and its gradient, or write a fixed number of steps",
     "scipy.sparse.": "use a dense array, or index arrays and np.add.at",
     "scipy.spatial.": "compute the distances with NumPy, or find the neighbours outside",
-    "np.fft.": "complex numbers are not supported yet: compute the transform outside the traced function",
-    "scipy.fft.": "complex numbers are not supported yet: compute the transform outside the traced function",
 }
 
 

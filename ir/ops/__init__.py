@@ -11,6 +11,7 @@ from pullback.ir.ops import (
     elementwise,
     exponential,
     factors,
+    fourier,
     host,
     index,
     kernel,
@@ -30,6 +31,6 @@ from pullback.ir.ops import (
 
 __all__ = [
     "banded", "complexes", "contract", "control", "create", "custom", "effect", "elementwise", "exponential", "factors",
-    "host", "index", "kernel", "lapack", "library", "linalg", "orthogonal", "program", "reduce", "reindex", "scan", "schur",
-    "sort", "special", "spectral",
+    "fourier", "host", "index", "kernel", "lapack", "library", "linalg", "orthogonal", "program", "reduce", "reindex", "scan",
+    "schur", "sort", "special", "spectral",
 ]  # fmt: skip
