@@ -16,13 +16,33 @@ from pullback.debugging.nonfinite import find_nan
 from pullback.debugging.printing import print, print_grad
 from pullback.derivatives import hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
 from pullback.entries import RetraceWarning
+from pullback.hips import (
+    deriv,
+    elementwise_grad,
+    grad_and_aux,
+    grad_named,
+    hessian_tensor_product,
+    hessian_vector_product,
+    holomorphic_grad,
+    make_ggnvp,
+    make_hvp,
+    make_jvp,
+    make_jvp_reversemode,
+    make_vjp,
+    multigrad_dict,
+    tensor_jacobian_product,
+    vector_jacobian_product,
+)
 from pullback.mapping import vmap
 from pullback.tracer import TraceError
 
 __all__ = [
     "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad",
-    "custom_jvp", "custom_vjp", "extend", "find_nan", "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
-    "linearize", "print", "print_grad", "random", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap",
+    "custom_jvp", "custom_vjp", "deriv", "elementwise_grad", "extend", "find_nan", "grad", "grad_and_aux", "grad_named",
+    "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian", "jacrev",
+    "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp", "multigrad_dict",
+    "print", "print_grad", "random", "stop_gradient", "tensor_jacobian_product", "tree", "value_and_grad",
+    "vector_jacobian_product", "vjp", "vmap",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

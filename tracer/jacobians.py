@@ -41,15 +41,18 @@ class Chosen:
                 kwargs[place] = primal
         return self._called(*args, **kwargs)
 
-    def linear(self, has_aux: bool = False) -> Linear:
-        """The linear maps by the chosen arguments. Raises TraceError unless these are of floats."""
+    def linear(self, has_aux: bool = False, of: Callable[..., Any] | None = None) -> Linear:
+        """The linear maps by the chosen arguments, of another function of them if ``of`` is given.
+
+        Raises TraceError unless they are of floats.
+        """
         for primal, label in zip(self.primals, self.labels, strict=True):
             leaves, tree = flatten(primal)
             if not leaves:
                 raise TraceError(f"argument {label} has no arrays or numbers to differentiate; choose another by argnums")
             for leaf, path in zip(leaves, paths(tree, label), strict=True):
                 differentiable(leaf, path)
-        return Linear(self.function, self.primals, has_aux, self.labels)
+        return Linear(of or self.function, self.primals, has_aux, self.labels)
 
     def unpacked(self, derivatives: Sequence[Any]) -> Any:
         """The derivatives by the arguments as they were asked for."""
