@@ -12,15 +12,18 @@ import numpy as np
 from pullback import tree
 from pullback.jitted import transformed
 from pullback.tracer import (
+    Chosen,
     Linear,
     Parameters,
     TracedArray,
+    TraceError,
     current,
     emit,
     follow,
     gradient_call,
     jacobian_call,
 )
+from pullback.tracer.array import as_traced
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.transform import Argnames, Argnums, Derivative, Function, Transform, checked_argnames, checked_argnums
 
@@ -91,6 +94,9 @@ def hessian_call(
 ) -> tuple[Any, Any]:
     """Forward over reverse: the Jacobian of the Jacobian, and the aux output."""
     called = follow(function)
+    for leaf in tree.leaves(Chosen(called, args, kwargs, argnums, argnames).primals):
+        if as_traced(leaf).dtype.kind == "c":
+            raise TraceError("a Hessian by complex numbers is not defined; differentiate by their real and imaginary parts")
 
     def rows(*xs: Any, **options: Any) -> Any:
         return jacobian_call(called, xs, options, argnums=argnums, argnames=argnames, has_aux=has_aux, mode="reverse")

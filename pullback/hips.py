@@ -189,7 +189,8 @@ def _maker(name: str, fun: Function, argnum: Argnums, value: Callable[..., Any] 
 
 
 def make_vjp(fun: Function, argnum: Argnums = 0) -> Maker:
-    """``make_vjp(fun)(*args)`` is ``(vjp, value)``: ``vjp(ct)`` is the gradient by one argument of the value's sum with ``ct``."""
+    """``make_vjp(fun)(*args)`` is ``(vjp, value)``: ``vjp(ct)`` is the gradient by one argument of the value times
+    ``ct``."""
     return _maker("make_vjp", fun, argnum, transformed(fun, Transform()))
 
 

@@ -130,6 +130,14 @@ def test_gradients_by_name() -> None:
     close(pb.multigrad_dict(f)(X)["y"], np.sum(X) * 3.0)
 
 
+@pytest.mark.parametrize("function", [lambda np, z: np.sin(z) * z**2, lambda np, z: np.exp(z) / (z + 1.0)])
+def test_holomorphic_gradients(function: Any) -> None:
+    ours, theirs = both("holomorphic_grad", function)
+    close(ours(1.2 + 0.7j), theirs(1.2 + 0.7j))
+    with pytest.raises(TypeError, match="real results"):
+        pb.elementwise_grad(lambda z: function(np, z))(1.2 + 0.7j)
+
+
 class Model:
     def loss(self, x: Array, s: Array) -> Array:
         return np.sum(np.sin(x) * s)

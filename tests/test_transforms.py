@@ -326,3 +326,23 @@ def test_prints_show_once(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out.count("x is") == 1
     pb.vmap(f)(np.array([1.0, 2.0]))
     assert capfd.readouterr().out == "x is [1. 2.]\n"
+
+
+Z = np.array([1.2 + 0.7j, -0.4 + 0.2j])
+
+
+def test_complex_numbers() -> None:
+    """Of real results by complex numbers: d/dx - i d/dy; complex functions of complex numbers count as holomorphic."""
+    real = lambda z: np.abs(z) ** 2 * np.real(z[0])  # noqa: E731
+    holomorphic = lambda z: np.sin(z) * z[0]  # noqa: E731
+    expected = np.diag(np.cos(Z) * Z[0]) + np.outer(np.sin(Z), [1, 0])
+    for jacobian in (pb.jacfwd, pb.jacrev, pb.jacobian):
+        close(jacobian(real)(Z), np.diag(2 * np.conj(Z)) * Z[0].real + np.outer(np.abs(Z) ** 2, [1, 0]))
+        close(jacobian(holomorphic)(Z), expected)
+        close(jacobian(lambda x: np.exp(1j * x))(X), np.diag(1j * np.exp(1j * X)))
+    close(pb.jvp(holomorphic, (Z,), (1j * Z,))[1], expected @ (1j * Z))
+    close(pb.vjp(holomorphic, Z)[1](Z)[0], Z @ expected)
+    close(pb.jvp(real, (Z,), (1j * Z,))[1], -(np.abs(Z) ** 2) * Z[0].imag)
+    close(pb.vmap(holomorphic)(np.stack([Z, 2 * Z])), np.stack([holomorphic(Z), holomorphic(2 * Z)]))
+    with pytest.raises(pb.TraceError, match="a Hessian by complex numbers"):
+        pb.hessian(lambda z: np.sum(real(z)))(Z)

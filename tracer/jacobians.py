@@ -87,17 +87,13 @@ def _by_rows(chosen: Chosen, linear: Linear) -> Any:
 
         def pull(ct: Any, position: int = position) -> Any:
             given = [ct if k == position else None for k in range(len(leaves))]
-            return linear.pull(unflatten(tree, given))
+            return [flatten(part)[0] for part in linear.pull(unflatten(tree, given))]
 
-        if not y.shape:
-            found = pull(full((), 1, y.dtype))
-        else:
-            found = over_axes(pull, (_basis(y),), {})
-        inner = [flatten(f) for f in found]
-        shaped = [
-            unflatten(its_tree, [_reshaped(x, (*y.shape, *x.shape[bool(y.shape) :])) for x in found_leaves])
-            for found_leaves, its_tree in inner
-        ]
+        shaped = []
+        for primal, found in zip(chosen.primals, _both(pull, y), strict=True):
+            inner, its_tree = flatten(primal)
+            parts = [_joined(y, as_traced(x), pair) for x, pair in zip(inner, found, strict=True)]
+            shaped.append(unflatten(its_tree, [_reshaped(j, (*y.shape, *as_traced(x).shape)) for x, j in zip(inner, parts)]))
         rows.append(chosen.unpacked(shaped))
     return unflatten(tree, rows)
 
@@ -105,35 +101,61 @@ def _by_rows(chosen: Chosen, linear: Linear) -> Any:
 def _by_columns(chosen: Chosen, linear: Linear) -> Any:
     """The tangents along each vector of a basis of each array, the new axis last."""
     flat = [flatten(p) for p in chosen.primals]
-    count = len(flatten(linear.value)[0])
-    tree = flatten(linear.value)[1]
+    leaves, tree = flatten(linear.value)
     columns: list[list[list[TracedArray]]] = []
-    for number, (leaves, its_tree) in enumerate(flat):
+    for number, (inner, its_tree) in enumerate(flat):
         columns.append([])
-        for position, leaf in enumerate(leaves):
+        for position, leaf in enumerate(inner):
             x = as_traced(leaf)
 
             def push(
-                t: Any, number: int = number, position: int = position, its_tree: Any = its_tree, size: int = len(leaves)
+                t: Any, number: int = number, position: int = position, its_tree: Any = its_tree, size: int = len(inner)
             ) -> Any:
                 mine = unflatten(its_tree, [t if k == position else None for k in range(size)])
-                return tuple(flatten(linear.push([mine if k == number else None for k in range(len(flat))]))[0])
+                return [flatten(linear.push([mine if k == number else None for k in range(len(flat))]))[0]]
 
-            if not x.shape:
-                columns[-1].append([as_traced(t) for t in push(full((), 1, x.dtype))])
-            else:
-                found = over_axes(push, (_basis(x),), {})
-                last = [moved_axis(t, 0, t.ndim - 1) for t in found]
-                columns[-1].append([_reshaped(t, (*t.shape[:-1], *x.shape)) for t in last])
+            parts = []
+            for y, pair in zip(map(as_traced, leaves), _both(push, x)[0], strict=True):
+                found = _joined(x, y, pair)
+                if x.shape:
+                    found = _reshaped(moved_axis(found, 0, found.ndim - 1), (*y.shape, *x.shape))
+                parts.append(found)
+            columns[-1].append(parts)
     made = []
-    for k in range(count):
-        parts = [unflatten(t, [column[k] for column in part]) for part, (_, t) in zip(columns, flat, strict=True)]
-        made.append(chosen.unpacked(parts))
+    for k in range(len(leaves)):
+        parts_of = [unflatten(t, [column[k] for column in part]) for part, (_, t) in zip(columns, flat, strict=True)]
+        made.append(chosen.unpacked(parts_of))
     return unflatten(tree, made)
 
 
+Pairs = list[list[tuple[Any, Any]]]
+
+
+def _both(apply: Callable[[Any], list[list[Any]]], x: TracedArray) -> Pairs:
+    """A linear map, of lists of arrays, of the basis of arrays like ``x``; and of i times it, if they are complex, else None."""
+    basis = _basis(x)
+    first = over_axes(apply, (basis,), {}) if x.shape else apply(basis)
+    if x.type.dtype.kind != "c":
+        return [[(part, None) for part in parts] for parts in first]
+    turned = basis * 1j
+    second = over_axes(apply, (turned,), {}) if x.shape else apply(turned)
+    return [list(zip(*pair, strict=True)) for pair in zip(first, second, strict=True)]
+
+
+def _joined(source: TracedArray, target: TracedArray, pair: tuple[Any, Any]) -> TracedArray:
+    """The derivatives along a basis. By complex numbers, of real ones: those by the real part minus i times those by the
+    imaginary part; of complex ones those by the real part, which is all where the map is holomorphic."""
+    found, turned = map(as_traced, pair) if pair[1] is not None else (as_traced(pair[0]), None)
+    if turned is None or target.type.dtype.kind == "c":
+        return found
+    joined: TracedArray = found - 1j * turned
+    return joined
+
+
 def _basis(x: TracedArray) -> TracedArray:
-    """The arrays like ``x`` that are 1 in one place, along a first axis."""
+    """The arrays like ``x`` that are 1 in one place, along a first axis; of a scalar 1."""
+    if not x.shape:
+        return full((), 1, x.dtype)
     shape = (x.size, x.size)
     row, column = (emit("iota", axis=k, shape=shape, dtype=I64) for k in (0, 1))
     return _reshaped(emit("cast", emit("eq", row, column), dtype=x.dtype), (x.size, *x.shape))
