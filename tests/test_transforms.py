@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 
 import pullback as pb
 from pullback.pipeline import template_counts
@@ -346,3 +347,15 @@ def test_complex_numbers() -> None:
     close(pb.vmap(holomorphic)(np.stack([Z, 2 * Z])), np.stack([holomorphic(Z), holomorphic(2 * Z)]))
     with pytest.raises(pb.TraceError, match="a Hessian by complex numbers"):
         pb.hessian(lambda z: np.sum(real(z)))(Z)
+
+
+def test_a_derivative_that_cannot_be_had_is_an_error_where_it_is_needed() -> None:
+    def f(a: Array, x: Array) -> Any:
+        return scipy.special.gammainc(a, x), a * x
+
+    value, tangent = pb.jvp(f, (X, X), (None, X))
+    close(tangent[1], X * X)
+    with pytest.raises(pb.TraceError, match="no derivative of gammainc by its operand 0"):
+        pb.jvp(f, (X, X), (X, X))
+    close(pb.jvp(lambda a, x: np.floor(f(a, x)[0]) + f(a, x)[1], (X, X), (X, X))[1], 2 * X * X)
+    close(pb.jvp(lambda a, x: f(a, x)[1], (X, X), (X, X))[1], 2 * X * X)

@@ -14,10 +14,20 @@ from pullback.ir.op import ZERO, Into, Zero
 from pullback.ir.ops.custom import Custom, rule
 from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.passes.reverse import active_values, apply_rule, check_custom, check_derivative, inline, run_forward, transposed
+from pullback.ir.passes.reverse import (
+    GradientError,
+    active_values,
+    apply_rule,
+    check_custom,
+    check_derivative,
+    inline,
+    run_forward,
+    transposed,
+)
 from pullback.ir.structure import Block, Instruction, Loc, Value
 
-Tangent = Value | Zero
+Tangent = Value | Zero | GradientError
+"""A tangent that cannot be had is the error that says why; it is raised where the tangent is read."""
 
 
 def push(
@@ -31,7 +41,7 @@ def push(
 ) -> list[Value]:
     """Emit a region on ``operands`` and the tangents of the results at ``of``; returns its results and those."""
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
-    moved: dict[Value, Value] = {region.parameters[k]: operands[t] for k, t in zip(wrt, tangents, strict=True)}
+    moved: dict[Value, Tangent] = {region.parameters[k]: operands[t] for k, t in zip(wrt, tangents, strict=True)}
     active = active_values(region, wrt, of)
     for instruction in region.instructions:
         inputs = tuple(env[v] for v in instruction.operands)
@@ -42,13 +52,25 @@ def push(
         if not any(wanted) or all(isinstance(t, Zero) for t in given):
             continue
         step = builder.at(instruction.loc.noted(f"jvp({instruction.op.name})"), "t")
-        found = _tangents(step, instruction, inputs, outputs, given, wanted)
-        for value, tangent in zip(instruction.results, found, strict=True):
-            if isinstance(tangent, Value):
-                moved[value] = tangent
+        try:
+            found = _tangents(step, instruction, inputs, outputs, given, wanted)
+        except GradientError as error:
+            found = [error if want else ZERO for want in wanted]
+        moved.update(zip(instruction.results, found, strict=True))
     end = builder.at(Loc(loc.file, loc.line, "jvp"), "t")
-    results = [region.results[k] for k in of]
-    return [env[v] for v in region.results] + [moved[v] if v in moved else end.zeros_like(v) for v in results]
+    return [env[v] for v in region.results] + [_dense(end, moved.get(region.results[k], ZERO), region.results[k]) for k in of]
+
+
+def _known(tangent: Tangent) -> Value | Zero:
+    if isinstance(tangent, GradientError):
+        raise tangent
+    return tangent
+
+
+def _dense(b: Builder, tangent: Tangent, like: Value) -> Value:
+    """A tangent as a value."""
+    found = _known(tangent)
+    return found if isinstance(found, Value) else b.zeros_like(like)
 
 
 def _tangents(
@@ -68,13 +90,10 @@ def _tangents(
         return _by_custom_rule(b, instruction, inputs, outputs, given)
     kinds = {v.type.dtype for v in (*inputs, *outputs) if v.type.dtype.is_inexact}
     is_diagonal = isinstance(op, Elementwise) and len(kinds) == 1 and kinds.pop().is_float
-    if op.linear and not (is_diagonal and sum(isinstance(t, Value) for t in given) == 1):
-        operands = [
-            t if isinstance(t, Value) else b.zeros_like(x) if x.type.dtype.is_inexact else x
-            for x, t in zip(inputs, given, strict=True)
-        ]
+    if op.linear and not (is_diagonal and sum(not isinstance(t, Zero) for t in given) == 1):
+        operands = [_dense(b, t, x) if x.type.dtype.is_inexact else x for x, t in zip(inputs, given, strict=True)]
         return b.emit(op, operands, dict(instruction.params))
-    check_derivative(instruction, [isinstance(t, Value) for t in given])
+    check_derivative(instruction, [not isinstance(t, Zero) for t in given])
     if is_diagonal:
         return [_diagonal(b, instruction, inputs, outputs, given)]
     return _transposed(b, instruction, inputs, outputs, given, wanted)
@@ -86,13 +105,15 @@ def _diagonal(
     """The sum over the operands of each contribution to it, of its tangent."""
     rule = instruction.op.pullback
     assert rule is not None
-    total: Tangent = ZERO
+    total: Value | Zero = ZERO
     for position, tangent in enumerate(given):
         if isinstance(tangent, Zero):
             continue
         wants = [k == position for k in range(len(inputs))]
-        part = rule(b, instruction.op, inputs, outputs, [tangent], instruction.params, wants)[position]
+        symbol = tangent if isinstance(tangent, Value) else outputs[0]
+        part = rule(b, instruction.op, inputs, outputs, [symbol], instruction.params, wants)[position]
         if isinstance(part, Value):
+            _known(tangent)
             total = b.add(total, part) if isinstance(total, Value) else part
     return total
 
@@ -111,13 +132,15 @@ def _transposed(
     count = len(inputs)
     cts: list[Value | Zero] = [Value(v.type) if want else ZERO for v, want in zip(outputs, wanted, strict=True)]
     symbols = [ct for ct in cts if isinstance(ct, Value)]
-    wants = [isinstance(t, Value) for t in given]
+    wants = [not isinstance(t, Zero) for t in given]
     parts = apply_rule(inner, instruction, parameters[:count], parameters[count:], cts, wants)
-    results, seeds = [], []
+    results: list[Value] = []
+    seeds: list[Value] = []
     for part, tangent in zip(parts, given, strict=True):
-        if isinstance(tangent, Value) and not isinstance(part, Zero):
+        seed = ZERO if isinstance(part, Zero) else _known(tangent)
+        if isinstance(seed, Value):
             results.append(part.dense() if isinstance(part, Into) else part)
-            seeds.append(tangent)
+            seeds.append(seed)
     region = inner.block([*parameters, *symbols], results)
     first = len(parameters)
     wrt = range(first, first + len(symbols))
@@ -131,10 +154,10 @@ def _by_custom_rule(
 ) -> list[Tangent]:
     """What the rule of a ``custom`` instruction gives: that for tangents, or the transpose of that for cotangents."""
     params = instruction.params
-    check_custom(instruction, [isinstance(t, Value) for t in given])
+    check_custom(instruction, [not isinstance(t, Zero) for t in given])
     vjp, jvp = (rule(params, instruction.regions, kind) for kind in ("vjp", "jvp"))
     by = params["vjp" if jvp is None else "jvp"]
-    tangents = [t if isinstance(t, Value) else b.zeros_like(inputs[k]) for k, t in ((k, given[k]) for k in by)]
+    tangents = [_dense(b, given[k], inputs[k]) for k in by]
     own = [k for k, v in enumerate(outputs[: params["outputs"]]) if v.type.dtype.is_inexact]
     if jvp is not None:
         parts: Sequence[Value] = inline(b, jvp, (*outputs, *tangents, *inputs))
