@@ -137,7 +137,9 @@ def _transposed(
     results: list[Value] = []
     seeds: list[Value] = []
     for part, tangent in zip(parts, given, strict=True):
-        seed = ZERO if isinstance(part, Zero) else _known(tangent)
+        if isinstance(part, Zero):
+            continue
+        seed = _known(tangent)
         if isinstance(seed, Value):
             results.append(part.dense() if isinstance(part, Into) else part)
             seeds.append(seed)
