@@ -61,11 +61,15 @@ def difference(before: Trace, after: Trace) -> tuple[str, Loc] | None:
         return "an array that was made without traced values has other contents", loc
     if before.result_tree != after.result_tree:
         return f"it returned {before.result_tree}, and returns {after.result_tree}", loc
-    if (before.weak, before.returned, before.writes) != (after.weak, after.returned, after.writes):
+    if _results(before) != _results(after):
         return "its results have other types, or are other arguments", loc
     if canonical(before.function) != canonical(after.function):
         return "it returns other values", loc
     return None
+
+
+def _results(trace: Trace) -> Any:
+    return trace.weak, trace.returned, trace.writes, [given.describe for given in trace.outside_writes]
 
 
 def _instructions(before: Function, after: Function) -> tuple[str, Loc] | None:

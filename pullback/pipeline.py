@@ -156,7 +156,7 @@ def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
     kept: dict[Value, int] = {}
     outcomes = []
     positions = {v: k for k, v in enumerate(function.parameters)}
-    for value, leaf in zip(function.results, (*trace.returned, *(None for _ in trace.writes)), strict=True):
+    for value, leaf in zip(function.results, (*trace.returned, *[None] * trace.writes_count), strict=True):
         if leaf is not None:
             outcomes.append(Outcome(source="leaf", index=leaf))
         elif value in positions:

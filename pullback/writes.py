@@ -1,5 +1,5 @@
-"""Compiled signatures whose function writes into its arguments: the arrays are the caller's, written once, after the call; and
-those that depend on how an argument lies in memory.
+"""Compiled signatures whose function writes into its arguments or into arrays from outside, once, after the call; and those that
+depend on how an argument lies in memory.
 
 What is written reaches them as NumPy would have left it: into any layout and byte order. Nothing is written by a call that
 raises.
@@ -8,7 +8,6 @@ raises.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -41,6 +40,8 @@ class WritingEntry(Entry):
 
     def _fits(self, leaves: Sequence[Any]) -> bool:
         """Whether the arrays may be written that were written, and lie in memory as they did."""
+        if not all(given.read().flags.writeable for given in self._trace.outside_writes):
+            return False
         if any(strides_in(leaves[k]) != strides for k, strides in self._strides):
             return False
         return all(leaves[k].flags.writeable for k in self._writes) and not any(leaves[k].flags.writeable for k in self._kept)
@@ -55,29 +56,35 @@ class WritingEntry(Entry):
                 return MISS
             raise TraceError(f"{shared}; pass a copy")
         result = super().__call__(leaves)
-        if result is MISS or not self._writes:
+        if result is MISS or not self._trace.writes_count:
             return result
         found, *values = result
-        for k, value in zip(self._writes, values, strict=True):
-            np.copyto(leaves[k], value)
+        for (_, array), value in zip(self._written(leaves), values, strict=True):
+            np.copyto(array, value)
         return found
+
+    def _written(self, leaves: Sequence[Any]) -> list[tuple[str, Array]]:
+        """The arrays to write, and what they are called."""
+        inside = [(f"argument {self._trace.labels[k]}", leaves[k]) for k in self._writes]
+        return [*inside, *((given.describe, given.read()) for given in self._trace.outside_writes)]
 
     def _shared(self, leaves: Sequence[Any]) -> Iterator[str]:
         """What is wrong with the memory of the arrays to write."""
-        labels = self._trace.labels
-        for k in self._writes:
-            written = leaves[k]
+        others = [*zip(self._trace.labels, leaves), *self._trace.outside_arrays()]
+        for name, written in self._written(leaves):
             if not written.flags.forc and _overlaps_itself(written):
-                yield f"the function writes into argument {labels[k]}, whose elements share memory with each other"
-            others = chain(zip(labels, leaves), self._trace.outside_arrays())
-            for position, (label, other) in enumerate(others):
-                if position != k and isinstance(other, np.ndarray) and _share(written, other):
-                    yield f"the function writes into argument {labels[k]}, which shares memory with {label}"
+                yield f"the function writes into {name}, whose elements share memory with each other"
+            is_itself = False
+            for label, other in others:
+                if other is written and not is_itself:
+                    is_itself = True
+                elif isinstance(other, np.ndarray) and _share(written, other):
+                    yield f"the function writes into {name}, which shares memory with {label}"
 
 
 def entry_of(trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> Entry:
     """The compiled signature of a trace, whose call had these leaves."""
-    kind = WritingEntry if trace.writes or trace.kept_readonly or trace.strides else Entry
+    kind = WritingEntry if trace.writes_count or trace.kept_readonly or trace.strides else Entry
     return kind(trace, program, leaves, record)
 
 

@@ -110,3 +110,83 @@ def an_out_of_the_users(x: Any, out: Any = None) -> Any:
         out = np.empty_like(x)
     out[:] = x**2
     return out
+
+
+# arrays that are no arguments: what makes a function, and the arrays that it writes
+
+
+def a_closure() -> Any:
+    buffer = np.zeros(6)
+
+    def call(x: Any) -> Any:
+        buffer[1:] = buffer[:-1] + x[1:]
+        return buffer.sum()
+
+    return call, [buffer]
+
+
+def a_dict_of_arrays() -> Any:
+    state = {"m": np.zeros(6), "v": [np.ones(6)]}
+
+    def call(x: Any) -> Any:
+        state["m"] *= 0.9
+        state["m"] += x
+        state["v"][0][:] = state["m"] ** 2
+        return state["v"][0] * 2
+
+    return call, [state["m"], state["v"][0]]
+
+
+class Smoother:
+    def __init__(self) -> None:
+        self.state = np.zeros((2, 6))
+        self.count = np.zeros((), int)
+
+    def step(self, x: Any) -> Any:
+        self.state[0] = 0.5 * self.state[0] + x
+        self.state[1] += self.state[0]
+        self.state.T[0] = 1
+        self.count += 1
+        return self.state[1].sum() / self.count
+
+
+def an_object() -> Any:
+    made = Smoother()
+    return made.step, [made.state, made.count]
+
+
+def a_column_of_a_table() -> Any:
+    table = np.zeros((6, 3))
+    column = table[:, 1]
+
+    def call(x: Any) -> Any:
+        np.add(column, x, out=column)
+        np.add.at(column, [0, 0], 1.0)
+        column[column > 2] = 2
+        return column[::-1]
+
+    return call, [table]
+
+
+def a_default() -> Any:
+    seen = np.zeros(3, int)
+
+    def call(x: Any, seen: Any = seen) -> Any:
+        seen[np.argmax(x) % 3] += 1
+        return seen * x[:3]
+
+    return call, [seen]
+
+
+def a_static_mask_that_is_written() -> Any:
+    used = np.zeros(6, bool)
+
+    def call(x: Any) -> Any:
+        found = np.sum(x[used])
+        used[np.argmax(np.where(used, -np.inf, x))] = True
+        return found
+
+    return call, [used]
+
+
+OUTSIDE = [a_closure, a_dict_of_arrays, an_object, a_column_of_a_table, a_default, a_static_mask_that_is_written]

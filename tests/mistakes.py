@@ -595,15 +595,6 @@ def f(w):
 
 f(2.0)
 
-=== out= an array from outside
-buffer = np.zeros(3)
-
-@pb.jit
-def f(x):
-    return np.exp(x, out=buffer)
-
-f(np.arange(3.0))
-
 === a traced value that is kept
 from queue import SimpleQueue
 

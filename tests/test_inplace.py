@@ -103,3 +103,38 @@ def dot(tree: Any, other: Any) -> Any:
 
 def agree(found: Any, difference: Any) -> None:
     np.testing.assert_allclose(found, difference, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("make", inplace_outside.OUTSIDE)
+def test_arrays_from_outside(make: Call) -> None:
+    call, held = make()
+    plain_call, expected = make()
+    compiled = pb.jit(call)
+    for k in range(3):
+        x = np.sin(np.arange(6.0) + k)
+        same(compiled(x), plain(plain_call, x))
+        same(held, expected)
+
+
+def test_an_array_from_outside_is_written_or_the_call_raises() -> None:
+    buffer, index = np.zeros(3), np.zeros(1, int)
+
+    @pb.jit
+    def call(x: Any, i: Any) -> Any:
+        buffer[0] += 1
+        buffer[i] = x
+        return x
+
+    with pytest.raises(IndexError, match="index 7 is out of bounds for axis 0 with size 3"):
+        call(1.0, index + 7)
+    np.testing.assert_array_equal(buffer, [0, 0, 0])
+    with pytest.raises(pb.TraceError, match="buffer, which shares memory with x"):
+        call(buffer[:1], index)
+    call(2.0, index + 1)
+    np.testing.assert_array_equal(buffer, [1, 2, 0])
+    buffer.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        call(2.0, index + 1)
+    gradient = pb.grad(lambda x: np.sum(call(x, index) ** 2))
+    with pytest.raises(ValueError, match="read-only"):
+        gradient(2.0)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Loc, Value
-from pullback.tracer.array import CAPTURED, Known, Origin, TracedArray, literal_type
+from pullback.tracer.array import READONLY, Known, Origin, TracedArray, literal_type
 from pullback.tracer.callees import renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.containers import container, item, mutable, same_items
@@ -94,6 +94,7 @@ class Names:
         self._namespaces: dict[int, Namespace] = {}
         self._cells: dict[int, tuple[CellType, CellType, Any]] = {}
         self._captured: dict[Value, tuple[Read, Any, str]] = {}
+        self._arrays: list[tuple[Captured, TracedArray, Value]] = []
         self._scalars: dict[Value, tuple[int, str, Any]] = {}
         self.pinned: dict[int, Pinned] = {}
         self.effects = Effects()
@@ -320,6 +321,7 @@ class Names:
         user's arrays among it, would wait for the garbage collector."""
         for namespace in self._namespaces.values():
             namespace.found.clear()
+        self._arrays.clear()
         for kept in (self._kept, self._namespaces, self._cells, self._captured, self._stand_ins):
             kept.clear()
         self.effects.clear()
@@ -460,14 +462,17 @@ class Names:
         array_type, weak = literal_type(value)
         name = re.sub(r"\W+", "_", describe).strip("_")
         parameter = self.root.parameter(array_type, name)
-        self.root.inputs.append(Captured(read=read, describe=describe, key=leaf_key(value)))
-        traced = TracedArray(array_type, self.root, parameter, weak=weak, readonly=CAPTURED, loc=user_loc())
+        given = Captured(read=read, describe=describe, key=leaf_key(value))
+        self.root.inputs.append(given)
+        traced = TracedArray(array_type, self.root, parameter, weak=weak, loc=user_loc())
         traced.origin = Origin("outside", describe)
         if not isinstance(value, np.ndarray) or (value.dtype.kind in "biu" and value.size <= MOST_STATIC):
             self._captured[parameter] = (read, value, describe)
             traced.known = (value, frozenset({parameter}))
         if isinstance(value, np.ndarray):
+            traced.readonly = "" if value.flags.writeable else READONLY
             traced.created, traced.is_dense = True, value.flags.c_contiguous and value.flags.aligned
+            self._arrays.append((given, traced, parameter))
             self._kept[id(value)] = (value, traced)
         return traced
 
@@ -490,6 +495,10 @@ class Names:
         made = value.copy()
         made.flags.writeable = False
         return made
+
+    def written(self) -> list[tuple[Captured, TracedArray]]:
+        """The arrays from outside that the function wrote."""
+        return [(given, traced) for given, traced, parameter in self._arrays if traced.value is not parameter]
 
     def is_input(self, describe: str) -> bool:
         """Whether a number is an input though rewrites look for its value: it, or its container, has changed before."""

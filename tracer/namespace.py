@@ -62,6 +62,8 @@ class Namespace(dict[str, Any]):
     def refuse_stores(self, loc: Loc | None = None) -> None:
         """Raises TraceError if the function has stored a global."""
         for name, value in self.items():
+            if value is self.found.get(name):
+                continue
             if value is not self._placed.get(name) and name != "__warningregistry__":
                 raise effect(f"the traced function writes the global {name}; return the value instead", loc)
 

@@ -150,7 +150,8 @@ class Trace:
     in Python, or is empty for a NumPy scalar or array. ``returned`` has, for each leaf, the index of the call's leaf that is
     returned itself, or None.
 
-    The results after those are what the call's leaves ``writes``, which are arrays, hold in the end. ``kept_readonly`` are
+    The results after those are what the call's leaves ``writes``, which are arrays, hold in the end, and then what the arrays from
+    outside ``outside_writes`` do: ``writes_count`` in sum. ``kept_readonly`` are
     leaves that the function found to be read-only when it wrote into them. ``labels`` names the call's leaves.
     ``pinned`` are those whose values the trace depends on, ``strides`` has the strides (see ``layout``) of those that it depends
     on by theirs.
@@ -163,6 +164,7 @@ class Trace:
     weak: tuple[str, ...]
     returned: tuple[int | None, ...]
     writes: tuple[int, ...] = ()
+    outside_writes: tuple[Captured, ...] = ()
     kept_readonly: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
     pinned: tuple[Pinned, ...] = ()
@@ -171,9 +173,13 @@ class Trace:
     @property
     def result_tree(self) -> TreeDef:
         """The structure of all results: that of ``out_tree``, in a tuple with what is written if there is any."""
-        if not self.writes:
+        if not self.writes_count:
             return self.out_tree
-        return TreeDef("tuple", tuple, children=[self.out_tree, *(LEAF for _ in self.writes)])
+        return TreeDef("tuple", tuple, children=[self.out_tree, *[LEAF] * self.writes_count])
+
+    @property
+    def writes_count(self) -> int:
+        return len(self.writes) + len(self.outside_writes)
 
     @functools.cached_property
     def watch(self) -> Watch:
@@ -261,7 +267,8 @@ def _trace(
             out_tree = map_statics(out_tree, lambda v: _returned(v, names), real_class)
             traced = [as_traced(r) for r in results]
             writes = [k for k, leaf in enumerate(leaves) if leaf.argument is not None and leaf.value is not frame.parameters[k]]
-            values = [frame.lift(t) for t in (*traced, *(leaves[k] for k in writes))]
+            outside = names.written()
+            values = [frame.lift(t) for t in (*traced, *(leaves[k] for k in writes), *(t for _, t in outside))]
         _check_constants(frame)
         used, inputs, unread = _used(frame, values)
         return Trace(
@@ -272,6 +279,7 @@ def _trace(
             weak=tuple(t.weak for t in traced),
             returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),
             writes=tuple(writes),
+            outside_writes=tuple(given for given, _ in outside),
             kept_readonly=tuple(sorted(frame.kept_readonly)),
             labels=labels,
             pinned=tuple(names.pinned[k] for k in sorted(names.pinned)),

@@ -96,7 +96,7 @@ def diverging_instruction(call: Call) -> Difference | None:
     nothing: tuple[int | None, ...] = (None,) * len(made)
     every = replace(
         call.trace, function=replace(run.function, body=block), out_tree=TreeDef("tuple", tuple, children=[LEAF] * len(made)),
-        weak=("",) * len(made), returned=nothing, writes=(),
+        weak=("",) * len(made), returned=nothing, writes=(), outside_writes=(),
     )  # fmt: skip
     entry = Entry(every, program(every, call.leaves, call.device), call.leaves, Recorder().record(call.arguments))
     for value, found in zip(made, entry(call.leaves), strict=True):

@@ -133,6 +133,7 @@ def find_nan(f: Callable[P, Any], *, inf: bool = True) -> Callable[P, NonFiniteR
         found = search.events(dict.fromkeys(bad))
         names = [f"result{at}" for at in places(call.trace.out_tree, "")]
         names += [f"argument {call.trace.labels[k]} after the call" for k in call.trace.writes]
+        names += [f"{given.describe} after the call" for given in call.trace.outside_writes]
         is_bad = set(bad)
         return NonFiniteReport(
             function=call.title,
