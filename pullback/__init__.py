@@ -14,7 +14,7 @@ from pullback.custom import custom_jvp, custom_vjp
 from pullback.debugging.gradients import check_grad
 from pullback.debugging.nonfinite import find_nan
 from pullback.debugging.printing import print, print_grad
-from pullback.derivatives import hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
+from pullback.derivatives import checkpoint, hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
 from pullback.entries import RetraceWarning
 from pullback.hips import (
     deriv,
@@ -38,10 +38,10 @@ from pullback.tracer import TraceError
 
 __all__ = [
     "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad",
-    "custom_jvp", "custom_vjp", "deriv", "elementwise_grad", "extend", "find_nan", "grad", "grad_and_aux", "grad_named",
-    "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian", "jacrev",
-    "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp", "multigrad_dict",
-    "print", "print_grad", "random", "stop_gradient", "tensor_jacobian_product", "tree", "value_and_grad",
+    "checkpoint", "custom_jvp", "custom_vjp", "deriv", "elementwise_grad", "extend", "find_nan", "grad", "grad_and_aux",
+    "grad_named", "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd",
+    "jacobian", "jacrev", "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp",
+    "multigrad_dict", "print", "print_grad", "random", "stop_gradient", "tensor_jacobian_product", "tree", "value_and_grad",
     "vector_jacobian_product", "vjp", "vmap",
 ]  # fmt: skip
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from pullback import tree
-from pullback.jitted import transformed
+from pullback.jitted import Jitted, transformed
 from pullback.tracer import (
     Chosen,
     Linear,
@@ -24,9 +24,11 @@ from pullback.tracer import (
     jacobian_call,
 )
 from pullback.tracer.array import as_traced
+from pullback.tracer.checkpoint import checkpoint_call
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.transform import Argnames, Argnums, Derivative, Function, Transform, checked_argnames, checked_argnums
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -277,4 +279,25 @@ def stop_gradient(x: T) -> T:
         emit("stop_gradient", x, weak=x.weak) if isinstance(x, TracedArray) and x.dtype.kind not in "iub" else x for x in leaves
     ]
     found: T = tree.unflatten(structure, stopped)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Transform):
+    """A function whose derivatives compute its values anew."""
+
+    def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return checkpoint_call(function, args, kwargs)
+
+
+@with_users_frames
+def checkpoint(function: Callable[P, Any]) -> Jitted[P, Any]:
+    """The same function, of which a gradient keeps the arguments and not what is computed on the way; also a decorator.
+
+        block = pb.checkpoint(lambda x, w: np.tanh(np.tanh(x @ w) @ w))
+
+    The gradient computes those values again when it comes to them: less memory for more time. Values and derivatives are the
+    same, at every order; forward mode keeps nothing anyway.
+    """
+    found: Jitted[P, Any] = transformed(function, Checkpoint(name="checkpoint"))
     return found

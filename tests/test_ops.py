@@ -28,7 +28,7 @@ from pullback.ir.types import DTYPES, F64
 from pullback.ir.verify import verify
 
 TESTED = covered_ops()
-SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "tap", "stop_gradient"}
+SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "tap", "stop_gradient", "barrier"}
 every_op = pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
 
 

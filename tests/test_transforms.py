@@ -359,3 +359,43 @@ def test_a_derivative_that_cannot_be_had_is_an_error_where_it_is_needed() -> Non
         pb.jvp(f, (X, X), (X, X))
     close(pb.jvp(lambda a, x: np.floor(f(a, x)[0]) + f(a, x)[1], (X, X), (X, X))[1], 2 * X * X)
     close(pb.jvp(lambda a, x: f(a, x)[1], (X, X), (X, X))[1], 2 * X * X)
+
+
+def chain(h: Array, weights: list[Array]) -> Array:
+    for w in weights:
+        h = np.tanh(h @ w)
+    return h
+
+
+def in_blocks(block: Callable[..., Any], weights: list[Array], x: Array) -> Array:
+    for k in range(0, len(weights), 3):
+        x = block(x, weights[k : k + 3])
+    return np.sum(x**2)
+
+
+def test_checkpoint_keeps_less_and_gives_the_same() -> None:
+    weights, x = list(RNG.normal(size=(9, 16, 16)) / 4), RNG.normal(size=(64, 16))
+    plain = pb.grad(lambda ws: in_blocks(chain, ws, x))
+    kept = pb.grad(lambda ws: in_blocks(pb.checkpoint(chain), ws, x))
+    for a, b in zip(kept(weights), plain(weights), strict=True):
+        close(a, b)
+    assert kept.memory(weights).peak_bytes < 0.75 * plain.memory(weights).peak_bytes
+
+
+def test_checkpoint_among_transforms() -> None:
+    weight = W[0]
+
+    def plain(x: Array) -> Array:
+        return np.sum((np.sin(x) * x * weight) ** 2)
+
+    @pb.checkpoint
+    def f(x: Array) -> Array:
+        return plain(x)
+
+    close(f(X), plain(X))
+    for transform in (pb.grad, pb.hessian, pb.jacfwd, lambda g: pb.grad(pb.checkpoint(g))):
+        close(transform(f)(X), transform(plain)(X))
+    close(pb.vmap(pb.grad(f))(W), pb.vmap(pb.grad(plain))(W))
+    close(pb.jvp(f, (X,), (W[1],))[1], pb.grad(plain)(X) @ W[1])
+    close(pb.grad(lambda w: np.sum(pb.checkpoint(lambda x: np.sin(x) * w)(X)))(X), np.sin(X))
+    close(pb.grad(pb.checkpoint(lambda x, n: np.sum(x[:n] ** 3)))(X, 2), [3 * X[0] ** 2, 3 * X[1] ** 2, 0])

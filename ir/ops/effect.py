@@ -1,5 +1,5 @@
-"""What is there for the gradient pass alone: ``tap`` shows the cotangent that arrives at a value, ``stop_gradient`` lets none
-through."""
+"""What is there for the passes alone: ``tap`` shows the cotangent that arrives at a value, ``stop_gradient`` lets none through,
+``barrier`` keeps apart what is computed twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.op import Contribution, Op, Same
+from pullback.ir.op import ZERO, Contribution, Op, Same, leading
 from pullback.ir.structure import Block, Value
 from pullback.ir.types import ArrayType, Type
 
@@ -36,6 +36,21 @@ class Stop(Op):
         return (operand,)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Barrier(Op):
+    """Its first operand: what is computed from it comes after the second operand, and is not merged with what is equal.
+    ``unbarrier`` removes it."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        operand, _ = types
+        return (operand,)
+
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
+        """The second operand is as it is."""
+        found: tuple[Value, ...] = b.emit(self, (*leading(b, operands[:1], batched[:1], size), operands[1]))
+        return found
+
+
 def _shown(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     (ct,) = cts
     if isinstance(ct, Value):
@@ -49,3 +64,8 @@ def _same(x: Any, text: str = "") -> Any:
 
 tap = Tap(name="tap", reference=_same, effect="effect", pullback=_shown)
 stop_gradient = Stop(name="stop_gradient", reference=_same, nondifferentiable="the user says so")
+barrier = Barrier(
+    name="barrier",
+    reference=lambda x, after: np.asarray(x),
+    pullback=lambda b, op, inputs, outputs, cts, params, wants: [cts[0], ZERO],
+)

@@ -11,18 +11,18 @@ from pullback.ir.passes.grad import grad
 from pullback.ir.passes.norms import norms
 from pullback.ir.passes.simplify import simplify
 from pullback.ir.passes.uncustom import uncustom
-from pullback.ir.passes.untap import untap
+from pullback.ir.passes.untap import unbarrier, untap
 from pullback.ir.structure import Function
 from pullback.ir.verify import verify
 
 Pass = Callable[[Function], Function]
 Observer = Callable[[str, Function], None]
 
-PASSES: dict[str, Pass] = {p.__name__: p for p in (simplify, cse, norms, grad, uncustom, untap, dce)}
+PASSES: dict[str, Pass] = {p.__name__: p for p in (simplify, cse, norms, grad, uncustom, untap, dce, unbarrier)}
 """Every pass by its name, as files and the command line call it."""
 
 BEFORE_GRAD: list[Pass] = [simplify, cse, norms, dce]
-OPTIMIZE: list[Pass] = [uncustom, untap, simplify, cse, dce]
+OPTIMIZE: list[Pass] = [uncustom, untap, simplify, cse, dce, unbarrier]
 
 
 def run(function: Function, passes: Sequence[Pass], observe: Observer | None = None) -> Function:
