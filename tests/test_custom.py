@@ -393,3 +393,82 @@ def test_refused_at_once(make: Any, words: str) -> None:
     with pytest.raises(TypeError) as caught:
         make()
     assert words in str(caught.value)
+
+
+DIRECTION = np.array([0.2, -1.0, 0.7])
+
+
+@pytest.mark.parametrize("f", [by_vjp, by_jvp, by_jvps, by_primitive, by_joint_rule])
+def test_forward_mode(f: Any) -> None:
+    """From the jvp rule, or the vjp rule transposed; of gradients too, and gradients of it."""
+    value, slope = pb.jvp(f, (X, Y), (DIRECTION, X))
+    np.testing.assert_allclose(value, np.sin(X) * Y)
+    np.testing.assert_allclose(slope, np.cos(X) * Y * DIRECTION + np.sin(X) * X, rtol=1e-14)
+    gradient = pb.grad(lambda x: np.sum(f(x, Y)))
+    _, bend = pb.jvp(gradient, (X,), (DIRECTION,))
+    np.testing.assert_allclose(bend, -np.sin(X) * Y * DIRECTION, rtol=1e-14)
+    along = pb.grad(lambda x: np.sum(pb.jvp(lambda x: f(x, Y), (x,), (DIRECTION,))[1]))
+    np.testing.assert_allclose(along(X), -np.sin(X) * Y * DIRECTION, rtol=1e-14)
+
+
+@pytest.mark.parametrize("f", [wrong_vjp, wrong_jvp])
+def test_forward_mode_is_that_of_the_rule(f: Any) -> None:
+    np.testing.assert_allclose(pb.jvp(f, (X,), (DIRECTION,))[1], np.sum(X**3 * DIRECTION))
+
+
+@pytest.mark.parametrize("f", NAMED)
+def test_batched(f: Any) -> None:
+    """Along an axis of some arguments; the cotangent of one without the axis is a sum."""
+    rows = np.stack([X, Y, X * Y, X + 1])
+    expected = np.sin(rows) * Y
+    np.testing.assert_allclose(pb.vmap(f, in_axes=(0, None))(rows, Y), expected, rtol=1e-15)
+
+    def loss(rows: Any, y: Any) -> Any:
+        return np.sum(pb.vmap(f, in_axes=(0, None))(rows, y) ** 2)
+
+    d_rows, dy = pb.grad(loss, argnums=(0, 1))(rows, Y)
+    np.testing.assert_allclose(d_rows, 2 * expected * np.cos(rows) * Y, rtol=1e-14)
+    np.testing.assert_allclose(dy, np.sum(2 * expected * np.sin(rows), axis=0), rtol=1e-14)
+    per_row = pb.vmap(pb.grad(lambda x, y: np.sum(f(x, y) ** 2), argnums=1), in_axes=(0, None))(rows, Y)
+    np.testing.assert_allclose(per_row, 2 * expected * np.sin(rows), rtol=1e-14)
+
+
+@pytest.mark.parametrize("f", [by_jvp, by_vjp])
+def test_batched_forward_mode(f: Any) -> None:
+    rows = np.stack([X, Y])
+
+    def slope(y: Any) -> Any:
+        return pb.jvp(lambda y: f(X, y), (y,), (np.ones(3),))[1]
+
+    np.testing.assert_allclose(pb.vmap(slope)(rows), np.broadcast_to(np.sin(X), (2, 3)))
+    _, along = pb.jvp(lambda x: pb.vmap(lambda y: f(x, y))(rows), (X,), (DIRECTION,))
+    np.testing.assert_allclose(along, np.cos(X) * DIRECTION * rows, rtol=1e-14)
+
+
+@pb.extend.primitive
+def reverse(x: Any) -> Any:
+    return x[::-1].copy()
+
+
+pb.extend.def_linear(reverse)
+pb.extend.defvjp(reverse, lambda ans, x: lambda g: reverse(g))
+
+
+@pb.extend.primitive
+def scaled(x: Any, y: Any) -> Any:
+    return x * y
+
+
+pb.extend.defjvp(scaled, "same", lambda g, ans, x, y: g * x)
+
+
+def test_forward_rules_of_primitives() -> None:
+    np.testing.assert_allclose(pb.jvp(reverse, (X,), (DIRECTION,))[1], DIRECTION[::-1])
+    np.testing.assert_allclose(pb.grad(lambda x: np.sum(reverse(x) ** 3))(X), 3 * X**2)
+    assert pb.check_grad(lambda x: np.sum(reverse(x) ** 3 * Y), order=2)(X).is_right
+    np.testing.assert_allclose(pb.jvp(scaled, (X, Y), (DIRECTION, Y))[1], DIRECTION * Y + X * Y)
+    pb.extend.defjvp_argnums(scaled, lambda ks, gs, ans, args, kwargs: sum(g * args[1 - k] for k, g in zip(ks, gs)))
+    np.testing.assert_allclose(pb.jvp(scaled, (X, Y), (DIRECTION, Y))[1], DIRECTION * Y + X * Y)
+    np.testing.assert_allclose(pb.grad(lambda x: np.sum(scaled(x, Y)))(X), Y)
+    pb.extend.defjvp_argnum(scaled, lambda k, g, ans, args, kwargs: g * args[1 - k])
+    np.testing.assert_allclose(pb.grad(lambda x: np.sum(scaled(x, x)))(X), 2 * X)

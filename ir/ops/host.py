@@ -27,9 +27,7 @@ class Host(Op):
 
     def run(self, buffers: Sequence[Any], params: Mapping[str, Any]) -> None:
         """The step as a program op: reads the first buffers and fills the rest, those of the results."""
-        count = len(buffers) - self.outputs(params)
-        for buffer, value in zip(buffers[count:], self.evaluate(buffers[:count], params, ()), strict=True):
-            buffer[...] = value
+        self.evaluate(buffers, params, ())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,6 +73,10 @@ class Callback(Host):
         if [(t.dtype, t.rank) for t in types[len(types) - len(results) :]] != [(t.dtype, t.rank) for t in results]:
             raise TypeError("the last operands must be the results' buffers")
         return ()
+
+    def run(self, buffers: Sequence[Any], params: Mapping[str, Any]) -> None:
+        count = len(buffers) - self.outputs(params)
+        _call_along(buffers[0], buffers[1:count], buffers[count:], params["axes"])
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
         extents = iter(params["shape"])
@@ -130,17 +132,28 @@ def show(*values: Any, text: str, scalars: Sequence[str]) -> tuple[()]:
 
 def call(number: Any, *operands: Any, axes: int, shape: Any, ranks: Any, dtypes: Any, constant: bool) -> tuple[Any, ...]:
     """The meaning of ``callback``. Raises LookupError for a function that is gone, or of another process."""
-    function = _functions.get(int(number))
-    if function is None:
-        raise LookupError(f"no function has number {int(number)} in this process")
     if not axes:
-        return tuple(function.call(*operands))
+        return tuple(_function(number)(*operands))
     extents = iter(shape)
-    results = [np.empty(tuple(itertools.islice(extents, rank)), dtype_of(t).numpy) for t, rank in zip(dtypes, ranks, strict=True)]
-    for index in np.ndindex((results or operands)[0].shape[:axes]):
-        for whole, part in zip(results, function.call(*(x[index] for x in operands)), strict=True):
+    shapes = [tuple(itertools.islice(extents, rank)) for rank in ranks]
+    results = tuple(np.empty(s, dtype_of(t).numpy) for s, t in zip(shapes, dtypes, strict=True))
+    _call_along(number, operands, results, axes)
+    return results
+
+
+def _call_along(number: Any, operands: Sequence[Any], results: Sequence[Any], axes: int) -> None:
+    """Call a function for each index along the first axes, into arrays of results."""
+    function = _function(number)
+    for index in np.ndindex((*operands, *results)[0].shape[:axes] if axes else ()):
+        for whole, part in zip(results, function(*(x[(*index, ...)] for x in operands)), strict=True):
             whole[index] = part
-    return tuple(results)
+
+
+def _function(number: Any) -> Callable[..., Sequence[Any]]:
+    found = _functions.get(int(number))
+    if found is None:
+        raise LookupError(f"no function has number {int(number)} in this process")
+    return found.call
 
 
 def _no_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
