@@ -85,6 +85,19 @@ class _Custom(Ruled[P, R]):
     def _ruled(self, arguments: Arguments, whole: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
         raise NotImplementedError
 
+    def _along(self, arguments: Arguments, met: list[Tree], fixed: list[Any], rule: Callable[..., Any]) -> Rule:
+        """The forward rule that gives the result with its tangent; ``met`` is the result, once the function was traced."""
+        everything = tuple(range(len(arguments.arrays)))
+
+        def push(outputs: Any, residuals: Any, seeds: Sequence[Any], arrays: Sequence[Any]) -> Sequence[Any]:
+            primals, tangents = arguments.filled(arrays), arguments.tangents(everything, seeds)
+            pair = follow(rule)(*fixed, tuple(primals), tuple(tangents))
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise TraceError(f"the rule of {self._title} must return (result, tangent), and returned {_kind(pair)}")
+            return met[0].floats(pair[1], f"the tangent that the rule of {self._title} returned", "the result")
+
+        return Rule(by=everything, apply=push)
+
     def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """All arguments by position, defaults included."""
         if not kwargs:
@@ -117,10 +130,16 @@ class custom_vjp(_Custom[P, R]):
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Set the rule; the last one counts."""
-        self._rules = (fwd, bwd)
+        self._rules = (fwd, bwd, *self._rules[2:])
+
+    def defjvp(self, rule: Callable[..., Any]) -> None:
+        """Set a rule for forward mode, after that for reverse mode."""
+        if not self._rules:
+            raise TypeError(f"{self._title} has no rule for reverse mode; call .defvjp first")
+        self._rules = (*self._rules[:2], rule)
 
     def _ruled(self, arguments: Arguments, whole: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
-        fwd, bwd = map(follow, self._rules)
+        fwd, bwd, *push = map(follow, self._rules)
         met: list[Tree] = []
 
         def forward(arrays: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -138,8 +157,9 @@ class custom_vjp(_Custom[P, R]):
                 raise TraceError(f"the rule bwd of {self._title} must return a tuple of {count} cotangents, and returned {got}")
             return arguments.cotangents(range(count), found, f"the cotangent that bwd of {self._title} returned")
 
-        rule = Rule(by=tuple(range(len(arguments.arrays))), apply=back)
-        results = custom_call(self, self._title, arguments.arrays, forward, rule, None)
+        everything = tuple(range(len(arguments.arrays)))
+        along = self._along(arguments, met, fixed, push[0]) if push else None
+        results = custom_call(self, self._title, arguments.arrays, forward, Rule(by=everything, apply=back), along)
         return met[0].rebuilt(results)
 
 
@@ -174,27 +194,24 @@ class custom_jvp(_Custom[P, R]):
             met.append(Tree(self._traced(whole(arrays), {})))
             return met[0].leaves, ()
 
-        def push(outputs: Sequence[Any], residuals: Any, seeds: Sequence[Any], arrays: Sequence[Any]) -> Sequence[Any]:
-            primals, tangents = arguments.filled(arrays), arguments.tangents(everything, seeds)
-            what = f"the tangent that the rule of {self._title} returned"
-            if self._rules[0] == "each":
-                return self._summed(met[0], outputs, primals, tangents, what)
-            pair = follow(self._rules[0])(*fixed, tuple(primals), tuple(tangents))
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise TraceError(f"the rule of {self._title} must return (result, tangent), and returned {_kind(pair)}")
-            return met[0].floats(pair[1], what, "the result")
-
-        everything = tuple(range(len(arguments.arrays)))
-        results = custom_call(self, self._title, arguments.arrays, forward, None, Rule(by=everything, apply=push))
+        rule = self._each(arguments, met) if self._rules[0] == "each" else self._along(arguments, met, fixed, self._rules[0])
+        results = custom_call(self, self._title, arguments.arrays, forward, None, rule)
         return met[0].rebuilt(results)
 
-    def _summed(self, out: Tree, outputs: Sequence[Any], primals: list[Any], tangents: list[Any], what: str) -> Sequence[Any]:
+    def _each(self, arguments: Arguments, met: list[Tree]) -> Rule:
+        """The forward rule that has a part for each argument."""
         rules = self._rules[1:]
-        if len(rules) != len(primals):
-            raise TraceError(f"{self._title} has {len(rules)} rules by defjvps for {len(primals)} arguments")
-        result = out.rebuilt(outputs)
-        parts = [follow(r)(t, result, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
-        return out.added([out.floats(part, what, "the result") for part in parts])
+        if len(rules) != len(arguments.trees):
+            raise TraceError(f"{self._title} has {len(rules)} rules by defjvps for {len(arguments.trees)} arguments")
+        everything = tuple(range(len(arguments.arrays)))
+
+        def push(outputs: Sequence[Any], residuals: Any, seeds: Sequence[Any], arrays: Sequence[Any]) -> Sequence[Any]:
+            primals, tangents = arguments.filled(arrays), arguments.tangents(everything, seeds)
+            result, what = met[0].rebuilt(outputs), f"the tangent that a rule of {self._title} returned"
+            parts = [follow(r)(t, result, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
+            return met[0].added([met[0].floats(part, what, "the result") for part in parts])
+
+        return Rule(by=everything, apply=push)
 
 
 def _kind(value: Any) -> str:
