@@ -6,17 +6,18 @@ from pathlib import Path
 if not Path(__file__).parent.joinpath("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
-from pullback import extend, random, tree
+from pullback import extend, optimizers, random, tree
 from pullback.api import grad, jit, value_and_grad
 from pullback.callbacks import ShapeDtypeStruct, callback
 from pullback.counts import CacheInfo, cache_info
 from pullback.custom import custom_jvp, custom_vjp
-from pullback.debugging.gradients import check_grad
+from pullback.debugging.gradients import check_grad, check_grads
 from pullback.debugging.nonfinite import find_nan
 from pullback.debugging.printing import print, print_grad
 from pullback.derivatives import checkpoint, hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
 from pullback.entries import RetraceWarning
 from pullback.hips import (
+    const_graph,
     deriv,
     elementwise_grad,
     grad_and_aux,
@@ -34,14 +35,17 @@ from pullback.hips import (
     vector_jacobian_product,
 )
 from pullback.mapping import vmap
+from pullback.solvers import fixed_point, odeint
 from pullback.tracer import TraceError
+from pullback.tree import ravel as flatten
 
 __all__ = [
     "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad",
-    "checkpoint", "custom_jvp", "custom_vjp", "deriv", "elementwise_grad", "extend", "find_nan", "grad", "grad_and_aux",
-    "grad_named", "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd",
-    "jacobian", "jacrev", "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp",
-    "multigrad_dict", "print", "print_grad", "random", "stop_gradient", "tensor_jacobian_product", "tree", "value_and_grad",
+    "check_grads", "checkpoint", "const_graph", "custom_jvp", "custom_vjp", "deriv", "elementwise_grad", "extend", "find_nan",
+    "fixed_point", "flatten", "grad", "grad_and_aux", "grad_named", "hessian", "hessian_tensor_product",
+    "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linearize",
+    "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp", "multigrad_dict", "odeint", "optimizers",
+    "print", "print_grad", "random", "stop_gradient", "tensor_jacobian_product", "tree", "value_and_grad",
     "vector_jacobian_product", "vjp", "vmap",
 ]  # fmt: skip
 

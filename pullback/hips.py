@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pullback import tree
-from pullback.api import grad
+from pullback.api import grad, jit
 from pullback.jitted import transformed
 from pullback.tracer import (
     Chosen,
@@ -275,3 +275,12 @@ def grad_and_aux(fun: Function, argnum: Argnums = 0) -> Any:
 def grad_named(fun: Function, argname: str) -> Any:
     """The gradient by the argument called ``argname``."""
     return grad(fun, argnames=argname)
+
+
+@with_users_frames
+def const_graph(fun: Function, *args: Any, **kwargs: Any) -> Any:
+    """``pb.jit`` of a function with these first arguments and keywords: traced once, and run again without Python.
+
+    A call of another signature, or after a change outside that the trace depends on, is traced anew.
+    """
+    return jit(functools.partial(fun, *args, **kwargs) if args or kwargs else fun)

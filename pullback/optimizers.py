@@ -1,7 +1,7 @@
 """Optimisers of functions of containers, with the names and signatures of ``autograd.misc.optimizers``.
 
-``grad(x, i)`` gives the gradient at ``x`` in iteration ``i``, as a tree like ``x``; ``callback(x, i, g)`` is called before each step.
-They are plain NumPy, so that a transformed function may hold one, and be differentiated.
+``grad(x, i)`` gives the gradient at ``x`` in iteration ``i``, as a tree like ``x``; ``callback(x, i, g)`` is called before
+each step. They are plain NumPy, so that a transformed function may hold one, and be differentiated.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ def _of_trees(optimise: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_of_trees
-def sgd(
-    grad: Gradient, x0: T, callback: Callback = None, num_iters: int = 200, step_size: float = 0.1, mass: float = 0.9
-) -> T:
+def sgd(grad: Gradient, x0: T, callback: Callback = None, num_iters: int = 200, step_size: float = 0.1, mass: float = 0.9) -> T:
     """Gradient descent with momentum ``mass`` (Polyak, 1964); returns what ``x0`` became after ``num_iters`` steps."""
     x: Any = x0
     velocity = np.zeros_like(x)
@@ -52,7 +50,7 @@ def sgd(
         callback(x, i, g)  # type: ignore[misc]
         velocity = mass * velocity - (1.0 - mass) * g
         x = x + step_size * velocity
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 @_of_trees
@@ -68,7 +66,7 @@ def rmsprop(
         callback(x, i, g)  # type: ignore[misc]
         squares = squares * gamma + g**2 * (1 - gamma)
         x = x - step_size * g / (np.sqrt(squares) + eps)
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 @_of_trees
@@ -86,4 +84,4 @@ def adam(
         second = (1 - b2) * g**2 + b2 * second
         mean, square = first / (1 - b1 ** (i + 1)), second / (1 - b2 ** (i + 1))
         x = x - step_size * mean / (np.sqrt(square) + eps)
-    return x  # type: ignore[no-any-return]
+    return x

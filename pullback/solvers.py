@@ -77,23 +77,25 @@ _solution.defvjp(_solution_with_residuals, _solution_back)
 
 
 def fixed_point(f: Callable[[Any], Callable[[T], T]], a: Any, x0: T, distance: Callable[[T, T], Any], tol: float) -> T:
-    """The ``x`` with ``f(a)(x) == x``, by iteration from ``x0`` until ``distance(x, previous)`` is at most ``tol``; differentiable by ``a``.
+    """The ``x`` with ``f(a)(x) == x``, by iteration from ``x0`` until ``distance(x, previous)`` is at most ``tol``;
+    differentiable by ``a``.
 
         root = pb.fixed_point(lambda a: lambda x: (x + a / x) / 2, 2.0, 1.0, lambda x, y: np.abs(x - y), 1e-12)
 
-    ``x`` and ``a`` are trees of arrays; ``f`` and ``distance`` are plain NumPy. As ``autograd.misc.fixed_points.fixed_point``, whose
-    derivative it has: that of the equation, by the same iteration on its adjoint (Christianson, 1994), of any order; that by
-    ``x0`` is zero. In a transformed function ``f`` and ``distance`` run after the trace: pass traced values in ``a``.
+    ``x`` and ``a`` are trees of arrays; ``f`` and ``distance`` are plain NumPy. As
+    ``autograd.misc.fixed_points.fixed_point``, whose derivative it has: that of the equation, by the same iteration on its
+    adjoint (Christianson, 1994), of any order; that by ``x0`` is zero. In a transformed function ``f`` and ``distance`` run
+    after the trace: pass traced values in ``a``.
 
     It runs for ever where the iteration does not converge.
     """
-    return _solution(f, a, x0, distance, tol)  # type: ignore[no-any-return]
+    return _solution(f, a, x0, distance, tol)
 
 
 # ordinary differential equations
 
 _OPTIONS = ("rtol", "atol", "h0", "hmax", "hmin", "ixpr", "mxstep", "mxhnil", "mxordn", "mxords", "tcrit")
-Options = tuple[tuple[str, Any], ...]
+Options = dict[str, Any]
 
 
 def odeint(func: Function, y0: Any, t: Any, args: tuple[Any, ...] = (), **options: Any) -> Array:
@@ -117,7 +119,7 @@ def odeint(func: Function, y0: Any, t: Any, args: tuple[Any, ...] = (), **option
         raise TypeError(f"odeint in a transformed function does not take {', '.join(unknown)}; it takes {', '.join(_OPTIONS)}")
     start, times = (np.asarray(x) if current() is None else as_traced(x) for x in (y0, t))
     given = tuple(args) if isinstance(args, tuple | list) else (args,)
-    found: Array = _states(func, tuple(options.items()), np.ravel(start) * 1.0, times * 1.0, given)
+    found: Array = _states(func, options, np.ravel(start) * 1.0, times * 1.0, given)
     return found
 
 
@@ -143,14 +145,14 @@ def _slope(func: Function, y: Array, t: Array, args: tuple[Any, ...]) -> Array:
 
 
 def _integrate(func: Function, options: Options, y0: Array, t: Array, args: tuple[Any, ...]) -> Array:
-    return _scipy_odeint()(lambda y, t: _rate(func, y, t, args), y0, t, **dict(options))
+    return _scipy_odeint()(lambda y, t: _rate(func, y, t, args), y0, t, **options)
 
 
 def _integrated(func: Function, options: Options, y0: Array, t: Array, args: tuple[Any, ...]) -> Array:
     if current() is None:
         return _integrate(func, options, y0, t, args)
     types = ShapeDtypeStruct((len(t), len(y0)), float)
-    return callback(partial(_integrate, func, options), types, y0, t, args)
+    return callback(partial(_integrate, func), types, options, y0, t, args)
 
 
 _states = custom_vjp(_integrated, nondiff_argnums=(0, 1))
@@ -200,7 +202,14 @@ def _vector(values: Any) -> Array:
 
 
 def _swept(
-    rate: Function, integrate: Function, func: Function, options: Options, states: Array, t: Array, args: tuple[Any, ...], g: Array
+    rate: Function,
+    integrate: Function,
+    func: Function,
+    options: Options,
+    states: Array,
+    t: Array,
+    args: tuple[Any, ...],
+    g: Array,
 ) -> Any:
     """The cotangents of the first state, the times and the arguments, for cotangents ``g`` of the states."""
     count, size = states.shape
@@ -240,10 +249,10 @@ def _swept_once(func: Function, options: Options, states: Array, t: Array, args:
         return _swept(_rate, _integrate, func, options, states, t, args, g)
     floats = tree.map(lambda x: x if _is_float(x) else None, args)
     types = (ShapeDtypeStruct((states.shape[1],), float), ShapeDtypeStruct((len(t),), float), floats)
-    return callback(partial(_swept, _rate, _integrate, func, options), types, states, t, args, g)
+    return callback(partial(_swept, _rate, _integrate, func), types, options, states, t, args, g)
 
 
-_adjoint = custom_vjp(_swept_once, nondiff_argnums=(0, 1))
+_adjoint: Any = custom_vjp(_swept_once, nondiff_argnums=(0, 1))
 
 
 def _adjoint_with_residuals(func: Function, options: Options, *inputs: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from pullback.api import grad, jit
 from pullback.debugging.differences import Differences, Options, Slope
 from pullback.debugging.divergence import Difference, diverging_line, unlike
+from pullback.derivatives import jvp
 from pullback.inspection import Call, Report
 from pullback.inspection.report import counted
 from pullback.jitted import Jitted, Method
@@ -68,7 +69,7 @@ class WrongGradient(AssertionError):
 
 def check_grad(
     f: Callable[P, Any], *, order: int = 1, argnums: Argnums = None, rtol: float | None = None,
-    atol: float = 0.0, seed: int = 0,
+    atol: float = 0.0, seed: int = 0, modes: Sequence[str] = ("rev",),
 ) -> Callable[P, GradientReport]:  # fmt: skip
     """A function that checks the gradient of ``f`` at the arguments of a call, for tests.
 
@@ -81,6 +82,8 @@ def check_grad(
     where a direction is wrong. A function with several results, or with arrays, is checked through a random combination of
     them. With ``order`` above 1 the derivatives of each gradient are compared with its differences.
 
+    ``modes``: "rev", the gradient, "fwd", the derivative along random directions by ``pb.jvp``, or both.
+
     The step follows the dtype and the size of each argument; float64 is recommended, since float32 leaves two or three digits.
     ``rtol`` is by default 1e-6 (float64), 1e-2 (float32), 0.2 (below). Where a function has a corner, any slope between those
     of its two sides is right. The points and directions depend on ``seed`` alone.
@@ -90,17 +93,26 @@ def check_grad(
     """
 
     def check(*args: P.args, **kwargs: P.kwargs) -> GradientReport:
+        if not set(modes) <= {"rev", "fwd"} or not modes:
+            raise ValueError(f'modes {modes!r}: "rev", "fwd" or both')
         subject = _Subject.of(f, args, kwargs)
         options = Options(rtol=rtol, atol=atol, rng=np.random.default_rng(seed))
         with np.errstate(all="ignore"):
             value = subject.difference()
-            slopes = subject.slopes(order, argnums, options) if value is None else []
+            slopes = subject.slopes(order, argnums, options, modes) if value is None else []
         report = GradientReport(function=subject.call.title, value=value, slopes=tuple(slopes))
         if not report.is_right:
             raise WrongGradient(report)
         return report
 
     return check
+
+
+def check_grads(
+    f: Callable[P, Any], argnum: int | tuple[int, ...] = 0, *, modes: Sequence[str] = ("fwd", "rev"), order: int = 2
+) -> Callable[P, GradientReport]:
+    """``check_grad`` with the name, the arguments and the defaults of ``autograd.test_util.check_grads``."""
+    return check_grad(f, order=order, argnums=argnum, modes=modes)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,7 +156,7 @@ class _Subject:
         line = diverging_line(call, lambda: self.run(self.plain, call.leaves))
         return line or Difference(what=name, file="", line=0, source="", found=was, expected=should)
 
-    def slopes(self, order: int, argnums: Argnums, options: Options) -> list[Slope]:
+    def slopes(self, order: int, argnums: Argnums, options: Options, modes: Sequence[str]) -> list[Slope]:
         """The derivatives up to an order, each beside its difference quotient."""
         title, leaves = self.call.title, self.call.leaves
         names = [a.name for a in self.call.arguments if not a.is_static]
@@ -169,16 +181,9 @@ class _Subject:
         coarsest = min((np.asarray(x).dtype for x in (*values, *results)), key=lambda dtype: dtype.itemsize)
         inner = scalar(self.function)
         outer = jit(inner) if self.plain is None else scalar(self.plain)
-        found: list[Slope] = []
-        for level in range(1, order + 1):
-            gradient = grad(inner, argnums=tuple(range(len(values))))
-            slopes = gradient(*values)
-            differences = Differences(outer, values, coarsest, options)
-            for position, (k, slope) in enumerate(zip(chosen, slopes, strict=True)):
-                found += differences.beside(position, names[k], np.asarray(slope, float), level)
-            inner = _titled(_weighted(gradient, _weights(slopes, options.rng)), title)
-            outer = jit(inner)
-        return found
+        check = _Check(title=title, names=[names[k] for k in chosen], values=values, dtype=coarsest, options=options)
+        reverse = check.reverse(inner, outer, order) if "rev" in modes else []
+        return reverse + (check.forward(inner, outer, order) if "fwd" in modes else [])
 
     def positions(self, argnums: Argnums) -> list[int]:
         """The leaves of the arguments at some positions; of all of them if None."""
@@ -193,6 +198,58 @@ class _Subject:
             raise ValueError(f"argnums {argnums}, but the call has {counted(many, 'positional argument')}")
         chosen = [self.first + k % many for k in wanted]
         return [i for k in chosen for i in range(starts[k], starts[k + 1])]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Check:
+    """Derivatives of a function of ``values``, called ``names``, that gives one number: ``inner``, beside difference quotients of
+    ``outer``, which gives the same."""
+
+    title: str
+    names: Sequence[str]
+    values: Sequence[Any]
+    dtype: Any
+    options: Options
+
+    def reverse(self, inner: Scalar, outer: Scalar, order: int) -> list[Slope]:
+        """In reverse mode: of each order the gradient; it is combined for the next."""
+        found: list[Slope] = []
+        for level in range(1, order + 1):
+            gradient = grad(inner, argnums=tuple(range(len(self.values))))
+            slopes = gradient(*self.values)
+            differences = Differences(outer, self.values, self.dtype, self.options)
+            for position, slope in enumerate(slopes):
+                found += differences.beside(position, self.names[position], np.asarray(slope, float), level)
+            inner = _titled(_weighted(gradient, _weights(slopes, self.options.rng)), self.title)
+            outer = jit(inner)
+        return found
+
+    def forward(self, inner: Scalar, outer: Scalar, order: int) -> list[Slope]:
+        """In forward mode: of each order, along a random direction for each value; the last is differentiated for the next."""
+        found: list[Slope] = []
+        for level in range(1, order + 1):
+            differences = Differences(outer, self.values, self.dtype, self.options)
+            for position, value in enumerate(self.values):
+                direction = np.asarray(self.options.rng.standard_normal(np.shape(value)))
+                slope = _along(inner, position, direction.astype(np.asarray(value).dtype))
+                share = float(slope(*self.values)) / max(float(np.sum(direction * direction)), 1e-300) * direction
+                name = f"{self.names[position]}, forward,"
+                found.append(differences.slope(position, name, np.asarray(share), level, None, direction))
+            inner = _titled(slope, self.title)
+            outer = jit(inner)
+        return found
+
+
+def _along(function: Scalar, position: int, direction: Any) -> Scalar:
+    """The derivative of a function along a direction of one of its values."""
+
+    def slope(*values: Any) -> Any:
+        def moved(value: Any) -> Any:
+            return function(*values[:position], value, *values[position + 1 :])
+
+        return jvp(moved, (values[position],), (direction[()],))[1]
+
+    return slope
 
 
 def _plain(f: Any) -> Any:
