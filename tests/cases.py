@@ -610,11 +610,13 @@ PARAMS: dict[str, Any] = {
     "shift": _unary(
         ((4,), {"axis": 0, "by": 1}), ((2, 3), {"axis": 1, "by": -2}), ((2,), {"axis": 0, "by": 5}), ((0,), {"axis": 0, "by": 1}),
     ),
-    "component": _unary(((3, 2), {"at": 1}), ((2, 0, 2), {"at": 0})),
     **{name: _transforms(name) for name in ("fft", "ifft", "rfft", "irfft")},
+    "component": lambda dtype: [
+        (_arrays(dtype, shape), {"at": at}, {}) for shape, at in (((3, 2), 1), ((2, 0, 2), 0)) if dtype.is_float
+    ],
     "view_as_real": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3,), ()) if dtype.is_complex],
     "view_as_complex": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3, 2), (2,)) if dtype.is_float],
-    "interleave": lambda dtype: [(_arrays(dtype, shape, shape), {}, {}) for shape in ((3,), (2, 0), ())],
+    "interleave": lambda dtype: [(_arrays(dtype, shape, shape), {}, {}) for shape in ((3,), (2, 0), ()) if dtype.is_float],
     "concat": lambda dtype: [
         (_arrays(dtype, (2,), (3,)), {"axis": 0, "starts": (0, 2), "shape": (5,)}, {}),
         (_arrays(dtype, (2, 1), (2, 0), (2, 2)), {"axis": 1, "starts": (0, 1, 1), "shape": (2, 3)}, {}),

@@ -18,7 +18,7 @@ Loss = Callable[[Builder, Sequence[Value]], Value]
 
 
 def weighted_sum(b: Builder, results: Sequence[Value], weights: Sequence[Value]) -> Value:
-    """The float64 sum of all elements of the results, each times its weight."""
+    """The float64 sum of all elements of the results, each times its weight; of complex ones the real part."""
     total = None
     for result, weight in zip(results, weights, strict=True):
         product = b.mul(result, weight)
@@ -59,11 +59,11 @@ def gradient_of_gradient(loss: Loss, types: Sequence[Any], wrt: Sequence[int], e
 def loss_of(case: Case, repeat: bool = False) -> tuple[Loss, list[Any]]:
     """The weighted sum of an op's float results as a loss, and the types of the weights it reads after the operands."""
     count = 1 if repeat else len(case.types)
-    weights = [t for t in case.results() if t.dtype.is_float]
+    weights = [t for t in case.results() if t.dtype.is_inexact]
 
     def loss(b: Builder, parameters: Sequence[Value]) -> Value:
         operands = [parameters[0]] * len(case.types) if repeat else parameters[:count]
-        floats = [v for v in case.emit(b, operands) if v.type.dtype.is_float]
+        floats = [v for v in case.emit(b, operands) if v.type.dtype.is_inexact]
         return weighted_sum(b, floats, parameters[count : count + len(weights)])
 
     return loss, weights
@@ -86,6 +86,8 @@ def check_by_differences(
         assert (gradient.dtype, gradient.shape) == (x.dtype, x.shape)
         for _ in range(2 if x.size else 0):
             direction = rng.uniform(0.5, 1.0, x.shape) * rng.choice([-1, 1], x.shape)
+            if x.dtype.kind == "c":
+                direction = direction * np.exp(1j * rng.uniform(0.0, 6.3, x.shape))
             values = []
             for sign in (1, -1):
                 moved = list(arguments)
@@ -93,7 +95,7 @@ def check_by_differences(
                 values.append(float(interpret(expanded, *moved)[0]))
             difference = (values[0] - values[1]) / (2 * step)
             scale = 1 + abs(values[0]) + np.sum(np.abs(gradient))
-            np.testing.assert_allclose(np.sum(gradient * direction), difference, rtol=0, atol=tolerance * scale)
+            np.testing.assert_allclose(np.sum(gradient * direction).real, difference, rtol=0, atol=tolerance * scale)
 
 
 def derivative(build: Callable[..., Value], *arguments: Any, order: int = 1, passes: Sequence[Any] = ()) -> list[Any]:

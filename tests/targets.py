@@ -156,18 +156,25 @@ def spacing(x: Any) -> Any:
     return np.spacing(size).astype(np.float64)
 
 
-def assert_close(found: Any, expected: Any, ulps: float = 0, floor: float = 0.0, note: object = "") -> None:
+def assert_close(found: Any, expected: Any, ulps: float = 0, floor: Any = 0.0, note: object = "") -> None:
     """One result agrees in dtype, shape and value: NaNs and infinities alike, other floats to ``ulps`` units in the last place of
-    the expected value or of ``floor``; zeros keep their sign if ``ulps`` is 0."""
+    the expected value or of ``floor``; zeros keep their sign if ``ulps`` is 0. Of complex numbers, to units of the larger part."""
     found, expected = np.asarray(found), np.asarray(expected)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape), note
+    if expected.dtype.kind == "c":
+        larger = np.maximum(np.abs(expected.real), np.abs(expected.imag))
+        for part in ("real", "imag"):
+            wanted = getattr(expected, part)
+            known = np.where(np.isfinite(larger), larger, np.abs(wanted))
+            assert_close(getattr(found, part), wanted, ulps, np.where(np.isfinite(known), known, floor), f"{part} part, {note}")
+        return
     if expected.dtype.kind not in "fV":
         np.testing.assert_array_equal(found, expected, err_msg=str(note))
         return
     a, e = found.astype(np.float64), expected.astype(np.float64)
     same = (a == e) | (np.isnan(a) & np.isnan(e))
     if ulps:
-        size = np.maximum(spacing(expected), spacing(np.full(expected.shape, floor, expected.dtype)))
+        size = np.maximum(spacing(expected), spacing(np.broadcast_to(np.asarray(floor, expected.dtype), expected.shape)))
         with np.errstate(invalid="ignore"):
             same |= np.isfinite(a) & np.isfinite(e) & (np.abs(a - e) <= ulps * size)
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import Case, case_function, cases, covered_ops, special_arguments
+from cases import Case, case_function, cases, covered_ops, sample, special_arguments
 from golden import assert_same, run_targets
 from gradients import check_by_differences, gradient_of_gradient, loss_of, with_gradient
 
@@ -32,22 +32,29 @@ SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "c
 every_op = pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
 
 
+NARROW = {F64: DTYPES["f32"], DTYPES["c128"]: DTYPES["c64"]}
+
+
 def seeded(op: Op) -> np.random.Generator:
     return np.random.default_rng(sum(map(ord, op.name)))
 
 
 def differentiable(op: Op) -> Iterator[tuple[Case, list[int]]]:
-    """The float64 cases of an op with inexact results, and the operands that may be wanted. How draws move is in test_random."""
+    """The cases of an op with inexact operands and results of 64 bits (or parts of 64), and the operands that may be wanted.
+
+    How draws move is in test_random.
+    """
     for case in cases(op) if "func" in op.vocabularies and not isinstance(op, Draw) else ():
-        wanted = [k for k, t in enumerate(case.types) if t.dtype is F64 and not op.nondifferentiable and k not in op.missing]
-        if wanted and case.results()[0].dtype.is_float:
+        is_free = [t.dtype in NARROW and k not in op.missing for k, t in enumerate(case.types)]
+        wanted = [k for k, free in enumerate(is_free) if free and not op.nondifferentiable]
+        if wanted and case.results()[0].dtype.is_inexact:
             yield case, wanted
 
 
 def precision(case: Case) -> dict[str, float]:
     """Step and tolerance of differences; results of less than 64 bits come from ops that are linear."""
     result, *_ = case.results()
-    return {64: {}, 32: {"step": 0.1, "tolerance": 1e-5}, 16: {"step": 0.1, "tolerance": 2e-2}}[result.dtype.bits]
+    return {64: {}, 32: {"step": 0.1, "tolerance": 1e-5}, 16: {"step": 0.1, "tolerance": 2e-2}}[result.dtype.part.bits]
 
 
 def check_forward(op: Op) -> None:
@@ -84,12 +91,12 @@ def check_gradients(op: Op) -> None:
     for case, wanted in differentiable(op):
         arguments = case.arguments(rng)
         loss, extra = loss_of(case)
-        weights = [rng.uniform(0.3, 1.5, t.shape).astype(t.dtype.numpy) for t in extra]
+        weights = [np.asarray(sample(rng, t, (0.3, 1.5))) for t in extra]
         for wrt in [wanted, *([k] for k in wanted if len(wanted) > 1)]:
             function = with_gradient(loss, case.types, wrt, extra)
             check_by_differences(function, [*arguments, *weights], wrt, rng, **precision(case))
         second = gradient_of_gradient(loss, case.types, wanted, extra)
-        directions = [np.asarray(rng.uniform(0.3, 1.5, case.types[k].shape)) for k in wanted]
+        directions = [np.asarray(sample(rng, case.types[k], (0.3, 1.5))) for k in wanted]
         check_by_differences(second, [*arguments, *weights, *directions], wanted, rng, **precision(case))
         if len(case.types) > 1 and len(set(case.types)) == 1 and not op.missing:
             loss, extra = loss_of(case, repeat=True)
@@ -102,7 +109,7 @@ def check_single_precision(op: Op) -> None:
     for case, wanted in differentiable(op):
         if case.params.get("dtype") is not None:
             continue
-        narrow = replace(case, types=tuple(t.with_dtype(DTYPES["f32"]) if t.dtype is F64 else t for t in case.types))
+        narrow = replace(case, types=tuple(t.with_dtype(NARROW.get(t.dtype, t.dtype)) for t in case.types))
         arguments = narrow.arguments(rng)
         found = []
         for which in (narrow, case):

@@ -50,6 +50,10 @@ complex_ = Elementwise(
     name="complex", reference=_complex, arity=2, gives="complex", linear=True, cheap=True, vocabularies=FUNC,
     pullback=each(lambda b, ct, out, x, y: b.real(ct), lambda b, ct, out, x, y: b.neg(b.imag(ct))),
 )  # fmt: skip
+reciprocal = Elementwise(
+    name="reciprocal", reference=lambda x: np.reciprocal(x), kinds="c", cheap=True, vocabularies=FUNC,
+    pullback=each(lambda b, ct, out, x: b.neg(b.mul(ct, b.mul(out, out)))),
+)  # fmt: skip
 
 
 # memory
@@ -83,9 +87,16 @@ class Interleave(Op):
         x, y = types
         if not isinstance(x, ArrayType) or not isinstance(y, ArrayType) or x.dtype is not y.dtype or x.rank != y.rank:
             raise TypeError("takes two arrays of one type")
+        _parts(x)
         for e, f in zip(x.shape, y.shape, strict=True):
             same(e, f)
         return (x.with_shape((*x.shape, 2)),)
+
+
+def _parts(x: ArrayType) -> None:
+    """Raises TypeError unless these can be parts of complex numbers."""
+    if x.dtype not in COMPLEX_OF:
+        raise TypeError(f"takes floats of 32 or 64 bits, found {x}")
 
 
 def _nowhere(*_: Any) -> Any:
@@ -102,6 +113,7 @@ def _view_as_complex(x: Any) -> Any:
 
 def _component_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
     (x,) = types
+    _parts(x)
     same(x.shape[-1], 2)
     return x.shape[:-1]
 

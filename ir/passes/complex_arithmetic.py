@@ -123,6 +123,17 @@ def div(b: Any, z: Pair, w: Pair) -> Pair:
     return choose(b, is_zero, (b.div(x, size), b.div(y, size)), (re, im))
 
 
+@parts("reciprocal")
+def reciprocal(b: Any, z: Pair) -> Pair:
+    x, y = z
+    one = like(b, 1, x)
+    is_wide = b.le(b.abs(y), b.abs(x))
+    large, small = b.select(is_wide, x, y), b.select(is_wide, y, x)
+    ratio = b.div(small, large)
+    below = b.add(large, b.mul(small, ratio))
+    return b.div(b.select(is_wide, one, ratio), below), b.div(b.neg(b.select(is_wide, ratio, one)), below)
+
+
 @parts("abs")
 def abs_(b: Any, z: Pair) -> Value:
     found: Value = b.hypot(*z)

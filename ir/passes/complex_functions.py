@@ -252,7 +252,8 @@ def tanh(b: Any, z: Pair) -> Pair:
     re, im = choose(b, is_far, (end, b.mul(b.mul(wave, decay), decay)), (re, im))
     sign = b.select(_is_finite(b, y), wave, y)
     re, im = choose(b, _is_infinite(b, x), (end, b.copysign(zero, sign)), (re, im))
-    re = b.select(b.bitand(_is_zero(b, x), b.bitnot(_is_finite(b, y))), x, re)
+    is_wild = b.bitand(b.bitnot(_is_finite(b, y)), b.bitnot(_is_infinite(b, x)))
+    re = b.select(is_wild, b.select(_is_zero(b, x), x, like(b, NAN, x)), re)
     return re, b.select(b.bitand(_is_zero(b, y), _is_nan(b, x)), y, im)
 
 
@@ -344,9 +345,9 @@ def atanh(b: Any, z: Pair) -> Pair:
     at_one = b.sub(like(b, 0.5 * LN2, q), _scaled(b, b.log(q), 0.5))
     re = b.select(nearly_one, at_one, re)
     im = _scaled(b, b.atan2(_scaled(b, q, 2.0), b.sub(b.mul(gap, b.add(one, p)), b.mul(q, q))), 0.5)
-    far_re = b.select(_has_infinity(b, z), zero, div(b, (one, zero), (u, v))[0])
-    re, im = choose(b, is_far, (far_re, like(b, math.pi / 2, u)), (re, im))
-    im = b.select(b.bitand(_is_nan(b, y), _is_infinite(b, x)), y, im)
+    quarter = like(b, math.pi / 2, u)
+    re, im = choose(b, is_far, (div(b, (one, zero), (u, v))[0], quarter), (re, im))
+    re, im = choose(b, _has_infinity(b, z), (zero, b.select(_is_nan(b, y), y, quarter)), (re, im))
     re = b.select(b.bitand(_is_nan(b, y), _is_zero(b, x)), zero, re)
     return b.copysign(re, x), b.copysign(im, y)
 

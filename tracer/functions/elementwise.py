@@ -52,7 +52,7 @@ def square(x: TracedArray) -> TracedArray:
 @composition(np.reciprocal)
 def reciprocal(x: TracedArray) -> TracedArray:
     if x.dtype.kind == "c":
-        return choose_where(emit("eq", x, _like(x, 0)), _like(x, complex(math.nan, math.nan)), emit("div", _like(x, 1), x))
+        return emit("reciprocal", x)
     if x.dtype.kind == "f":
         return emit("div", _like(x, 1), x)
     wide = cast(x, np.float64)
