@@ -158,7 +158,7 @@ def spacing(x: Any) -> Any:
 
 def assert_close(found: Any, expected: Any, ulps: float = 0, floor: Any = 0.0, note: object = "") -> None:
     """One result agrees in dtype, shape and value: NaNs and infinities alike, other floats to ``ulps`` units in the last place of
-    the expected value or of ``floor``; zeros keep their sign if ``ulps`` is 0. Of complex numbers, to units of the larger part."""
+    the expected value or of ``floor``; zeros keep their sign if ``ulps`` is 0. Of complex numbers: units of the larger part."""
     found, expected = np.asarray(found), np.asarray(expected)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape), note
     if expected.dtype.kind == "c":
