@@ -7,6 +7,7 @@ the trace is a literal and becomes a constant of the dtype it meets (NEP 50); a 
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -524,7 +525,7 @@ def as_traced(x: Any, dtype: Any = None) -> TracedArray:
     list.
     """
     found = _as_traced(x)
-    return found if dtype is None else cast(found, dtype)
+    return found if dtype is None else convert(found, dtype)
 
 
 def _as_traced(x: Any) -> TracedArray:
@@ -738,7 +739,7 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
     source = as_traced(value)
     if not source.weak and not np.can_cast(source.dtype, target.dtype, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast from {source.dtype!r} to {target.dtype!r} with casting rule {casting!r}")
-    new = broadcast_to(cast(source, target.dtype), target.shape)
+    new = broadcast_to(convert(source, target.dtype), target.shape)
     base, recipe = target.base, target.recipe
     if base is not None and recipe is not None and recipe.put is not None:
         update(base, recipe.put(base, new), casting)
@@ -750,8 +751,10 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
 
 
 def cast(x: TracedArray, dtype: Any) -> TracedArray:
-    """``x`` with another dtype; ``x`` itself if it has it (and is not weak)."""
+    """``x`` with another dtype; ``x`` itself if it has it (and is not weak). Raises TraceError for a complex one as a real one."""
     element = _element(dtype)
+    if x.type.dtype.is_complex and element.kind not in "bc":
+        raise TraceError(f"complex numbers where {element.numpy} is meant are not supported; take their .real, .imag or np.abs")
     if x.literal is not None:
         return _cast_literal(x, element.numpy)
     if x.type.dtype is element:
@@ -764,15 +767,29 @@ def cast(x: TracedArray, dtype: Any) -> TracedArray:
     return found
 
 
+def convert(x: TracedArray, dtype: Any) -> TracedArray:
+    """``x`` with another dtype, as by NumPy's astype: a complex one as a real one is its real part, with NumPy's warning.
+
+    Raises TypeError for a Python complex as a real one.
+    """
+    element = _element(dtype)
+    if x.type.dtype.is_complex and element.kind not in "bc":
+        if x.weak:
+            raise TypeError(f"{'int' if element.is_integer else 'float'}() argument must be a string or a real number, not 'complex'")
+        loc, message = user_loc(), "Casting complex values to real discards the imaginary part"
+        warnings.warn_explicit(message, np.exceptions.ComplexWarning, loc.file or "pullback", loc.line)
+        x = x.real
+    return cast(x, dtype)
+
+
 def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
     value = x.literal
     if x.weak == "int" and dtype.kind in "iu":
         return literal(value, dtype)
     if x.weak == "int" and dtype.kind == "f":
         value = float(value)
-    array = np.asarray(value, None if x.weak else x.dtype)
     with np.errstate(all="ignore"):
-        return literal((array if dtype.kind in "cb" else array.real).astype(dtype), dtype)
+        return literal(np.asarray(value, None if x.weak else x.dtype).astype(dtype), dtype)
 
 
 def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:

@@ -290,12 +290,11 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *args: Any, dtype: Any 
     found = cov(x, y, rowvar, dtype=dtype)
     if not found.ndim:
         return found / found
-    size = xp.sqrt(xp.real(xp.diag(found)))
-    found = found / size[:, None] / size[None, :]
-    if found.dtype.kind != "c":
-        return xp.clip(found, -1, 1)
-    real, imag = (xp.clip(part, -1, 1) for part in (xp.real(found), xp.imag(found)))
-    return cast(real + 1j * imag, found.dtype)
+    size = xp.sqrt(xp.diag(found).real)
+    ratio = found / size[:, None] / size[None, :]
+    if ratio.dtype.kind == "c":
+        return emit("complex", xp.clip(ratio.real, -1, 1), xp.clip(ratio.imag, -1, 1))
+    return xp.clip(ratio, -1, 1)
 
 
 # others

@@ -17,6 +17,7 @@ from pullback.tracer.array import (
     broadcast_to,
     broadcast_together,
     cast,
+    convert,
     created,
     expand,
     fresh,
@@ -80,7 +81,7 @@ def full_(
 ) -> TracedArray:
     _checked("full", order, device)
     value = as_traced(fill_value)
-    return _in_order(order, broadcast_to(cast(value, value.dtype if dtype is None else dtype), shape_of(shape)))
+    return _in_order(order, broadcast_to(convert(value, value.dtype if dtype is None else dtype), shape_of(shape)))
 
 
 @twin(np.eye)
@@ -258,7 +259,7 @@ def asarray(
     if isinstance(a, np.ndarray) and dtype is None and not copy:
         return a
     if isinstance(a, TracedArray) and not copy:
-        found = cast(a, a.dtype if dtype is None else dtype)
+        found = convert(a, a.dtype if dtype is None else dtype)
         return found if found.ndim or found.is_cell else created(found)
     return array(a, dtype, like=like)
 
@@ -365,7 +366,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> TracedArray:
         raise ValueError("x must be a one-dimensional array or sequence.")
     count = a.size if N is None else operator.index(N)
     powers = np.arange(count) if increasing else np.arange(count)[::-1]
-    a = a if a.dtype.kind == "f" else cast(a, np.result_type(a.dtype, int))
+    a = a if a.dtype.kind in "fc" else cast(a, np.result_type(a.dtype, int))
     columns = [np.ones_like(a) if p == 0 else a ** int(p) for p in powers]
     return xp.stack(columns, 1)
 

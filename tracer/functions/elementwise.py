@@ -233,6 +233,8 @@ def clip(
     operands = promote(x, as_traced(low), as_traced(high))
     if operands[0].dtype == np.bool_:
         raise TypeError("ufunc 'clip' did not contain a loop with signature matching types bool")
+    if operands[0].dtype.kind == "c":
+        return xp.minimum(xp.maximum(operands[0], operands[1]), operands[2])
     return emit("clip", *broadcast_together(*operands))
 
 

@@ -15,7 +15,7 @@ def _filled(a: Any, value: float, where: Any = True) -> tuple[TracedArray, Any]:
     """The array with NaNs replaced, and where there were numbers; None for integers without a mask."""
     x = as_traced(a)
     has_mask = where is not True and where is not NOVALUE
-    if x.dtype.kind != "f" and not has_mask:
+    if x.dtype.kind not in "fc" and not has_mask:
         return x, None
     keep = x == x
     if has_mask:

@@ -61,7 +61,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """NumPy's: linear between the points, ``left`` and ``right`` beyond them; always float64."""
+    """NumPy's: linear between the points, ``left`` and ``right`` beyond them; float64, or complex128 of complex values."""
     place, points, values = (as_traced(v) for v in (x, xp, fp))
     place, points = cast(place, np.float64), cast(points, np.float64)
     values = cast(values, np.complex128 if values.dtype.kind == "c" else np.float64)

@@ -20,6 +20,7 @@ from pullback.tracer.array import (
     broadcast_to,
     broadcast_together,
     cast,
+    convert,
     emit,
     fresh,
     full,
@@ -551,7 +552,7 @@ def copy_method(a: TracedArray, order: str = "C") -> TracedArray:
 @implements(*existing("astype"))
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> TracedArray:
     refuse("astype", device=None if device == "cpu" else device)
-    return fresh(cast(as_traced(x), dtype))
+    return fresh(convert(as_traced(x), dtype))
 
 
 @register_method("astype")
@@ -566,5 +567,5 @@ def astype_method(
     target = np.dtype(dtype)
     if not np.can_cast(a.dtype, target, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast array data from {a.dtype!r} to {target!r} according to the rule '{casting}'")
-    found = cast(a, target)
+    found = convert(a, target)
     return fresh(found) if copy else found

@@ -96,8 +96,8 @@ def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
 def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
     x, y = _vectors("correlate", a, v)
     if y.size > x.size:
-        return correlate(y, x, mode)[::-1]
-    return _of_mode(convolved(x, y[::-1]), x.size, y.size, mode)
+        return xp.conj(correlate(y, x, mode)[::-1])
+    return _of_mode(convolved(x, xp.conj(y[::-1])), x.size, y.size, mode)
 
 
 # scipy.signal: arrays
@@ -105,7 +105,7 @@ def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
 
 def _convolve(in1: Any, in2: Any, mode: str, to_float: bool) -> Any:
     a, b = promote(*(cast(as_traced(x), as_traced(x).dtype) for x in (in1, in2)))
-    if to_float and a.dtype.kind != "f":
+    if to_float and a.dtype.kind not in "fc":
         a, b = cast(a, np.float64), cast(b, np.float64)
     if a.ndim != b.ndim:
         raise ValueError("in1 and in2 should have the same dimensionality")
@@ -130,7 +130,7 @@ def signal_convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto"
 
 @twin_of("scipy.signal.correlate")
 def signal_correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
-    b = as_traced(in2)
+    b = xp.conj(as_traced(in2))
     return _convolve(in1, xp.flip(b) if b.ndim else b, mode, to_float=False)
 
 

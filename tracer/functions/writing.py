@@ -14,6 +14,7 @@ from pullback.tracer.array import (
     as_traced,
     broadcast_to,
     cast,
+    convert,
     expand,
     not_made,
     static_array,
@@ -53,7 +54,7 @@ def _is_part(value: TracedArray, key: Any) -> bool:
 
 def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
     """``x`` as ``x[key] = value`` would leave it."""
-    value = cast(value, x.dtype)
+    value = convert(value, x.dtype)
     if (isinstance(key, TracedArray) and key.dtype.kind == "b") or is_static_mask(key):
         masked = _masked(x, key, value)
         if masked is not None:
@@ -110,5 +111,5 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         )
     if where is not True:
         mask = broadcast_to(as_bool(as_traced(where)), dst.shape)
-        source = choose_where(mask, broadcast_to(cast(source, dst.dtype), dst.shape), dst)
+        source = choose_where(mask, broadcast_to(convert(source, dst.dtype), dst.shape), dst)
     update(dst, source, casting)
