@@ -751,7 +751,7 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
 
 
 def cast(x: TracedArray, dtype: Any) -> TracedArray:
-    """``x`` with another dtype; ``x`` itself if it has it (and is not weak). Raises TraceError for a complex one as a real one."""
+    """``x`` with another dtype; ``x`` itself if it has it (and is not weak). Raises TraceError for complex as real."""
     element = _element(dtype)
     if x.type.dtype.is_complex and element.kind not in "bc":
         raise TraceError(f"complex numbers where {element.numpy} is meant are not supported; take their .real, .imag or np.abs")
@@ -775,7 +775,8 @@ def convert(x: TracedArray, dtype: Any) -> TracedArray:
     element = _element(dtype)
     if x.type.dtype.is_complex and element.kind not in "bc":
         if x.weak:
-            raise TypeError(f"{'int' if element.is_integer else 'float'}() argument must be a string or a real number, not 'complex'")
+            kind = "int" if element.is_integer else "float"
+            raise TypeError(f"{kind}() argument must be a string or a real number, not 'complex'")
         loc, message = user_loc(), "Casting complex values to real discards the imaginary part"
         warnings.warn_explicit(message, np.exceptions.ComplexWarning, loc.file or "pullback", loc.line)
         x = x.real

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, full, implements, promote, static_array
+from pullback.tracer.array import (
+    TracedArray,
+    as_traced,
+    broadcast_to,
+    cast,
+    convert,
+    emit,
+    full,
+    implements,
+    promote,
+    static_array,
+)
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, existing, part, reshaped, xp
 from pullback.tracer.twins import twin_of
@@ -17,6 +28,12 @@ def _float(x: Any) -> TracedArray:
     found = as_traced(x)
     found = cast(found, found.dtype)
     return found if found.dtype.kind in "fc" else cast(found, np.float64)
+
+
+def _wide(x: Any) -> TracedArray:
+    """An array of float64, or of complex128."""
+    found = as_traced(x)
+    return cast(found, np.result_type(found.dtype, np.float64))
 
 
 def _along(x: TracedArray, axis: int, start: int, stop: int | None = None) -> Any:
@@ -101,7 +118,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if edge_order not in (1, 2):
         raise ValueError("'edge_order' greater than 2 not supported")
     steps = given * len(axes) if len(given) == 1 else given
-    found = [_derivative(x, as_traced(h), at, edge_order) for h, at in zip(steps, axes)]
+    found = [cast(_derivative(x, as_traced(h), at, edge_order), x.dtype) for h, at in zip(steps, axes)]
     return found[0] if len(axes) == 1 else tuple(found)
 
 
@@ -248,19 +265,19 @@ def cov(
 ) -> Any:  # fmt: skip
     if ddof is not None and ddof != int(ddof):
         raise ValueError("ddof must be integer")
-    x = _float(m)
+    x = _wide(m)
     if x.ndim > 2:
         raise ValueError("m has more than 2 dimensions")
     rows: Any = xp.atleast_2d(x)
     if not rowvar and rows.shape[0] != 1:
         rows = rows.T
     if y is not None:
-        other = xp.atleast_2d(_float(y))
+        other = xp.atleast_2d(_wide(y))
         if not rowvar and other.shape[0] != 1:
             other = other.T
         rows = xp.concatenate(promote(as_traced(rows), as_traced(other)), axis=0)
     if dtype is not None:
-        rows = cast(rows, dtype)
+        rows = convert(rows, dtype)
     if ddof is None:
         ddof = 0 if bias else 1
     weights = None

@@ -25,6 +25,7 @@ from pullback.tracer.array import (
     holds_traced,
     implements,
     lies_in_rows,
+    result_type,
     view,
 )
 from pullback.tracer.errors import TraceError
@@ -312,7 +313,8 @@ def linspace(
     count = operator.index(num)
     if count < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
-    first, last = broadcast_together(as_traced(start) * 1.0, as_traced(stop) * 1.0)
+    ends = as_traced(start), as_traced(stop)
+    first, last = broadcast_together(*(cast(end, result_type(*ends, as_traced(1.0))) for end in ends))
     delta = last - first
     place = expand(cast(positions((count,), 0), delta.dtype), range(1, delta.ndim + 1))
     gaps = count - 1 if endpoint else count
@@ -366,7 +368,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> TracedArray:
         raise ValueError("x must be a one-dimensional array or sequence.")
     count = a.size if N is None else operator.index(N)
     powers = np.arange(count) if increasing else np.arange(count)[::-1]
-    a = a if a.dtype.kind in "fc" else cast(a, np.result_type(a.dtype, int))
+    a = cast(a, np.result_type(a.dtype, int))
     columns = [np.ones_like(a) if p == 0 else a ** int(p) for p in powers]
     return xp.stack(columns, 1)
 
