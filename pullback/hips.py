@@ -17,6 +17,7 @@ from pullback.jitted import transformed
 from pullback.tracer import (
     Chosen,
     Parameters,
+    TraceError,
     current,
     follow,
     gradient_call,
@@ -57,7 +58,10 @@ class Named(Derivative):
                 product = functools.wraps(function)(lambda *xs, **options: _dotted(tensor, called(*xs, **options)))
                 return jacobian_call(product, rest, kwargs, argnums=self.argnums, mode="reverse")[0]
             case "holomorphic_grad":
-                real = functools.wraps(function)(lambda *xs, **options: np.real(called(*xs, **options)))
+                chosen = Chosen(called, args, kwargs, self.argnums, None)
+                for primal, label in zip(chosen.primals, chosen.labels, strict=True):
+                    _of_complex(primal, f"argument {label} is")
+                real = functools.wraps(function)(lambda *xs, **options: _real_part(called(*xs, **options)))
                 return gradient_call(real, args, kwargs, argnums=self.argnums)[2]
             case "multigrad_dict":
                 return _by_name(inspect.signature(function), called, args, kwargs)
@@ -68,6 +72,17 @@ def _of_reals(value: Any) -> None:
     for leaf in tree.leaves(value):
         if as_traced(leaf).dtype.kind == "c":
             raise TypeError("elementwise_grad only applies to functions with real results")
+
+
+def _of_complex(value: Any, what: str) -> None:
+    for leaf in tree.leaves(value):
+        if as_traced(leaf).dtype.kind != "c":
+            raise TraceError(f"{what} of {as_traced(leaf).dtype}: holomorphic_grad is of complex functions; use pb.grad")
+
+
+def _real_part(value: Any) -> Any:
+    _of_complex(value, "the function's result is")
+    return np.real(value)
 
 
 def _dotted(tensor: Any, value: Any) -> Any:

@@ -296,10 +296,10 @@ def test_what_is_differentiated_is_real() -> None:
     z = drawn((2,))
     for call, words in (
         (lambda: pb.grad(lambda z: np.sum(z))(z), "holomorphic_grad"),
-        (lambda: pb.holomorphic_grad(lambda z: np.sum(np.abs(z)))(z), "returned float64; use pb.grad"),
+        (lambda: pb.holomorphic_grad(lambda z: np.sum(np.abs(z)))(z), "result is of float64"),
         (lambda: pb.holomorphic_grad(lambda x: np.sum(x * 1j))(z.real), "argument x is of float64"),
     ):
-        with pytest.raises(pb.TraceError, match=words.replace("; ", "\n.*\n?.*\n?.*")):
+        with pytest.raises(pb.TraceError, match=words):
             call()
 
 

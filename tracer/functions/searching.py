@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, promote, register_method, static_array
+from pullback.tracer.array import TracedArray, as_traced, cast, full, implements, promote, register_method, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, reshaped, xp
 from pullback.tracer.twins import twin_of

@@ -13,7 +13,6 @@ from pullback.tracer.array import (
     TracedArray,
     as_traced,
     broadcast_to,
-    cast,
     convert,
     expand,
     not_made,
