@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import OPS, Contribution, Op, Same, resolve
-from pullback.ir.ops.linalg import I32, Linalg, each, length, matrices, turned
+from pullback.ir.ops.linalg import I32, Linalg, Scalar, both, copy, each, item, length, matrices, modulus, scaled, turned
 from pullback.ir.structure import Value
 from pullback.ir.types import I64, ArrayType, Extent, RefType, Type
 
@@ -39,7 +39,7 @@ def _squarings(b: Any, a: Value) -> Value:
     zero = b.const(0, a.type.dtype)
     j = b.open("j")
     i = b.open("i")
-    size = b.here("abs", b.here("load", a, i, j))
+    size = modulus(b, item(b, a, i, j))
     (total,) = b.close(i, length(b, a, 0), (zero,), (size,), ("add",))
     (norm,) = b.close(j, length(b, a, 1), (zero,), (total,), ("maximum",))
     needed = b.here("ceil", b.here("log2", b.here("div", norm, b.const(LARGEST_NORM, a.type.dtype))))
@@ -61,20 +61,20 @@ def _body(b: Any, params: Mapping[str, Any], a: Value, out: Value, *scratch: Val
     def combined(result: Value, of_six: int, others: Sequence[int], start: Value | None = None) -> None:
         """start + p6 x6 + p4 x4 + p2 x2 + p0, with the coefficients at these positions."""
 
-        def element(i: Value, j: Value) -> Value:
-            total = b.here("mul", b.const(PADE[of_six], dtype), b.here("load", x6, i, j))
+        def element(i: Value, j: Value) -> Scalar:
+            total = scaled(b, item(b, x6, i, j), b.const(PADE[of_six], dtype))
             for ref, position in zip((x4, x2), others, strict=False):
-                total = b.here("add", total, b.here("mul", b.const(PADE[position], dtype), b.here("load", ref, i, j)))
+                total = both(b, "add", total, scaled(b, item(b, ref, i, j), b.const(PADE[position], dtype)))
             if start is None:
                 return total
             unit = b.here("select", b.here("eq", i, j), b.const(PADE[others[2]], dtype), b.const(0, dtype))
-            return b.here("add", b.here("add", total, unit), b.here("load", start, i, j))
+            return both(b, "add", (b.here("add", total[0], unit), *total[1:]), item(b, start, i, j))
 
         each(b, result, element)
 
     count = _squarings(b, a)
     factor = b.here("exp2", b.here("neg", count))
-    each(b, x, lambda i, j: b.here("mul", b.here("load", a, i, j), factor))
+    each(b, x, lambda i, j: scaled(b, item(b, a, i, j), factor))
     product(x, x, x2)
     product(x2, x2, x4)
     product(x4, x2, x6)
@@ -85,13 +85,13 @@ def _body(b: Any, params: Mapping[str, Any], a: Value, out: Value, *scratch: Val
     combined(work, 12, (10, 8))
     product(x6, work, even)
     combined(even, 6, (4, 2, 0), even)
-    each(b, work, lambda i, j: b.here("sub", b.here("load", even, i, j), b.here("load", odd, i, j)))
-    each(b, out, lambda i, j: b.here("add", b.here("load", even, i, j), b.here("load", odd, i, j)))
+    each(b, work, lambda i, j: both(b, "sub", item(b, even, i, j), item(b, odd, i, j)))
+    each(b, out, lambda i, j: both(b, "add", item(b, even, i, j), item(b, odd, i, j)))
     b.here("gesv", work, pivots, out, info)
     times = b.here("cast", count, dtype=I64)
     k = b.open("k")
     product(out, out, work)
-    each(b, out, lambda i, j: b.here("load", work, i, j))
+    copy(b, work, out)
     b.close_ordered(k, times)
 
 

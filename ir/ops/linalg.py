@@ -258,6 +258,21 @@ def put(b: Any, x: Scalar | Value, ref: Value, *index: Value) -> None:
         b.here("store", value, ref, *index, b.const(k, I64))
 
 
+def both(b: Any, name: str, x: Scalar, y: Scalar) -> Scalar:
+    """An op on the parts of two numbers."""
+    return tuple(b.here(name, v, w) for v, w in zip(x, y, strict=True))
+
+
+def scaled(b: Any, x: Scalar, factor: Value) -> Scalar:
+    """A number times a real one."""
+    return tuple(b.here("mul", v, factor) for v in x)
+
+
+def modulus(b: Any, x: Scalar) -> Value:
+    found: Value = b.here("abs", *x) if len(x) == 1 else b.here("hypot", *x)
+    return found
+
+
 def choose(b: Any, condition: Value, x: Scalar, y: float = 0) -> Scalar:
     """A number, or a real constant where the condition does not hold."""
     others = (y, 0)
