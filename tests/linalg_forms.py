@@ -7,7 +7,25 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from linalg_calls import ANY_SHAPE, BATCH, EMPTY, ONE, S4, STACK, SYMMETRIC, TALL, WIDE, A, Call, M, P, V, numbers, sym
+from linalg_calls import (
+    ANY_SHAPE,
+    BATCH,
+    EMPTY,
+    ONE,
+    POSITIVE_BATCH,
+    S4,
+    STACK,
+    SYMMETRIC,
+    TALL,
+    WIDE,
+    A,
+    Call,
+    M,
+    P,
+    V,
+    numbers,
+    sym,
+)
 
 Entries = list[tuple[Call, list[Any]]]
 
@@ -48,6 +66,7 @@ def rebuilt(parts: Any) -> Any:
 
 BANDS = np.array([[0.0, 0.3, -0.4, 0.2], [3.0, 2.5, 4.0, 3.5], [0.7, -0.6, 0.9, 0.0], [0.2, 0.1, 0.0, 0.0]])
 HALF = np.array([[0.0, 0.3, -0.4, 0.2], [3.0, 2.5, 4.0, 3.5]])
+SPIRAL = A @ A + 9 * np.eye(4)
 APART = S4 + 5 * np.eye(4)
 
 NUMPY_FORMS: Entries = [
@@ -115,13 +134,20 @@ SCIPY_FORMS: Entries = [
     *_with(lambda a, q: scipy.linalg.solve_continuous_lyapunov(a, q), (APART, numbers(4, 4)), (ONE, ONE)),
     *_with(lambda a, q: scipy.linalg.solve_discrete_lyapunov(a / 9, q), (A, numbers(4, 4))),
     *_with(lambda a, q: scipy.linalg.solve_discrete_lyapunov(a / 9, q, method="bilinear"), (A, numbers(4, 4))),
-    # functions
+    # functions; SciPy's fractional powers of SPIRAL are complex, ours are not
     *[(call, [x]) for x in (A / 3, ONE, np.zeros((2, 2))) for call in (
         lambda a: scipy.linalg.cosm(a), lambda a: scipy.linalg.sinm(a), lambda a: scipy.linalg.tanm(a),
         lambda a: scipy.linalg.coshm(a), lambda a: scipy.linalg.sinhm(a), lambda a: scipy.linalg.tanhm(a),
     )],
     *_with(lambda a, e: scipy.linalg.expm_frechet(a, e), (A / 3, numbers(4, 4))),
     *_with(lambda a, e: scipy.linalg.expm_frechet(a, e, compute_expm=False), (A / 3, numbers(4, 4))),
+    *_each(lambda a: scipy.linalg.sqrtm(a), P / 3, SPIRAL, ONE, EMPTY, POSITIVE_BATCH),
+    *_each(lambda a: scipy.linalg.logm(a), P / 3, SPIRAL, ONE, POSITIVE_BATCH, np.eye(3)),
+    *_each(lambda a: scipy.linalg.fractional_matrix_power(a, 0.3), P / 3, ONE, POSITIVE_BATCH),
+    *_each(lambda a: scipy.linalg.fractional_matrix_power(a, -1.7), P / 3, ONE, POSITIVE_BATCH),
+    *_each(lambda a: scipy.linalg.fractional_matrix_power(a, 2), A),
+    *_each(lambda a: scipy.linalg.signm(a), A, ONE),
+    *_each(lambda a: scipy.linalg.funm(a, lambda x: x * x + np.exp(-x)), A / 3, ONE),
     # matrices of a form
     *_each(lambda c: scipy.linalg.companion(c), V, numbers(2, 3), numbers(2)),
     *[(lambda a, n=n, mode=mode: scipy.linalg.convolution_matrix(a, n, mode), [V])
@@ -136,6 +162,10 @@ SCIPY_FORMS: Entries = [
 VALUES_ALONE: Entries = [
     *_each(lambda a: rebuilt([scipy.linalg.hessenberg(a, calc_q=True)[k] for k in (1, 0)]), A, ONE),
     *_each(lambda a: scipy.linalg.hessenberg(a), A),
+    *_each(lambda a: scipy.linalg.schur(a), A, ONE),
+    *_each(lambda a: scipy.linalg.schur(a, output="complex")[0], P),
+    *_each(lambda a: (lambda t, z: z @ t @ adjoint(z))(*scipy.linalg.rsf2csf(*scipy.linalg.schur(a))), A),
+    *_each(lambda a: np.tril(scipy.linalg.rsf2csf(*scipy.linalg.schur(a))[0], -1), A),
 ]
 """Calls that have no gradient."""
 
@@ -156,5 +186,6 @@ SECOND: Entries = [
     *_each(lambda a: (scipy.linalg.cosm(a), scipy.linalg.tanhm(a)), A / 3),
     *_each(lambda a: (np.linalg.det(a), np.linalg.slogdet(a)[1], np.linalg.inv(a)), A),
     *_each(lambda a: np.linalg.cholesky(sym(a)), P),
+    *_each(lambda a: (scipy.linalg.sqrtm(a), scipy.linalg.logm(a)), SPIRAL),
 ]  # fmt: skip
 """Calls whose gradient is differentiated again."""

@@ -883,12 +883,14 @@ def f(x, y):
 f(np.arange(3.0), np.arange(3.0))
 
 
-=== eigenvalues of any matrix
-@pb.jit
-def f(a):
-    return np.linalg.eig(a)
+=== a decomposition of two matrices
+import scipy.linalg
 
-f(np.eye(2))
+@pb.jit
+def f(a, b):
+    return scipy.linalg.qz(a, b)
+
+f(np.eye(2), np.eye(2))
 
 === a special function
 from scipy.special import jv

@@ -8,6 +8,7 @@ from pullback.ir.ops import (
     create,
     custom,
     effect,
+    eigen,
     elementwise,
     exponential,
     factors,
@@ -22,6 +23,7 @@ from pullback.ir.ops import (
     program,
     reduce,
     reindex,
+    roots,
     scan,
     schur,
     sort,
@@ -30,7 +32,7 @@ from pullback.ir.ops import (
 )
 
 __all__ = [
-    "banded", "complexes", "contract", "control", "create", "custom", "effect", "elementwise", "exponential", "factors",
-    "fourier", "host", "index", "kernel", "lapack", "library", "linalg", "orthogonal", "program", "reduce", "reindex", "scan",
-    "schur", "sort", "special", "spectral",
+    "banded", "complexes", "contract", "control", "create", "custom", "effect", "eigen", "elementwise", "exponential",
+    "factors", "fourier", "host", "index", "kernel", "lapack", "library", "linalg", "orthogonal", "program", "reduce",
+    "reindex", "roots", "scan", "schur", "sort", "special", "spectral",
 ]  # fmt: skip

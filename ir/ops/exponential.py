@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.op import OPS, Contribution, Op, Same, resolve
+from pullback.ir.op import Contribution, Op, Same, resolve
 from pullback.ir.ops.linalg import I32, Linalg, Scalar, both, copy, each, item, length, matrices, modulus, scaled, turned
 from pullback.ir.structure import Value
 from pullback.ir.types import I64, ArrayType, Extent, RefType, Type
@@ -99,8 +99,9 @@ def _twice(n: Extent) -> Extent:
     return 2 * n if isinstance(n, int) else f"{n}*2"
 
 
-def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """The derivative along a matrix is a block of an exponential: N. Higham, Functions of Matrices (2008), section 10.6."""
+def block_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """The derivative along e of a function of a matrix a is a block of that function of [[a, e], [0, a]]: N. Higham, Functions of
+    Matrices (2008), theorem 3.6."""
     (a,), rank = inputs, inputs[0].type.rank
     n, batch = a.type.shape[-1], a.type.shape[:-2]
     shape, steps = (*batch, _twice(n), _twice(n)), (1,) * rank
@@ -111,10 +112,10 @@ def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, want
 
     across = turned(b, a)
     block = b.add(b.add(place(across, 0, 0), place(across, n, n)), place(cts[0], 0, n))
-    return [b.slice(b.emit(OPS["expm"], (block,))[0], start=(*(0 for _ in batch), 0, n), step=steps, shape=a.type.shape)]
+    return [b.slice(b.emit(op, (block,))[0], start=(*(0 for _ in batch), 0, n), step=steps, shape=a.type.shape)]
 
 
 expm = Linalg(
-    name="expm", reference=_expm, pullback=_rule, typed_as=_type, core=(2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 0), body=_body,
+    name="expm", reference=_expm, pullback=block_rule, typed_as=_type, core=(2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 0), body=_body,
     scratch=_scratch,
 )  # fmt: skip

@@ -59,7 +59,7 @@ def _geev(a: Any, values: Any, second: Any, left: Any, right: Any, work: Any, in
     if a.dtype.kind == "c":
         values[...], _, vectors, info[...] = found
     else:
-        values[...], second[: len(values)], _, vectors, info[...] = found
+        values[...], second[0], _, vectors, info[...] = found
     right[...] = vectors.T
 
 
@@ -79,10 +79,10 @@ def _geev_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 
 geev = Library(
-    name="geev", reference=_geev, routine="lapack.{}geev", ranks=(2, 1, 1, 1, 2, 2, 0), reads=(0,), writes=(0, 1, 2, 3, 4, 5, 6),
+    name="geev", reference=_geev, routine="lapack.{}geev", ranks=(2, 1, 2, 1, 2, 2, 0), reads=(0,), writes=(0, 1, 2, 3, 4, 5, 6),
     integers=(6,), real=(2,), fit=_geev_fit, products=_cubed(12), arguments=_geev_arguments,
 )  # fmt: skip
-"""Eigenvalues, of real matrices their imaginary parts in the second vector (of twice the size), and right eigenvectors, a row
+"""Eigenvalues, of real matrices their imaginary parts in the first row of ``second``, and right eigenvectors, a row
 each; those of a pair of conjugates as real and imaginary part."""
 
 

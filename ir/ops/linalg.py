@@ -190,6 +190,14 @@ def diagonal(b: Any, x: Value) -> Value:
     return found
 
 
+def off_diagonal(b: Any, x: Value) -> Value:
+    """1 / x off the diagonal, 0 on it."""
+    on_diagonal = b.eq(*rows_and_columns(b, x.type))
+    one = b.full(1, x.type)
+    found: Value = b.select(on_diagonal, b.zeros_like(x), b.div(one, b.select(on_diagonal, one, x)))
+    return found
+
+
 def spread(b: Any, x: Value, t: Any) -> Value:
     """A number for each matrix at all of its places."""
     found: Value = b.broadcast(x, axes=(t.rank - 2, t.rank - 1), shape=t.shape)

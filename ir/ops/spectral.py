@@ -38,10 +38,10 @@ from pullback.ir.ops.linalg import (
     identity,
     matmul,
     matrices,
+    off_diagonal,
     part,
     real_of,
     rectangular,
-    rows_and_columns,
     rows_of,
     same_form,
     turn,
@@ -63,14 +63,6 @@ class Decomposition(Linalg):
             return params
         letter = LETTERS[a.dtype.numpy.char]
         return {**params, "work": tuple(max(int(n), 1) for n in self.sizes(letter, params, *a.shape[-2:]))}
-
-
-def _off_diagonal(b: Any, x: Value) -> Value:
-    """1 / x off the diagonal, 0 on it."""
-    on_diagonal = b.eq(*rows_and_columns(b, x.type))
-    one = b.full(1, x.type)
-    found: Value = b.select(on_diagonal, b.zeros_like(x), b.div(one, b.select(on_diagonal, one, x)))
-    return found
 
 
 # eigh: of a Hermitian matrix, from one triangle
@@ -119,7 +111,7 @@ def _eigh_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any,
     inner = b.full(0, vectors.type)
     if cts[1] is not ZERO:
         gaps = b.sub(columns_of(b, values, vectors.type), rows_of(b, values, vectors.type))
-        inner = b.mul(_off_diagonal(b, gaps), within(b, vectors, cts[1]))
+        inner = b.mul(off_diagonal(b, gaps), within(b, vectors, cts[1]))
     if cts[0] is not ZERO:
         inner = b.add(inner, b.mul(identity(b, vectors.type), columns_of(b, cts[0], vectors.type)))
     return [hermitian(b, across(b, matmul(b, vectors, inner), vectors))]
@@ -214,7 +206,7 @@ def _svd_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
             ct_vt = ZERO if ct_vt is ZERO else adjoint(b, beyond(b, whole, thin, adjoint(b, ct_vt), m))
     square = u.type.with_shape((*s.type.shape, s.type.shape[-1]))
     along, over = columns_of(b, s, square), rows_of(b, s, square)
-    gaps = _off_diagonal(b, b.mul(b.sub(along, over), b.add(along, over)))
+    gaps = off_diagonal(b, b.mul(b.sub(along, over), b.add(along, over)))
     inner = b.full(0, square)
     if ct_s is not ZERO:
         inner = b.mul(identity(b, square), columns_of(b, ct_s, square))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.linalg import LinAlgError
 
 from pullback.tracer.array import TracedArray, as_traced, cast, emit
-from pullback.tracer.functions import linalg
-from pullback.tracer.functions.common import reshaped, xp
-from pullback.tracer.functions.linalg_arguments import alike, finite, scipy_twin
+from pullback.tracer.functions import linalg, spectral
+from pullback.tracer.functions.common import refuse, reshaped, xp
+from pullback.tracer.functions.linalg_arguments import alike, finite, of_lapack, rectangle, scipy_twin
 from pullback.tracer.functions.products import strong
 
 
@@ -117,3 +118,122 @@ def sinhm(A: Any) -> TracedArray:
 def tanhm(A: Any) -> TracedArray:
     up, down, dtype = _halves(A)
     return cast(linalg.general(up + down, up - down, "A singular matrix detected"), dtype)
+
+
+def _is_real(info: TracedArray, name: str) -> None:
+    message = f"scipy.linalg.{name} of this real matrix is complex; pass the matrix as a complex one"
+    emit("check", info == 0, error="LinAlgError", message=message)
+
+
+def _rooted(op: str, x: TracedArray, name: str) -> TracedArray:
+    """The square root or the logarithm, in double precision."""
+    found, info = emit(op, linalg.in_double(x, np.dtype(result_dtype(x))))
+    if x.dtype.kind != "c":
+        _is_real(info, name)
+    assert isinstance(found, TracedArray)
+    return found
+
+
+@scipy_twin("sqrtm")
+def sqrtm(A: Any, disp: Any = None, blocksize: Any = None) -> TracedArray:
+    """Real of real matrices, which may have no negative eigenvalues."""
+    _refuse_deprecated("sqrtm", disp=disp, blocksize=blocksize)
+    x = strong(A)
+    if x.ndim < 2:
+        raise LinAlgError("The input array must be at least two-dimensional")
+    if x.shape[-2] != x.shape[-1]:
+        raise LinAlgError("Last 2 dimensions of the array must be square")
+    return cast(_rooted("sqrtm", x, "sqrtm"), result_dtype(x))
+
+
+def _refuse_deprecated(name: str, **arguments: Any) -> None:
+    refuse(f"linalg.{name}", **{key: value for key, value in arguments.items() if value is not True})
+
+
+@scipy_twin("logm")
+def logm(A: Any, disp: Any = None) -> TracedArray:
+    """Real of real matrices, which may have no negative eigenvalues."""
+    _refuse_deprecated("logm", disp=disp)
+    x = _square(strong(A))
+    return cast(_rooted("logm", x, "logm"), np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+@scipy_twin("fractional_matrix_power")
+def fractional_matrix_power(A: Any, t: Any) -> TracedArray:
+    """The whole part of the power by products, the rest by the logarithm."""
+    x = _square(strong(A))
+    power = float(t)
+    whole = math.floor(power)
+    if power == whole:
+        return linalg.matrix_power(x, whole)
+    wide = linalg.in_double(x, np.dtype(result_dtype(x)))
+    found = exponential((power - whole) * _rooted("logm", wide, "fractional_matrix_power"))
+    return linalg.matrix_power(wide, whole) @ found if whole else found
+
+
+@scipy_twin("signm")
+def signm(A: Any, disp: Any = None) -> TracedArray:
+    """a times the inverse of the root of its square."""
+    _refuse_deprecated("signm", disp=disp)
+    x = _square(strong(A))
+    dtype = of_lapack(x)[0].dtype
+    x = linalg.in_double(x, dtype)
+    return cast(linalg.general(_rooted("sqrtm", x @ x, "signm"), x, "A singular matrix detected"), dtype)
+
+
+@scipy_twin("funm")
+def funm(A: Any, func: Any, disp: bool = True) -> TracedArray:
+    """By eigenvectors, as many as the matrix has rows. Real of real matrices; ``func`` is given a complex vector."""
+    refuse("linalg.funm", disp=None if disp else disp)
+    x = _square(strong(A))
+    dtype = of_lapack(x)[0].dtype
+    values, vectors = spectral.eigen(linalg.in_double(x, dtype))
+    scaled = vectors * as_traced(func(values))[..., None, :]
+    turned = linalg.general(linalg.transposed(vectors), linalg.transposed(scaled), "A singular matrix detected")
+    found = linalg.transposed(turned)
+    if dtype.kind == "c":
+        return cast(found, dtype)
+    limit = 1e-9 * (1 + xp.max(xp.abs(xp.real(found)), initial=0))
+    _is_real(cast(xp.max(xp.abs(xp.imag(found)), initial=0) > limit, np.int32), "funm")
+    return cast(xp.real(found), dtype)
+
+
+# Schur forms
+
+
+@scipy_twin("schur")
+def schur(
+    a: Any, output: str = "real", lwork: Any = None, overwrite_a: bool = False, sort: Any = None, check_finite: bool = True
+) -> tuple[TracedArray, TracedArray]:
+    if output not in ("real", "complex", "r", "c"):
+        raise ValueError("argument must be 'real', or 'complex'")
+    refuse("linalg.schur", sort=sort)
+    x = rectangle(a, check_finite)
+    if x.shape[-2] != x.shape[-1]:
+        raise ValueError("expected square matrix")
+    return _schur(_complex(x) if output in ("complex", "c") else x)
+
+
+def _complex(x: TracedArray) -> TracedArray:
+    return cast(x, np.complex64 if x.dtype in (np.float32, np.complex64) else np.complex128)
+
+
+def _schur(x: TracedArray) -> tuple[TracedArray, TracedArray]:
+    form, vectors, info = emit("schur", x)
+    emit("check", info == 0, error="LinAlgError", message="Schur form not found. Possibly ill-conditioned.")
+    assert isinstance(form, TracedArray)
+    assert isinstance(vectors, TracedArray)
+    return form, vectors
+
+
+@scipy_twin("rsf2csf")
+def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[TracedArray, TracedArray]:
+    """The complex Schur form of the real one."""
+    x, y = (_complex(of_lapack(finite(k, check_finite))[0]) for k in (T, Z))
+    for name, k in (("Z", y), ("T", x)):
+        if k.ndim < 2 or k.shape[-2] != k.shape[-1]:
+            raise ValueError(f"Input '{name}' must be square.")
+    if x.shape[-2:] != y.shape[-2:]:
+        raise ValueError(f"Input array shapes must match: Z: {y.shape} vs. T: {x.shape}")
+    form, vectors = _schur(x)
+    return form, y @ vectors

@@ -16,6 +16,7 @@ from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import NOVALUE, choose_where, given, xp
 from pullback.tracer.functions.linalg import adjoint, in_double, real_dtype, result_dtype, square
 
+EigResult: Any = type(np.linalg.eig(np.ones((1, 1))))
 EighResult: Any = type(np.linalg.eigh(np.ones((1, 1))))
 SVDResult: Any = type(np.linalg.svd(np.ones((1, 1))))
 QRResult: Any = type(np.linalg.qr(np.ones((1, 1))))
@@ -127,6 +128,34 @@ def eigh(a: Any, UPLO: Any = "L") -> Any:
 @implements(np.linalg.eigvalsh)
 def eigvalsh(a: Any, UPLO: Any = "L") -> TracedArray:
     return _eigen(a, UPLO)[0]
+
+
+def eigen(a: TracedArray) -> tuple[TracedArray, TracedArray]:
+    """Eigenvalues and eigenvectors of general matrices."""
+    values, vectors, info = emit("eig", a)
+    emit("check", info == 0, error="LinAlgError", message="Eigenvalues did not converge")
+    return values, vectors
+
+
+def _general(a: Any) -> tuple[TracedArray, TracedArray]:
+    x = square(a)
+    emit("check", xp.isfinite(x), error="LinAlgError", message="Array must not contain infs or NaNs")
+    dtype = result_dtype(x)
+    found = np.complex64 if dtype in (np.float32, np.complex64) else np.complex128
+    values, vectors = eigen(in_double(x, dtype))
+    return cast(values, found), cast(vectors, found)
+
+
+@implements(np.linalg.eig)
+def eig(a: Any) -> Any:
+    """Complex results, of matrices with real eigenvalues too."""
+    return EigResult(*_general(a))
+
+
+@implements(np.linalg.eigvals)
+def eigvals(a: Any) -> TracedArray:
+    """Complex results, of matrices with real eigenvalues too."""
+    return _general(a)[0]
 
 
 @implements(np.linalg.svd)

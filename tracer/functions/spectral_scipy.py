@@ -20,6 +20,33 @@ from pullback.tracer.functions.linalg_arguments import finite, of_lapack, rectan
 # eigenvalues
 
 
+@scipy_twin("eig")
+def eig(
+    a: Any,
+    b: Any = None,
+    left: bool = False,
+    right: bool = True,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+    homogeneous_eigvals: bool = False,
+) -> Any:
+    """Complex vectors, of matrices with real eigenvalues too."""
+    refuse("linalg.eig", instead="solve(b, a) has the same eigenvalues", b=b)
+    refuse("linalg.eig", instead="they are the vectors of the adjoint matrix", left=left or None)
+    refuse("linalg.eig", homogeneous_eigvals=homogeneous_eigvals or None)
+    values, vectors = spectral.eigen(square_matrix(rectangle(a, check_finite), "expected square matrix"))
+    return (values, vectors) if right else values
+
+
+@scipy_twin("eigvals")
+def eigvals(
+    a: Any, b: Any = None, overwrite_a: bool = False, check_finite: bool = True, homogeneous_eigvals: bool = False
+) -> TracedArray:
+    found: TracedArray = eig(a, b, False, False, overwrite_a, False, check_finite, homogeneous_eigvals)
+    return found
+
+
 def _eigen(
     a: Any, b: Any, lower: bool, check_finite: bool, subset: Any, kind: int, refused: dict[str, Any]
 ) -> tuple[TracedArray, TracedArray]:
