@@ -20,6 +20,7 @@ from pullback.ir.ops.linalg import (
     Scalar,
     both,
     complex_of,
+    copy,
     each,
     item,
     length,
@@ -28,6 +29,7 @@ from pullback.ir.ops.linalg import (
     put,
     real_of,
     scaled,
+    turn,
 )
 from pullback.ir.structure import Value
 from pullback.ir.types import I64, ArrayType, RefType, Type
@@ -76,11 +78,15 @@ def _times(b: Any, x: Scalar, y: Scalar) -> Scalar:
     return b.sub(b.mul(x[0], y[0]), b.mul(x[1], y[1])), b.add(b.mul(x[0], y[1]), b.mul(x[1], y[0]))
 
 
+def _conjugate(b: Any, x: Scalar) -> Scalar:
+    return x[0], b.neg(x[1])
+
+
 def _over(b: Any, x: Scalar, y: Scalar) -> Scalar:
     """The quotient; 0 of two zeros."""
     size = modulus(b, y)
     unit = tuple(b.div(v, size) for v in y)
-    found = _times(b, tuple(b.div(v, size) for v in x), (unit[0], b.neg(unit[1])))
+    found = _times(b, tuple(b.div(v, size) for v in x), _conjugate(b, unit))
     zero = b.const(0, size.type.dtype)
     is_nothing = b.bitand(b.eq(size, zero), b.eq(modulus(b, x), zero))
     return tuple(b.select(is_nothing, zero, v) for v in found)
@@ -128,7 +134,7 @@ def _largest(b: Any, ref: Value, size: Callable[[Value, Value], Value], combine:
     i = b.open("i")
     (total,) = b.close(i, length(b, ref, 0), (zero,), (size(i, j),), (combine,))
     (found,) = b.close(j, length(b, ref, 1), (zero,), (total,), ("maximum",))
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 # the kernels
@@ -140,21 +146,22 @@ def _form(b: Any, a: Value, columns: Value, t: Value, *others: Value) -> None:
     nothing = b.const(0, a.type.dtype)
     each(b, columns, lambda i, j: (*item(b, a, j, i), nothing)[:2] if is_real else item(b, a, j, i))
     b.here("gees", columns, *others)
-    each(b, t, lambda i, j: item(b, columns, j, i))
+    turn(b, columns, t)
 
 
 def _back(b: Any, t: Value, vectors: Value, columns: Value, work: Value, out: Value, info: Value, slack: float) -> None:
     """z t z^H, of which ``vectors`` is the transpose of z."""
-    each(b, work, lambda i, j: item(b, vectors, j, i))
+    turn(b, vectors, work)
     b.here("gemm", work, t, columns, ta=False, tb=False)
-    each(b, vectors, lambda i, j: (lambda x: (x[0], b.neg(x[1])))(item(b, vectors, i, j)))
+    each(b, vectors, lambda i, j: _conjugate(b, item(b, vectors, i, j)))
     b.here("gemm", columns, vectors, t, ta=False, tb=False)
     if out.type.rank == 3:
-        each(b, out, lambda i, j: item(b, t, i, j))
+        copy(b, t, out)
         b.here("store", b.const(0, I32), info)
         return
     each(b, out, lambda i, j: item(b, t, i, j)[0])
-    real, imaginary = (_largest(b, out, lambda i, j, k=k: b.abs(item(b, t, i, j)[k]), "maximum") for k in (0, 1))
+    real = _largest(b, out, lambda i, j: b.abs(item(b, t, i, j)[0]), "maximum")
+    imaginary = _largest(b, out, lambda i, j: b.abs(item(b, t, i, j)[1]), "maximum")
     b.here("store", b.cast(b.gt(imaginary, b.mul(real, b.const(slack, real.type.dtype))), dtype=I32), info)
 
 
@@ -195,18 +202,19 @@ def _logm_body(b: Any, params: Mapping[str, Any], a: Value, out: Value, info: Va
     each(b, total, lambda i, j: (zero, zero))
     for node, weight in zip(NODES, WEIGHTS, strict=True):
         at, factor = b.const(node, zero.type.dtype), b.const(weight, zero.type.dtype)
-        minus = b.const(-1, zero.type.dtype)
 
-        def element(i: Value, j: Value, at: Value = at, minus: Value = minus) -> Scalar:
-            found = _less_one(b, scaled(b, item(b, t, i, j), b.neg(at)), i, j)
-            return scaled(b, found, minus)
+        def between(i: Value, j: Value, at: Value = at) -> Scalar:
+            unit = b.select(b.eq(i, j), one, zero)
+            re, im = scaled(b, item(b, t, i, j), at)
+            return b.add(re, unit), im
 
-        each(b, columns, element)
-        each(b, work, lambda i, j: item(b, t, i, j))
+        def added(i: Value, j: Value, factor: Value = factor) -> Scalar:
+            return both(b, "add", item(b, total, i, j), scaled(b, item(b, work, i, j), factor))
+
+        each(b, columns, between)
+        copy(b, t, work)
         b.here("trsm", columns, work, lower=False, transposed=False, unit_diagonal=False)
-        each(
-            b, total, lambda i, j, factor=factor: both(b, "add", item(b, total, i, j), scaled(b, item(b, work, i, j), factor))
-        )  # fmt: skip
+        each(b, total, added)
     power = b.exp2(b.here("load", roots))
     each(b, t, lambda i, j: scaled(b, item(b, total, i, j), power))
     _back(b, t, vectors, columns, work, out, info, SLACK["logarithm"])
