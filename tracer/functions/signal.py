@@ -1,7 +1,4 @@
-"""Convolutions and linear filters of np and scipy.signal, computed directly: sums of products, no Fourier transforms.
-
-Their cost is the product of the lengths, that of scipy's FFT methods the sum times its logarithm; results agree to rounding.
-"""
+"""Convolutions and linear filters of np and scipy.signal, computed directly: sums of products, no Fourier transforms."""
 
 from __future__ import annotations
 
@@ -16,10 +13,14 @@ from pullback.ir.op import resolve
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, full, implements, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, part, positions, reshaped, xp
+from pullback.tracer.functions.convolving import fftconvolve
 from pullback.tracer.twins import twin_of
 
 MOST_TERMS = 32
 """Kernels of up to so many elements are written out as a sum of shifted arrays."""
+
+LONG = 64
+"""Floats are convolved by Fourier transforms, where SciPy may choose, from lengths with a product of the cube of this on."""
 
 MOST_SAMPLES = 256
 """Recursive filters of higher order take up to so many samples as one block."""
@@ -103,10 +104,8 @@ def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
 # scipy.signal: arrays
 
 
-def _convolve(in1: Any, in2: Any, mode: str, to_float: bool) -> Any:
+def _convolve(in1: Any, in2: Any, mode: str, method: str = "direct") -> Any:
     a, b = promote(*(cast(as_traced(x), as_traced(x).dtype) for x in (in1, in2)))
-    if to_float and a.dtype.kind not in "fc":
-        a, b = cast(a, np.float64), cast(b, np.float64)
     if a.ndim != b.ndim:
         raise ValueError("in1 and in2 should have the same dimensionality")
     if mode not in ("full", "same", "valid"):
@@ -117,6 +116,12 @@ def _convolve(in1: Any, in2: Any, mode: str, to_float: bool) -> Any:
         return full((0,), 0, a.dtype)
     if mode == "valid" and len({n >= m for n, m in zip(a.shape, b.shape) if n != m}) > 1:
         raise ValueError("For 'valid' mode, one must be at least as large as the other in every dimension")
+    if method not in ("auto", "fft", "direct"):
+        raise ValueError("Acceptable method flags are 'auto', 'direct', or 'fft'.")
+    is_long = min(a.size, b.size) > LONG and a.size * b.size > LONG**3 and a.dtype.kind in "fc"
+    if method == "fft" or (method == "auto" and is_long):
+        smooth = fftconvolve(a, b, mode)
+        return cast(smooth if a.dtype.kind in "fc" else xp.rint(smooth), a.dtype)
     found = convolved(a, b)
     if mode == "same":
         return _centered(found, a.shape)
@@ -125,20 +130,13 @@ def _convolve(in1: Any, in2: Any, mode: str, to_float: bool) -> Any:
 
 @twin_of("scipy.signal.convolve")
 def signal_convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
-    return _convolve(in1, in2, mode, to_float=False)
+    return _convolve(in1, in2, mode, method)
 
 
 @twin_of("scipy.signal.correlate")
 def signal_correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
-    b = xp.conj(as_traced(in2))
-    return _convolve(in1, xp.flip(b) if b.ndim else b, mode, to_float=False)
-
-
-@twin_of("scipy.signal.fftconvolve", "scipy.signal.oaconvolve")
-def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
-    if axes is not None and sorted(a % as_traced(in1).ndim for a in np.atleast_1d(axes)) != list(range(as_traced(in1).ndim)):
-        raise TraceError("scipy.signal.fftconvolve of traced arrays along some axes is not supported; leave axes= out")
-    return _convolve(in1, in2, mode, to_float=True)
+    b = as_traced(in2)
+    return _convolve(in1, xp.conjugate(xp.flip(b)) if b.ndim else b, mode, method)
 
 
 def _plane(in1: Any, in2: Any, mode: str, boundary: str, fillvalue: Any) -> Any:
@@ -148,7 +146,7 @@ def _plane(in1: Any, in2: Any, mode: str, boundary: str, fillvalue: Any) -> Any:
         )
     if as_traced(in1).ndim != 2 or as_traced(in2).ndim != 2:
         raise ValueError("convolve2d inputs must both be 2-D arrays")
-    return _convolve(in1, in2, mode, to_float=False)
+    return _convolve(in1, in2, mode)
 
 
 @twin_of("scipy.signal.convolve2d")
@@ -332,7 +330,7 @@ def filtfilt(
 @twin_of("scipy.signal.detrend")
 def detrend(data: Any, axis: Any = -1, type: str = "linear", bp: Any = 0, overwrite_data: bool = False) -> Any:
     x = as_traced(data)
-    x = x if x.dtype.kind == "f" else cast(x, np.float64)
+    x = x if x.dtype.kind in "fc" else cast(x, np.float64)
     if type in ("constant", "c"):
         return x - xp.mean(x, axis=axis, keepdims=True)
     if type not in ("linear", "l"):
