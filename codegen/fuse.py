@@ -15,7 +15,7 @@ into every group that reads them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pullback.codegen.composed import composed
@@ -27,7 +27,7 @@ from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host
-from pullback.ir.ops.index import Gather
+from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast
 from pullback.ir.passes.split import split
@@ -36,6 +36,7 @@ from pullback.ir.types import Shape
 
 MOST_WEIGHT = 1000
 MOST_PASSES = 6
+MOST_WAITING = 32
 ENDED = 1 << 20
 NEVER = ENDED + 1
 
@@ -441,9 +442,14 @@ class _Fuser:
         return {n: list(values) for n, values in found.items()}
 
     def order(self) -> list[Cluster]:
-        """The groups, each after those it needs, otherwise in order of making."""
+        """The groups, each after those it needs, otherwise in order of making; but what reads an array that is updated comes before
+        the update where it can, so that the update needs no copy."""
         done: set[int] = set()
         ordered: list[Cluster] = []
+        readers: dict[Value, list[int]] = {}
+        for cluster in self.clusters:
+            for value in cluster.reads:
+                readers.setdefault(self.base(value), []).append(cluster.number)
         for first in self.clusters:
             stack = [first.number]
             while stack:
@@ -454,9 +460,46 @@ class _Fuser:
                     continue
                 stack.pop()
                 if number not in done:
-                    done.add(number)
-                    ordered.append(self.clusters[number])
+                    for n in [*self.before_update(number, done, readers), number]:
+                        done.add(n)
+                        ordered.append(self.clusters[n])
         return ordered
+
+    def before_update(self, number: int, done: set[int], readers: Mapping[Value, Sequence[int]]) -> list[int]:
+        """The groups to run before one that updates an array, because they read it; each after those it needs."""
+        base = self.updated(number)
+        found: list[int] = []
+        for reader in () if base is None else readers.get(base, ()):
+            if reader in done or reader in found or reader == number or self.updated(reader) is base:
+                continue
+            waiting = self.waiting(reader, done, found)
+            if number not in waiting:
+                found += waiting
+        return found
+
+    def updated(self, number: int) -> Value | None:
+        """The array that a group updates, if it does."""
+        cluster = self.clusters[number]
+        if not cluster.opaque or not cluster.members or not isinstance(cluster.members[0].op, Place | Scatter):
+            return None
+        return self.base(cluster.members[0].operands[0])
+
+    def waiting(self, number: int, done: set[int], also: Sequence[int]) -> list[int]:
+        """A group after those that must run before it and have not; nothing if they are many."""
+        found: list[int] = []
+        stack = [number]
+        while stack:
+            if len(stack) > MOST_WAITING:
+                return []
+            top = stack[-1]
+            needed = [n for n in self.clusters[top].needs if n not in done and n not in also and n not in found]
+            if needed and top not in found:
+                stack += needed
+                continue
+            stack.pop()
+            if top not in found:
+                found.append(top)
+        return found
 
     def stored(self, builder: Builder, value: Value, stored: dict[Value, Value]) -> Value:
         """A value in memory, as a view where it is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pullback.ir.structure import NOWHERE, Function, Loc, walk
 from pullback.ir.text import canonical

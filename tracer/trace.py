@@ -150,9 +150,8 @@ class Trace:
     in Python, or is empty for a NumPy scalar or array. ``returned`` has, for each leaf, the index of the call's leaf that is
     returned itself, or None.
 
-    The results after those are what the call's leaves ``writes``, which are arrays, hold in the end, and then what the arrays from
-    outside ``outside_writes`` do: ``writes_count`` in sum. ``kept_readonly`` are
-    leaves that the function found to be read-only when it wrote into them. ``labels`` names the call's leaves.
+    The results after those are what the call's leaves ``writes``, which are arrays, hold in the end, and then what the arrays
+    ``outside_writes`` from outside do: ``writes_count`` in sum. ``kept_readonly`` are leaves that the function found to be read-only when it wrote into them. ``labels`` names the call's leaves.
     ``pinned`` are those whose values the trace depends on, ``strides`` has the strides (see ``layout``) of those that it depends
     on by theirs.
     """

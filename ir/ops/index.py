@@ -159,8 +159,7 @@ def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, param
     """Of values written to one place only the last gets a cotangent."""
     base, *indices, values = inputs
     contributions: list[Contribution] = [ZERO] * len(inputs)
-    if wants[0]:
-        contributions[0] = b.scatter_set(cts[0], *indices, b.zeros_like(values), axes=params["axes"])
+    # What is read of the cotangent is read before it is overwritten, so that no copy is made.
     if wants[-1]:
         ct = b.gather(cts[0], *indices, axes=params["axes"])
         for axis in range(indices[0].type.rank):
@@ -173,6 +172,8 @@ def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, param
             spread = b.broadcast(is_last, axes=rest, shape=ct.type.shape) if rest else is_last
             ct = b.select(spread, ct, b.zeros_like(ct))
         contributions[-1] = ct
+    if wants[0]:
+        contributions[0] = b.scatter_set(cts[0], *indices, b.zeros_like(values), axes=params["axes"])
     return contributions
 
 
@@ -183,10 +184,8 @@ def _slice_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params:
 
 def _slice_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     place = {"start": params["start"], "step": params["step"]}
-    return [
-        b.slice_set(cts[0], b.zeros_like(inputs[1]), **place) if wants[0] else ZERO,
-        b.slice(cts[0], **place, shape=inputs[1].type.shape) if wants[1] else ZERO,
-    ]
+    value = b.slice(cts[0], **place, shape=inputs[1].type.shape) if wants[1] else ZERO
+    return [b.slice_set(cts[0], b.zeros_like(inputs[1]), **place) if wants[0] else ZERO, value]
 
 
 gather = Gather(name="gather", pullback=_gather_rule)

@@ -258,7 +258,12 @@ class _Gather:
 def gather_of(plan: Plan) -> _Gather:
     """NumPy's rule: neighbouring index arrays leave their axes in place, separated ones put them first."""
     arrays = plan.arrays
-    indices = broadcast_together(*(plan.axes[k].array for k in arrays))  # type: ignore[arg-type]
+    given = [array for k in arrays if (array := plan.axes[k].array) is not None]
+    try:
+        indices = broadcast_together(*given)
+    except ValueError:
+        shapes = shapes_text([a.shape for a in given])
+        raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes} ") from None
     kept = [k for k in range(len(plan.axes)) if k not in plan.ints]
     fancy = [p for p, k in enumerate(plan.order) if isinstance(k, int) and (k in arrays or k in plan.ints)]
     rank = indices[0].ndim
@@ -343,7 +348,14 @@ def scattered(op: str, x: TracedArray, plan: Plan, value: TracedArray) -> Traced
     gathered = how.indices[0].shape + rest
     target = shape_with([gathered[k] for k in how.perm], how.new)
     back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
-    value = permute(remove_axes(fitted(value, target), how.new), back)
+    try:
+        value = fitted(value, target)
+    except ValueError:
+        found, wanted = shapes_text([value.shape]), shapes_text([target])
+        raise ValueError(
+            f"shape mismatch: value array of shape {found} could not be broadcast to indexing result of shape {wanted}"
+        ) from None
+    value = permute(remove_axes(value, how.new), back)
     return with_part(x, plan, emit(op, base, *how.indices, value, axes=how.axes))
 
 

@@ -107,9 +107,12 @@ def in_range(index: TracedArray, axis: int, n: int, mode: str) -> TracedArray:
 @implements(np.take)
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> TracedArray:
     x, at = line_of(as_traced(a), axis)
-    if mode == "raise" and not isinstance(indices, TracedArray):
+    if mode == "raise" and not isinstance(indices, TracedArray) and x.shape[at]:
         return fresh(x[(slice(None),) * at + (indices,)])
-    index = in_range(_index(indices), at, x.shape[at], mode)
+    index = _index(indices)
+    if not x.shape[at] and index.size:
+        raise IndexError("cannot do a non-empty take from an empty axes.")
+    index = in_range(index, at, x.shape[at], mode)
     found = emit("gather", x, index, axes=(at,))
     rank = index.ndim
     perm = [*range(rank, rank + at), *range(rank), *range(rank + at, found.ndim)]
