@@ -94,6 +94,16 @@ __device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long 
         if (top + y < rows && side + x < columns) c[(top + y) * columns + side + x] = total.total();
     }
 }""",
+    "pb_gcd": """\
+template <class T> __device__ T pb_gcd(T x, T y) {
+    unsigned long long a = x < 0 ? 0ull - (unsigned long long)x : x, b = y < 0 ? 0ull - (unsigned long long)y : y;
+    while (b) {
+        unsigned long long rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return (T)a;
+}""",
     "pb_fail": """\
 __device__ void pb_fail(int* status, bool failed, int code) { if (failed) atomicCAS(status, 0, code); }""",
     "pb_at": """\

@@ -24,7 +24,7 @@ def native(e: Emitter, *what: object) -> str:
 
 def ufunc(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
     """A call of a ufunc's loop on all lanes, through the stack."""
-    letter = "f" if dtype.name == "f32" else "d"
+    letter = dtype.numpy.char
     types = f"{letter * len(texts)}->{letter}"
     function, data = (native(e, "ufunc", name, types, part) for part in ("function", "data"))
     t = wide(element(dtype), width)

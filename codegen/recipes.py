@@ -84,6 +84,20 @@ def mod(b: Any, x: Value, y: Value) -> Value:
     return result
 
 
+def nextafter(b: Any, x: Value, y: Value) -> Value:
+    """Numbers of one sign are in the order of their bits."""
+    dtype = x.type.dtype
+    bits = b.bitcast(x, dtype=DTYPES[f"i{dtype.bits}"])
+    one, zero = _like(b, 1, bits), _zero(b, x)
+    grows = b.eq(b.lt(x, y), b.gt(x, zero))
+    moved = b.bitcast(b.select(grows, b.add(bits, one), b.sub(bits, one)), dtype=dtype)
+    least = b.copysign(b.bitcast(one, dtype=dtype), y)
+    found = b.select(b.eq(x, y), y, b.select(b.eq(x, zero), least, moved))
+    is_nan = b.bitor(b.ne(x, x), b.ne(y, y))
+    result: Value = b.select(is_nan, b.add(x, y), found)
+    return result
+
+
 def fmod(b: Any, x: Value, y: Value) -> Value:
     return _int_quotient(b, x, y)[1]
 
@@ -196,6 +210,7 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "floordiv": floordiv,
     "mod": mod,
     "fmod": fmod,
+    "nextafter": nextafter,
     "abs": absolute,
     "sign": sign,
     "pow": power,
@@ -211,3 +226,5 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "polygamma": polygamma,
 }
 HALF = (DTYPES["f16"], DTYPES["bf16"])
+OF_BITS = frozenset({"nextafter"})
+"""Recipes that take 16-bit floats as they are; the others compute them in float32."""

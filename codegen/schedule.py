@@ -12,7 +12,7 @@ from typing import Any
 
 from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.math import NEEDS_SLOW
-from pullback.codegen.recipes import HALF, RECIPES
+from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.elementwise import Elementwise, cast
@@ -73,7 +73,7 @@ class _Expander(Builder):
     def spell(self, op: Op, operands: Sequence[Value], params: dict[str, Any]) -> Value:
         inner = _Expander(self.loc, self.instructions, self.known, True)
         dtype = operands[0].type.dtype
-        if dtype in HALF:
+        if dtype in HALF and op.name not in OF_BITS:
             wide = [inner.cast(v, dtype=F32) for v in operands]
             found: Value = inner.cast(inner.emit(op, wide, params)[0], dtype=dtype)
             return found

@@ -355,7 +355,7 @@ f(np.array([1, 2, 2]))
 === np.delete
 @pb.jit
 def f(x):
-    return np.delete(x, np.argmax(x))
+    return np.delete(x, np.argsort(x)[:2])
 
 f(np.arange(3.0))
 
@@ -877,10 +877,10 @@ f(np.arange(3.0))
 
 === a function of NumPy
 @pb.jit
-def f(x, y):
-    return np.polyfit(x, y, 1)
+def f(x):
+    return np.lib.stride_tricks.as_strided(x, (2, 2), (8, 8))
 
-f(np.arange(3.0), np.arange(3.0))
+f(np.arange(3.0))
 
 
 === a decomposition of two matrices

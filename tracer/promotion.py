@@ -127,7 +127,6 @@ def public_name(module: str, name: str) -> str:
 
 
 _REASONS = {
-    "np.polyfit": "solve np.linalg.lstsq(np.vander(x, degree + 1), y)",
     "np.save": "return the array, and save the result of the call",
     "scipy.integrate.solve_ivp": "use scipy.integrate.odeint, or write the steps as a loop",
     "scipy.integrate.": "sum a quadrature rule, with nodes and weights from np.polynomial.legendre.leggauss outside",

@@ -243,6 +243,15 @@ copysign = Elementwise(
     ),
     llvm="call {t} @llvm.copysign.{m}({t} {0}, {t} {1})", cuda="copysign({0}, {1})",
 )  # fmt: skip
+nextafter = Elementwise(
+    name="nextafter", reference="numpy.nextafter", arity=2, cuda="nextafter({0}, {1})",
+    pullback=each(
+        lambda b, ct, out, x, y: b.select(b.eq(x, y), b.zeros_like(ct), ct), lambda b, ct, out, x, y: _where(b, b.eq(x, y), ct)
+    ),
+)  # fmt: skip
+"""The number after x on the way to y. It moves with x, but is y where they are equal."""
+gcd = Elementwise(name="gcd", reference="numpy.gcd", arity=2, kinds="iu", pullback=each(no, no), llvm="ufunc:numpy.gcd",
+                  cuda="pb_gcd({0}, {1})")  # fmt: skip
 pow = Elementwise(
     name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifuc",
     pullback=each(

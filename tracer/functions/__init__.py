@@ -1,6 +1,7 @@
 """NumPy's functions and methods on traced arrays. Importing it fills the tracer's tables."""
 
 from pullback.tracer.functions import (
+    bits,
     builtin,
     calculus,
     continuous,
@@ -13,6 +14,7 @@ from pullback.tracer.functions import (
     equations,
     fourier,
     fourier_scipy,
+    histograms,
     indexing,
     iterating,
     joining,
@@ -26,6 +28,8 @@ from pullback.tracer.functions import (
     norms,
     padding,
     picking,
+    places,
+    polynomials,
     products,
     putting,
     quantiles,
@@ -45,6 +49,7 @@ from pullback.tracer.functions import (
 )
 
 __all__ = [
+    "bits",
     "builtin",
     "calculus",
     "continuous",
@@ -57,6 +62,7 @@ __all__ = [
     "equations",
     "fourier",
     "fourier_scipy",
+    "histograms",
     "indexing",
     "iterating",
     "joining",
@@ -70,6 +76,8 @@ __all__ = [
     "norms",
     "padding",
     "picking",
+    "places",
+    "polynomials",
     "products",
     "quantiles",
     "putting",

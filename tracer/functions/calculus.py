@@ -1,8 +1,7 @@
-"""Differences, integrals and polynomials of sampled values; compositions after NumPy's and SciPy's own."""
+"""Differences and integrals of sampled values, covariances, blocks; compositions after NumPy's and SciPy's own."""
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,7 @@ from pullback.tracer.array import (
     full,
     implements,
     promote,
-    static_array,
 )
-from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, existing, part, reshaped, xp
 from pullback.tracer.twins import twin_of
 
@@ -184,77 +181,6 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     return xp.concatenate([_along(x, at, 0, 1), _along(x, at, 1) + xp.cumsum(correction, axis=at)], axis=at)
 
 
-# polynomials
-
-
-@implements(np.polyval)
-def polyval(p: Any, x: Any) -> Any:
-    coefficients, at = as_traced(p), as_traced(x)
-    found: Any = full(at.shape, 0, at.dtype)
-    for k in range(coefficients.shape[0]):
-        found = found * at + coefficients[k]
-    return found
-
-
-@twin_of("numpy.polynomial.polynomial.polyval")
-def polynomial_polyval(x: Any, c: Any, tensor: bool = True) -> Any:
-    coefficients, at = as_traced(c), as_traced(x)
-    if not coefficients.ndim:
-        coefficients = reshaped(coefficients, (1,))
-    if coefficients.dtype.kind in "biu":
-        coefficients = cast(coefficients, np.float64)
-    if tensor and at.ndim:
-        coefficients = reshaped(coefficients, (*coefficients.shape, *(1,) * at.ndim))
-    found: Any = coefficients[-1] + at * 0
-    for k in range(2, coefficients.shape[0] + 1):
-        found = coefficients[-k] + found * at
-    return found
-
-
-@implements(np.polyder)
-def polyder(p: Any, m: Any = 1) -> Any:
-    found: Any = as_traced(p)
-    if operator.index(m) < 0:
-        raise ValueError("Order of derivative must be positive (see polyint)")
-    for _ in range(operator.index(m)):
-        n = found.shape[0] - 1
-        found = found[:-1] * np.arange(n, 0, -1)
-    return found
-
-
-@implements(np.polyint)
-def polyint(p: Any, m: Any = 1, k: Any = None) -> Any:
-    found: Any = as_traced(p)
-    constants: Any = [0.0] * operator.index(m) if k is None else np.ravel(k) if not isinstance(k, TracedArray) else xp.ravel(k)
-    for i in range(operator.index(m)):
-        n = found.shape[0]
-        found = xp.concatenate([found / np.arange(n, 0, -1), reshaped(as_traced(constants[min(i, len(constants) - 1)]), (1,))])
-    return found
-
-
-def _padded(a: Any, b: Any) -> tuple[Any, Any]:
-    x, y = (xp.atleast_1d(as_traced(v)) for v in (a, b))
-    n = max(x.shape[0], y.shape[0])
-    return tuple(xp.pad(v, (n - v.shape[0], 0)) for v in (x, y))
-
-
-@implements(np.polyadd)
-def polyadd(a1: Any, a2: Any) -> Any:
-    a, b = _padded(a1, a2)
-    return a + b
-
-
-@implements(np.polysub)
-def polysub(a1: Any, a2: Any) -> Any:
-    a, b = _padded(a1, a2)
-    return a - b
-
-
-@implements(np.polymul)
-def polymul(a1: Any, a2: Any) -> Any:
-    return xp.convolve(as_traced(a1), as_traced(a2))
-
-
 # statistics of several variables
 
 
@@ -352,20 +278,3 @@ def resize(a: Any, new_shape: Any) -> Any:
     if not x.size:
         return full(shape, 0, x.dtype)
     return reshaped(xp.take(x, np.arange(size) % x.size), shape)
-
-
-@implements(np.bincount)
-def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
-    places = static_array(x)
-    if isinstance(places, TracedArray):
-        raise TraceError(
-            "np.bincount of traced integers: the length of its result depends on values; "
-            "write counts = np.zeros(n); np.add.at(counts, x, weights)"
-        )
-    places = np.asarray(places)
-    if weights is None:
-        return xp.bincount(places, minlength=minlength)
-    length = max(operator.index(minlength), int(places.max(initial=-1)) + 1)
-    found = full((length,), 0, np.float64)
-    np.add.at(found, places, cast(as_traced(weights), np.float64))
-    return found

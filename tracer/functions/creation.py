@@ -19,6 +19,7 @@ from pullback.tracer.array import (
     cast,
     convert,
     created,
+    emit,
     expand,
     fresh,
     full,
@@ -343,6 +344,39 @@ def logspace(
         return made(np.logspace(start, stop, operator.index(num), endpoint, base, dtype, axis))
     found = np.power(base, linspace(start, stop, num, endpoint, axis=axis))
     return found if dtype is None else cast(found, dtype)
+
+
+@twin(np.geomspace)
+@implements(np.geomspace)
+def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
+    """Of numbers of one sign, or of complex ones, turned so that the first is positive."""
+    count = operator.index(num)
+    if not _any_traced(start, stop):
+        return np.geomspace(start, stop, count, endpoint, dtype, axis)
+    given = [as_traced(v) for v in (start, stop)]
+    for v in given:
+        emit("check", as_traced(xp.all(v != 0)), error="ValueError", message="Geometric sequence cannot include zero")
+    kind = np.result_type(*(v.dtype if v.literal is None else v.literal for v in given), float(count))
+    first, last = broadcast_together(*(cast(v, kind) for v in given))
+    sign = xp.sign(first)
+    logs = [xp.log10(v / sign) for v in (first, last)]
+    found = xp.power(10.0, linspace(*logs, count, endpoint)) * sign
+    if count > 0:
+        found = xp.concatenate([expand(first, (0,)), found[1:]])
+    if count > 1 and endpoint:
+        found = xp.concatenate([found[:-1], expand(last, (0,))])
+    found = xp.moveaxis(found, 0, axis)
+    return found if dtype is None else cast(found, dtype)
+
+
+@implements(np.kaiser)
+def kaiser(M: Any, beta: Any) -> Any:
+    count = operator.index(M)
+    if count <= 1:
+        return full((max(count, 0),), 1, np.float64)
+    middle = (count - 1) / 2.0
+    slope = as_traced(beta) * 1.0
+    return xp.i0(slope * np.sqrt(1 - ((np.arange(count) - middle) / middle) ** 2.0)) / xp.i0(slope)
 
 
 @implements(np.meshgrid)

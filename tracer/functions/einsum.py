@@ -88,13 +88,17 @@ def einsum(
     order: Any = None,
     casting: Any = None,
 ) -> TracedArray:
-    refuse("einsum", casting=None if casting in (None, "safe") else casting)
+    if casting not in (None, "no", "equiv", "safe", "same_kind", "unsafe"):
+        raise ValueError("casting must be one of 'no', 'equiv', 'safe', 'same_kind', 'unsafe'")
     refuse("einsum", order=None if order in (None, "K", "C", "A") else order)
     if isinstance(operands[0], str):
         spec, values = operands[0], list(operands[1:])
     else:
         spec, values = _from_sublists(operands)
     arrays = [strong(v) for v in values]
+    for a in arrays if dtype is not None else ():
+        if not np.can_cast(a.dtype, dtype, casting or "safe"):
+            raise TypeError(f"Iterator operand dtype could not be cast from {a.dtype!r} to {np.dtype(dtype)!r} by {casting!r}")
     arrays = promote(*arrays) if dtype is None else [cast(a, dtype) for a in arrays]
     words, result = parse(spec, [a.ndim for a in arrays])
     _check_extents(words, arrays)
@@ -105,6 +109,13 @@ def einsum(
     is_view = len(arrays) == 1 and set(words[0]) == set(result) and arrays[0] is values[0]
     found.is_dense = found.ndim < 2
     return view(found, arrays[0]) if is_view else found
+
+
+@implements(np.einsum_path)
+def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:
+    """Of shapes alone."""
+    shapes = [np.broadcast_to(0.0, x.shape) if isinstance(x, TracedArray) else x for x in operands]
+    return np.einsum_path(*shapes, optimize=optimize)
 
 
 def _check_extents(words: Sequence[str], arrays: Sequence[TracedArray]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
@@ -32,7 +31,6 @@ from pullback.tracer.functions.common import (
     choose_where,
     line_of,
     positions,
-    refuse,
     reshaped,
     xp,
 )
@@ -83,7 +81,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> TracedArray:
     return found
 
 
-def _index(indices: Any) -> TracedArray:
+def index_of(indices: Any) -> TracedArray:
     index = as_traced(indices)
     if index.dtype.kind not in "iub" or (index.dtype.kind == "b" and index.ndim):
         raise TypeError(f"Cannot cast array data from {index.dtype!r} to dtype('int64') according to the rule 'safe'")
@@ -109,7 +107,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     x, at = line_of(as_traced(a), axis)
     if mode == "raise" and not isinstance(indices, TracedArray) and x.shape[at]:
         return fresh(x[(slice(None),) * at + (indices,)])
-    index = _index(indices)
+    index = index_of(indices)
     if not x.shape[at] and index.size:
         raise IndexError("cannot do a non-empty take from an empty axes.")
     index = in_range(index, at, x.shape[at], mode)
@@ -121,7 +119,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
 
 @implements(np.take_along_axis)
 def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
-    x, index = as_traced(arr), _index(indices)
+    x, index = as_traced(arr), index_of(indices)
     axis = -1 if axis is NOVALUE else axis
     if axis is None:
         if index.ndim != 1:
@@ -142,7 +140,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
 @implements(np.choose)
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> TracedArray:
     values = promote(*(as_traced(c) for c in choices))
-    index = _index(a) if mode == "raise" else in_range(_index(a), 0, len(values), mode)
+    index = index_of(a) if mode == "raise" else in_range(index_of(a), 0, len(values), mode)
     index, *values = broadcast_together(index, *values)
     if mode == "raise":
         low, high = full(index.shape, 0, np.int64), full(index.shape, len(values), np.int64)
@@ -152,6 +150,11 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Traced
     for k, value in enumerate(values[1:], 1):
         found = choose_where(emit("eq", index, full(index.shape, k, np.int64)), value, found)
     return found
+
+
+@register_method("choose")
+def choose_method(a: TracedArray, choices: Any, out: Any = None, mode: str = "raise") -> TracedArray:
+    return choose(a, choices, out, mode)
 
 
 @implements(np.compress)
@@ -176,17 +179,6 @@ def extract(condition: Any, arr: Any) -> Any:
     if isinstance(condition, TracedArray):
         return compressed("np.extract of a traced condition", reshaped(as_bool(condition), (condition.size,)), arr, None)
     return take(arr, np.asarray(condition, bool).ravel().nonzero()[0])
-
-
-@implements(np.delete)
-def delete(arr: Any, obj: Any, axis: Any = None) -> TracedArray:
-    x, obj = as_traced(arr), static_array(obj)
-    if isinstance(obj, TracedArray):
-        raise TraceError(f"np.delete at traced positions: {DATA_DEPENDENT}")
-    if axis is None:
-        x, axis = reshaped(x, (x.size,)), 0
-    at = axis_of(axis, x.ndim)
-    return take(x, np.delete(np.arange(x.shape[at]), obj), at)
 
 
 @implements(np.tril_indices_from)
@@ -224,24 +216,6 @@ def ix_(*args: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
-@implements(np.unravel_index)
-def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[TracedArray, ...]:
-    refuse("unravel_index", order=None if order == "C" else order)
-    rest = _index(indices)
-    inside = np.logical_and(rest >= 0, rest < math.prod(shape))
-    emit(
-        "check",
-        inside,
-        error="ValueError",
-        message="an index is out of bounds for the array with the given shape",
-    )
-    found: list[TracedArray] = []
-    for n in reversed(tuple(shape)):
-        found.insert(0, np.mod(rest, n))
-        rest = np.floor_divide(rest, n)
-    return tuple(found)
-
-
 def _refused(name: str) -> Any:
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise TraceError(
@@ -259,5 +233,9 @@ for _name in (
     "union1d",
     "intersect1d",
     "setdiff1d",
+    "setxor1d",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
 ):
     implements(getattr(np, _name))(_refused(f"np.{_name}"))

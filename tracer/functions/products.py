@@ -26,6 +26,7 @@ from pullback.tracer.array import (
 )
 from pullback.tracer.functions.common import (
     axis_of,
+    existing,
     permute,
     refuse,
     remove_axes,
@@ -156,6 +157,31 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **kwargs: An
         )
     left, right = _batched(x, "k"), _batched(y, "k")
     return _product([(_conjugated(x), left), (y, right)], max(left, right, key=len)[:-1])
+
+
+def matvec(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
+    """Of matrices and vectors in the last axes."""
+    _refuse_scalar("matvec", "(m,n),(n)->(m)", (x1, 2), (x2, 1))
+    return xp.squeeze(matmul(x1, xp.expand_dims(as_traced(x2), -1), **kwargs), -1)
+
+
+def vecmat(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
+    """Of vectors, whose complex conjugates count, and matrices in the last axes."""
+    _refuse_scalar("vecmat", "(n),(n,m)->(m)", (x1, 1), (x2, 2))
+    return xp.squeeze(matmul(xp.expand_dims(_conjugated(as_traced(x1)), -2), x2, **kwargs), -2)
+
+
+def _refuse_scalar(name: str, signature: str, *operands: tuple[Any, int]) -> None:
+    for k, (x, rank) in enumerate(operands):
+        if np.ndim(x) < rank:
+            raise ValueError(
+                f"{name}: Input operand {k} does not have enough dimensions (has {np.ndim(x)}, gufunc core with signature "
+                f"{signature} requires {rank})"
+            )
+
+
+for _ufunc in existing("matvec", "vecmat"):
+    composition(_ufunc)(matvec if _ufunc.__name__ == "matvec" else vecmat)
 
 
 @register_method("dot")

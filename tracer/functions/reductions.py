@@ -31,6 +31,7 @@ from pullback.tracer.functions.common import (
     axes_of,
     axis_of,
     choose_where,
+    existing,
     given,
     is_scalars_axis,
     line_of,
@@ -391,6 +392,37 @@ def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Trac
 @implements(np.cumprod)
 def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> TracedArray:
     return _scanned("cumprod", a, axis, dtype)
+
+
+def _cumulative(name: str, x: Any, axis: Any, dtype: Any, include_initial: Any) -> TracedArray:
+    a = xp.atleast_1d(as_traced(x))
+    if axis is None:
+        if a.ndim != 1:
+            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
+        axis = 0
+    found = _scanned(name, a, axis, dtype)
+    if not include_initial:
+        return found
+    at = axis_of(axis, a.ndim)
+    first = full(tuple(1 if k == at else n for k, n in enumerate(a.shape)), int(name == "cumprod"), found.dtype)
+    joined: TracedArray = xp.concatenate([first, found], axis=at)
+    return joined
+
+
+def cumulative_sum(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> TracedArray:
+    return _cumulative("cumsum", x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> TracedArray:
+    return _cumulative("cumprod", x, axis, dtype, include_initial)
+
+
+for _function in existing("cumulative_sum", "cumulative_prod"):
+    implements(_function)(cumulative_sum if _function.__name__ == "cumulative_sum" else cumulative_prod)
 
 
 @implements(np.diff)

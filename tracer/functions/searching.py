@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, full, implements, promote, register_method, static_array
+from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, promote, register_method, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, reshaped, xp
 from pullback.tracer.twins import twin_of
@@ -50,13 +50,43 @@ def searchsorted_method(a: TracedArray, v: Any, side: str = "left", sorter: Any 
 @implements(np.digitize)
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     edges = static_array(bins)
-    if isinstance(edges, TracedArray):
-        raise TraceError("np.digitize with traced bins is not supported; use np.searchsorted, which takes them in rising order")
-    edges = np.asarray(edges)
     side = "left" if right else "right"
-    if edges.size > 1 and edges[0] > edges[-1]:
+    if np.iscomplexobj(x):
+        raise TypeError("x may not be complex")
+    if not isinstance(edges, TracedArray):
+        edges = np.asarray(edges)
+        if np.all(edges[:-1] <= edges[1:]):
+            return searchsorted(edges, x, side)
+        if not np.all(edges[:-1] >= edges[1:]):
+            raise ValueError("bins must be monotonically increasing or decreasing")
         return edges.size - searchsorted(edges[::-1].copy(), x, side)
-    return searchsorted(edges, x, side)
+    falls: Any = edges[0] > edges[-1] if edges.size else as_traced(np.bool_(False))
+    rising: Any = xp.where(falls, edges[::-1], edges)
+    is_ordered = as_traced(xp.all(rising[:-1] <= rising[1:]))
+    emit("check", is_ordered, error="ValueError", message="bins must be monotonically increasing or decreasing")
+    found = searchsorted(rising, x, side)
+    return xp.where(falls, edges.size - found, found)
+
+
+@implements(np.isin)
+def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Any:
+    """By a search among the sorted elements; NaN is not among them."""
+    x, y = promote(as_traced(element), xp.ravel(as_traced(test_elements)))
+    if kind not in (None, "sort", "table"):
+        raise ValueError(f"Invalid kind: '{kind}'. Please use None, 'sort' or 'table'.")
+    if kind == "table" and x.dtype.kind not in "biu":
+        raise ValueError(
+            "The 'table' method is only supported for boolean or integer arrays. Please select 'sort' or None for kind."
+        )
+    if not y.size:
+        return full(x.shape, bool(invert), bool)
+    if x.dtype.kind == "c":
+        found = xp.any(xp.expand_dims(x, -1) == y, axis=-1)
+    else:
+        ordered = xp.sort(y)
+        place = xp.minimum(count_before(ordered, x, "left"), y.size - 1)
+        found = xp.take(ordered, place) == x
+    return ~found if invert else found
 
 
 @implements(np.interp)
@@ -70,23 +100,20 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     if not points.size:
         raise ValueError("array of sample points is empty")
     if period is not None:
-        return _periodic(place, xp, values, period)
+        return _periodic(place, points, values, period)
     return _interpolated(place, points, values, left, right)
 
 
 def _periodic(place: Any, points: Any, values: Any, period: Any) -> Any:
-    known = static_array(points)
-    if isinstance(known, TracedArray) or isinstance(period, TracedArray):
-        raise TraceError("np.interp with period= and traced points is not supported; repeat the points by hand")
-    if period == 0:
+    if not isinstance(period, TracedArray) and period == 0:
         raise ValueError("period must be a non-zero value")
-    period = abs(period)
-    known = np.asarray(known, np.float64) % period
-    order = np.argsort(known)
-    known, values = known[order], xp.take(values, order)
-    known = np.concatenate((known[-1:] - period, known, known[:1] + period))
+    period = xp.abs(as_traced(period))
+    points = points % period
+    order = xp.argsort(points)
+    points, values = xp.take(points, order), xp.take(values, order)
+    points = xp.concatenate((points[-1:] - period, points, points[:1] + period))
     values = xp.concatenate((values[-1:], values, values[:1]))
-    return _interpolated(place % period, as_traced(known), values, None, None)
+    return _interpolated(place % period, points, values, None, None)
 
 
 def _interpolated(x: Any, points: Any, values: Any, left: Any, right: Any) -> Any:
