@@ -442,8 +442,9 @@ class _Fuser:
         return {n: list(values) for n, values in found.items()}
 
     def order(self) -> list[Cluster]:
-        """The groups, each after those it needs, otherwise in order of making; but what reads an array that is updated comes before
-        the update where it can, so that the update needs no copy."""
+        """The groups, each after those it needs, otherwise in order of making.
+
+        What reads an array that is updated comes before the update where it can, so that the update needs no copy."""
         done: set[int] = set()
         ordered: list[Cluster] = []
         readers: dict[Value, list[int]] = {}

@@ -403,6 +403,8 @@ class Emitter:
     def store(self, value: Lanes, place: _Place, index: Sequence[Lanes], guard: Lanes | None) -> None:
         dtype = place.type.dtype
         name, align = stored(dtype), dtype.bytes
+        if 0 in place.type.shape:
+            return
         offset = self.offset(place, index)
         if offset.is_scalar:
             if not value.is_scalar:

@@ -208,7 +208,11 @@ class TracedArray(Described):
 
     @property
     def imag(self) -> TracedArray:
-        return _part(self, "imag") if self.type.dtype.is_complex else full(self.shape, 0, self.dtype)
+        if self.type.dtype.is_complex:
+            return _part(self, "imag")
+        zeros = fresh(full(self.shape, 0, self.dtype))
+        zeros.readonly = "the imaginary part of real numbers is read-only"
+        return zeros
 
     @imag.setter
     def imag(self, value: Any) -> None:
@@ -341,7 +345,7 @@ class TracedArray(Described):
     __truediv__, __rtruediv__, __itruediv__ = _operators(np.true_divide)
     __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(np.floor_divide)
     __mod__, __rmod__, __imod__ = _operators(np.remainder)
-    __pow__, __rpow__, __ipow__ = _operators(np.power)
+    _power, __rpow__, __ipow__ = _operators(np.power)
     __matmul__, __rmatmul__, __imatmul__ = _operators(np.matmul)
     __and__, __rand__, __iand__ = _operators(np.bitwise_and)
     __or__, __ror__, __ior__ = _operators(np.bitwise_or)
@@ -351,6 +355,10 @@ class TracedArray(Described):
     __lt__, __le__, __gt__, __ge__ = (_operators(u)[0] for u in (np.less, np.less_equal, np.greater, np.greater_equal))
     __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]
     __neg__, __pos__, __abs__, __invert__ = map(_unary, (np.negative, np.positive, np.absolute, np.invert))
+
+    def __pow__(self, other: Any) -> Any:
+        is_square = self.type.dtype.is_bool and (self.ndim or self.is_cell) and type(other) is int and other == 2
+        return METHODS["__array_ufunc__"](np.square, "__call__", self) if is_square else self._power(other)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -739,12 +747,21 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
     source = as_traced(value)
     if not source.weak and not np.can_cast(source.dtype, target.dtype, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast from {source.dtype!r} to {target.dtype!r} with casting rule {casting!r}")
+    if source.weak and not _takes_number(target.dtype.kind, source.weak, casting):
+        raise TypeError(f"Cannot cast a Python {source.weak} to {target.dtype!r} according to the rule {casting!r}")
     new = broadcast_to(convert(source, target.dtype), target.shape)
     base, recipe = target.base, target.recipe
     if base is not None and recipe is not None and recipe.put is not None:
         update(base, recipe.put(base, new), casting)
         target.seen = base.version
     _set(target, new)
+
+
+def _takes_number(kind: str, weak: str, casting: str) -> bool:
+    """Whether an array of a kind takes a Python number; unsafely, only a complex one has no place among real ones."""
+    if casting == "unsafe":
+        return weak != "complex" or kind in "bc"
+    return "biufc".index(kind.replace("u", "i")) >= "biufc".index(weak[0].replace("u", "i"))
 
 
 # explicit casts, broadcasts and promotion

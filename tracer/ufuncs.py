@@ -139,6 +139,14 @@ def _refuse_cast(function: Any, operands: Sequence[TracedArray], out: TracedArra
         function(*given, out=np.ones((1,), out.dtype), casting=casting)
 
 
+def _check_cast(ufunc: np.ufunc, xs: Sequence[TracedArray], out: TracedArray, casting: str, dtype: Any = None) -> None:
+    """Raises NumPy's own error where a ufunc's result cannot be cast into an array, before shapes are looked at."""
+    if ufunc.nout == 1 and ufunc.signature is None:
+        (found,) = promotion.loop(ufunc, tuple(map(kind_of, xs)), dtype)[1]
+        if not np.can_cast(found, out.dtype, casting):  # type: ignore[arg-type]
+            _refuse_cast(ufunc, xs, out, casting)
+
+
 def call_ufunc(
     ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtype: Any = None, casting: str = "same_kind",
     order: str = "K", subok: bool = True, **kwargs: Any,
@@ -159,7 +167,11 @@ def call_ufunc(
     else:
         if kwargs:
             raise TraceError(f"{name_of(ufunc)} with {', '.join(kwargs)}= is not supported for traced arrays")
-        result = apply(ufunc, *xs, dtype=None if dtype is None else np.dtype(dtype))
+        kind = None if dtype is None else np.dtype(dtype)
+        for o in outs:
+            if isinstance(o, TracedArray):
+                _check_cast(ufunc, xs, o, casting, kind)
+        result = apply(ufunc, *xs, dtype=kind)
     if all(o is None for o in outs):
         if where is not True:
             raise TraceError(
@@ -167,17 +179,15 @@ def call_ufunc(
             )
         return result
     results = result if isinstance(result, tuple) else (result,)
-    stored = [r if o is None else _into(ufunc, xs, o, r, where, casting) for o, r in zip(outs, results, strict=True)]
+    stored = [r if o is None else _into(ufunc, o, r, where, casting) for o, r in zip(outs, results, strict=True)]
     return tuple(stored) if isinstance(result, tuple) else stored[0]
 
 
-def _into(ufunc: np.ufunc, xs: Sequence[TracedArray], out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:
+def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:
     if not isinstance(out, TracedArray):
         raise not_made(f"{name_of(ufunc)} with out= an array that the function did not make", "use its result")
     if not (out.ndim or out.is_cell):
         raise TypeError("return arrays must be of ArrayType")
-    if not result.weak and not np.can_cast(result.dtype, out.dtype, casting) and ufunc.nout == 1 and ufunc.signature is None:  # type: ignore[arg-type]
-        _refuse_cast(ufunc, xs, out, casting)
     if where is not True:
         mask, new = broadcast_together(cast(as_traced(where), bool), result)
         result = emit("select", mask, cast(new, out.dtype), broadcast_to(out, new.shape))
@@ -213,6 +223,8 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None)
 
 def _refuse_negative_power(given: TracedArray, exponent: TracedArray) -> None:
     message = "Integers to negative integer powers are not allowed."
+    if not exponent.size:
+        return
     if given.literal is not None:
         if given.literal < 0:
             raise ValueError(message)
@@ -273,6 +285,8 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         if counts:
             (sequence,) = (x for x in operands if isinstance(x, _SEQUENCES))
             return sequence * operator.index(counts[0])
+    if ufunc is np.matmul and not any(x.ndim or x.is_cell if isinstance(x, TracedArray) else np.ndim(x) for x in operands):
+        return NotImplemented
     if any(isinstance(x, _SEQUENCES) for x in operands):
         if all(x.weak for x in operands if isinstance(x, TracedArray)):
             return NotImplemented
@@ -307,8 +321,10 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
 @hook("operate_in_place")
 def operate_in_place(ufunc: np.ufunc, x: TracedArray, other: Any) -> Any:
     """What an operator like ``+=`` does to an array."""
+    if isinstance(other, TracedArray | np.ndarray | np.generic):
+        _check_cast(ufunc, (x, as_traced(other)), x, "same_kind")
     result = operate(ufunc, x, other)
-    return result if result is NotImplemented else _into(ufunc, (x, as_traced(other)), x, result, True, "same_kind")
+    return result if result is NotImplemented else _into(ufunc, x, result, True, "same_kind")
 
 
 def _is_in_64_bits(value: int) -> bool:

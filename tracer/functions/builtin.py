@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, holds_traced, known_value, promote
+from pullback.tracer.array import TracedArray, as_traced, cast, convert, emit, holds_traced, known_value, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import xp
 from pullback.tracer.functions.creation import array
@@ -208,7 +208,7 @@ def _conversion(kind: Any) -> Callable[..., Any]:
         if not takes_traced(args, kwargs):
             return kind(*args, **kwargs)
         (value,) = args
-        return cast(array(value), kind)
+        return convert(array(value), kind)
 
     return call
 

@@ -160,7 +160,8 @@ def _edge(y0: Any, y1: Any, y2: Any, h0: Any, h1: Any) -> Any:
 
 @implements(np.ediff1d)
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    found = xp.diff(xp.ravel(as_traced(ary)))
+    flat: Any = xp.ravel(as_traced(ary))
+    found = flat[1:] - flat[:-1]
     pieces = [to_begin, found, to_end]
     return xp.concatenate([xp.ravel(as_traced(p)) for p in pieces if p is not None]) if to_end is not to_begin else found
 
@@ -210,6 +211,8 @@ def cov(
     for w in (fweights, aweights):
         if w is not None:
             weights = as_traced(w) if weights is None else weights * as_traced(w)
+    if not rows.shape[0]:
+        return full((0, 0), 0, np.float64)
     average, total = xp.average(rows, axis=1, weights=weights, returned=True)
     total = total[0]
     if weights is None:

@@ -121,7 +121,7 @@ def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = No
 def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> TracedArray:
     x = as_traced(a)
     target = x.dtype if dtype is None else np.dtype(dtype)
-    filled = cast(as_traced(value), target)
+    filled = convert(as_traced(value), target)
     return _in_order(order, broadcast_to(filled, x.shape if shape is None else shape_of(shape)), x)
 
 

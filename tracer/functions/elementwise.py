@@ -230,6 +230,8 @@ def clip(
         return np.minimum(x, high)
     if high is None:
         return np.maximum(x, low)
+    if any(np.iscomplexobj(v) for v in (x, low, high)):
+        return np.minimum(np.maximum(x, low), high)
     operands = promote(x, as_traced(low), as_traced(high))
     if operands[0].dtype == np.bool_:
         raise TypeError("ufunc 'clip' did not contain a loop with signature matching types bool")

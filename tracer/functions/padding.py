@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, implements
+from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, created, emit, implements
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, part, refuse, remove_axes
 from pullback.tracer.functions.shape import copy, joined
@@ -81,7 +81,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Tr
     if any(low < 0 or high < 0 for low, high in widths):
         raise ValueError("index can't contain negative values")
     if all(low == high == 0 for low, high in widths):
-        return copy(x)
+        return created(x) if not x.ndim else copy(x)
     if mode in ("constant", "empty"):
         values = kwargs.pop("constant_values", 0) if mode == "constant" else 0
         refuse("pad", **kwargs)

@@ -13,6 +13,7 @@ from pullback.tracer.array import (
     broadcast_to,
     broadcast_together,
     cast,
+    created,
     emit,
     fresh,
     full,
@@ -78,13 +79,13 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> TracedArray:
     conditions, (*values, found) = together[: len(conditions)], together[len(conditions) :]
     for c, value in zip(reversed(conditions), reversed(values), strict=True):
         found = choose_where(c, value, found)
-    return found
+    return created(found)
 
 
-def index_of(indices: Any) -> TracedArray:
+def index_of(indices: Any, kind: type[Exception] = TypeError, message: str = "") -> TracedArray:
     index = as_traced(indices)
     if index.dtype.kind not in "iub" or (index.dtype.kind == "b" and index.ndim):
-        raise TypeError(f"Cannot cast array data from {index.dtype!r} to dtype('int64') according to the rule 'safe'")
+        raise kind(message or f"Cannot cast array data from {index.dtype!r} to dtype('int64') according to the rule 'safe'")
     return cast(index, np.int64)
 
 
@@ -105,6 +106,8 @@ def in_range(index: TracedArray, axis: int, n: int, mode: str) -> TracedArray:
 @implements(np.take)
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> TracedArray:
     x, at = line_of(as_traced(a), axis)
+    if mode == "raise" and 0 in (*x.shape[:at], *x.shape[at + 1 :]):
+        return full((*x.shape[:at], *index_of(indices).shape, *x.shape[at + 1 :]), 0, x.dtype)
     if mode == "raise" and not isinstance(indices, TracedArray) and x.shape[at]:
         return fresh(x[(slice(None),) * at + (indices,)])
     index = index_of(indices)
@@ -119,7 +122,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
 
 @implements(np.take_along_axis)
 def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
-    x, index = as_traced(arr), index_of(indices)
+    x, index = as_traced(arr), index_of(indices, IndexError, "`indices` must be an integer array")
     axis = -1 if axis is NOVALUE else axis
     if axis is None:
         if index.ndim != 1:

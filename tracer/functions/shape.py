@@ -21,6 +21,7 @@ from pullback.tracer.array import (
     broadcast_together,
     cast,
     convert,
+    created,
     emit,
     fresh,
     full,
@@ -512,7 +513,7 @@ def _triangle(m: Any, k: int, comparison: str) -> TracedArray:
     if x.ndim == 1:
         x = broadcast_to(x, (x.size, x.size))
     if x.ndim < 2:
-        raise ValueError("tri needs an array of at least one dimension")
+        raise TypeError("np.tril and np.triu take an array of at least one dimension")
     return choose_where(band(x.shape, operator.index(k), comparison), x, full(x.shape, 0, x.dtype))
 
 
@@ -568,4 +569,6 @@ def astype_method(
     if not np.can_cast(a.dtype, target, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast array data from {a.dtype!r} to {target!r} according to the rule '{casting}'")
     found = convert(a, target)
+    if a.is_cell:
+        return created(found)
     return fresh(found) if copy else found

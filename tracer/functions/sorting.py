@@ -61,8 +61,10 @@ def _prepared(name: str, a: Any, axis: Any, kind: Any, order: Any, stable: Any) 
 
 @implements(np.argsort)
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    x, at = _prepared("argsort", a, axis, kind, order, stable)
-    return permutation(x, at)
+    x = as_traced(a)
+    if not x.ndim and axis in (0, -1):
+        x = reshaped(x, (1,))
+    return permutation(*_prepared("argsort", x, axis, kind, order, stable))
 
 
 @implements(np.sort)
@@ -96,14 +98,16 @@ def _check_kth(kth: Any, kind: str, count: int) -> None:
 def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
     """A sorted array, in which every position is where a partition would put it."""
     x, at = _prepared("partition", a, axis, None, order, None)
-    _check_kth(kth, kind, x.shape[at])
+    if x.size:
+        _check_kth(kth, kind, x.shape[at])
     return sort(x, at)
 
 
 @implements(np.argpartition)
 def argpartition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
     x, at = _prepared("argpartition", a, axis, None, order, None)
-    _check_kth(kth, kind, x.shape[at])
+    if x.size:
+        _check_kth(kth, kind, x.shape[at])
     return argsort(x, at)
 
 

@@ -20,7 +20,7 @@ from pullback.tracer.array import (
     update,
 )
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import as_bool, choose_where, remove_axes
+from pullback.tracer.functions.common import as_bool, choose_where, remove_axes, reshaped
 from pullback.tracer.functions.indexing import (
     fitted,
     is_static_mask,
@@ -53,6 +53,8 @@ def _is_part(value: TracedArray, key: Any) -> bool:
 
 def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
     """``x`` as ``x[key] = value`` would leave it."""
+    if value.weak == "complex" and x.dtype.kind in "iuf":
+        raise TypeError("float() argument must be a string or a real number, not 'complex'")
     value = convert(value, x.dtype)
     if (isinstance(key, TracedArray) and key.dtype.kind == "b") or is_static_mask(key):
         masked = _masked(x, key, value)
@@ -111,4 +113,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     if where is not True:
         mask = broadcast_to(as_bool(as_traced(where)), dst.shape)
         source = choose_where(mask, broadcast_to(convert(source, dst.dtype), dst.shape), dst)
+    elif source.ndim > dst.ndim:
+        extra = source.ndim - dst.ndim
+        source = reshaped(source, source.shape[extra:]) if set(source.shape[:extra]) == {1} else source
     update(dst, source, casting)
