@@ -184,8 +184,6 @@ class MapAtCall:
 
 def _maker(name: str, fun: Function, argnum: Argnums, value: Callable[..., Any] | None, outer: Function | None = None) -> Maker:
     """A function of a call that gives the map and, if ``value`` is not None, what that gives of the call."""
-    if not callable(fun):
-        raise TypeError(f"pb.{name} takes a function, got {type(fun).__name__}")
     transform = AtCall(name=name, argnums=checked_argnums(argnum), outer=outer)
 
     @functools.wraps(fun)
@@ -203,24 +201,33 @@ def _maker(name: str, fun: Function, argnum: Argnums, value: Callable[..., Any] 
     return made
 
 
+def _taken(fun: Any, name: str) -> None:
+    if not callable(fun):
+        raise TypeError(f"pb.{name} takes a function, got {type(fun).__name__}")
+
+
 def make_vjp(fun: Function, argnum: Argnums = 0) -> Maker:
     """``make_vjp(fun)(*args)`` is ``(vjp, value)``: ``vjp(ct)`` is the gradient by one argument of the value times
     ``ct``."""
+    _taken(fun, "make_vjp")
     return _maker("make_vjp", fun, argnum, transformed(fun, Transform()))
 
 
 def make_jvp(fun: Function, argnum: Argnums = 0) -> Maker:
     """``make_jvp(fun)(*args)`` is a function of a tangent that gives ``(value, tangent)``."""
+    _taken(fun, "make_jvp")
     return _maker("make_jvp", fun, argnum, None)
 
 
 def make_jvp_reversemode(fun: Function, argnum: Argnums = 0) -> Maker:
     """``make_jvp_reversemode(fun)(*args)`` is a function of a tangent that gives a tangent. It runs in forward mode."""
+    _taken(fun, "make_jvp_reversemode")
     return _maker("make_jvp_reversemode", fun, argnum, None)
 
 
 def make_hvp(fun: Function, argnum: Argnums = 0) -> Maker:
     """``make_hvp(fun)(*args)`` is ``(hvp, gradient)``: ``hvp(v)`` is the product of the Hessian with ``v``."""
+    _taken(fun, "make_hvp")
     return _maker("make_hvp", fun, argnum, grad(fun, argnum))
 
 
@@ -230,6 +237,7 @@ def make_ggnvp(f: Function, g: Function = half_square, f_argnum: Argnums = 0) ->
     J is the Jacobian of ``f``, H the Hessian of the scalar function ``g`` at its value. N. Schraudolph, "Fast curvature
     matrix-vector products for second-order gradient descent" (2002).
     """
+    _taken(f, "make_ggnvp")
     return _maker("make_ggnvp", f, f_argnum, None, g)
 
 

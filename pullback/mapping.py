@@ -63,6 +63,12 @@ def vmap(function: Any = None, in_axes: Axes = 0, out_axes: Axes = 0) -> Any:
 def _static(axes: Axes, name: str) -> TreeDef:
     """A tree of axes that can be compared. Raises TypeError."""
     leaves, structure = flatten(axes, static_numbers=True)
+    work = [structure]
+    while work:
+        found = work.pop()
+        work.extend(found.children)
+        if found.kind == "static" and (isinstance(found.data, bool) or not isinstance(found.data, int | None)):
+            leaves.append(found.data)
     if leaves:
         raise TypeError(f"{name} holds ints and None, not {leaves[0]!r}")
     return structure

@@ -1115,6 +1115,92 @@ def loss(w, x):
 
 pb.grad(loss)(np.arange(3.0))
 
+#### Derivatives and axes
+
+=== a tangent of another shape
+def f(x):
+    return np.sin(x)
+
+pb.jvp(f, (np.ones(3),), (np.ones(4),))
+
+=== primals that are no tuple [TypeError]
+def f(x):
+    return np.sin(x)
+
+x = np.ones(3)
+pb.jvp(f, x, x)
+
+=== a tangent of an integer
+def power(x, n):
+    return x**n
+
+pb.jvp(power, (2.0, 3), (1.0, 0.0))
+
+=== tangents in another container
+def predict(p, x):
+    return p["w"] @ x + p["b"]
+
+p = {"w": np.ones(3), "b": 0.0}
+pb.jvp(predict, (p, np.ones(3)), ({"w": np.ones(3)}, None))
+
+=== a cotangent of another shape
+y, pull = pb.vjp(lambda x: x[1:] - x[:-1], np.ones(4))
+pull(np.ones(4))
+
+=== a Jacobian of an integer
+@pb.jacobian
+def f(x):
+    return np.argmax(x)
+
+f(np.ones(3))
+
+=== a Hessian by integers
+@pb.hessian
+def f(x):
+    return np.sum(x**2)
+
+f(np.arange(3))
+
+=== hvp of a vector
+pb.hvp(np.sin, (np.ones(3),), (np.ones(3),))
+
+=== vmap over unequal sizes
+distances = pb.vmap(lambda x, y: np.sum((x - y) ** 2))
+
+distances(np.ones((5, 2)), np.ones((4, 2)))
+
+=== vmap over a number
+scaled = pb.vmap(lambda x, s: x * s)
+
+scaled(np.ones((5, 2)), 3.0)
+
+=== vmap with too few axes
+scaled = pb.vmap(lambda x, s: x * s, in_axes=(0,))
+
+scaled(np.ones((5, 2)), 3.0)
+
+=== vmap over nothing
+scaled = pb.vmap(lambda x: x * 2, in_axes=None)
+
+scaled(np.ones((5, 2)))
+
+=== out_axes of None for what differs
+totals = pb.vmap(lambda x: np.sum(x), out_axes=None)
+
+totals(np.ones((5, 2)))
+
+=== rows that write into what is not mapped
+def count(row, total):
+    total[0] += np.sum(row)
+    return row
+
+pb.vmap(count, in_axes=(0, None))(np.ones((5, 2)), np.zeros(1))
+
+=== a branch for each row
+relu = pb.vmap(lambda x: x if x > 0 else 0.0)
+
+relu(np.ones(3))
+
 #### As in NumPy
 
 === shapes that do not fit [ValueError]

@@ -80,7 +80,7 @@ Words = str | Callable[[Site], str]
 
 class Origin(NamedTuple):
     """What a traced array came from, if not from an instruction. ``kind``: "argument", "differentiated" (an argument that a
-    gradient is taken by) or "outside"; ``label``: its name."""
+    gradient is taken by), "row" (of an argument, by a map over an axis) or "outside"; ``label``: its name."""
 
     kind: str
     label: str

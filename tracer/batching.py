@@ -67,22 +67,28 @@ class _Rows:
         """One row of an array along an axis."""
         x = as_traced(leaf)
         if not -x.ndim <= axis < x.ndim:
-            raise TraceError(f"argument {path} is {x.type} and has no axis {axis} to map over; in_axes says None for it")
+            raise TraceError(
+                f"argument {path} is {x.type} and has no axis {axis} to map over; give another, or None to take it whole"
+            )
         axis %= x.ndim
         self.sizes.append((path, x, axis))
         self.targets.append((x, axis))
         moved = moved_axis(x, axis, 0)
         made = self.region.enter(moved, ArrayType(moved.type.dtype, moved.type.shape[1:]), weak="")
         made.readonly = x.readonly
+        if x.origin is not None and x.origin.kind == "argument":
+            made.origin = x.origin._replace(kind="row")
         return made
 
     def check(self) -> None:
         """Raises TraceError unless there are rows, equally many of all."""
         if not self.sizes:
-            raise TraceError("nothing is mapped: in_axes is None for each argument, or there is no array among them")
+            raise TraceError("nothing is mapped; give an axis for at least one array in in_axes")
         if len({x.shape[axis] for _, x, axis in self.sizes}) > 1:
             found = ", ".join(f"{x.shape[axis]} along axis {axis} of {path}: {x.type}" for path, x, axis in self.sizes)
-            raise TraceError(f"the mapped axes have different sizes: {found}")
+            raise TraceError(
+                f"the mapped axes have different sizes: {found}; choose them by in_axes, None for what each row takes whole"
+            )
 
     def map(self, call: Callable[[], Any], out_axes: Any) -> Any:
         """What ``call()`` returns for a row, for all rows."""
@@ -129,7 +135,7 @@ class _Rows:
         if not is_row:
             found = broadcast_to(expand(found, (0,)), (self.size, *found.shape))
         if not -found.ndim <= axis < found.ndim:
-            raise TraceError(f"out_axes {axis} is no axis of {path}, which is {found.type}")
+            raise TraceError(f"out_axes {axis} is no axis of {path}, which is {found.type}; count from 0, or from the end by -1")
         return moved_axis(found, 0, axis % found.ndim)
 
 
@@ -151,7 +157,7 @@ def _spread(tree: TreeDef, axes: TreeDef, leaves: Iterator[Any], option: str, la
     if axes == LEAF or (axes.kind == "static" and axes.data is None):
         axis = next(leaves) if axes == LEAF else None
         if isinstance(axis, bool) or not isinstance(axis, int | None):
-            raise TraceError(f"{option} holds axes and None, not {axis!r}")
+            raise TraceError(f"{option} holds {axis!r}; give ints and None")
         yield from (axis for _ in range(tree.count))
         return
     if tree.kind != axes.kind or set(tree.keys) != set(axes.keys):

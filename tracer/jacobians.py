@@ -73,7 +73,9 @@ def jacobian_call(
     leaves, _ = flatten(linear.value)
     for leaf in leaves:
         if not is_differentiable(leaf):
-            raise TraceError(f"the function returned {as_traced(leaf).type}; a Jacobian is of floats")
+            raise TraceError(
+                f"the function returned {as_traced(leaf).type}; a Jacobian is of floats: return integers as aux, by has_aux"
+            )
     inputs, outputs = linear.sizes
     forward = mode == "forward" or (not mode and inputs < outputs)
     return (_by_columns if forward else _by_rows)(chosen, linear), linear.aux

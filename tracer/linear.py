@@ -77,7 +77,7 @@ class Linear:
         Raises TraceError for tangents that do not fit the primals.
         """
         if len(tangents) != len(self._trees):
-            raise TraceError(f"{len(tangents)} tangents for {len(self._trees)} primals; give one for each")
+            raise TraceError(f"tangents: {len(tangents)}, primals: {len(self._trees)}; give one for each, None where it is zero")
         wrt, given = [], []
         for tangent, tree, places, label in zip(tangents, self._trees, self._inputs, self._names, strict=True):
             leaves = partners(tree, tangent, f"the tangent of {label}", "the primal")
@@ -85,7 +85,7 @@ class Linear:
                 if leaf is None:
                     continue
                 if place is None:
-                    raise TraceError(f"{path} is not of floats and has no tangent; pass None in its place")
+                    raise TraceError(f"{path} is not of floats and has no tangent; pass floats, or None as its tangent")
                 wrt.append(place)
                 given.append(_fitting(leaf, self._point[place], f"the tangent of {path}", "the primal"))
         found = _emit(self._closed, "jvp", wrt, [k for k in self._outputs if k is not None], given, "tangents")
@@ -101,11 +101,11 @@ class Linear:
         """
         of, given = [], []
         leaves = partners(self._tree, cotangents, "the cotangent", "the value")
-        for leaf, place, out, path in zip(leaves, self._outputs, self._leaves, paths(self._tree, "value"), strict=True):
+        for leaf, place, out, path in zip(leaves, self._outputs, self._leaves, paths(self._tree, "the value"), strict=True):
             if leaf is None:
                 continue
             if not is_differentiable(out):
-                raise TraceError(f"{path} is not of floats and has no cotangent; pass None in its place")
+                raise TraceError(f"{path} is not of floats and has no cotangent; pass None as its cotangent")
             cotangent = _fitting(leaf, as_traced(out), f"the cotangent of {path}", "the result")
             if place is not None:
                 of.append(place)
@@ -145,9 +145,9 @@ def _fitting(x: Any, like: TracedArray, what: str, of: str) -> TracedArray:
     """A tangent or cotangent of the type of its partner. Raises TraceError if it has another shape or kind."""
     found = as_traced(x)
     if found.shape != like.shape:
-        raise TraceError(f"{what} is {found.type}, {of} is {like.type}: they must have one shape")
+        raise TraceError(f"{what} is {found.type}, {of} is {like.type}; give one of the same shape")
     if not np.can_cast(found.dtype, like.dtype, "same_kind"):
-        raise TraceError(f"{what} is {found.type}, {of} is {like.type}: it must be of floats too")
+        raise TraceError(f"{what} is {found.type}, {of} is {like.type}; give one that can be converted to that")
     return cast(found, like.dtype)
 
 
