@@ -13,10 +13,11 @@ from pullback.random.keys import drawing, fold_in
 from pullback.tracer import emit
 from pullback.tracer.array import as_traced, broadcast_to, cast, expand
 from pullback.tracer.functions.common import xp
-from pullback.tracer.functions.special import gammaln
 
 FEW = 10.0
 """Below this mean a count is found by adding probabilities up, from it on by rejection."""
+MOST = 2.0**63 - 1024.0
+"""The greatest float that is an int64."""
 STEPS = np.arange(64.0)
 TRIALS = 32
 LOG_FACTORIALS = np.array([math.lgamma(k + 1.0) for k in STEPS])
@@ -43,10 +44,11 @@ def _inverse(u: Any, probabilities: Any) -> Any:
 
 @drawing("shape", "dtype")
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = np.int64) -> Any:
-    """The number of trials to the first success, at least 1. Raises ValueError unless 0 < p <= 1."""
+    """The number of trials to the first success, at least 1 and at most 2**63 - 1024. Raises ValueError unless 0 < p <= 1."""
     found, _, (chance,) = parameters(shape, DOUBLE, p)
     _require((chance > 0.0) & (chance <= 1.0), "p <= 0, p > 1 or p contains NaNs")
-    return _whole(xp.floor(logs(key, found, DOUBLE)[1] / xp.log1p(-chance)) + 1.0, dtype)
+    count = xp.floor(logs(key, found, DOUBLE)[1] / xp.log1p(-chance)) + 1.0
+    return _whole(xp.minimum(count, MOST), dtype)
 
 
 @drawing("shape", "dtype")
@@ -72,7 +74,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = np.int64) -> Any
         mu, aa, bb = wide(high), wide(a), wide(b)
         us, k = count(words[0], aa, bb, mu)
         v = share(words[1])
-        exact = xp.log(v) + wide(inverse_alpha) - xp.log(aa / (us * us) + bb) <= k * wide(xp.log(high)) - mu - gammaln(k + 1.0)
+        exact = xp.log(v) + wide(inverse_alpha) - xp.log(aa / (us * us) + bb) <= k * wide(xp.log(high)) - mu - _log_factorial(k)
         return ((us >= 0.07) & (v <= wide(quick))) | ((k >= 0.0) & ((us >= 0.013) | (v <= us)) & exact)
 
     word, _ = first_accepted(fold_in(key, 1), found, TRIALS, accepts)
@@ -84,6 +86,12 @@ def _tail(k: Any) -> Any:
     near = xp.take(as_traced(STIRLING), cast(xp.clip(k, 0.0, 9.0), np.int64))
     square = (k + 1.0) * (k + 1.0)
     return xp.where(k <= 9.0, near, (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1.0))
+
+
+def _log_factorial(k: Any) -> Any:
+    """For whole numbers; negative ones count as 0."""
+    k = xp.maximum(k, 0.0)
+    return (k + 0.5) * xp.log(k + 1.0) - (k + 1.0) + 0.5 * math.log(2.0 * math.pi) + _tail(k)
 
 
 def standard_binomial(key: Any, n: Any, p: Any) -> Any:
