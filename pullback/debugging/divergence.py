@@ -70,7 +70,7 @@ def unlike(found: Any, expected: Any) -> tuple[str, str] | None:
 
 def rounding(dtype: Any) -> float:
     """By how much of the largest element results of one formula may differ."""
-    exponent = 2.0 ** -np.finfo(dtype).nmant if np.dtype(dtype).kind == "f" else 2.0**-7
+    exponent = 2.0 ** -np.finfo(dtype).nmant if np.dtype(dtype).kind in "fc" else 2.0**-7
     return min(2e4 * exponent, 0.05)
 
 

@@ -80,7 +80,7 @@ def check_grad(
     differs is named. Then its derivatives by all floats of the arguments (of those at the positions ``argnums``) are compared
     with central differences of the plain function: one by one if there are few, else along random directions, and one by one
     where a direction is wrong. A function with several results, or with arrays, is checked through a random combination of
-    them. With ``order`` above 1 the derivatives of each gradient are compared with its differences.
+    them. Complex numbers are checked as their parts, along a last axis of two. With ``order`` above 1 the derivatives of each gradient are compared with its differences.
 
     ``modes``: "rev", the gradient, "fwd", the derivative along random directions by ``pb.jvp``, or both.
 
@@ -172,13 +172,13 @@ class _Subject:
             def call(*values: Any) -> Any:
                 whole = list(leaves)
                 for k, value in zip(chosen, values, strict=True):
-                    whole[k] = value
+                    whole[k] = value[..., 0] + 1j * value[..., 1] if _is_complex(leaves[k]) else value
                 return _combined(self.run(function, whole)[0], weights)
 
             return _titled(call, title)
 
-        values = [leaves[k] for k in chosen]
-        coarsest = min((np.asarray(x).dtype for x in (*values, *results)), key=lambda dtype: dtype.itemsize)
+        values = [_parts(leaves[k]) if _is_complex(leaves[k]) else leaves[k] for k in chosen]
+        coarsest = min((np.asarray(np.real(x)).dtype for x in (*values, *results)), key=lambda dtype: dtype.itemsize)
         inner = scalar(self.function)
         outer = jit(inner) if self.plain is None else scalar(self.plain)
         check = _Check(title=title, names=[names[k] for k in chosen], values=values, dtype=coarsest, options=options)
@@ -270,19 +270,31 @@ def _weighted(gradient: Scalar, weights: Sequence[Any]) -> Scalar:
 
 def _is_float(leaf: Any) -> bool:
     dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
-    return dtype.kind in "fV"
+    return dtype.kind in "fcV"
+
+
+def _is_complex(leaf: Any) -> bool:
+    dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    return bool(dtype.kind == "c")
+
+
+def _parts(x: Any) -> Any:
+    """The real and the imaginary part, along a last axis."""
+    return np.stack([np.real(x), np.imag(x)], -1)
 
 
 def _weights(results: Sequence[Any], rng: np.random.Generator) -> list[Any]:
     """What results are multiplied with before they are added: 1 for a single number, else random."""
-    if len(results) == 1 and not np.ndim(results[0]):
+    if len(results) == 1 and not np.ndim(results[0]) and not _is_complex(results[0]):
         return [1.0]
-    return [rng.standard_normal(np.shape(x)).astype(np.asarray(x).dtype) for x in results]
+    shapes = [(*np.shape(x), 2) if _is_complex(x) else np.shape(x) for x in results]
+    return [rng.standard_normal(shape).astype(np.asarray(np.real(x)).dtype) for x, shape in zip(results, shapes, strict=True)]
 
 
 def _combined(results: Sequence[Any], weights: Sequence[Any]) -> Any:
     """The sum of all floats among some results, each times its weight."""
-    first, *rest = (np.sum(x * w) for x, w in zip(filter(_is_float, results), weights, strict=True))
+    floats = (_parts(x) if _is_complex(x) else x for x in filter(_is_float, results))
+    first, *rest = (np.sum(x * w) for x, w in zip(floats, weights, strict=True))
     for term in rest:
         first = first + term
     return first
