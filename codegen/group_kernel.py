@@ -344,9 +344,14 @@ class _GroupKernel:
                 self.accumulate(i, found, prefix)
             else:
                 results[i] = found
-        for value, out in self.copies:
-            if value.type.shape == self.space.extents and self.passes[value] == self.now and value not in self.ended_values():
-                self.write(self.element(value, prefix), out, prefix)
+        ended = self.ended_values()
+        stored = [
+            (self.element(value, prefix), out)
+            for value, out in self.copies
+            if value.type.shape == self.space.extents and self.passes[value] == self.now and value not in ended
+        ]
+        for element, out in stored:
+            self.write(element, out, prefix)
         for value, out in self.kept.items():
             if self.passes[value] == self.now and value not in self.outputs:
                 self.write(self.element(value, prefix), out, prefix[self.rows :])

@@ -20,6 +20,7 @@ from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wid
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_native import library, slow, sort_row, ufunc
+from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -54,7 +55,7 @@ def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True) -
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Where a reference's elements are: base pointer, the extents or byte strides, the remaining type."""
 
     pointer: str
@@ -76,7 +77,7 @@ class Emitter:
         self.mask: str | None = None
         self.env: dict[Value, Lanes] = {}
         self.splats: dict[tuple[str, str, int | None], str] = {}
-        self.places: dict[Value, _Place] = {}
+        self.places: dict[Value, Place] = {}
         self.sizes: dict[str, Lanes] = {}
         self.natives: dict[tuple[object, ...], str] = {}
 
@@ -176,7 +177,7 @@ class Emitter:
         for number in sorted({int(e[1:]) for e in _size_names(self.kernel)}):
             self.sizes[f"s{number}"] = Lanes(self.argument("size", number))
         for value, place in list(self.places.items()):
-            self.places[value] = _Place(place.pointer, place.type, tuple(self.extent(e) for e in place.type.shape), place.strides)
+            self.places[value] = Place(place.pointer, place.type, tuple(self.extent(e) for e in place.type.shape), place.strides)
         self.status = self.slot("i64")
         self.line(f"store i64 0, ptr {self.status}")
         self.block(self.kernel.body)
@@ -195,7 +196,7 @@ class Emitter:
         pointer = self.fresh()
         self.entry.append(f"  {pointer} = inttoptr i64 {bits} to ptr")
         strides = tuple(Lanes(self.argument("stride", position, k)) for k in range(t.rank)) if t.layout == "strided" else ()
-        self.places[value] = _Place(pointer, t, (), strides)
+        self.places[value] = Place(pointer, t, (), strides)
 
     def from_bits(self, bits: str, dtype: DType) -> str:
         name, current = element(dtype), bits
@@ -216,8 +217,15 @@ class Emitter:
         return Lanes(str(extent)) if isinstance(extent, int) else self.sizes[extent]
 
     def block(self, block: Block) -> None:
-        for i in block.instructions:
-            self.instruction(i)
+        waiting: Instruction | None = None
+        for i, after in zip(block.instructions, (*block.instructions[1:], None)):
+            if waiting is not None:
+                store_pair(self, waiting, i)
+                waiting = None
+            elif after is not None and are_pair(self, i, after):
+                waiting = i
+            else:
+                self.instruction(i)
 
     def instruction(self, i: Instruction) -> None:
         match i.op:
@@ -325,7 +333,7 @@ class Emitter:
 
     # memory
 
-    def offset(self, place: _Place, index: Sequence[Lanes]) -> Lanes:
+    def offset(self, place: Place, index: Sequence[Lanes]) -> Lanes:
         """The position of an element: in elements, or in bytes for strided references."""
         total = Lanes("0")
         if place.strides:
@@ -336,7 +344,7 @@ class Emitter:
             total = self.add(self.multiply(total, extent), i)
         return total
 
-    def pointers(self, place: _Place, offset: Lanes) -> str:
+    def pointers(self, place: Place, offset: Lanes) -> str:
         step = "i8" if place.strides else stored(place.type.dtype)
         if offset.is_scalar:
             return self.let(f"getelementptr {step}, ptr {place.pointer}, i64 {offset.text}")
@@ -351,7 +359,7 @@ class Emitter:
             return mine
         return self.let(f"and {wide('i1', self.width)} {self.mask}, {mine}")
 
-    def load(self, place: _Place, index: Sequence[Lanes], guard: Lanes | None) -> Lanes:
+    def load(self, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> Lanes:
         dtype = place.type.dtype
         name, align = stored(dtype), dtype.bytes
         offset = self.offset(place, index)
@@ -368,6 +376,8 @@ class Emitter:
                 t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]
             )
             return Lanes(self.loaded(found, dtype, self.width), None)
+        if offset.step == 2 and not place.strides and mask is None:
+            return Lanes(self.loaded(every_other(self, place, offset, t), dtype, self.width), None)
         pointers = self.pointers(place, Lanes(self.i64(offset), None))
         lanes = mask or self.all_lanes()
         p = wide("ptr", self.width)
@@ -377,7 +387,7 @@ class Emitter:
         )  # fmt: skip
         return Lanes(self.loaded(found, dtype, self.width), None)
 
-    def scalar_load(self, place: _Place, offset: Lanes, guard: Lanes | None) -> str:
+    def scalar_load(self, place: Place, offset: Lanes, guard: Lanes | None) -> str:
         name = stored(place.type.dtype)
         if guard is None or guard.text == "true":
             return self.let(f"load {name}, ptr {self.pointers(place, offset)}, align {place.type.dtype.bytes}")
@@ -400,7 +410,7 @@ class Emitter:
     def all_lanes(self) -> str:
         return "<" + ", ".join(["i1 true"] * self.width) + ">"
 
-    def store(self, value: Lanes, place: _Place, index: Sequence[Lanes], guard: Lanes | None) -> None:
+    def store(self, value: Lanes, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> None:
         dtype = place.type.dtype
         name, align = stored(dtype), dtype.bytes
         if 0 in place.type.shape:
@@ -437,7 +447,7 @@ class Emitter:
         pointer = self.pointers(place, self.offset(place, [index, *rest]))
         t = i.result.type
         assert isinstance(t, RefType)
-        self.places[i.result] = _Place(pointer, t, place.extents[1:], place.strides[1:])
+        self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
 
     # loops
 

@@ -80,7 +80,8 @@ def check_grad(
     differs is named. Then its derivatives by all floats of the arguments (of those at the positions ``argnums``) are compared
     with central differences of the plain function: one by one if there are few, else along random directions, and one by one
     where a direction is wrong. A function with several results, or with arrays, is checked through a random combination of
-    them. Complex numbers are checked as their parts, along a last axis of two. With ``order`` above 1 the derivatives of each gradient are compared with its differences.
+    them. Complex numbers are checked as their parts, along a last axis of two. With ``order`` above 1 the derivatives of each
+    gradient are compared with its differences.
 
     ``modes``: "rev", the gradient, "fwd", the derivative along random directions by ``pb.jvp``, or both.
 
