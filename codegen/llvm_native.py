@@ -23,12 +23,14 @@ def native(e: Emitter, *what: object) -> str:
 
 
 def ufunc(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
-    """A call of a ufunc's loop on all lanes, through the stack."""
+    """A call of a ufunc's loop on all lanes, through the stack; ``name`` as in the spelling of the op."""
     letter = dtype.numpy.char
-    types = f"{letter * len(texts)}->{letter}"
+    name, _, which = name.partition(" ")
+    place, results = map(int, which.split("/")) if which else (0, 1)
+    types = f"{letter * len(texts)}->{letter * results}"
     function, data = (native(e, "ufunc", name, types, part) for part in ("function", "data"))
     t = wide(element(dtype), width)
-    buffers = [e.slot(t) for _ in range(len(texts) + 1)]
+    buffers = [e.slot(t) for _ in range(len(texts) + results)]
     pointers, steps, count = e.slot(f"[{len(buffers)} x ptr]"), e.slot(f"[{len(buffers)} x i64]"), e.slot("i64")
     for text, buffer in zip(texts, buffers, strict=False):
         e.line(f"store {t} {text}, ptr {buffer}")
@@ -38,7 +40,7 @@ def ufunc(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> 
     e.line(f"store i64 {width}, ptr {count}")
     callee, context = (e.let(f"inttoptr i64 {v} to ptr") for v in (function, data))
     e.line(f"call void {callee}(ptr {pointers}, ptr {count}, ptr {steps}, ptr {context})")
-    return e.let(f"load {t}, ptr {buffers[-1]}")
+    return e.let(f"load {t}, ptr {buffers[len(texts) + place]}")
 
 
 def slow(e: Emitter, texts: list[str], dtype: DType, width: int, function: str) -> str:

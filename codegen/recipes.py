@@ -205,6 +205,11 @@ def polygamma(b: Any, x: Value, n: int) -> Value:
     return found
 
 
+def expn(b: Any, x: Value, n: int) -> Value:
+    found: Value = b.expn_at(_like(b, n, x), x)
+    return found
+
+
 RECIPES: Mapping[str, Callable[..., Value]] = {
     **MATH,
     "floordiv": floordiv,
@@ -224,6 +229,7 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "philox": philox,
     **dict.fromkeys(("log_gamma_draw", "inverse_gaussian_draw"), lambda b, parameter, x: x),
     "polygamma": polygamma,
+    "expn": expn,
 }
 HALF = (DTYPES["f16"], DTYPES["bf16"])
 OF_BITS = frozenset({"nextafter"})

@@ -3,6 +3,7 @@
 from pullback.ir.ops import (
     banded,
     complexes,
+    bessel,
     contract,
     control,
     create,
@@ -14,6 +15,7 @@ from pullback.ir.ops import (
     factors,
     fourier,
     host,
+    hypergeometric,
     index,
     kernel,
     lapack,
@@ -32,7 +34,7 @@ from pullback.ir.ops import (
 )
 
 __all__ = [
-    "banded", "complexes", "contract", "control", "create", "custom", "effect", "eigen", "elementwise", "exponential",
-    "factors", "fourier", "host", "index", "kernel", "lapack", "library", "linalg", "orthogonal", "program", "reduce",
-    "reindex", "roots", "scan", "schur", "sort", "special", "spectral",
+    "banded", "bessel", "complexes", "contract", "control", "create", "custom", "effect", "eigen", "elementwise",
+    "exponential", "factors", "fourier", "host", "hypergeometric", "index", "kernel", "lapack", "library", "linalg",
+    "orthogonal", "program", "reduce", "reindex", "roots", "scan", "schur", "sort", "special", "spectral",
 ]  # fmt: skip

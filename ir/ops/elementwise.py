@@ -4,7 +4,7 @@ A row's ``pullback`` is ``each(...)``: one function per operand, called as ``(b,
 operand is wanted. ``llvm`` and ``cuda`` spell the scalar function, by kind of element where kinds differ: an instruction
 template over ``{t}`` (type), ``{m}`` (its intrinsic suffix) and ``{0}``, ``{1}``, ...; ``recipe`` for a composition of kernel ops
 that codegen keeps under the op's name; ``ufunc:NAME`` for the
-native loop of a NumPy or SciPy ufunc.
+native loop of a NumPy or SciPy ufunc, ``ufunc:NAME k/n`` for the result k of one that has n.
 """
 
 from __future__ import annotations
@@ -424,10 +424,6 @@ gammaln = _unary(
 digamma = _unary(
     "digamma", lambda b, ct, out, x: b.mul(ct, b.polygamma(x, n=1)), "scipy.special.digamma", also=("scipy.special.psi",),
     cuda="pb_digamma({0})", llvm="ufunc:scipy.special.psi",
-)  # fmt: skip
-zeta = Elementwise(
-    name="zeta", reference="scipy.special.zeta", arity=2, llvm="ufunc:scipy.special._ufuncs._zeta", cuda="pb_zeta({0}, {1})",
-    vocabularies=frozenset({"kernel"}),
 )  # fmt: skip
 polygamma = _unary(
     "polygamma",

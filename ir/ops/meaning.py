@@ -134,6 +134,17 @@ def polygamma(x: Array, n: int) -> Array:
     return (sign_ * math.factorial(n) * special.zeta(n + 1, np.asarray(x, np.float64))).astype(np.asarray(x).dtype)
 
 
+def expn(x: Array, n: int) -> Array:
+    return expn_at(np.full_like(x, n), x)
+
+
+def expn_at(n: Array, x: Array) -> Array:
+    """Of an order that a float holds; NaN where it is none."""
+    is_order = (n >= 0) & (n < 2.0**31) & (np.trunc(n) == n)
+    found = importlib.import_module("scipy.special").expn(np.where(is_order, n, np.zeros_like(n)), x)
+    return np.where(is_order, found, np.full_like(x, np.nan))
+
+
 def shl(x: Array, n: Array) -> Array:
     width = np.asarray(x).dtype.itemsize * 8
     inside = (np.asarray(n) >= 0) & (np.asarray(n) < width)

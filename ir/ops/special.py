@@ -1,7 +1,7 @@
 """Special functions that SciPy has as ufuncs: called natively on the CPU, with derivatives of their own.
 
 Formulas: NIST Digital Library of Mathematical Functions, chapters 5 (gamma), 7 (error functions), 8 (incomplete gamma and
-beta), 10 (Bessel); Owen, Tables for computing bivariate normal probabilities, 1956.
+beta); Owen, Tables for computing bivariate normal probabilities, 1956.
 """
 
 from __future__ import annotations
@@ -11,40 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.ops.elementwise import Elementwise, Partial, const_like, each, no
+from pullback.ir.ops.elementwise import Elementwise, const_like, each, no
+from pullback.ir.ops.native import in_double, less, row, scaled, shifted, slope, steepness, where
 from pullback.ir.structure import Value
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_ORDER = "its derivative by a parameter that sets the shape has no closed form; keep that parameter out of argnums, or constant"
-
-
-def _row(name: str, *partials: Partial, cuda: str = "", missing: tuple[int, ...] = ()) -> Elementwise:
-    """A ufunc of scipy.special. ``missing``: operands by which there is no derivative."""
-    reference = f"scipy.special.{name}"
-    return Elementwise(
-        name=name, reference=reference, arity=len(partials), pullback=each(*partials), llvm=f"ufunc:{reference}", cuda=cuda,
-        missing=dict.fromkeys(missing, _ORDER),
-    )  # fmt: skip
-
-
-def _scaled(b: Any, x: Value, factor: float) -> Value:
-    found: Value = b.mul(x, const_like(b, factor, x))
-    return found
-
-
-def _shifted(b: Any, x: Value, term: float) -> Value:
-    found: Value = b.add(x, const_like(b, term, x))
-    return found
 
 
 def _normal(b: Any, x: Value) -> Value:
     """The logarithm of the normal density."""
-    return _shifted(b, _scaled(b, b.mul(x, x), -0.5), -LOG_SQRT_2PI)
+    return shifted(b, scaled(b, b.mul(x, x), -0.5), -LOG_SQRT_2PI)
 
 
 def _gamma_density(b: Any, a: Value, x: Value) -> Value:
     """exp(-x) x^(a - 1) / gamma(a)."""
-    power = b.pow(x, _shifted(b, a, -1.0))
+    power = b.pow(x, shifted(b, a, -1.0))
     found: Value = b.mul(power, b.exp(b.neg(b.add(x, b.gammaln(a)))))
     return found
 
@@ -52,99 +33,162 @@ def _gamma_density(b: Any, a: Value, x: Value) -> Value:
 def _beta_density(b: Any, p: Value, q: Value, x: Value) -> Value:
     """x^(p - 1) (1 - x)^(q - 1) / beta(p, q)."""
     rest = b.sub(const_like(b, 1, x), x)
-    powers = b.mul(b.pow(x, _shifted(b, p, -1.0)), b.pow(rest, _shifted(b, q, -1.0)))
+    powers = b.mul(b.pow(x, shifted(b, p, -1.0)), b.pow(rest, shifted(b, q, -1.0)))
     found: Value = b.mul(powers, b.exp(b.neg(b.betaln(p, q))))
     return found
 
 
 def _student_density(b: Any, df: Value, t: Value) -> Value:
-    half, more = _scaled(b, df, 0.5), _scaled(b, _shifted(b, df, 1.0), 0.5)
-    size = b.sub(b.sub(b.gammaln(more), b.gammaln(half)), _scaled(b, b.log(_scaled(b, df, math.pi)), 0.5))
+    half, more = scaled(b, df, 0.5), scaled(b, shifted(b, df, 1.0), 0.5)
+    size = b.sub(b.sub(b.gammaln(more), b.gammaln(half)), scaled(b, b.log(scaled(b, df, math.pi)), 0.5))
     found: Value = b.exp(b.sub(size, b.mul(more, b.log1p(b.div(b.mul(t, t), df)))))
     return found
 
 
+def _where_positive(b: Any, condition: Value, density: Value, factor: Value) -> Value:
+    """The product where the condition holds and the density is above 0, else 0."""
+    zero = b.zeros_like(density)
+    found: Value = b.select(b.bitand(condition, b.gt(density, zero)), b.mul(density, factor), zero)
+    return found
+
+
+def _from_one(b: Any, a: Value) -> tuple[Value, Value]:
+    """Whether a parameter is below 1, and the parameter or, if it is, one more."""
+    is_small = less(b, a, 1.0)
+    return is_small, where(b, is_small, shifted(b, a, 1.0), a)
+
+
+def _width(b: Any, a: Value, ratio: Value) -> Value:
+    """The length on which an incomplete function changes with a parameter: sqrt(a), or 1 / log(ratio) in its tails."""
+    steep = shifted(b, steepness(b, ratio), -1.0)
+    found: Value = b.div(const_like(b, 1, a), b.add(b.div(const_like(b, 1, a), b.sqrt(a)), steep))
+    return found
+
+
+def _gamma_slope(op: str, sign: float) -> Any:
+    """The derivative of gammainc or gammaincc by a. Below 1 it is taken at a + 1, with the difference of the two (DLMF 8.8.5)."""
+
+    def found(b: Any, a: Value, x: Value) -> Value:
+        is_small, top = _from_one(b, a)
+        inside = slope(b, lambda t: getattr(b, op)(t, x), top, _width(b, top, b.div(x, top)))
+        more = shifted(b, a, 1.0)
+        step = b.exp(b.sub(b.sub(b.mul(a, b.log(x)), x), b.gammaln(more)))
+        difference = _where_positive(b, is_small, step, b.sub(b.log(x), b.digamma(more)))
+        total: Value = b.add(inside, scaled(b, difference, sign))
+        return total
+
+    return found
+
+
+def _beta_slope(op: str, place: int, sign: float) -> Any:
+    """The derivative of betainc or betaincc by p or q. Below 1 it is taken at one more (DLMF 8.17.20, 8.17.21)."""
+
+    def found(b: Any, p: Value, q: Value, x: Value) -> Value:
+        at, other = (q, p) if place else (p, q)
+        side = b.sub(const_like(b, 1, x), x) if place else x
+        is_small, top = _from_one(b, at)
+        length = _width(b, top, b.mul(side, b.div(b.add(top, other), top)))
+        inside = slope(b, lambda t: getattr(b, op)(*((p, t) if place else (t, q)), x), top, length)
+        rest = b.log1p(b.neg(x))
+        step = b.div(b.exp(b.sub(b.add(b.mul(p, b.log(x)), b.mul(q, rest)), b.betaln(p, q))), at)
+        factor = b.sub(b.add(rest if place else b.log(x), b.digamma(b.add(p, q))), b.digamma(shifted(b, at, 1.0)))
+        total: Value = b.add(inside, scaled(b, _where_positive(b, is_small, step, factor), sign))
+        return total
+
+    return found
+
+
+def _student_slope(b: Any, df: Value, t: Value) -> Value:
+    """The derivative of stdtr by df."""
+    length = b.div(df, steepness(b, shifted(b, b.div(b.mul(t, t), df), 1.0)))
+    return slope(b, lambda at: b.stdtr(at, t), df, length)
+
+
+def _by(found: Any) -> Any:
+    """A partial that is such a derivative."""
+    return in_double(lambda b, ct, out, *operands: b.mul(ct, found(b, *operands)))
+
+
+def _inverse(found: Any, density: Any, sign: float = -1.0) -> Any:
+    """The partial of an inverse in its last operand by a parameter: minus that of the function, over its derivative."""
+
+    def partial(b: Any, ct: Value, out: Value, *operands: Value) -> Value:
+        place = (*operands[:-1], out)
+        total: Value = b.mul(ct, scaled(b, b.div(found(b, *place), density(b, *place)), sign))
+        return total
+
+    return in_double(partial)
+
+
 # gamma and beta
 
-gamma = _row("gamma", lambda b, ct, out, x: b.mul(ct, b.mul(out, b.digamma(x))), cuda="tgamma({0})")
-betaln = _row(
+gamma = row("gamma", lambda b, ct, out, x: b.mul(ct, b.mul(out, b.digamma(x))), cuda="tgamma({0})")
+betaln = row(
     "betaln",
     lambda b, ct, out, p, q: b.mul(ct, b.sub(b.digamma(p), b.digamma(b.add(p, q)))),
     lambda b, ct, out, p, q: b.mul(ct, b.sub(b.digamma(q), b.digamma(b.add(p, q)))),
 )
-beta = _row(
+beta = row(
     "beta",
     lambda b, ct, out, p, q: b.mul(ct, b.mul(out, b.sub(b.digamma(p), b.digamma(b.add(p, q))))),
     lambda b, ct, out, p, q: b.mul(ct, b.mul(out, b.sub(b.digamma(q), b.digamma(b.add(p, q))))),
 )
-binom = _row(
+binom = row(
     "binom",
-    lambda b, ct, out, n, k: b.mul(
-        ct, b.mul(out, b.sub(b.digamma(_shifted(b, n, 1.0)), b.digamma(_shifted(b, b.sub(n, k), 1.0))))
-    ),
-    lambda b, ct, out, n, k: b.mul(
-        ct, b.mul(out, b.sub(b.digamma(_shifted(b, b.sub(n, k), 1.0)), b.digamma(_shifted(b, k, 1.0))))
-    ),
+    lambda b, ct, out, n, k: b.mul(ct, b.mul(out, b.sub(b.digamma(shifted(b, n, 1.0)), b.digamma(shifted(b, b.sub(n, k), 1.0))))),
+    lambda b, ct, out, n, k: b.mul(ct, b.mul(out, b.sub(b.digamma(shifted(b, b.sub(n, k), 1.0)), b.digamma(shifted(b, k, 1.0))))),
 )
-gammainc = _row("gammainc", no, lambda b, ct, out, a, x: b.mul(ct, _gamma_density(b, a, x)), missing=(0,))
-gammaincc = _row("gammaincc", no, lambda b, ct, out, a, x: b.neg(b.mul(ct, _gamma_density(b, a, x))), missing=(0,))
-gammaincinv = _row("gammaincinv", no, lambda b, ct, out, a, y: b.div(ct, _gamma_density(b, a, out)), missing=(0,))
-gammainccinv = _row("gammainccinv", no, lambda b, ct, out, a, y: b.neg(b.div(ct, _gamma_density(b, a, out))), missing=(0,))
-betainc = _row("betainc", no, no, lambda b, ct, out, p, q, x: b.mul(ct, _beta_density(b, p, q, x)), missing=(0, 1))
-betaincc = _row("betaincc", no, no, lambda b, ct, out, p, q, x: b.neg(b.mul(ct, _beta_density(b, p, q, x))), missing=(0, 1))
-betaincinv = _row("betaincinv", no, no, lambda b, ct, out, p, q, y: b.div(ct, _beta_density(b, p, q, out)), missing=(0, 1))
-betainccinv = _row(
-    "betainccinv", no, no, lambda b, ct, out, p, q, y: b.neg(b.div(ct, _beta_density(b, p, q, out))), missing=(0, 1)
+_P, _Q = _gamma_slope("gammainc", 1.0), _gamma_slope("gammaincc", -1.0)
+gammainc = row("gammainc", _by(_P), lambda b, ct, out, a, x: b.mul(ct, _gamma_density(b, a, x)))
+gammaincc = row("gammaincc", _by(_Q), lambda b, ct, out, a, x: b.neg(b.mul(ct, _gamma_density(b, a, x))))
+gammaincinv = row("gammaincinv", _inverse(_P, _gamma_density), lambda b, ct, out, a, y: b.div(ct, _gamma_density(b, a, out)))
+gammainccinv = row(
+    "gammainccinv", _inverse(_Q, _gamma_density, 1.0), lambda b, ct, out, a, y: b.neg(b.div(ct, _gamma_density(b, a, out)))
 )
-stdtr = _row("stdtr", no, lambda b, ct, out, df, t: b.mul(ct, _student_density(b, df, t)), missing=(0,))
-stdtrit = _row("stdtrit", no, lambda b, ct, out, df, p: b.div(ct, _student_density(b, df, out)), missing=(0,))
+_I = [_beta_slope("betainc", place, sign) for place, sign in ((0, 1.0), (1, -1.0))]
+_J = [_beta_slope("betaincc", place, sign) for place, sign in ((0, -1.0), (1, 1.0))]
+betainc = row("betainc", *map(_by, _I), lambda b, ct, out, p, q, x: b.mul(ct, _beta_density(b, p, q, x)))
+betaincc = row("betaincc", *map(_by, _J), lambda b, ct, out, p, q, x: b.neg(b.mul(ct, _beta_density(b, p, q, x))))
+betaincinv = row(
+    "betaincinv", *(_inverse(f, _beta_density) for f in _I), lambda b, ct, out, p, q, y: b.div(ct, _beta_density(b, p, q, out))
+)
+betainccinv = row(
+    "betainccinv",
+    *(_inverse(f, _beta_density, 1.0) for f in _J),
+    lambda b, ct, out, p, q, y: b.neg(b.div(ct, _beta_density(b, p, q, out))),
+)
+stdtr = row("stdtr", _by(_student_slope), lambda b, ct, out, df, t: b.mul(ct, _student_density(b, df, t)))
+stdtrit = row(
+    "stdtrit", _inverse(_student_slope, _student_density), lambda b, ct, out, df, p: b.div(ct, _student_density(b, df, out))
+)
 
 # the normal distribution and error functions
 
-ndtr = _row("ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(_normal(b, x))), cuda="normcdf({0})")
-log_ndtr = _row("log_ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(b.sub(_normal(b, x), out))), cuda="log(normcdf({0}))")
-ndtri = _row("ndtri", lambda b, ct, out, p: b.mul(ct, b.exp(b.neg(_normal(b, out)))), cuda="normcdfinv({0})")
-erfinv = _row(
-    "erfinv", lambda b, ct, out, y: b.mul(ct, _scaled(b, b.exp(b.mul(out, out)), math.sqrt(math.pi) / 2)), cuda="erfinv({0})"
+ndtr = row("ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(_normal(b, x))), cuda="normcdf({0})")
+log_ndtr = row("log_ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(b.sub(_normal(b, x), out))), cuda="log(normcdf({0}))")
+ndtri = row("ndtri", lambda b, ct, out, p: b.mul(ct, b.exp(b.neg(_normal(b, out)))), cuda="normcdfinv({0})")
+erfinv = row(
+    "erfinv", lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), math.sqrt(math.pi) / 2)), cuda="erfinv({0})"
 )
-erfcinv = _row(
-    "erfcinv", lambda b, ct, out, y: b.mul(ct, _scaled(b, b.exp(b.mul(out, out)), -math.sqrt(math.pi) / 2)), cuda="erfcinv({0})"
+erfcinv = row(
+    "erfcinv", lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), -math.sqrt(math.pi) / 2)), cuda="erfcinv({0})"
 )
-erfcx = _row(
+erfcx = row(
     "erfcx",
-    lambda b, ct, out, x: b.mul(ct, _shifted(b, _scaled(b, b.mul(x, out), 2.0), -2.0 / math.sqrt(math.pi))),
+    lambda b, ct, out, x: b.mul(ct, shifted(b, scaled(b, b.mul(x, out), 2.0), -2.0 / math.sqrt(math.pi))),
     cuda="erfcx({0})",
 )
-owens_t = _row(
+owens_t = row(
     "owens_t",
-    lambda b, ct, out, h, a: b.neg(b.mul(ct, b.mul(b.exp(_normal(b, h)), _shifted(b, b.ndtr(b.mul(a, h)), -0.5)))),
+    lambda b, ct, out, h, a: b.neg(b.mul(ct, b.mul(b.exp(_normal(b, h)), shifted(b, b.ndtr(b.mul(a, h)), -0.5)))),
     lambda b, ct, out, h, a: b.mul(
         ct,
         b.div(
-            b.exp(_scaled(b, b.mul(b.mul(h, h), _shifted(b, b.mul(a, a), 1.0)), -0.5)),
-            _scaled(b, _shifted(b, b.mul(a, a), 1.0), 2.0 * math.pi),
+            b.exp(scaled(b, b.mul(b.mul(h, h), shifted(b, b.mul(a, a), 1.0)), -0.5)),
+            scaled(b, shifted(b, b.mul(a, a), 1.0), 2.0 * math.pi),
         ),
     ),
 )
-
-# Bessel functions
-
-
-def _over(b: Any, y: Value, x: Value) -> Value:
-    """y / x, and 1/2 at 0, as of functions that start with x / 2."""
-    at_zero = b.eq(x, b.zeros_like(x))
-    found: Value = b.select(at_zero, const_like(b, 0.5, x), b.div(y, b.select(at_zero, const_like(b, 1, x), x)))
-    return found
-
-
-j0 = _row("j0", lambda b, ct, out, x: b.neg(b.mul(ct, b.j1(x))), cuda="j0({0})")
-j1 = _row("j1", lambda b, ct, out, x: b.mul(ct, b.sub(b.j0(x), _over(b, out, x))), cuda="j1({0})")
-y0 = _row("y0", lambda b, ct, out, x: b.neg(b.mul(ct, b.y1(x))), cuda="y0({0})")
-y1 = _row("y1", lambda b, ct, out, x: b.mul(ct, b.sub(b.y0(x), b.div(out, x))), cuda="y1({0})")
-i0 = _row("i0", lambda b, ct, out, x: b.mul(ct, b.i1(x)), cuda="cyl_bessel_i0({0})")
-i1 = _row("i1", lambda b, ct, out, x: b.mul(ct, b.sub(b.i0(x), _over(b, out, x))), cuda="cyl_bessel_i1({0})")
-i0e = _row("i0e", lambda b, ct, out, x: b.mul(ct, b.sub(b.i1e(x), b.mul(b.sign(x), out))))
-i1e = _row("i1e", lambda b, ct, out, x: b.mul(ct, b.sub(b.sub(b.i0e(x), _over(b, out, x)), b.mul(b.sign(x), out))))
 
 # draws that move with a parameter as quantiles do, while the level stays (Figurnov, Mohamed, Mnih, Implicit reparameterization
 # gradients, 2018): the derivative is that of the distribution function by the parameter, over minus the density
@@ -175,10 +219,10 @@ def log_gamma_slope(b: Any, a: Value, x: Value) -> Value:
     z = b.exp(x)
     position = b.cast(b.iota(shape=shape, axis=last, dtype=x.type.dtype), dtype=x.type.dtype)
     step = (_LAST - _FIRST) / (NODES - 1)
-    s = _shifted(b, _scaled(b, position, step), _FIRST)
+    s = shifted(b, scaled(b, position, step), _FIRST)
     sharp = b.exp(b.neg(s))
-    node, weight = b.exp(b.sub(s, sharp)), _scaled(b, _shifted(b, sharp, 1.0), step)
-    root = b.sqrt(_shifted(b, z, 1.0))
+    node, weight = b.exp(b.sub(s, sharp)), scaled(b, shifted(b, sharp, 1.0), step)
+    root = b.sqrt(shifted(b, z, 1.0))
     below = b.le(z, a)
     scale = b.div(
         one(z), b.select(below, b.add(b.sub(a, z), b.div(z, root)), b.add(b.sub(one(z), b.div(a, z)), b.div(one(z), root)))
@@ -188,7 +232,7 @@ def log_gamma_slope(b: Any, a: Value, x: Value) -> Value:
     ratio = b.log1p(b.div(y, b.select(is_below, one(y), top)))
     level = b.select(is_below, b.neg(y), ratio)
     under = b.neg(b.add(b.mul(shape_, y), b.mul(top, b.expm1(b.neg(y)))))
-    over = b.sub(b.mul(_shifted(b, shape_, -1.0), ratio), y)
+    over = b.sub(b.mul(shifted(b, shape_, -1.0), ratio), y)
     density = b.exp(b.select(is_below, under, over))
     terms = b.mul(b.mul(b.add(wide(b.sub(x, b.digamma(a))), level), density), b.mul(weight, y))
     total = b.sum(terms, axes=(last,))
@@ -199,18 +243,18 @@ def log_gamma_slope(b: Any, a: Value, x: Value) -> Value:
 def _inverse_gaussian_slope(b: Any, mean: Value, x: Value) -> Value:
     """The same of an inverse Gaussian variable of shape 1 and its mean."""
     root = b.sqrt(x)
-    upper = b.div(_shifted(b, b.div(x, mean), 1.0), root)
+    upper = b.div(shifted(b, b.div(x, mean), 1.0), root)
     gap = b.div(b.sub(x, mean), mean)
-    log_density = b.sub(_shifted(b, _scaled(b, b.log(x), -1.5), -LOG_SQRT_2PI), b.div(_scaled(b, b.mul(gap, gap), 0.5), x))
+    log_density = b.sub(shifted(b, scaled(b, b.log(x), -1.5), -LOG_SQRT_2PI), b.div(scaled(b, b.mul(gap, gap), 0.5), x))
     power = b.sub(b.add(b.div(const_like(b, 2, mean), mean), b.log_ndtr(b.neg(upper))), log_density)
     found: Value = b.mul(b.div(const_like(b, 2, mean), b.mul(mean, mean)), b.exp(power))
     return found
 
 
-def _draw(name: str, slope: Any) -> Draw:
+def _draw(name: str, rate: Any) -> Draw:
     return Draw(
         name=name, reference=lambda parameter, x: np.array(x), arity=2, cuda="{1}",
-        pullback=each(lambda b, ct, out, parameter, x: b.mul(ct, slope(b, parameter, out)), no),
+        pullback=each(lambda b, ct, out, parameter, x: b.mul(ct, rate(b, parameter, out)), no),
     )  # fmt: skip
 
 

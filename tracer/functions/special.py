@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import OPS
-from pullback.tracer.array import TracedArray, as_traced, broadcast_together, cast, emit, full, promote
+from pullback.tracer.array import TracedArray, as_traced, broadcast_to, broadcast_together, cast, emit, full, promote
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import xp
+from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.reductions import logsumexp
 from pullback.tracer.promotion import late_composition
 from pullback.tracer.twins import twin_of
@@ -83,6 +83,11 @@ def logit(p: Any) -> Any:
     return xp.where((p > 0.3) & (p < 0.65), xp.log1p(s) - xp.log1p(-s), xp.log(p / (1.0 - p)))
 
 
+@_ufunc("softplus")
+def softplus(x: Any) -> Any:
+    return xp.logaddexp(0.0, x)
+
+
 @_ufunc("log_expit")
 def log_expit(x: Any) -> Any:
     return -xp.logaddexp(0.0, -x)
@@ -104,28 +109,46 @@ def pseudo_huber(delta: Any, r: Any) -> Any:
     return xp.where(delta < 0, math.inf, xp.where((delta == 0) | (r == 0), 0.0, inside))
 
 
+def _log1prel(z: Any) -> Any:
+    """log(1 + z) / z, near 0 as a hypergeometric function, which has derivatives there."""
+    is_near = xp.abs(z) < 0.5
+    ones = _like(z, 1.0)
+    near = emit("hyp2f1", ones, ones, _like(z, 2.0), -xp.where(is_near, z, 0.0))
+    return xp.where(is_near, near, xp.log1p(z) / xp.where(is_near, 1.0, z))
+
+
 @_ufunc("boxcox")
 def boxcox(x: Any, lmbda: Any) -> Any:
-    is_log = xp.abs(lmbda) < 1e-19
-    return xp.where(is_log, xp.log(x), xp.expm1(lmbda * xp.log(x)) / lmbda)
+    return _power_of(xp.log(x), lmbda, xp.abs(lmbda) < 1e-19)
 
 
 @_ufunc("boxcox1p")
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     logarithm = xp.log1p(x)
-    is_log = (xp.abs(lmbda) < 1e-19) | ((xp.abs(logarithm) < 1e-289) & (xp.abs(lmbda) < 1e273))
-    return xp.where(is_log, logarithm, xp.expm1(lmbda * logarithm) / lmbda)
+    return _power_of(logarithm, lmbda, (xp.abs(lmbda) < 1e-19) | ((xp.abs(logarithm) < 1e-289) & (xp.abs(lmbda) < 1e273)))
+
+
+def _power_of(logarithm: Any, lmbda: Any, is_log: Any) -> Any:
+    """(exp(lmbda logarithm) - 1) / lmbda, without a hole where lmbda is 0."""
+    exponent = lmbda * logarithm
+    is_small = (xp.abs(exponent) < 1.0) & xp.isfinite(lmbda)
+    small = logarithm * emit("exprel", xp.where(is_small, exponent, 0.0))
+    return xp.where(is_small | is_log, small, xp.expm1(exponent) / lmbda)
 
 
 @_ufunc("inv_boxcox")
 def inv_boxcox(y: Any, lmbda: Any) -> Any:
-    return xp.where(lmbda == 0, xp.exp(y), xp.exp(xp.log1p(lmbda * y) / lmbda))
+    return xp.exp(_rest_of(y, lmbda))
 
 
 @_ufunc("inv_boxcox1p")
 def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
-    is_small = (lmbda == 0) | (xp.abs(lmbda * y) < 1e-154)
-    return xp.where(is_small, xp.expm1(y), xp.expm1(xp.log1p(lmbda * y) / lmbda))
+    return xp.expm1(_rest_of(y, lmbda))
+
+
+def _rest_of(y: Any, lmbda: Any) -> Any:
+    """log(1 + lmbda y) / lmbda, without a hole where lmbda is 0."""
+    return xp.where(lmbda == 0, y * _log1prel(lmbda * xp.where(xp.isinf(y), 0.0, y)), xp.log1p(lmbda * y) / lmbda)
 
 
 # gamma functions and powers
@@ -163,13 +186,30 @@ def cosm1(x: Any) -> Any:
 @twin_of("scipy.special.polygamma")
 def polygamma(n: Any, x: Any) -> Any:
     order = np.asarray(n) if not isinstance(n, TracedArray) else None
-    if order is None or order.size != 1 or order != int(order):
-        raise TraceError("scipy.special.polygamma with more than one order, or a traced one, is not supported; use one integer")
-    found = as_traced(x)
-    found = cast(found, np.float64)
-    if int(order) < 1:
-        return emit("digamma", found)
-    return emit("polygamma", found, n=int(order))
+    if order is not None and order.size == 1 and order == int(order):
+        found = cast(as_traced(x), np.float64)
+        found = broadcast_to(found, np.broadcast_shapes(found.shape, order.shape))
+        return emit("digamma", found) if int(order) < 1 else emit("polygamma", found, n=int(order))
+    k, y = broadcast_together(*(cast(as_traced(v), np.float64) for v in (n, x)))
+    sign = 1.0 - 2.0 * ((k + 1.0) % 2.0)
+    return xp.where(k == 0, emit("digamma", y), sign * gamma(k + 1.0) * emit("zeta", k + 1.0, y))
+
+
+@twin_of("scipy.special.zeta")
+def zeta(x: Any, q: Any = None, out: Any = None) -> Any:
+    refuse("scipy.special.zeta", out=out)
+    return native("riemann_zeta")(x) if q is None else native("zeta")(x, q)
+
+
+@_ufunc("agm")
+def agm(a: Any, b: Any) -> Any:
+    """By the complete elliptic integral (DLMF 19.8.5)."""
+    mean = 0.5 * (a + b)
+    is_zero = (a == 0) | (b == 0)
+    rest = xp.where(is_zero, 1.0, a / xp.where(is_zero, 1.0, mean) * (b / xp.where(is_zero, 1.0, mean)))
+    found = xp.where(is_zero, 0.0, 0.5 * math.pi * mean / emit("ellipkm1", rest))
+    is_bad = ((a > 0) & (b < 0)) | ((a < 0) & (b > 0)) | xp.isnan(a * b)
+    return xp.where(is_bad, math.nan, xp.where(xp.isinf(mean), mean, found))
 
 
 @twin_of("scipy.special.multigammaln")
@@ -198,6 +238,29 @@ def factorial(n: Any, exact: bool = False, **kwargs: Any) -> Any:
     x = cast(as_traced(n), np.float64)
     return xp.where(x < 0, 0.0, gamma(x + 1.0))
 
+
+@twin_of("scipy.special.perm")
+def perm(N: Any, k: Any, exact: bool = False) -> Any:
+    if exact:
+        raise TraceError("scipy.special.perm of traced values with exact=True is not supported; leave it out")
+    n, m = broadcast_together(*(cast(as_traced(x), np.float64) for x in (N, k)))
+    return xp.where((m <= n) & (n >= 0) & (m >= 0), emit("poch", n - m + 1.0, m), 0.0)
+
+
+# ufuncs with several results
+
+
+def _of_parts(name: str, *parts: str) -> None:
+    @_ufunc(name)
+    def evaluate(*operands: Any) -> Any:
+        return tuple(emit(f"{name}_{part}", *operands) for part in parts)
+
+
+_of_parts("airy", "ai", "aip", "bi", "bip")
+_of_parts("sici", "si", "ci")
+_of_parts("shichi", "shi", "chi")
+_of_parts("fresnel", "s", "c")
+_of_parts("ellipj", "sn", "cn", "dn", "ph")
 
 # functions of arrays
 

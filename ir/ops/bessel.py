@@ -1,0 +1,133 @@
+"""Bessel functions and their relatives, called natively, with derivatives of their own.
+
+Formulas: NIST Digital Library of Mathematical Functions, chapters 9 (Airy), 10 (Bessel, Kelvin) and 11 (Struve).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pullback.ir.op import Contribution
+from pullback.ir.ops.elementwise import Partial, const_like
+from pullback.ir.ops.native import by_parameter, row, rows_of, scaled, shifted, steepness
+from pullback.ir.structure import Value
+
+
+def _over(b: Any, y: Value, x: Value) -> Value:
+    """y / x, and 1/2 at 0, as of functions that start with x / 2."""
+    at_zero = b.eq(x, b.zeros_like(x))
+    found: Value = b.select(at_zero, const_like(b, 0.5, x), b.div(y, b.select(at_zero, const_like(b, 1, x), x)))
+    return found
+
+
+# of orders 0 and 1
+
+j0 = row("j0", lambda b, ct, out, x: b.neg(b.mul(ct, b.j1(x))), cuda="j0({0})")
+j1 = row("j1", lambda b, ct, out, x: b.mul(ct, b.sub(b.j0(x), _over(b, out, x))), cuda="j1({0})")
+y0 = row("y0", lambda b, ct, out, x: b.neg(b.mul(ct, b.y1(x))), cuda="y0({0})")
+y1 = row("y1", lambda b, ct, out, x: b.mul(ct, b.sub(b.y0(x), b.div(out, x))), cuda="y1({0})")
+i0 = row("i0", lambda b, ct, out, x: b.mul(ct, b.i1(x)), cuda="cyl_bessel_i0({0})")
+i1 = row("i1", lambda b, ct, out, x: b.mul(ct, b.sub(b.i0(x), _over(b, out, x))), cuda="cyl_bessel_i1({0})")
+i0e = row("i0e", lambda b, ct, out, x: b.mul(ct, b.sub(b.i1e(x), b.mul(b.sign(x), out))))
+i1e = row("i1e", lambda b, ct, out, x: b.mul(ct, b.sub(b.sub(b.i0e(x), _over(b, out, x)), b.mul(b.sign(x), out))))
+k0 = row("k0", lambda b, ct, out, x: b.neg(b.mul(ct, b.k1(x))))
+k1 = row("k1", lambda b, ct, out, x: b.neg(b.mul(ct, b.add(b.k0(x), b.div(out, x)))))
+k0e = row("k0e", lambda b, ct, out, x: b.mul(ct, b.sub(out, b.k1e(x))))
+k1e = row("k1e", lambda b, ct, out, x: b.mul(ct, b.sub(out, b.add(b.k0e(x), b.div(out, x)))))
+
+# of any order
+
+
+def _length(b: Any, v: Value, x: Value) -> Value:
+    found: Value = b.div(const_like(b, 1, v), steepness(b, scaled(b, x, 0.5)))
+    return found
+
+
+def _neighbours(b: Any, op: str, v: Value, x: Value, sign: float) -> Value:
+    """Half the sum of the function of one order less and, with a sign, of one order more."""
+    below, above = (getattr(b, op)(shifted(b, v, step), x) for step in (-1.0, 1.0))
+    found: Value = scaled(b, b.add(below, above) if sign > 0 else b.sub(below, above), 0.5)
+    return found
+
+
+def _of_order(name: str, sign: float, by_argument: Partial | None = None) -> None:
+    def plain(b: Any, ct: Value, out: Value, v: Value, x: Value) -> Contribution:
+        found: Value = b.mul(ct, _neighbours(b, name, v, x, sign))
+        return found
+
+    row(name, by_parameter(name, 0, _length), by_argument or plain)
+
+
+def _ive(b: Any, ct: Value, out: Value, v: Value, x: Value) -> Value:
+    found: Value = b.mul(ct, b.sub(_neighbours(b, "ive", v, x, 1.0), b.mul(b.sign(x), out)))
+    return found
+
+
+def _kv(b: Any, ct: Value, out: Value, v: Value, x: Value) -> Value:
+    found: Value = b.neg(b.mul(ct, _neighbours(b, "kv", v, x, 1.0)))
+    return found
+
+
+def _kve(b: Any, ct: Value, out: Value, v: Value, x: Value) -> Value:
+    found: Value = b.mul(ct, b.sub(out, _neighbours(b, "kve", v, x, 1.0)))
+    return found
+
+
+def _power(b: Any, v: Value, x: Value) -> Value:
+    """(x / 2)^v / (sqrt(pi) gamma(v + 3 / 2)), of which Struve's functions take half."""
+    found: Value = b.div(b.pow(scaled(b, x, 0.5), v), b.gamma(shifted(b, v, 1.5)))
+    return scaled(b, found, 1.0 / math.sqrt(math.pi))
+
+
+def _struve(name: str, sign: float) -> Partial:
+    def partial(b: Any, ct: Value, out: Value, v: Value, x: Value) -> Contribution:
+        found: Value = b.mul(ct, b.add(_neighbours(b, name, v, x, sign), scaled(b, _power(b, v, x), 0.5)))
+        return found
+
+    return partial
+
+
+_of_order("jv", -1.0)
+_of_order("yv", -1.0)
+_of_order("iv", 1.0)
+_of_order("ive", 1.0, _ive)
+_of_order("kv", 1.0, _kv)
+_of_order("kve", 1.0, _kve)
+_of_order("struve", -1.0, _struve("struve", -1.0))
+_of_order("modstruve", 1.0, _struve("modstruve", 1.0))
+
+# Airy functions
+
+rows_of(
+    "airy",
+    airy_ai=(lambda b, ct, out, x: b.mul(ct, b.airy_aip(x)),),
+    airy_aip=(lambda b, ct, out, x: b.mul(ct, b.mul(x, b.airy_ai(x))),),
+    airy_bi=(lambda b, ct, out, x: b.mul(ct, b.airy_bip(x)),),
+    airy_bip=(lambda b, ct, out, x: b.mul(ct, b.mul(x, b.airy_bi(x))),),
+)
+
+# Kelvin functions
+
+ber = row("ber", lambda b, ct, out, x: b.mul(ct, b.berp(x)))
+bei = row("bei", lambda b, ct, out, x: b.mul(ct, b.beip(x)))
+ker = row("ker", lambda b, ct, out, x: b.mul(ct, b.kerp(x)))
+kei = row("kei", lambda b, ct, out, x: b.mul(ct, b.keip(x)))
+
+
+def _kelvin(real: str, sign: float, start: float) -> Partial:
+    """The derivative of a derivative, by the differential equation. ``start`` is its ratio to x at 0."""
+
+    def partial(b: Any, ct: Value, out: Value, x: Value) -> Contribution:
+        at_zero = b.eq(x, b.zeros_like(x))
+        ratio = b.select(at_zero, const_like(b, start, x), b.div(out, b.select(at_zero, const_like(b, 1, x), x)))
+        found: Value = b.mul(ct, b.sub(scaled(b, getattr(b, real)(x), sign), ratio))
+        return found
+
+    return partial
+
+
+berp = row("berp", _kelvin("bei", -1.0, 0.0))
+beip = row("beip", _kelvin("ber", 1.0, 0.5))
+kerp = row("kerp", _kelvin("kei", -1.0, -math.inf))
+keip = row("keip", _kelvin("ker", 1.0, math.inf))

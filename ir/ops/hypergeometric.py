@@ -1,0 +1,307 @@
+"""Integrals and hypergeometric functions, called natively, with derivatives of their own.
+
+Formulas: NIST Digital Library of Mathematical Functions, chapters 6 (exponential integrals), 7 (Dawson, Fresnel), 13, 15
+(hypergeometric functions), 14 (Legendre), 19 (elliptic integrals), 22 (Jacobi), 25 (zeta).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pullback.ir.op import Contribution
+from pullback.ir.ops import meaning
+from pullback.ir.ops.elementwise import Elementwise, Partial, const_like, each, no
+from pullback.ir.ops.native import (
+    by_parameter,
+    in_double,
+    less,
+    row,
+    rows_of,
+    scaled,
+    shifted,
+    size,
+    slope,
+    steepness,
+    where,
+)
+from pullback.ir.structure import Value
+
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def _one(b: Any, x: Value) -> Value:
+    return const_like(b, 1, x)
+
+
+def _quotient(b: Any, ct: Value, top: Value, x: Value, at_zero: float) -> Value:
+    """ct * top / x, where the quotient has a limit at 0."""
+    is_zero = b.eq(x, b.zeros_like(x))
+    found: Value = b.mul(ct, where(b, b.ne(x, b.zeros_like(x)), b.div(top, where(b, is_zero, _one(b, x), x)), at_zero))
+    return found
+
+
+# exponential and trigonometric integrals
+
+exp1 = row("exp1", lambda b, ct, out, x: b.neg(b.mul(ct, b.div(b.exp(b.neg(x)), x))))
+expi = row("expi", lambda b, ct, out, x: b.mul(ct, b.div(b.exp(x), x)))
+
+
+def _expn(b: Any, ct: Value, out: Value, x: Value, n: int) -> Value:
+    """-E(n - 1)."""
+    below = b.expn(x, n=n - 1) if n else b.div(b.mul(b.exp(b.neg(x)), shifted(b, b.div(_one(b, x), x), 1.0)), x)
+    found: Value = b.neg(b.mul(ct, below))
+    return found
+
+
+expn = Elementwise(name="expn", reference=meaning.expn, pullback=each(_expn))
+expn_at = Elementwise(
+    name="expn_at", reference=meaning.expn_at, arity=2, llvm="ufunc:scipy.special.expn", vocabularies=frozenset({"kernel"})
+)
+rows_of(
+    "sici",
+    sici_si=(lambda b, ct, out, x: _quotient(b, ct, b.sin(x), x, 1.0),),
+    sici_ci=(lambda b, ct, out, x: b.mul(ct, b.div(b.cos(x), x)),),
+)
+rows_of(
+    "shichi",
+    shichi_shi=(lambda b, ct, out, x: _quotient(b, ct, b.sinh(x), x, 1.0),),
+    shichi_chi=(lambda b, ct, out, x: b.mul(ct, b.div(b.cosh(x), x)),),
+)
+rows_of(
+    "fresnel",
+    fresnel_s=(lambda b, ct, out, x: b.mul(ct, b.sin(scaled(b, b.mul(x, x), math.pi / 2))),),
+    fresnel_c=(lambda b, ct, out, x: b.mul(ct, b.cos(scaled(b, b.mul(x, x), math.pi / 2))),),
+)
+dawsn = row("dawsn", lambda b, ct, out, x: b.mul(ct, shifted(b, scaled(b, b.mul(x, out), -2.0), 1.0)))
+erfi = row("erfi", lambda b, ct, out, x: b.mul(ct, scaled(b, b.exp(b.mul(x, x)), 2.0 / math.sqrt(math.pi))))
+
+
+def _spence(b: Any, ct: Value, out: Value, z: Value) -> Value:
+    """log(z) / (1 - z), near 1 as a hypergeometric function."""
+    w = shifted(b, z, -1.0)
+    near = less(b, size(b, w), 0.5)
+    ones = _one(b, z)
+    inside = b.hyp2f1(ones, ones, const_like(b, 2, z), b.neg(where(b, near, w, 0.0)))
+    found: Value = b.neg(b.mul(ct, where(b, near, inside, b.div(b.log(z), where(b, near, ones, w)))))
+    return found
+
+
+spence = row("spence", _spence)
+
+
+def _exprel(b: Any, ct: Value, out: Value, x: Value) -> Value:
+    near = less(b, size(b, x), 1.0)
+    inside = scaled(b, b.hyp1f1(const_like(b, 2, x), const_like(b, 3, x), where(b, near, x, 0.0)), 0.5)
+    found: Value = b.mul(ct, where(b, near, inside, b.div(b.sub(b.exp(x), out), where(b, near, _one(b, x), x))))
+    return found
+
+
+exprel = row("exprel", _exprel)
+ndtri_exp = row(
+    "ndtri_exp",
+    lambda b, ct, out, y: b.mul(ct, b.exp(b.add(y, shifted(b, scaled(b, b.mul(out, out), 0.5), LOG_SQRT_2PI)))),
+)
+wrightomega = row("wrightomega", lambda b, ct, out, x: b.mul(ct, b.div(out, shifted(b, out, 1.0))))
+gammasgn = row("gammasgn", no)
+poch = row(
+    "poch",
+    lambda b, ct, out, a, m: b.mul(ct, b.mul(out, b.sub(b.digamma(b.add(a, m)), b.digamma(a)))),
+    lambda b, ct, out, a, m: b.mul(ct, b.mul(out, b.digamma(b.add(a, m)))),
+)
+
+# zeta
+
+
+def _zeta_length(b: Any, x: Value, *rest: Value) -> Value:
+    """The distance to the pole at 1, and not more than the power of the first term allows."""
+    start = rest[0] if rest else const_like(b, 2, x)
+    found: Value = b.fmin(size(b, shifted(b, x, -1.0)), b.div(_one(b, x), steepness(b, start)))
+    return found
+
+
+zeta = Elementwise(
+    name="zeta", reference="scipy.special.zeta", arity=2, llvm="ufunc:scipy.special._ufuncs._zeta", cuda="pb_zeta({0}, {1})",
+    pullback=each(
+        by_parameter("zeta", 0, _zeta_length),
+        lambda b, ct, out, x, q: b.neg(b.mul(ct, b.mul(x, b.zeta(shifted(b, x, 1.0), q)))),
+    ),
+)  # fmt: skip
+zetac = row("zetac", by_parameter("zetac", 0, _zeta_length))
+riemann_zeta = Elementwise(
+    name="riemann_zeta", reference="scipy.special._ufuncs._riemann_zeta", llvm="ufunc:scipy.special._ufuncs._riemann_zeta",
+    pullback=each(by_parameter("riemann_zeta", 0, _zeta_length)),
+)  # fmt: skip
+
+# hypergeometric functions
+
+
+def _free(b: Any, x: Value, *others: Value) -> Value:
+    """The length for a parameter without poles; it is shorter where the argument is large or near a singular point."""
+    found: Value = b.div(_one(b, x), shifted(b, steepness(b, shifted(b, b.abs(x), 1.0)), 1.0))
+    for other in others:
+        found = b.div(found, steepness(b, other))
+    return found
+
+
+def _beside_poles(b: Any, c: Value, length: Value) -> Value:
+    """The length for a parameter with poles at 0, -1, -2, ..."""
+    distance = where(b, less(b, c, 0.5), size(b, b.sub(c, b.rint(c))), c)
+    found: Value = b.mul(length, b.fmin(distance, _one(b, c)))
+    return found
+
+
+hyp0f1 = row(
+    "hyp0f1",
+    by_parameter("hyp0f1", 0, lambda b, v, x: _beside_poles(b, v, _free(b, x))),
+    lambda b, ct, out, v, x: b.mul(ct, b.div(b.hyp0f1(shifted(b, v, 1.0), x), v)),
+)
+hyp1f1 = row(
+    "hyp1f1",
+    by_parameter("hyp1f1", 0, lambda b, p, q, x: _free(b, x)),
+    by_parameter("hyp1f1", 1, lambda b, p, q, x: _beside_poles(b, q, _free(b, x))),
+    lambda b, ct, out, p, q, x: b.mul(ct, b.mul(b.div(p, q), b.hyp1f1(shifted(b, p, 1.0), shifted(b, q, 1.0), x))),
+)
+
+
+def _gauss(b: Any, p: Value, q: Value, r: Value, x: Value) -> Value:
+    return _free(b, x, b.sub(_one(b, x), x))
+
+
+def _hyp2f1(b: Any, ct: Value, out: Value, p: Value, q: Value, r: Value, x: Value) -> Value:
+    found: Value = b.mul(ct, b.mul(b.div(b.mul(p, q), r), b.hyp2f1(*(shifted(b, v, 1.0) for v in (p, q, r)), x)))
+    return found
+
+
+hyp2f1 = row(
+    "hyp2f1",
+    by_parameter("hyp2f1", 0, _gauss),
+    by_parameter("hyp2f1", 1, _gauss),
+    by_parameter("hyp2f1", 2, lambda b, p, q, r, x: _beside_poles(b, r, _gauss(b, p, q, r, x))),
+    _hyp2f1,
+)
+
+
+def _hyperu_length(b: Any, p: Value, q: Value, x: Value) -> Value:
+    found: Value = b.div(_one(b, x), shifted(b, steepness(b, x), 1.0))
+    return found
+
+
+hyperu = row(
+    "hyperu",
+    by_parameter("hyperu", 0, _hyperu_length),
+    by_parameter("hyperu", 1, _hyperu_length),
+    lambda b, ct, out, p, q, x: b.neg(b.mul(ct, b.mul(p, b.hyperu(shifted(b, p, 1.0), shifted(b, q, 1.0), x)))),
+)
+
+
+def _lpmv(b: Any, ct: Value, out: Value, m: Value, v: Value, x: Value) -> Value:
+    """((v + m) P(v - 1) - v x P(v)) / (1 - x^2)."""
+    top = b.sub(b.mul(b.add(v, m), b.lpmv(m, shifted(b, v, -1.0), x)), b.mul(v, b.mul(x, out)))
+    found: Value = b.mul(ct, b.div(top, b.mul(b.sub(_one(b, x), x), shifted(b, x, 1.0))))
+    return found
+
+
+lpmv = row("lpmv", no, by_parameter("lpmv", 1, lambda b, m, v, x: const_like(b, 0.5, x)), _lpmv)
+
+# elliptic integrals and functions
+
+
+def _complete(b: Any, ct: Value, m: Value, series: tuple[float, float, float, float], far: Value) -> Value:
+    """A derivative of a complete integral: factor * 2F1(p, q; r; m) where m is small, else its closed form."""
+    factor, *orders = series
+    near = less(b, size(b, m), 0.5)
+    inside = b.hyp2f1(*(const_like(b, v, m) for v in orders), where(b, near, m, 0.0))
+    found: Value = b.mul(ct, where(b, near, scaled(b, inside, factor), far))
+    return found
+
+
+def _ellipk(b: Any, ct: Value, out: Value, m: Value) -> Value:
+    rest = b.sub(_one(b, m), m)
+    far = b.div(b.sub(b.ellipe(m), b.mul(rest, out)), scaled(b, b.mul(m, rest), 2.0))
+    return _complete(b, ct, m, (math.pi / 8, 1.5, 1.5, 2.0), far)
+
+
+def _ellipkm1(b: Any, ct: Value, out: Value, p: Value) -> Value:
+    m = b.sub(_one(b, p), p)
+    far = b.div(b.sub(b.ellipe(m), b.mul(p, out)), scaled(b, b.mul(m, p), 2.0))
+    return _complete(b, b.neg(ct), m, (math.pi / 8, 1.5, 1.5, 2.0), far)
+
+
+def _ellipe(b: Any, ct: Value, out: Value, m: Value) -> Value:
+    far = b.div(b.sub(out, b.ellipk(m)), scaled(b, m, 2.0))
+    return _complete(b, ct, m, (-math.pi / 8, 0.5, 1.5, 2.0), far)
+
+
+ellipk = row("ellipk", _ellipk)
+ellipkm1 = row("ellipkm1", _ellipkm1)
+ellipe = row("ellipe", _ellipe)
+
+
+def _root(b: Any, phi: Value, m: Value) -> Value:
+    """sqrt(1 - m sin^2 phi)."""
+    sine = b.sin(phi)
+    found: Value = b.sqrt(b.sub(_one(b, m), b.mul(m, b.mul(sine, sine))))
+    return found
+
+
+def _by_modulus(b: Any, op: str, phi: Value, m: Value, far: Value) -> Value:
+    """The derivative of an incomplete integral by m: differences where m is small, else its closed form."""
+    near = less(b, size(b, m), 0.25)
+    inside = slope(b, lambda at: getattr(b, op)(phi, at), where(b, near, m, 0.0), const_like(b, 0.5, m))
+    return where(b, near, inside, far)
+
+
+def _first_kind(b: Any, phi: Value, m: Value) -> Value:
+    rest = b.sub(_one(b, m), m)
+    first, second = b.ellipkinc(phi, m), b.ellipeinc(phi, m)
+    far = b.sub(b.div(second, b.mul(m, rest)), b.div(first, m))
+    far = b.sub(far, b.div(b.mul(b.sin(phi), b.cos(phi)), b.mul(rest, _root(b, phi, m))))
+    return _by_modulus(b, "ellipkinc", phi, m, scaled(b, far, 0.5))
+
+
+def _second_kind(b: Any, phi: Value, m: Value) -> Value:
+    far = b.div(b.sub(b.ellipeinc(phi, m), b.ellipkinc(phi, m)), scaled(b, m, 2.0))
+    return _by_modulus(b, "ellipeinc", phi, m, far)
+
+
+ellipkinc = row(
+    "ellipkinc",
+    lambda b, ct, out, phi, m: b.div(ct, _root(b, phi, m)),
+    in_double(lambda b, ct, out, phi, m: b.mul(ct, _first_kind(b, phi, m))),
+)
+ellipeinc = row(
+    "ellipeinc",
+    lambda b, ct, out, phi, m: b.mul(ct, _root(b, phi, m)),
+    in_double(lambda b, ct, out, phi, m: b.mul(ct, _second_kind(b, phi, m))),
+)
+
+
+def _jacobi(factor: Any) -> tuple[Partial, Partial]:
+    """Partials of a function of the amplitude. ``factor(b, u, m)``: its derivative by the amplitude, and by m beside that."""
+
+    def by_argument(b: Any, ct: Value, out: Value, u: Value, m: Value) -> Contribution:
+        found: Value = b.mul(ct, b.mul(factor(b, out, u, m)[0], b.ellipj_dn(u, m)))
+        return found
+
+    def by_modulus(b: Any, ct: Value, out: Value, u: Value, m: Value) -> Value:
+        by_amplitude, direct = factor(b, out, u, m)
+        amplitude = b.neg(b.mul(b.ellipj_dn(u, m), _first_kind(b, b.ellipj_ph(u, m), m)))
+        found: Value = b.mul(ct, b.add(b.mul(by_amplitude, amplitude), direct))
+        return found
+
+    return by_argument, in_double(by_modulus)
+
+
+def _delta(b: Any, out: Value, u: Value, m: Value) -> tuple[Value, Value]:
+    sn = b.ellipj_sn(u, m)
+    return b.neg(b.div(b.mul(m, b.mul(sn, b.ellipj_cn(u, m))), out)), scaled(b, b.div(b.mul(sn, sn), out), -0.5)
+
+
+rows_of(
+    "ellipj",
+    ellipj_sn=_jacobi(lambda b, out, u, m: (b.ellipj_cn(u, m), b.zeros_like(m))),
+    ellipj_cn=_jacobi(lambda b, out, u, m: (b.neg(b.ellipj_sn(u, m)), b.zeros_like(m))),
+    ellipj_dn=_jacobi(_delta),
+    ellipj_ph=_jacobi(lambda b, out, u, m: (_one(b, m), b.zeros_like(m))),
+)
