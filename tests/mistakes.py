@@ -893,11 +893,11 @@ def f(a, b):
 f(np.eye(2), np.eye(2))
 
 === a special function
-from scipy.special import jv
+from scipy.special import kolmogorov
 
 @pb.jit
 def f(x):
-    return jv(1, x)
+    return kolmogorov(x)
 
 f(1.0)
 

@@ -2,8 +2,8 @@
 
 from pullback.ir.ops import (
     banded,
-    complexes,
     bessel,
+    complexes,
     contract,
     control,
     create,
