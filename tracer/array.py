@@ -510,7 +510,11 @@ def refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
         return
     if dtype.kind == "V" and dtype.name == "bfloat16":
         return
-    raise TraceError(f"{what} of dtype {dtype} cannot be traced; {_NUMBERS[dtype.kind]}")
+    instead = _NUMBERS[dtype.kind] if dtype.kind != "V" or dtype.names else _NO_FIELDS
+    raise TraceError(f"{what} of dtype {dtype} cannot be traced; {instead}")
+
+
+_NO_FIELDS = "use a dtype of numbers, as by .astype(np.float32)"
 
 
 _NUMBERS = {

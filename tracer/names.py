@@ -69,7 +69,7 @@ from pullback.tracer.ownership import (
 )
 from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
 from pullback.tracer.tables import CLASSES
-from pullback.tracer.tree import EQUAL, leaf_key, real_class
+from pullback.tracer.tree import EQUAL, as_array, is_array_like, leaf_key, real_class
 from pullback.tracer.twins import instance_twin, library_twin, real_function, traced_builtins
 
 # Captured arrays of ints and bools up to this size may stand where a static array is needed: a mask, a count of repeats.
@@ -149,6 +149,10 @@ class Names:
                     return self._capture(value, read, describe)
             elif isinstance(value, np.ndarray):
                 return self._by_contents(value, read, describe)
+        if is_array_like(kind):
+            found = as_array(value)
+            if capturable(found):
+                return self._capture(found, lambda: as_array(read()), describe)
         if kind is int and -(2**63) <= value < 2**63 and self.is_input(describe):
             return self._capture(value, read, describe)
         if kind in _CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields")):

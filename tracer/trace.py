@@ -152,8 +152,8 @@ class Trace:
 
     The results after those are what the call's leaves ``writes``, which are arrays, hold in the end, and then what the arrays
     ``outside_writes`` from outside do: ``writes_count`` in sum. ``kept_readonly`` are leaves that the function found to be
-    read-only when it wrote into them. ``labels`` names the call's leaves. ``pinned`` are those whose values the trace depends on, ``strides`` has the strides (see ``layout``) of those that it depends
-    on by theirs.
+    read-only when it wrote into them. ``labels`` names the call's leaves. ``pinned`` are those whose values the trace depends on,
+    ``strides`` has the strides (see ``layout``) of those that it depends on by theirs.
     """
 
     function: Function

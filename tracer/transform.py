@@ -116,6 +116,6 @@ def _scalar(value: Any) -> TracedArray:
             "or take pb.holomorphic_grad, if the function has a complex derivative",
             found.loc,
         )
-    if found.dtype.kind != "f":
+    if not found.type.dtype.is_float:
         raise TraceError(f"the function to differentiate returned {found.dtype}; return a float", found.loc)
     return found

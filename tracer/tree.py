@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import weakref
+from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
@@ -188,7 +189,8 @@ def static_key(value: Any, by_identity: bool = True) -> Any:
     kind = type(value)
     if kind is Selection:
         raise value.refusal()
-    if by_identity and hasattr(kind, "__array__") and not isinstance(value, np.generic) and not is_users_class(kind):
+    is_array = hasattr(kind, "__array__") and not isinstance(value, np.generic) and not is_users_class(kind)
+    if by_identity and (is_array or kind in _BUFFERS):
         raise TraceError(f"a {kind.__module__}.{kind.__name__} is no NumPy array; pass np.asarray of it")
     if by_identity and hasattr(value, "__dict__") and not isinstance(value, type) and kind not in EQUAL:
         return Identity(value)
@@ -198,6 +200,32 @@ def static_key(value: Any, by_identity: bool = True) -> Any:
         instead = "pass arrays, numbers, or containers of them" if by_identity else "pass a tuple or a frozen dataclass"
         raise TraceError(f"a value of type {kind.__name__} cannot be a static argument: it has no hash; {instead}") from None
     return kind, value
+
+
+_BUFFERS = (memoryview, array)
+
+
+@functools.lru_cache(maxsize=256)
+def is_array_like(kind: Any) -> bool:
+    """Whether objects of a library's class stand for NumPy arrays, as those of pandas, xarray and torch do."""
+    if issubclass(kind, np.ndarray | np.generic | TracedArray | type) or not any(hasattr(kind, n) for n in _CONVERSIONS):
+        return False
+    return kind.__module__.partition(".")[0] not in ("builtins", "pullback") and not is_users_class(kind)
+
+
+_CONVERSIONS = ("__array__", "__array_interface__", "__dlpack__")
+
+
+def as_array(x: Any) -> np.ndarray[Any, Any]:
+    """The array that an array-like object stands for, which has its memory; a copy, where that cannot be, is read-only."""
+    found = _converted(x)
+    if found.flags.writeable and not np.may_share_memory(found, _converted(x)):
+        found.flags.writeable = False
+    return found
+
+
+def _converted(x: Any) -> np.ndarray[Any, Any]:
+    return np.from_dlpack(x) if not hasattr(x, "__array__") and hasattr(x, "__dlpack__") else np.asarray(x)
 
 
 def named(value: Any) -> TreeDef:
@@ -231,6 +259,9 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any
         marks = keys if all(type(k) is str for k in keys) else key(keys)
         children = [_flatten(x[k], leaves, static_numbers, key) for k in keys]
         return TreeDef("dict", kind, (keys, extra), (marks, extra), children)
+    if key is static_key and is_array_like(kind):
+        leaves.append(as_array(x))
+        return LEAF
     kind = real_class(x.__class__)
     container = container_of(kind)
     if container is not None:
@@ -352,6 +383,8 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
         key += (kind, len(x))
         for e in x:
             fingerprint(e, leaves, key)
+    elif is_array_like(kind):
+        fingerprint(as_array(x), leaves, key)
     elif _is_known_by_identity(kind) and hasattr(x, "__dict__"):  # type: ignore[arg-type]
         key.append(Identity(x))
     else:
