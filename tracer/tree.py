@@ -205,9 +205,13 @@ def static_key(value: Any, by_identity: bool = True) -> Any:
 _BUFFERS = (memoryview, array)
 
 
-@functools.lru_cache(maxsize=256)
 def is_array_like(kind: Any) -> bool:
     """Whether objects of a library's class stand for NumPy arrays, as those of pandas, xarray and torch do."""
+    return _is_array_like(kind)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_array_like(kind: Any) -> bool:
     if issubclass(kind, np.ndarray | np.generic | TracedArray | type) or not any(hasattr(kind, n) for n in _CONVERSIONS):
         return False
     return kind.__module__.partition(".")[0] not in ("builtins", "pullback") and not is_users_class(kind)
