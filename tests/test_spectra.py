@@ -52,6 +52,17 @@ def test_whole_numbers_and_precisions_of_convolutions() -> None:
     assert pb.jit(signal.fftconvolve)(X[:0], X).shape == (0,)
 
 
+@pytest.mark.parametrize("boundary", ["fill", "wrap", "symm"])
+@pytest.mark.parametrize("function", [signal.convolve2d, signal.correlate2d], ids=lambda f: f.__name__)
+def test_planes(function: Call, boundary: str) -> None:
+    for n, m in (((5, 6), (2, 3)), ((3, 4), (4, 3)), ((4, 4), (1, 2)), ((2, 3), (5, 4))):
+        a, b = RNG.normal(size=n), RNG.normal(size=m)
+        for mode in ("full", "same") if n == (3, 4) else ("full", "same", "valid"):
+            agrees(lambda x, y, m=mode: function(x, y, m, boundary, 1.5), a, b, rtol=0, atol=1e-12)
+    gradients_agree(lambda x, y: function(x, y, "same", boundary), a, b)
+    agrees(lambda x: function(x, x), np.outer(Z[:3], Z[3:5]), rtol=0, atol=1e-12)
+
+
 CALLS: list[tuple[Call, Any]] = [
     (lambda x: signal.hilbert(x), X),
     (lambda x: signal.hilbert(x, 64, 0), X),
@@ -144,6 +155,10 @@ REFUSED: list[tuple[Call, Any, type[Exception]]] = [
     (lambda x: signal.fftconvolve(x, x[:2], axes=1), Y, ValueError),
     (lambda x: signal.fftconvolve(x, x, axes=[]), Y, ValueError),
     (lambda x: signal.convolve(x, x, method="some"), X, ValueError),
+    (lambda x: signal.convolve2d(x, x[:2, :40].T, "valid"), Y, ValueError),
+    (lambda x: signal.correlate2d(x, x[0]), Y, ValueError),
+    (lambda x: signal.convolve2d(x, x, boundary="some"), Y, ValueError),
+    (lambda x: signal.convolve2d(x, x, "some"), Y, ValueError),
     (lambda x: signal.hilbert(x), Z, ValueError),
     (lambda x: signal.hilbert(x, 0), X, ValueError),
     (lambda x: signal.welch(x, nperseg=8, noverlap=8), X, ValueError),

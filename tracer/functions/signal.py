@@ -139,19 +139,53 @@ def signal_correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto
     return _convolve(in1, xp.conjugate(xp.flip(b)) if b.ndim else b, mode, method)
 
 
-def _plane(in1: Any, in2: Any, mode: str, boundary: str, fillvalue: Any) -> Any:
-    if boundary not in ("fill", 0) or fillvalue != 0:
-        raise TraceError(
-            "scipy.signal.convolve2d of traced arrays with boundary= or fillvalue= is not supported; use np.pad before"
-        )
-    if as_traced(in1).ndim != 2 or as_traced(in2).ndim != 2:
-        raise ValueError("convolve2d inputs must both be 2-D arrays")
-    return _convolve(in1, in2, mode)
+_EDGES = {"fill": "constant", "pad": "constant", "wrap": "wrap", "circular": "wrap", **dict.fromkeys(("symm", "symmetric"), "symmetric")}
+
+
+def _plane(a: TracedArray, b: TracedArray, mode: str, boundary: str, fillvalue: Any, late: int = 0) -> Any:
+    """The convolution of two matrices, the first of which goes on beyond its edges. ``late``: 1 where the middle of
+    an even number of places is the later one."""
+    if mode not in ("full", "same", "valid"):
+        raise ValueError("Acceptable mode flags are 'valid', 'same', or 'full'.")
+    if boundary not in _EDGES:
+        raise ValueError("Acceptable boundary flags are 'fill', 'circular' (or 'wrap'), and 'symmetric' (or 'symm').")
+    a, b = promote(a, b)
+    if not a.size or not b.size:
+        raise TraceError("a convolution of matrices without elements is not supported")
+    edges = _EDGES[boundary]
+    options = {"constant_values": fillvalue} if edges == "constant" else {}
+    wide = as_traced(xp.pad(a, [(m - 1, m - 1) for m in b.shape], edges, **options))
+    found = _inside(convolved(wide, b), wide.shape, b.shape)
+    if mode == "same":
+        for axis, (n, m) in enumerate(zip(a.shape, b.shape)):
+            found = part(found, axis, (m - 1 + late) // 2, n)
+        return found
+    return found if mode == "full" else _inside(found, a.shape, b.shape)
+
+
+def _matrices(name: str, in1: Any, in2: Any, mode: str) -> tuple[TracedArray, TracedArray, bool]:
+    """The operands, the larger one first where only the overlap is wanted, and whether they changed places."""
+    a, b = (cast(x, x.dtype) for x in (as_traced(in1), as_traced(in2)))
+    if a.ndim != 2 or b.ndim != 2:
+        raise ValueError(f"{name} inputs must both be 2-D arrays")
+    if mode != "valid" or all(n >= m for n, m in zip(a.shape, b.shape)):
+        return a, b, False
+    if not all(n <= m for n, m in zip(a.shape, b.shape)):
+        raise ValueError("For 'valid' mode, one must be at least as large as the other in every dimension")
+    return b, a, True
 
 
 @twin_of("scipy.signal.convolve2d")
 def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
-    return _plane(in1, in2, mode, boundary, fillvalue)
+    a, b, _ = _matrices("convolve2d", in1, in2, mode)
+    return _plane(a, b, mode, boundary, fillvalue)
+
+
+@twin_of("scipy.signal.correlate2d")
+def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+    a, b, is_swapped = _matrices("correlate2d", in1, in2, mode)
+    found = _plane(a, xp.conjugate(xp.flip(b)), mode, boundary, fillvalue, late=1)
+    return xp.flip(found) if is_swapped else found
 
 
 # filters
