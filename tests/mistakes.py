@@ -994,10 +994,10 @@ f(np.arange(3.0), np.zeros(100, int))
 
 === ufunc.reduceat
 @pb.jit
-def f(x):
-    return np.add.reduceat(x, [0, 2])
+def f(x, starts):
+    return np.add.reduceat(x, starts)
 
-f(np.arange(3.0))
+f(np.arange(3.0), np.array([0, 2]))
 
 === where= without out=
 @pb.jit

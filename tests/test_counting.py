@@ -15,6 +15,12 @@ X = RNG.normal(size=40).round(1)
 INTS = np.array([0, 1, -1, 6, -4, 12, 127, -128], np.int8)
 EDGES = np.array([-1.0, -0.5, 0.0, 0.0, 1.0])
 
+
+def bordered(vector: Any, width: Any, axis: int, kwargs: Any) -> None:
+    vector[: width[0]] = kwargs["padder"] + axis
+    vector[-width[1] :] = vector[width[0]]
+
+
 CALLS: list[tuple[Call, Any]] = [
     (lambda x: np.histogram(x, EDGES), X),
     (lambda x: np.histogram(x, 7, range=(-0.5, 0.5)), X),
@@ -44,7 +50,22 @@ CALLS: list[tuple[Call, Any]] = [
     (lambda x: np.digitize(x, [1.0]), X),
     (lambda x: np.cumulative_sum(x[:0], include_initial=True), X),
     (lambda x: np.einsum("i,i", x, x, dtype=np.float32, casting="unsafe"), X),
-    (lambda x: np.geomspace(-1.0, -x[0] ** 2 - 1, 5), X),
+    (lambda x: np.geomspace(-1.0, -(x[0] ** 2) - 1, 5), X),
+    (lambda x: (np.maximum.accumulate(x), np.logaddexp.accumulate(x), np.subtract.accumulate(x)), X),
+    (lambda x: (np.bitwise_xor.reduce(x[:0]), np.gcd.reduce(x), np.bitwise_or.accumulate(x), np.add.reduceat(x, [0, 5])), INTS),
+    (lambda x: np.r_["0,3,1", x, x], X),
+    (
+        lambda x: [
+            np.pad(x[:n], w, mode=m, reflect_type="odd") for m in ("reflect", "symmetric") for n in (1, 2, 5) for w in (1, 7)
+        ],
+        X,
+    ),
+    (lambda x: [np.pad(x[:5], (3, 9), mode=m) for m in ("linear_ramp", "mean", "median", "maximum", "wrap")], X),
+    (lambda x: [np.pad(x.reshape(2, 4), 2, mode=m, stat_length=((1, 2), (3, 3))) for m in ("mean", "median", "minimum")], INTS),
+    (lambda x: np.pad(x.reshape(2, 4), (1, 2), mode="reflect", reflect_type="odd"), INTS.astype("i4")),
+    (lambda x: np.pad(x[:0].reshape(0, 3), ((0, 0), (1, 2)), mode="mean"), X),
+    (lambda x: np.pad(x.reshape(8, 5), 2, bordered, padder=7.0), X),
+    (lambda x: np.c_[x.astype("f4"), 1:41, x], X),
     (lambda x: np.ravel_multi_index((x, x), (9, 9), mode="wrap"), np.array([-1, 3, 12])),
 ]
 
@@ -83,6 +104,15 @@ ERRORS: list[tuple[type[Exception], Call, tuple[Any, ...]]] = [
     (ValueError, lambda x: np.geomspace(x[0] * 0, 1, 3), (X,)),
     (ValueError, lambda x: np.isin(x, x, kind="table"), (X,)),
     (ValueError, lambda x: np.matvec(x, x), (X,)),
+    (ValueError, lambda x: np.pad(x, 1, mode="mirror"), (X,)),
+    (ValueError, lambda x: np.pad(x, 1, mode="edge", stat_length=1), (X,)),
+    (ValueError, lambda x: np.pad(x[:0], 1, mode="mean"), (X,)),
+    (ValueError, lambda x: np.pad(x, 1, mode="minimum", stat_length=0), (X,)),
+    (ValueError, lambda x: np.subtract.reduce(x.reshape(8, 5), axis=(0, 1)), (X,)),
+    (ValueError, lambda x: np.fmin.reduce(x[:0]), (X,)),
+    (ValueError, lambda x: np.fmax.reduce(x, where=x > 0), (X,)),
+    (ValueError, lambda x: np.sin.reduce(x), (X,)),
+    (IndexError, lambda x: np.logaddexp.reduceat(x, [0, 40]), (X,)),
     (TypeError, lambda x: np.polyfit(x, x[1:], 1), (X,)),
     (TypeError, lambda x: np.einsum("i,i", x, x, dtype=np.float32), (X,)),
 ]

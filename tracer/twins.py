@@ -34,13 +34,13 @@ _late_kinds: dict[str, dict[str, Any]] = {}
 _settling = threading.RLock()
 
 
-def twin(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def twin(*functions: Any) -> Callable[[Any], Any]:
     """Decorator: the function replaces these in traced programs, whatever their arguments.
 
     A function of a library that is not imported yet, or that some versions lack, is given by its dotted name.
     """
 
-    def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
+    def register(replacement: Any) -> Any:
         for function in functions:
             if isinstance(function, str):
                 _put(_late, function, replacement)

@@ -36,7 +36,7 @@ from pullback.tracer.frame import frame_of
 from pullback.tracer.ownership import is_users_object
 from pullback.tracer.promotion import composition_of, name_of, op_of, unsupported
 from pullback.tracer.selection import Selection
-from pullback.tracer.tables import METHODS, hook
+from pullback.tracer.tables import HOOKS, METHODS, hook
 
 _WEAK = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 _COMPARISONS: dict[np.ufunc, np.ufunc] = {
@@ -67,6 +67,11 @@ def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
             return _reduce(ufunc, _REDUCTIONS[ufunc], *inputs, **kwargs)
         case "accumulate" if ufunc in _ACCUMULATIONS:
             return _reduce(ufunc, _ACCUMULATIONS[ufunc], *inputs, **kwargs)
+        case "reduce" | "accumulate" | "reduceat":
+            out = kwargs.pop("out", None)
+            if out is None or (isinstance(out, tuple) and out[0] is None):
+                return HOOKS[method](ufunc, *inputs, **kwargs)
+            return HOOKS["store"](HOOKS[method], out, (ufunc, *inputs), kwargs)
         case "at":
             return METHODS["at"](ufunc, *inputs, **kwargs)
         case "outer":

@@ -217,6 +217,7 @@ def clip(
     max: Any = NOVALUE,
     **kwargs: Any,
 ) -> TracedArray:
+    dtype = kwargs.pop("dtype", None)
     refuse("clip", **kwargs)
     if a_min is NOVALUE and a_max is NOVALUE:
         a_min, a_max = min, max
@@ -227,12 +228,14 @@ def clip(
     if low is None and high is None:
         return fresh(x)
     if low is None:
-        return np.minimum(x, high)
+        return np.minimum(x, high, dtype=dtype)
     if high is None:
-        return np.maximum(x, low)
+        return np.maximum(x, low, dtype=dtype)
     if any(np.iscomplexobj(v) for v in (x, low, high)):
         return np.minimum(np.maximum(x, low), high)
     operands = promote(x, as_traced(low), as_traced(high))
+    if dtype is not None:
+        operands = [cast(v, dtype) for v in operands]
     if operands[0].dtype == np.bool_:
         raise TypeError("ufunc 'clip' did not contain a loop with signature matching types bool")
     if operands[0].dtype.kind == "c":

@@ -1,4 +1,5 @@
-"""numpy.pad: constants by the ``pad`` op, the modes that repeat elements by slices, flips and a concatenation."""
+"""numpy.pad: constants by the ``pad`` op, the modes that repeat elements by slices, flips and a concatenation, others by
+what NumPy computes along an axis (``numpy/lib/_arraypad_impl.py``)."""
 
 from __future__ import annotations
 
@@ -9,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, created, emit, implements
-from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import axis_of, part, refuse, remove_axes
+from pullback.tracer.functions.common import axis_of, part, remove_axes, xp
 from pullback.tracer.functions.shape import copy, joined
 
 
@@ -74,24 +74,100 @@ def _constant_pad(x: TracedArray, widths: Sequence[tuple[int, int]], values: Any
     return x
 
 
+_KEYWORDS: dict[str, tuple[str, ...]] = {
+    "constant": ("constant_values",), "empty": (), "edge": (), "wrap": (), "linear_ramp": ("end_values",),
+    "maximum": ("stat_length",), "mean": ("stat_length",), "median": ("stat_length",), "minimum": ("stat_length",),
+    "reflect": ("reflect_type",), "symmetric": ("reflect_type",),
+}  # fmt: skip
+
+
 @implements(np.pad)
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> TracedArray:
     x = as_traced(array)
     widths = [(operator.index(a), operator.index(b)) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
     if any(low < 0 or high < 0 for low, high in widths):
         raise ValueError("index can't contain negative values")
+    if callable(mode):
+        return _by_function(x, widths, mode, kwargs)
+    if mode not in _KEYWORDS:
+        raise ValueError(f"mode '{mode}' is not supported")
+    unknown = set(kwargs) - set(_KEYWORDS[mode])
+    if unknown:
+        raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}")
     if all(low == high == 0 for low, high in widths):
         return created(x) if not x.ndim else copy(x)
     if mode in ("constant", "empty"):
-        values = kwargs.pop("constant_values", 0) if mode == "constant" else 0
-        refuse("pad", **kwargs)
-        return _constant_pad(x, widths, values)
-    if mode not in ("edge", "reflect", "symmetric", "wrap"):
-        raise TraceError(f"np.pad got mode={mode!r}; the modes that compile are constant, edge, reflect, symmetric and wrap")
-    if kwargs.pop("reflect_type", "even") != "even":
-        raise TraceError("np.pad got reflect_type='odd'; write 2 * edge - np.pad(x, width, 'reflect')")
-    refuse("pad", **kwargs)
+        return _constant_pad(x, widths, kwargs.get("constant_values", 0))
+    if not x.size:
+        for axis, width in enumerate(widths):
+            if not x.shape[axis] and any(width):
+                raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'")
+        return _constant_pad(x, widths, 0)
+    if mode == "linear_ramp":
+        return _ramps(x, widths, kwargs.get("end_values", 0))
+    if mode in _STATISTICS:
+        return _statistics(x, widths, _STATISTICS[mode], kwargs.get("stat_length"))
+    is_odd = kwargs.get("reflect_type", "even") == "odd"
     for axis, (low, high) in enumerate(widths):
         if low or high:
-            x = _selected(x, axis, np.pad(np.arange(x.shape[axis]), (low, high), mode=mode))
+            chosen = _selected(x, axis, xp.pad(np.arange(x.shape[axis]), (low, high), mode=mode))
+            x = _odd(x, chosen, axis, (low, high), mode) if is_odd and x.shape[axis] > 1 else chosen
+    return x
+
+
+def _by_function(x: TracedArray, widths: Sequence[tuple[int, int]], function: Any, kwargs: dict[str, Any]) -> TracedArray:
+    """Each vector along each axis is changed by a function of it, the widths, the axis and the keywords."""
+
+    def changed(vector: Any, width: Any, axis: int) -> Any:
+        vector = copy(vector)
+        function(vector, width, axis, kwargs)
+        return vector
+
+    found: Any = _constant_pad(x, widths, 0)
+    for axis, width in enumerate(widths):
+        found = xp.apply_along_axis(changed, axis, found, width, axis)
+    return as_traced(found)
+
+
+def _odd(x: TracedArray, even: Any, axis: int, width: tuple[int, int], mode: str) -> TracedArray:
+    """Reflected at the edges: sums of the two edges and of one element, whose factors are those of NumPy's own padding."""
+    n = x.shape[axis]
+    probes = [xp.pad((np.arange(n) == k).astype(np.int64), width, mode=mode, reflect_type="odd") for k in (0, n - 1)]
+    shape = tuple(-1 if k == axis else 1 for k in range(x.ndim))
+    first, last = (cast(as_traced(p.reshape(shape)), x.dtype) for p in probes)
+    rest = cast(as_traced((1 - probes[0] - probes[1]).reshape(shape)), x.dtype)
+    found: TracedArray = first * part(x, axis, 0, 1) + last * part(x, axis, n - 1, 1) + rest * even
+    return found
+
+
+def _ramps(x: TracedArray, widths: Sequence[tuple[int, int]], ends: Any) -> TracedArray:
+    for axis, ((low, high), (left, right)) in enumerate(zip(widths, _pairs(ends, x.ndim, "end_values"), strict=True)):
+        n = x.shape[axis]
+        edges = [xp.squeeze(part(x, axis, k, 1), axis) for k in (0, n - 1)]
+        ramps = [
+            xp.linspace(as_traced(end), edge, num=width, endpoint=False, dtype=x.dtype, axis=axis)
+            for end, edge, width in zip((left, right), edges, (low, high), strict=True)
+        ]
+        x = joined([ramps[0], x, xp.flip(ramps[1], axis)], axis)
+    return x
+
+
+_STATISTICS: dict[str, Any] = {"maximum": np.max, "minimum": np.min, "mean": np.mean, "median": np.median}
+
+
+def _statistics(x: TracedArray, widths: Sequence[tuple[int, int]], statistic: Any, lengths: Any) -> TracedArray:
+    pairs = [(None, None)] * x.ndim if lengths is None else _pairs(lengths, x.ndim, "stat_length")
+    for axis, ((low, high), pair) in enumerate(zip(widths, pairs, strict=True)):
+        n = x.shape[axis]
+        counts = [n if k is None or operator.index(k) > n else operator.index(k) for k in pair]
+        if 0 in counts and statistic in (np.max, np.min):
+            raise ValueError("stat_length of 0 yields no value for padding")
+        blocks = []
+        for start, count, width in ((0, counts[0], low), (n - counts[1], counts[1], high)):
+            value = statistic(part(x, axis, start, count), axis=axis, keepdims=True)
+            value = xp.rint(value) if x.dtype.kind in "iu" else value
+            blocks.append(
+                broadcast_to(cast(as_traced(value), x.dtype), tuple(width if k == axis else m for k, m in enumerate(x.shape)))
+            )
+        x = joined([blocks[0], x, blocks[1]], axis)
     return x
