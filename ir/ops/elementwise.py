@@ -313,14 +313,20 @@ expm1 = _analytic("expm1", lambda b, ct, out, x: b.mul(ct, b.add(out, const_like
 log = _analytic("log", lambda b, ct, out, x: b.div(ct, x))
 log2 = _analytic("log2", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN2)))
 log10 = _analytic("log10", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN10)))
-log1p = _analytic(
-    "log1p", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), x)), also=("scipy.special.log1p",)
-)
+log1p = _analytic("log1p", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), x)), also=("scipy.special.log1p",))
+
+
+def _apart(b: Any, x: Value, y: Value) -> Value:
+    """x - y, and 0 for equal infinities."""
+    d = b.sub(x, y)
+    return b.select(b.bitand(b.eq(x, y), b.ne(d, d)), b.zeros_like(d), d)  # type: ignore[no-any-return]
+
+
 logaddexp = Elementwise(
     name="logaddexp", reference="numpy.logaddexp", arity=2, cuda="pb_logaddexp({0}, {1})",
     pullback=each(
-        lambda b, ct, out, x, y: b.mul(ct, b.select(b.eq(x, y), const_like(b, 0.5, x), b.expit(b.sub(x, y)))),
-        lambda b, ct, out, x, y: b.mul(ct, b.select(b.eq(x, y), const_like(b, 0.5, x), b.expit(b.sub(y, x)))),
+        lambda b, ct, out, x, y: b.mul(ct, b.expit(_apart(b, x, y))),
+        lambda b, ct, out, x, y: b.mul(ct, b.expit(_apart(b, y, x))),
     ),
 )  # fmt: skip
 
