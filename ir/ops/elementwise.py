@@ -252,11 +252,19 @@ nextafter = Elementwise(
 """The number after x on the way to y. It moves with x, but is y where they are equal."""
 gcd = Elementwise(name="gcd", reference="numpy.gcd", arity=2, kinds="iu", pullback=each(no, no), llvm="ufunc:numpy.gcd",
                   cuda="pb_gcd({0}, {1})")  # fmt: skip
+
+
+def _has_slope(b: Any, x: Value, y: Value) -> Value:
+    """Where y * x**(y - 1) is not 0 times infinity or NaN."""
+    is_usual = b.bitand(b.ne(x, b.zeros_like(x)), b.eq(x, x))
+    return b.bitor(b.ne(y, b.zeros_like(y)), is_usual)  # type: ignore[no-any-return]
+
+
 pow = Elementwise(
     name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifuc",
     pullback=each(
         lambda b, ct, out, x, y: _where(
-            b, b.ne(y, b.zeros_like(y)), b.mul(ct, b.mul(y, b.pow(x, b.sub(y, const_like(b, 1, y)))))
+            b, _has_slope(b, x, y), b.mul(ct, b.mul(y, b.pow(x, b.sub(y, const_like(b, 1, y)))))
         ),
         lambda b, ct, out, x, y: _where(b, b.ne(x, b.zeros_like(x)), b.mul(ct, b.mul(out, b.log(x)))),
     ),

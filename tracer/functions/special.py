@@ -106,7 +106,7 @@ def huber(delta: Any, r: Any) -> Any:
 def pseudo_huber(delta: Any, r: Any) -> Any:
     ratio = r / delta
     inside = delta * delta * xp.expm1(0.5 * xp.log1p(ratio * ratio))
-    return xp.where(delta < 0, math.inf, xp.where((delta == 0) | (r == 0), 0.0, inside))
+    return xp.where(delta < 0, math.inf, xp.where((delta == 0) | ((r == 0) & ~xp.isfinite(delta)), 0.0, inside))
 
 
 def _log1prel(z: Any) -> Any:
