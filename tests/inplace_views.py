@@ -370,3 +370,13 @@ def itself_in_place(x: Any) -> Any:
     x += x
     x *= x[::-1]
     x -= x.mean()
+
+
+@of(X, np.asfortranarray(Y))
+def made_contiguous(x: Any, y: Any) -> Any:
+    np.ascontiguousarray(x)[0] = x[1] ** 2
+    c = np.ascontiguousarray(y)
+    c[0] = 5
+    np.asfortranarray(y)[1] = 2
+    np.require(x, requirements="C")[2] *= 3
+    return c, np.ascontiguousarray(x.T)

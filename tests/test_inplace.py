@@ -166,3 +166,65 @@ def test_writes_and_their_gradients_copy_nothing(call: Call) -> None:
     for function in (call, pb.grad(call)):
         few, many = (pb.jit(function).cost(np.ones(n)).total.bytes for n in (20, 80))
         assert many < 6 * few
+
+
+def frozen(x: Any) -> Any:
+    x.flags.writeable = False
+    return x
+
+
+INTS, FLOATS = np.arange(6), np.linspace(-1, 1, 6)
+FAILING: list[tuple[Call, Any]] = [
+    (lambda n: n.__iadd__(0.5), INTS),
+    (lambda n: n.__itruediv__(2), INTS),
+    (lambda n: np.add(n, 0.5, out=n), INTS),
+    (lambda n: np.sqrt(n, out=n), INTS),
+    (lambda n: np.copyto(n, np.ones(6)), INTS),
+    (lambda n: np.std(np.ones(3), out=n[:1].reshape(())), INTS),
+    (lambda x: x.__setitem__(slice(0, 2), np.ones(3)), FLOATS),
+    (lambda x: x.__setitem__([0, 1], np.ones(3)), FLOATS),
+    (lambda x: x.__setitem__(9, 1.0), FLOATS),
+    (lambda x: x.__setitem__(-7, 1.0), FLOATS),
+    (lambda x: x.__setitem__((0, 0), 1.0), FLOATS),
+    (lambda x: x.__setitem__(1.5, 1.0), FLOATS),
+    (lambda x: x.__setitem__(x[:3] > 0, 1.0), FLOATS),
+    (lambda x: x.__setitem__(np.array([0, 8]), 1.0), FLOATS),
+    (lambda x: x.__iadd__(np.ones((2, 6))), FLOATS),
+    (lambda x: np.add(x, np.ones((2, 6)), out=x), FLOATS),
+    (lambda x: np.sum(x, out=x), FLOATS),
+    (lambda x: np.dot(x, x, out=x[:1]), FLOATS),
+    (lambda x: np.broadcast_to(x, (2, 6)).__setitem__(0, 1.0), FLOATS),
+    (lambda x: np.diagonal(x.reshape(2, 3)).__setitem__(0, 1.0), FLOATS),
+    (lambda x: np.lib.stride_tricks.sliding_window_view(x, 2).__setitem__(0, 1.0), FLOATS),
+    (lambda x: x.__setitem__(0, 1.0), frozen(FLOATS.copy())),
+    (lambda x: x[1:].__iadd__(1.0), frozen(FLOATS.copy())),
+    (lambda x: x.reshape(2, 3).T.fill(0.0), frozen(FLOATS.copy())),
+    (lambda x: np.put(x, [7], 1.0), FLOATS),
+    (lambda x: np.place(x, x > -2, []), FLOATS),
+    (lambda x: np.place(x, x[:2] > 0, [1.0]), FLOATS),
+    (lambda x: np.putmask(x, x[:2] > 0, [1.0]), FLOATS),
+    (lambda x: np.fill_diagonal(x, 1.0), FLOATS),
+    (lambda x: np.add.at(x, [7], 1.0), FLOATS),
+    (lambda x: np.add.at(x, [0, 1], np.ones(3)), FLOATS),
+    (lambda x: np.maximum.at(x, np.argsort(x) + 5, 1.0), FLOATS),
+    (lambda x: np.negative.at(x, [0], 1.0), FLOATS),
+    (lambda x: x.sort(axis=2), FLOATS),
+    (lambda x: x[x > 5].max(), FLOATS),
+    (lambda x: np.argmin(x[x > 5]), FLOATS),
+    (lambda x: x[x > 5][0], FLOATS),
+    (lambda x: np.sum(x[x > 0] + x[x > 0.5]), FLOATS),
+    (lambda x: x.__setitem__(x > 0, np.ones(4)), FLOATS),
+    (lambda x: x.__setitem__(x > 0, x[x > 0.5]), FLOATS),
+    (lambda x: x.flat.__setitem__(0, [1.0, 2.0]), FLOATS),
+    (lambda x: np.take(x[:0], np.argsort(x), mode="wrap"), FLOATS),
+]
+
+
+@pytest.mark.parametrize(("call", "x"), FAILING)
+def test_what_numpy_refuses(call: Call, x: Any) -> None:
+    with pytest.raises(Exception) as expected:
+        call(x if not x.flags.writeable else x.copy())
+    given = x if not x.flags.writeable else x.copy()
+    with pytest.raises(type(expected.value)):
+        pb.jit(call)(given)
+    np.testing.assert_array_equal(given, x)

@@ -326,7 +326,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
 @hook("operate_in_place")
 def operate_in_place(ufunc: np.ufunc, x: TracedArray, other: Any) -> Any:
     """What an operator like ``+=`` does to an array."""
-    if isinstance(other, TracedArray | np.ndarray | np.generic):
+    if isinstance(other, TracedArray | np.ndarray | np.generic | bool | int | float | complex):
         _check_cast(ufunc, (x, as_traced(other)), x, "same_kind")
     result = operate(ufunc, x, other)
     return result if result is NotImplemented else _into(ufunc, x, result, True, "same_kind")

@@ -7,6 +7,7 @@ spaces static numbers (arange, linspace) stays a NumPy array, so that it can sti
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,14 @@ from pullback.tracer.array import (
     implements,
     lies_in_rows,
     result_type,
+    strides_of,
     view,
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
 from pullback.tracer.functions.common import positions, refuse, reshaped, shape_of, xp
 from pullback.tracer.functions.shape import band
+from pullback.tracer.layout import Strides, is_column_major, is_row_major
 from pullback.tracer.selection import Selection
 from pullback.tracer.tables import CLASSES
 from pullback.tracer.twins import twin
@@ -270,12 +273,47 @@ def _any_traced(*values: Any) -> bool:
     return any(isinstance(v, TracedArray) for v in values)
 
 
-@twin(np.ascontiguousarray, np.asfortranarray, np.require)
-@implements(np.ascontiguousarray, np.asfortranarray, np.require)
-def ordered(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
-    """Whether this is a copy depends on the order in memory: it cannot be written, nor read after ``a`` was."""
-    found = asarray(a, dtype, like=like)
-    return view(found, a) if found is a and isinstance(a, TracedArray) else found
+def _lying(a: Any, dtype: Any, lies: Callable[[Sequence[int], Strides], bool]) -> Any:
+    """An array itself if it lies in memory as asked for, else a copy. Where that is not known, what comes cannot be written, nor
+    read after ``a`` was."""
+    found = asarray(a, dtype)
+    if found is not a or not isinstance(a, TracedArray):
+        return found
+    strides = strides_of(a)
+    if strides is None:
+        return view(found, a)
+    if lies(a.shape, strides):
+        return a
+    found = fresh(a)
+    found.is_dense = lies is is_row_major
+    return found
+
+
+@twin(np.ascontiguousarray)
+@implements(np.ascontiguousarray)
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    found = _lying(a, dtype, is_row_major)
+    return found if np.ndim(found) else np.atleast_1d(found)
+
+
+@twin(np.asfortranarray)
+@implements(np.asfortranarray)
+def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    found = _lying(a, dtype, is_column_major)
+    return found if np.ndim(found) else np.atleast_1d(found)
+
+
+@twin(np.require)
+@implements(np.require)
+def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
+    wanted = {str(r).upper()[:1] for r in requirements or ()}
+    if {"C", "F"} <= wanted:
+        raise ValueError('Cannot specify both "C" and "F" order')
+    if "O" in wanted:
+        return array(a, dtype)
+    if not wanted & {"C", "F"}:
+        return asarray(a, dtype)
+    return _lying(a, dtype, is_column_major if "F" in wanted else is_row_major)
 
 
 @twin(np.arange)

@@ -61,7 +61,7 @@ def reshaped_view(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     shape = tuple(shape)
     strides = strides_of(x)
     if strides is not None and of_reshaped(x.shape, strides, shape) is None:
-        return fresh(reshaped(x, shape))
+        return _copied(x, shape)
     is_view = strides is not None or x.ndim <= 1 or [n for n in x.shape if n != 1] == [n for n in shape if n != 1]
     old = x.shape
     recipe = Recipe(
@@ -71,6 +71,13 @@ def reshaped_view(x: TracedArray, shape: Sequence[int]) -> TracedArray:
         key=("reshape", shape),
     )
     return view(reshaped(x, shape), x, recipe if is_view else None)
+
+
+def _copied(x: TracedArray, shape: Sequence[int]) -> TracedArray:
+    """A copy in row-major order under another shape."""
+    found = fresh(reshaped(x, shape))
+    found.is_dense = True
+    return found
 
 
 def permuted_view(x: TracedArray, perm: Sequence[int]) -> TracedArray:
@@ -141,9 +148,9 @@ def ravel(a: Any, order: str = "C") -> TracedArray:
     elif order != "C":
         raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
     strides = strides_of(x)
-    if strides is not None and not is_row_major(x.shape, strides):
-        return fresh(reshaped(x, (x.size,)))
-    return reshaped_view(x, (x.size,))
+    if strides is None:
+        return view(reshaped(x, (x.size,)), x)
+    return reshaped_view(x, (x.size,)) if is_row_major(x.shape, strides) else _copied(x, (x.size,))
 
 
 def _memory_order(x: TracedArray, strides: Strides | None, order: str) -> str:
