@@ -136,6 +136,11 @@ FAILURES: list[tuple[Call, Any, str]] = [
     (lambda a: scipy.linalg.inv(a), SINGULAR, "singular matrix"),
     (lambda a: scipy.linalg.solve_triangular(a, np.ones(2)), np.zeros((2, 2)), "singular matrix"),
     (lambda a: scipy.linalg.eigvalsh(np.eye(2), a), INDEFINITE, "not positive definite"),
+    (lambda a: scipy.linalg.solve_banded((0, 0), a[:1], np.ones(2)), np.zeros((2, 2)), "singular matrix"),
+    (lambda a: scipy.linalg.solveh_banded(a[:1], np.ones(2)), -np.eye(2), "leading minor"),
+    (lambda a: scipy.linalg.solve_circulant(a[0], np.ones(2)), np.ones((2, 2)), "near singular circulant matrix"),
+    (lambda a: scipy.linalg.logm(a), np.full((2, 2), np.nan), "array must not contain infs or NaNs"),
+    (lambda a: np.abs(np.linalg.eigvals(a)), np.full((2, 2), np.nan), "array must not contain infs or NaNs"),
     (lambda a: scipy.linalg.cholesky(a), np.full((2, 2), np.nan), "array must not contain infs or NaNs"),
     (lambda a: scipy.linalg.solve(a, np.ones(2)), np.full((2, 2), np.inf), "array must not contain infs or NaNs"),
 ]
@@ -256,6 +261,25 @@ SAME_ERRORS: list[Call] = [
     lambda a: scipy.linalg.expm(a[:2]),
     lambda a: scipy.linalg.det(a[0]),
     lambda a: scipy.linalg.cholesky(a, nonsense=True),
+    lambda a: scipy.linalg.eigh(a, subset_by_index=[2, 7]),
+    lambda a: scipy.linalg.solve_banded((1, 2), a[:3], a[0]),
+    lambda a: scipy.linalg.solve_banded((1, 1), a[:3], a[0, :3]),
+    lambda a: scipy.linalg.solveh_banded(a[:2], a[0, :3]),
+    lambda a: scipy.linalg.solve_sylvester(a, a, a[:2]),
+    lambda a: scipy.linalg.solve_continuous_lyapunov(a, a[:2]),
+    lambda a: scipy.linalg.solve_discrete_lyapunov(a, a, method="nonsense"),
+    lambda a: scipy.linalg.sqrtm(a[:2]),
+    lambda a: scipy.linalg.logm(a[:2]),
+    lambda a: scipy.linalg.polar(a, side="nonsense"),
+    lambda a: scipy.linalg.lstsq(a, a[:2]),
+    lambda a: scipy.linalg.lu(a[0]),
+    lambda a: scipy.linalg.schur(a, output="nonsense"),
+    lambda a: scipy.linalg.companion(a[0, :1]),
+    lambda a: scipy.linalg.convolution_matrix(a[0], 0),
+    lambda a: scipy.linalg.leslie(a[0], a[1]),
+    lambda a: scipy.linalg.eigh_tridiagonal(a[0], a[1]),
+    lambda a: np.linalg.eig(a[:2]),
+    lambda a: np.linalg.svd(a[:2], hermitian=True),
 ]
 
 
@@ -292,6 +316,13 @@ def test_pseudo_inverses_of_equal_singular_values(a: Any) -> None:
     check_gradient(lambda a: np.linalg.pinv(a, 0.1) * weights, a)
 
 
+@pytest.mark.parametrize("a", [np.eye(3), np.diag([2.0, 2.0, 1.0])])
+def test_functions_that_are_smooth_at_equal_values(a: Any) -> None:
+    weights = np.random.default_rng(6).normal(size=a.shape)
+    for call in (scipy.linalg.sqrtm, scipy.linalg.logm, lambda x: scipy.linalg.polar(x)[0], scipy.linalg.expm):
+        check_gradient(lambda x: call(x + 0.0) * weights, a)  # noqa: B023
+
+
 def test_equal_eigenvalues() -> None:
     np.testing.assert_allclose(pb.grad(lambda a: np.sum(np.linalg.eigvalsh(a) ** 2))(np.eye(3)), 2 * np.eye(3))
     assert np.isnan(pb.grad(lambda a: np.linalg.eigh(a)[1][0, 1] ** 2)(np.eye(2))).any()
@@ -317,7 +348,7 @@ def test_the_gradient_of_an_exponential_at_several_orders() -> None:
     np.testing.assert_allclose(third, (A @ A @ A @ scipy.linalg.expm(0.3 * A))[0, 1], rtol=1e-9)
 
 
-OF_SCIPY = (
+OF_SCIPY = [
     "cholesky",
     "cho_factor",
     "cho_solve",
@@ -325,17 +356,60 @@ OF_SCIPY = (
     "solve",
     "inv",
     "det",
+    "lu",
     "lu_factor",
     "lu_solve",
     "norm",
+    "eig",
+    "eigvals",
     "eigh",
     "eigvalsh",
+    "eigh_tridiagonal",
+    "eigvalsh_tridiagonal",
     "svd",
     "svdvals",
+    "diagsvd",
     "qr",
+    "qr_multiply",
     "pinv",
+    "pinvh",
+    "lstsq",
+    "null_space",
+    "orth",
+    "polar",
+    "orthogonal_procrustes",
+    "schur",
+    "rsf2csf",
+    "hessenberg",
     "expm",
-)
+    "expm_frechet",
+    "cosm",
+    "sinm",
+    "tanm",
+    "coshm",
+    "sinhm",
+    "tanhm",
+    "funm",
+    "fractional_matrix_power",
+    "solve_banded",
+    "solveh_banded",
+    "solve_toeplitz",
+    "matmul_toeplitz",
+    "solve_circulant",
+    "solve_sylvester",
+    "solve_continuous_lyapunov",
+    "solve_discrete_lyapunov",
+    "block_diag",
+    "toeplitz",
+    "hankel",
+    "circulant",
+    "companion",
+    "convolution_matrix",
+    "fiedler",
+    "fiedler_companion",
+    "leslie",
+    "khatri_rao",
+]
 
 
 @pytest.mark.parametrize("name", OF_SCIPY)

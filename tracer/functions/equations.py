@@ -12,7 +12,7 @@ from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.functions.linalg import adjoint, conjugate
-from pullback.tracer.functions.linalg_arguments import alike, finite, of_lapack, scipy_twin, solved, square_matrix
+from pullback.tracer.functions.linalg_arguments import alike, finite, for_schur, of_lapack, scipy_twin, solved, square_matrix
 from pullback.tracer.functions.matrix_shapes import circulant, toeplitz
 
 # banded systems
@@ -35,7 +35,8 @@ def solve_banded(
     l_and_u: Any, ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False, check_finite: bool = True
 ) -> TracedArray:
     lower, upper = (operator.index(k) for k in l_and_u)
-    bands, y = of_lapack(finite(ab, check_finite), finite(b, check_finite))
+    given = (finite(x, check_finite) for x in (ab, b))
+    bands, y = of_lapack(*(cast(x, np.float64) if x.dtype.kind in "biu" else x for x in given))
     if bands.shape[-1] != y.shape[0 if y.ndim == 1 else -2]:
         raise ValueError("shapes of ab and b are not compatible.")
     if lower + upper + 1 != bands.shape[-2]:
@@ -117,10 +118,11 @@ def solve_circulant(
     if n != m:
         raise ValueError(f"Shapes of c {x.shape} and b {y.shape} are incompatible")
     x, y = promote(xp.moveaxis(x, caxis, -1), xp.moveaxis(y, baxis, -1))
-    dtype = np.complex128 if x.dtype.kind == "c" else np.float64
-    found = linalg.general(circulant(cast(x, dtype)), expand(cast(y, dtype), (y.ndim,)), "near singular circulant matrix.")[
-        ..., 0
-    ]
+    is_single = x.dtype.kind in "fVc" and x.itemsize <= (8 if x.dtype.kind == "c" else 4)
+    narrow, wide = (np.complex64, np.complex128) if x.dtype.kind == "c" else (np.float32, np.float64)
+    right = expand(cast(y, wide), (y.ndim,))
+    found = linalg.general(circulant(cast(x, wide)), right, "near singular circulant matrix.")[..., 0]
+    found = cast(found, narrow if is_single else wide)
     return xp.moveaxis(found, -1, outaxis)
 
 
@@ -144,7 +146,7 @@ def sylvester(a: TracedArray, b: TracedArray, c: TracedArray) -> TracedArray:
 
 @scipy_twin("solve_sylvester")
 def solve_sylvester(a: Any, b: Any, q: Any) -> TracedArray:
-    x, y, z = of_lapack(*(finite(k, False) for k in (a, b, q)))
+    x, y, z = of_lapack(*(for_schur(finite(k, False)) for k in (a, b, q)))
     for k in (x, y):
         square_matrix(k, "expected square matrix")
     if z.ndim < 2 or z.shape[-2:] != (x.shape[-1], y.shape[-1]):
@@ -159,7 +161,7 @@ def _with_right_side(a: Any, q: Any) -> tuple[TracedArray, TracedArray]:
             raise ValueError(f"Matrix {name} should be square.")
     if x.shape[-1] != y.shape[-1]:
         raise ValueError("Matrix a and q should have the same shape.")
-    first, second = of_lapack(x, y)
+    first, second = of_lapack(for_schur(x), for_schur(y))
     return first, second
 
 
@@ -172,7 +174,7 @@ def solve_continuous_lyapunov(a: Any, q: Any) -> TracedArray:
 @scipy_twin("solve_discrete_lyapunov")
 def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> TracedArray:
     """x with a x a^H - x + q = 0."""
-    x, y = _with_right_side(a, q)
+    x, y = (cast(finite(k, True), np.complex128 if k.dtype.kind == "c" else np.float64) for k in _with_right_side(a, q))
     n = x.shape[-1]
     meth = (method or ("bilinear" if n >= 10 else "direct")).lower()
     if meth == "direct":

@@ -50,6 +50,11 @@ def of_lapack(*arrays: TracedArray) -> list[TracedArray]:
     return [cast(x, dtype) for x in arrays]
 
 
+def for_schur(x: TracedArray) -> TracedArray:
+    """In the dtype of SciPy's Schur forms, which take small integers for large ones."""
+    return cast(x, np.float64) if x.dtype.kind in "iu" else of_lapack(x)[0]
+
+
 def square_matrix(x: TracedArray, message: str) -> TracedArray:
     if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
         raise ValueError(message)

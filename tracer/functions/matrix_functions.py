@@ -11,7 +11,7 @@ from numpy.linalg import LinAlgError
 from pullback.tracer.array import TracedArray, as_traced, cast, emit
 from pullback.tracer.functions import linalg, spectral
 from pullback.tracer.functions.common import refuse, reshaped, xp
-from pullback.tracer.functions.linalg_arguments import alike, finite, of_lapack, rectangle, scipy_twin
+from pullback.tracer.functions.linalg_arguments import alike, finite, for_schur, of_lapack, scipy_twin
 from pullback.tracer.functions.products import strong
 
 
@@ -143,6 +143,7 @@ def sqrtm(A: Any, disp: Any = None, blocksize: Any = None) -> TracedArray:
         raise LinAlgError("The input array must be at least two-dimensional")
     if x.shape[-2] != x.shape[-1]:
         raise LinAlgError("Last 2 dimensions of the array must be square")
+    emit("check", xp.isfinite(x), error="LinAlgError", message="sqrtm: array must not contain infs or NaNs")
     return cast(_rooted("sqrtm", x, "sqrtm"), result_dtype(x))
 
 
@@ -154,7 +155,7 @@ def _refuse_deprecated(name: str, **arguments: Any) -> None:
 def logm(A: Any, disp: Any = None) -> TracedArray:
     """Real of real matrices, which may have no negative eigenvalues."""
     _refuse_deprecated("logm", disp=disp)
-    x = _square(strong(A))
+    x = _square(finite(A, True))
     return cast(_rooted("logm", x, "logm"), np.complex128 if x.dtype.kind == "c" else np.float64)
 
 
@@ -166,7 +167,7 @@ def fractional_matrix_power(A: Any, t: Any) -> TracedArray:
     whole = math.floor(power)
     if power == whole:
         return linalg.matrix_power(x, whole)
-    wide = linalg.in_double(x, np.dtype(result_dtype(x)))
+    wide = linalg.in_double(finite(x, True), np.dtype(result_dtype(x)))
     found = exponential((power - whole) * _rooted("logm", wide, "fractional_matrix_power"))
     return linalg.matrix_power(wide, whole) @ found if whole else found
 
@@ -175,8 +176,8 @@ def fractional_matrix_power(A: Any, t: Any) -> TracedArray:
 def signm(A: Any, disp: Any = None) -> TracedArray:
     """a times the inverse of the root of its square."""
     _refuse_deprecated("signm", disp=disp)
-    x = _square(strong(A))
-    dtype = of_lapack(x)[0].dtype
+    x = _square(finite(A, True))
+    dtype = for_schur(x).dtype
     x = linalg.in_double(x, dtype)
     return cast(linalg.general(_rooted("sqrtm", x @ x, "signm"), x, "A singular matrix detected"), dtype)
 
@@ -185,8 +186,8 @@ def signm(A: Any, disp: Any = None) -> TracedArray:
 def funm(A: Any, func: Any, disp: bool = True) -> TracedArray:
     """By eigenvectors, as many as the matrix has rows. Real of real matrices; ``func`` is given a complex vector."""
     refuse("linalg.funm", disp=None if disp else disp)
-    x = _square(strong(A))
-    dtype = of_lapack(x)[0].dtype
+    x = _square(finite(A, True))
+    dtype = for_schur(x).dtype
     values, vectors = spectral.eigen(linalg.in_double(x, dtype))
     scaled = vectors * as_traced(func(values))[..., None, :]
     turned = linalg.general(linalg.transposed(vectors), linalg.transposed(scaled), "A singular matrix detected")
@@ -208,9 +209,10 @@ def schur(
     if output not in ("real", "complex", "r", "c"):
         raise ValueError("argument must be 'real', or 'complex'")
     refuse("linalg.schur", sort=sort)
-    x = rectangle(a, check_finite)
-    if x.shape[-2] != x.shape[-1]:
+    x = finite(a, check_finite)
+    if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
         raise ValueError("expected square matrix")
+    x = for_schur(x)
     return _schur(_complex(x) if output in ("complex", "c") else x)
 
 

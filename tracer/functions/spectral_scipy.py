@@ -15,7 +15,7 @@ from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg, spectral
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.linalg import adjoint, conjugate
-from pullback.tracer.functions.linalg_arguments import finite, of_lapack, rectangle, scipy_twin, square_matrix
+from pullback.tracer.functions.linalg_arguments import alike, finite, of_lapack, rectangle, scipy_twin, square_matrix
 
 # eigenvalues
 
@@ -70,9 +70,9 @@ def _eigen(
 def _generalized(x: TracedArray, b: Any, lower: bool, check_finite: bool, kind: int) -> tuple[TracedArray, TracedArray]:
     """By the Cholesky factor l of b: the matrix is l^-1 a l^-H, for types 2 and 3 l^H a l."""
     y = square_matrix(finite(b, check_finite), 'expected square "b" matrix')
-    if x.shape != y.shape:
+    if x.shape[-2:] != y.shape[-2:]:
         raise ValueError(f"wrong b dimensions {y.shape}, should be {x.shape}")
-    x, y = of_lapack(x, y)
+    x, y = alike(*of_lapack(x, y))
     factor = linalg.lower_factor(y if lower else adjoint(y), "B is not positive definite: it cannot be factored")
     whole = emit("mirror", x, lower=lower)
     if kind == 1:
@@ -255,7 +255,7 @@ def lstsq(
         found, residuals = found[:, 0], residuals[0] if residuals.size else residuals
     if lapack_driver == "gelsy":
         return found, full((0,), 0, x.dtype), cast(rank, np.int64), None
-    return found, residuals, cast(rank, np.int64), values
+    return found, residuals if x.shape[0] > x.shape[1] else cast(residuals, x.dtype), cast(rank, np.int64), values
 
 
 @scipy_twin("null_space")
@@ -359,6 +359,9 @@ def qr_multiply(
 
 @scipy_twin("hessenberg")
 def hessenberg(a: Any, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
-    x = square_matrix(rectangle(a, check_finite), "expected square matrix")
-    h, q = emit("hessenberg", x)
+    """Of at most two rows and columns the matrix as it is, in its dtype."""
+    given = square_matrix(finite(a, check_finite), "expected square matrix")
+    if given.shape[-1] <= 2:
+        return (given, as_traced(np.broadcast_to(np.eye(given.shape[-1]), given.shape))) if calc_q else given
+    h, q = emit("hessenberg", rectangle(given, False))
     return (h, q) if calc_q else h
