@@ -57,7 +57,7 @@ def _apply(rng: np.random.Generator, b: Builder, op: Op, values: list[Value]) ->
     first = values[rng.integers(len(values))]
     t: Any = first.type
     if isinstance(op, Elementwise):
-        if t.dtype.kind not in op.kinds:
+        if t.dtype.kind not in op.kinds or (op.name == "complex" and t.dtype.bits < 32):
             return []
         same = [v for v in values if v.type == t]
         chosen = [first] + [same[rng.integers(len(same))] for _ in range(op.arity - 1)]

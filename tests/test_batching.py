@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import Case, case_function, cases, covered_ops
+from cases import Case, case_function, cases, covered_ops, sample
+from programs import random_function
 
 from pullback.ir import OPS, Builder, Function, Op, Value
 from pullback.ir.interpret import interpret
 from pullback.ir.passes.grad import grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
+from pullback.ir.structure import copied
 from pullback.ir.verify import verify
 
 ROWS = 2
@@ -55,6 +57,26 @@ def test_rows_of_a_batch_are_the_results_of_each(op: Op) -> None:
                 tolerance = 1e-4 if is_narrow else 1e-12
                 message = f"{case} by {batched}"
                 np.testing.assert_allclose(value, np.stack(each), rtol=tolerance, atol=tolerance, err_msg=message)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_programs(seed: int) -> None:
+    """Rows of a batch of a program are the program's results, with and without the passes before and after."""
+    function, rng = random_function(seed), np.random.default_rng(seed)
+    types: list[Any] = [v.type for v in function.parameters]
+    batched = [k for k in range(len(types)) if rng.random() < 0.7] or [0]
+    b = Builder()
+    parameters = [Value(t.with_shape((ROWS, *t.shape)) if k in batched else t) for k, t in enumerate(types)]
+    params = {"batched": tuple(batched), "fixed": ()}
+    whole = b.function("f", parameters, b.emit(OPS["vmap"], parameters, params, [copied(function.body)]))
+    drawn = [[sample(rng, t) for t in types] for _ in range(ROWS)]
+    rows = [[row[k] if k in batched else drawn[0][k] for k in range(len(types))] for row in drawn]
+    given = [np.stack([r[k] for r in rows]) if k in batched else rows[0][k] for k in range(len(types))]
+    with np.errstate(all="ignore"):
+        expected = [interpret(function, *row) for row in rows]
+        for program in (grad(whole), run(grad(run(whole, BEFORE_GRAD)), OPTIMIZE)):
+            for value, *each in zip(interpret(verify(program), *given), *expected, strict=True):
+                np.testing.assert_allclose(value, np.stack(each), rtol=1e-5, atol=1e-8)
 
 
 def test_what_no_batched_value_reaches_stays_as_it_is() -> None:
