@@ -6,6 +6,7 @@ interpreted; every ``SAMPLE``-th is compiled as well, and both must agree.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import os
@@ -66,8 +67,10 @@ class Array:
         self.value.to_device(device, stream=stream)
         return self
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.value.__dlpack__(**options)
+    def __dlpack__(
+        self, /, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any:
+        return self.value.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> Any:
         return self.value.__dlpack_device__()
@@ -197,14 +200,26 @@ class Namespace(ModuleType):
             return Namespace(found)
         if isinstance(found, type) or not callable(found) or name in ("finfo", "iinfo", "isdtype", "can_cast", "result_type"):
             return _about_types(found) if name in ("finfo", "iinfo", "can_cast", "result_type") else found
-        return lambda *args, **kwargs: run(found, *args, **kwargs)
+        if name == "from_dlpack":
+            return _from_outside(found)
+
+        @functools.wraps(found.__wrapped__)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            return run(found, *args, **kwargs)
+
+        return traced
 
     def __dir__(self) -> list[str]:
         return dir(self._module)
 
 
 def _about_types(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args: function(*(a.value if isinstance(a, Array) else a for a in args))
+    return functools.wraps(function)(lambda *args: function(*(a.value if isinstance(a, Array) else a for a in args)))
+
+
+def _from_outside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes arrays of what is no array of the namespace."""
+    return functools.wraps(function)(lambda *args, **kwargs: Array(function(*args, **kwargs)))
 
 
 namespace = Namespace(pnp)
