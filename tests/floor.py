@@ -7,6 +7,7 @@ differences.
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from floor_calls import ROWS
+from floor_tools import CHECKS as TOOLS
 
 import pullback as pb
 from pullback.tracer import flatten
@@ -51,8 +53,9 @@ def lines() -> list[Line]:
 
 
 def functions() -> list[Line]:
-    """The lines of functions; the others are transforms and tools."""
+    """The lines of functions."""
     return [line for line in lines() if line.section not in ELSEWHERE]
+
 
 
 def quiet(call: Call, *arguments: Any) -> Any:
@@ -180,17 +183,24 @@ def checks(line: Line) -> dict[str, Call]:
 
 def main() -> int:
     failed = 0
-    for line in functions():
+    for line in lines():
         words = []
-        for name, check in checks(line).items():
+        for name, run in all_checks(line).items():
             try:
-                check(*ROWS[line.name])
+                run()
             except Exception as error:
                 words.append(f"{name}: {' '.join(str(error).split())[:200] or type(error).__name__}")
         failed += bool(words)
-        print(f"{line.section}:{line.name}\t{'; '.join(words) or 'passes ' + ', '.join(checks(line))}")
-    print(f"{len(functions()) - failed} of {len(functions())} pass")
+        print(f"{line.section}:{line.name}\t{'; '.join(words) or 'passes ' + ', '.join(all_checks(line))}")
+    print(f"{len(lines()) - failed} of {len(lines())} pass")
     return bool(failed)
+
+
+def all_checks(line: Line) -> dict[str, Callable[[], None]]:
+    """What is run for a line, by its name."""
+    if line.section in ELSEWHERE:
+        return {"formula": TOOLS[line.name]}
+    return {name: functools.partial(check, *ROWS[line.name]) for name, check in checks(line).items()}
 
 
 if __name__ == "__main__":
