@@ -29,7 +29,7 @@ from pullback.runtime.program import kernel_name
 Pick = Callable[[int], int]
 
 EXTENTS = (2, 3, 5, 17, 1, 0)
-KINDS = ("f64", "f64", "f32", "i64", "u8", "bool", "i32", "f16")
+KINDS = ("f64", "f64", "f32", "i64", "u8", "bool", "i32", "f16", "c128", "c64")
 SMOOTH = [
     "add",
     "sub",
@@ -53,7 +53,15 @@ SMOOTH = [
     "clip",
     "cast",
     "fma",
+    "real",
+    "imag",
+    "conj",
+    "complex",
 ]
+EXACT = ("add", "sub", "neg", "conj", "real", "imag", "complex", "select", "cast", "eq", "ne", "lt", "le", "gt", "ge")
+"""What is done to the parts of complex numbers without rounding."""
+CUT = ("maximum", "minimum", "fmax", "fmin", "max", "min", "atan", "asinh", "tanh", "argmax", "argmin")
+"""What is not continuous for complex numbers, in order or beside a cut or a pole."""
 KINKED = ("abs", "maximum", "minimum", "fmax", "fmin", "clip")
 MOVES = [
     "broadcast",
@@ -97,6 +105,8 @@ class Program:
             shape = shape[1:]
         value = Value(ArrayType(dtype, shape), f"x{position}")
         array = np.asarray(np.round(self.rng.uniform(-4, 5, shape), 2)).astype(dtype.numpy)
+        if dtype.is_complex:
+            array = array + np.asarray(1j * np.round(self.rng.uniform(-4, 5, shape), 2)).astype(dtype.numpy)
         if not self.is_smooth and self.pick(4) == 3:
             array = np.resize(self.rng.permutation(specials(dtype)), shape).astype(dtype.numpy)
         self.number[value] = rearranged(array, self.pick(9)) if array.ndim else array
@@ -134,10 +144,10 @@ class Program:
             is_rough = any(v in self.rough or v in rough for v in i.operands) or _rounds(i.op, i.operands)
             for value, number in zip(i.results, numbers, strict=True):
                 made[value] = np.asarray(number)
-                if is_rough and value.type.dtype.is_float:
+                if is_rough and value.type.dtype.is_inexact:
                     rough.add(value)
                     with np.errstate(all="ignore"):
-                        if not (np.abs(made[value].astype(np.float64)) <= MODERATE).all():
+                        if not (np.abs(_wide(made[value])) <= MODERATE).all():
                             del self.b.instructions[first:]
                             self.known = first
                             return
@@ -176,6 +186,10 @@ class Program:
         if t.dtype.kind not in op.kinds:
             return
         operands = [x] + [self.like(t) for _ in range(op.arity - 1)]
+        if t.dtype.is_complex and op.name in CUT and any(v in self.rough for v in operands):
+            return
+        if op.gives == "complex" and t.dtype.name not in ("f32", "f64"):
+            return
         if op.gives == "select":
             operands[0] = self.like(t.with_dtype(DTYPES["bool"]))
         if op.name in KINKED and self.is_smooth and any(v in self.rough for v in operands):
@@ -185,14 +199,16 @@ class Program:
             return
         chosen = params[self.pick(len(params))]
         to = chosen.get("dtype")
-        if to is not None and (to.kind == "c" or (not to.is_float and x in self.rough)):
+        if to is not None and not to.is_inexact and x in self.rough:
             return
         b.emit(op, operands, chosen)
 
     def reduction(self, b: Builder, op: Reduce, x: Value) -> None:
         t: Any = x.type
         axes = self.some_axes(t.rank)
-        if t.dtype.kind not in op.kinds or (t.dtype.is_float and not np.isfinite(self.number[x].astype(np.float64)).all()):
+        if t.dtype.kind not in op.kinds or (t.dtype.is_inexact and not np.isfinite(_wide(self.number[x])).all()):
+            return
+        if t.dtype.is_complex and op.name in CUT and (x in self.rough or 0 in t.shape):
             return
         if op.gives_position:
             if t.rank and x not in self.rough:
@@ -256,7 +272,7 @@ class Program:
                     getattr(b, name)(x, value, **place)
             case "gather" | "scatter_add" if t.rank:
                 self.indexed(b, name, x)
-            case "contract" if t.dtype.kind in "ifu":
+            case "contract" if t.dtype.kind in "ifuc":
                 self.contract(b, x)
             case "recur" if t.rank and t.dtype.kind in "iu":
                 b.recur(self.like(t), x, axis=self.pick(t.rank), reverse=bool(self.pick(2)))
@@ -335,10 +351,16 @@ def rearranged(x: Any, how: int) -> Any:
     return x
 
 
+def _wide(x: Any) -> Any:
+    return x if x.dtype.kind == "c" else x.astype(np.float64)
+
+
 def _rounds(op: Op, operands: Sequence[Value]) -> bool:
     """Whether targets may round an op's result differently."""
-    if not operands or (not operands[0].type.dtype.is_float and not operands[-1].type.dtype.is_float):
+    if not operands or (not operands[0].type.dtype.is_inexact and not operands[-1].type.dtype.is_inexact):
         return False
+    if isinstance(op, Elementwise) and operands[-1].type.dtype.is_complex:
+        return op.name not in EXACT
     if isinstance(op, Elementwise):
         return not op.cheap and op.name not in ("floordiv", "mod", "fmod")
     return op.name in ("sum", "prod", "contract", "scatter_add", "slice_add", "recur")
@@ -361,11 +383,12 @@ def random_program(pick: Pick) -> tuple[Function, list[Any], list[bool]]:
 
 def random_gradient(pick: Pick) -> tuple[Function, list[Any]]:
     """The gradient of a random float64 loss, and arguments."""
-    program = Program(pick, ("f64",), is_smooth=True)
+    program = Program(pick, ("f64", "f64", "c128"), is_smooth=True)
     inside = program.parameters
     program.grow(FLOATS, 5 + pick(25))
     loss = program.b.const(0.0, F64)
-    for value in [v for v in program.results() if v.type.dtype is F64]:
+    complexes = [program.b.real(v) for v in program.results() if v.type.dtype is DTYPES["c128"]]
+    for value in [*(v for v in program.results() if v.type.dtype is F64), *complexes]:
         bounded = program.b.tanh(value)
         loss = program.b.add(loss, program.b.sum(bounded, axes=tuple(range(value.type.rank))))
     region = program.b.block(inside, [loss])
@@ -390,14 +413,14 @@ RELATIVE = {16: 2.0**-4, 32: 2.0**-11, 64: 2.0**-32}
 
 def compare(function: Function, arguments: list[Any], rough: Sequence[bool]) -> None:
     """All targets agree; rough results to what the narrowest float of the program allows."""
-    floats = {v.type.dtype.bits for i in walk(function.body) for v in i.results if v.type.dtype.is_float}
+    floats = {v.type.dtype.part.bits for i in walk(function.body) for v in i.results if v.type.dtype.is_inexact}
     bound = RELATIVE[min(floats, default=64)]
     try:
         targets = run_targets(function, arguments)
         expected = targets.pop("interpreter")
         for target, results in targets.items():
             for position, (found, wanted) in enumerate(zip(results, expected, strict=True)):
-                is_rough = rough[position] and wanted.dtype.kind == "f"
+                is_rough = rough[position] and wanted.dtype.kind in "fc"
                 floor = max(1.0, float(np.max(np.abs(np.nan_to_num(wanted)), initial=0))) if is_rough else 0.0
                 ulps = bound / float(np.finfo(wanted.dtype).eps) if is_rough else 0
                 assert_close(found, wanted, ulps, floor, note=f"result {position} on {target}")
