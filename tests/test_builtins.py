@@ -225,3 +225,10 @@ def test_number_types_of_numpy_are_themselves_elsewhere() -> None:
 
     agrees(f, 1.5)
     assert pb.grad(lambda x: np.float64(x) ** 2 * np.float32(x))(1.5) == 6.75
+
+
+is_a, largest = isinstance, max
+
+
+def test_builtins_by_other_names() -> None:
+    agrees(lambda x: (is_a(x, np.ndarray), is_a(x[0], float), is_a([x], list), largest(x[0], x[1])), np.array([1.5, 2.5]))

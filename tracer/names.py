@@ -178,6 +178,8 @@ class Names:
             return self._keep(value, lambda m: module_stand_in(m, self, is_library_file(getattr(m, "__file__", None))))
         if is_foreign(value):
             self.effects.watch_global_generators()
+        if isinstance(value, BuiltinFunctionType) and _BUILTINS.get(value.__name__) is value:
+            return self.builtins[value.__name__]
         if refused := why_refused(value, describe):
             return Refused(refused)
         if value is np.ndarray:
