@@ -178,8 +178,9 @@ class Names:
             return self._keep(value, lambda m: module_stand_in(m, self, is_library_file(getattr(m, "__file__", None))))
         if is_foreign(value):
             self.effects.watch_global_generators()
-        if isinstance(value, BuiltinFunctionType) and _BUILTINS.get(value.__name__) is value:
-            return self.builtins[value.__name__]
+        name = value.__name__ if isinstance(value, BuiltinFunctionType) else ""
+        if name and _BUILTINS.get(name) is value:
+            return self.builtins[name]
         if refused := why_refused(value, describe):
             return Refused(refused)
         if value is np.ndarray:
