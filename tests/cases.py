@@ -497,6 +497,11 @@ def _unitaries(op: Op) -> Iterator[Case]:
         yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"form": _form(shape)}, make=_apart, build=build)
 
 
+def _reflections(op: Op) -> Iterator[Case]:
+    for shape in (*RECTANGLES, (2, 4), (0, 3)):
+        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"form": _form(shape)}, make=_apart)
+
+
 def _eigs(op: Op) -> Iterator[Case]:
     def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         values, vectors, info = b.emit(op, operands, params)
@@ -610,11 +615,11 @@ def _sorts(op: Op) -> Iterator[Case]:
 
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
     "argsort": _sorts, "banded_minors": _banded_minors, "banded_solve": _banded_solves, "cholesky": _choleskys,
-    "column_pivots": _of_rectangles, "det": _slogdets, "eig": _eigs, "eigh": _eighs, "expm": _expms, "hessenberg": _of_squares,
-    "logm": _roots, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs, "qr": _qrs,
-    "schur": _of_squares, "slogdet": _slogdets, "solve": _solves, "sort": _sorts, "sqrtm": _roots, "svd": _svds,
-    "sylvester": _sylvesters, "triangular_solve": _triangular_solves, "triangular_sylvester": _triangular_sylvesters,
-    "unitary": _unitaries,
+    "column_pivots": _of_rectangles, "det": _slogdets, "eig": _eigs, "eigh": _eighs, "expm": _expms,
+    "hessenberg": _of_squares, "logm": _roots, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs,
+    "qr": _qrs, "reflections": _reflections, "schur": _of_squares, "slogdet": _slogdets, "solve": _solves, "sort": _sorts,
+    "sqrtm": _roots, "svd": _svds, "sylvester": _sylvesters, "triangular_solve": _triangular_solves,
+    "triangular_sylvester": _triangular_sylvesters, "unitary": _unitaries,
 }  # fmt: skip
 
 

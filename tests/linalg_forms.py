@@ -162,6 +162,8 @@ SCIPY_FORMS: Entries = [
 VALUES_ALONE: Entries = [
     *_each(lambda a: rebuilt([scipy.linalg.hessenberg(a, calc_q=True)[k] for k in (1, 0)]), A, ONE),
     *_each(lambda a: scipy.linalg.hessenberg(a), A),
+    *_each(lambda a: np.linalg.qr(a, mode="raw"), TALL, WIDE, STACK, np.zeros((3, 0))),
+    *_each(lambda a: (scipy.linalg.qr(a, mode="raw"), scipy.linalg.qr(a, mode="raw", pivoting=True)), TALL, WIDE),
     *_each(lambda a: scipy.linalg.schur(a), A, ONE),
     *_each(lambda a: scipy.linalg.schur(a, output="complex")[0], P),
     *_each(lambda a: (lambda t, z: z @ t @ adjoint(z))(*scipy.linalg.rsf2csf(*scipy.linalg.schur(a))), A),

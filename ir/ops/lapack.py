@@ -208,18 +208,14 @@ def _orgqr(a: Any, scales: Any, work: Any, info: Any) -> None:
         a[...] = q.T
 
 
-def _geqrf_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
-    same(shapes[0][0], shapes[1][0])
-
-
 geqrf = Library(
     name="geqrf", reference=_geqrf, routine="lapack.{}geqrf", ranks=(2, 1, 2, 0), reads=(0,), writes=(0, 1, 2, 3),
-    integers=(3,), fit=_geqrf_fit, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
+    integers=(3,), fit=any_shapes, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
     arguments=lambda params: [
         ("extent", 0, 1), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("product", 2), ("ref", 3),
     ],
 )  # fmt: skip
-"""R and the reflections that make it, of a^T, which has no fewer rows than columns."""
+"""R and the reflections that make it, of a^T."""
 
 orgqr = Library(
     name="orgqr", reference=_orgqr, routine="lapack.{}orgqr", of_complex="lapack.{}ungqr", ranks=(2, 1, 2, 0), reads=(0, 1),

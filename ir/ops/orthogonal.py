@@ -34,6 +34,7 @@ from pullback.ir.ops.linalg import (
     real_of,
     rectangular,
     rows_and_columns,
+    same_form,
     turn,
     turned,
     within,
@@ -165,6 +166,38 @@ column_pivots = Linalg(
     core=(2, 1, 2, 1, 1, 2, 2, 0), body=_column_pivots_body, scratch=_column_pivots_scratch,
 )  # fmt: skip
 """The columns in an order in which the diagonal of r decreases."""
+
+
+# reflections: r, and below its diagonal what makes it
+
+
+def _reflections(a: Any, form: str) -> tuple[Any, Any]:
+    columns, scales = by_columns(a), np.zeros((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
+    for index in np.ndindex(a.shape[:-2]):
+        geqrf.function(columns[index], scales[index], None, np.zeros((), np.int32))
+    return np.swapaxes(columns, -1, -2), scales
+
+
+def _reflections_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    a = rectangular(types)
+    return a, a.with_shape((*a.shape[:-2], same_form(a, params["form"], same)))
+
+
+def _reflections_body(b: Any, params: Mapping[str, Any], a: Value, packed: Value, scales: Value, *scratch: Value) -> None:
+    columns, *work = scratch
+    turn(b, a, columns)
+    b.here("geqrf", columns, scales, *work)
+    turn(b, columns, packed)
+
+
+reflections = Linalg(
+    name="reflections", reference=_reflections, pullback=no_rule, typed_as=_reflections_type, core=(2, 2, 1, 2, 2, 0),
+    body=_reflections_body, missing={0: "use q and r, which have one"},
+    scratch=lambda a, params: (
+        RefType(a.dtype, (a.shape[-1], a.shape[-2])), RefType(a.dtype, (32, a.shape[-1])), RefType(I32)
+    ),
+)  # fmt: skip
+"""Results: r with the vectors of the reflections below its diagonal, and their scales. Param ``form`` as of ``svd``."""
 
 
 # hessenberg: h, zero below the first subdiagonal, and q with a = q h q^H

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, expand, full, implements
-from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import NOVALUE, choose_where, given, xp
-from pullback.tracer.functions.linalg import adjoint, in_double, real_dtype, result_dtype, square
+from pullback.tracer.functions.linalg import adjoint, in_double, real_dtype, result_dtype, square, transposed
 
 EigResult: Any = type(np.linalg.eig(np.ones((1, 1))))
 EighResult: Any = type(np.linalg.eigh(np.ones((1, 1))))
@@ -183,7 +182,8 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     x = matrices_of(a)
     dtype = result_dtype(x)
     if mode == "raw":
-        raise TraceError("numpy.linalg.qr got mode='raw', which cannot be compiled; use 'reduced'")
+        packed, scales = emit("reflections", in_double(x, dtype), form=form_of(x))
+        return cast(transposed(packed), dtype), cast(scales, dtype)
     q, r = (cast(found, dtype) for found in any_qr(in_double(x, dtype), mode == "complete"))
     return r if mode == "r" else QRResult(q, r)
 

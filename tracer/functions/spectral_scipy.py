@@ -326,14 +326,16 @@ def qr(
     if mode not in ("full", "r", "economic", "raw"):
         raise ValueError("Mode argument should be one of ['full', 'r', 'economic', 'raw']")
     x = rectangle(a, check_finite)
-    if mode == "raw":
-        raise TraceError("scipy.linalg.qr(mode='raw') cannot be compiled; use mode='economic'")
     pivots = None
     if pivoting:
         pivots = emit("column_pivots", x)
         x = xp.take_along_axis(x, pivots[..., None, :], -1)
-    q, r = spectral.any_qr(x, mode in ("full", "r"))
-    found = (r,) if mode == "r" else (q, r)
+    if mode == "raw":
+        packed, scales = emit("reflections", x, form=spectral.form_of(x))
+        found: tuple[Any, ...] = (packed, scales), xp.triu(packed[..., : min(x.shape[-2:]), :])
+    else:
+        q, r = spectral.any_qr(x, mode in ("full", "r"))
+        found = (r,) if mode == "r" else (q, r)
     return found if pivots is None else (*found, cast(pivots, np.int32))
 
 
