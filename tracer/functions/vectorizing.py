@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, broadcast_together, cast, full, implements
-from pullback.tracer.batching import over_elements
+from pullback.tracer.batching import over_axes, over_elements
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, choose_where, reshaped, xp
 from pullback.tracer.functions.scalars import DTYPES
@@ -110,7 +110,7 @@ def outside_vectorized(value: Any, names: Names) -> _OutsideVectorized:
 
 @implements(np.apply_along_axis)
 def apply_along_axis(func1d: Callable[..., Any], axis: Any, arr: Any, *args: Any, **kwargs: Any) -> TracedArray:
-    """``func1d`` is called for each slice."""
+    """``func1d`` is traced once, for all slices."""
     x = as_traced(arr)
     at = axis_of(axis, x.ndim)
     x = xp.moveaxis(x, at, -1)
@@ -118,7 +118,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: Any, arr: Any, *args: Any
     if 0 in rest:
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
     rows = reshaped(x, (int(np.prod(rest)), x.shape[-1]))
-    found = xp.stack([as_traced(func1d(rows[k], *args, **kwargs)) for k in range(rows.shape[0])])
+    found = over_axes(lambda row: as_traced(func1d(row, *args, **kwargs)), (rows,), {})
     found = reshaped(found, (*rest, *found.shape[1:]))
     inside = range(len(rest), found.ndim)
     return xp.moveaxis(found, tuple(inside), tuple(range(at, at + len(inside)))) if inside else found
