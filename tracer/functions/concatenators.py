@@ -14,7 +14,7 @@ from pullback.tracer.twins import twin
 
 
 class Concatenator:
-    """``join``: NumPy's object. ``axis`` to join along, least rank ``ndmin``, and where the axes of smaller arrays go: ``place``."""
+    """``join``: NumPy's object. ``axis`` to join along, least rank ``ndmin``, and the ``place`` of the axes of smaller arrays."""
 
     def __init__(self, join: Any, axis: int, ndmin: int, place: int) -> None:
         self._join = join
@@ -48,7 +48,7 @@ def _directive(text: str, defaults: tuple[int, int, int]) -> tuple[int, int, int
         numbers = [int(part) for part in text.split(",")[:3]]
     except ValueError as error:
         raise ValueError("unknown special directive") from error
-    return tuple([*numbers, *(axis, ndmin, place)[len(numbers) :]])  # type: ignore[return-value]
+    return (*numbers, *(axis, ndmin, place)[len(numbers) :])  # type: ignore[return-value]
 
 
 def _ranged(item: slice) -> TracedArray:

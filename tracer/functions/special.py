@@ -161,8 +161,8 @@ def loggamma(x: Any) -> Any:
 
 @_ufunc("rgamma")
 def rgamma(x: Any) -> Any:
-    is_pole = (x <= 0) & (x == xp.floor(x))
-    return xp.where(is_pole, 0.0, 1.0 / emit("gamma", x))
+    value = emit("gamma", x)
+    return xp.where((x <= 0) & (x == xp.floor(x)), 0.0, 1.0 / value)
 
 
 @_ufunc("exp10")
