@@ -203,6 +203,12 @@ def test_what_numpy_warns_of_and_refuses() -> None:
         with pytest.raises(TypeError):
             pb.jit(refused)(z)
 
+    for refused in (lambda a: a < 2j, lambda a: a >= 1, lambda a: float(a), lambda a: int(a), lambda a: a // 2):
+        with pytest.raises(TypeError):
+            refused(1j)
+        with pytest.raises(TypeError):
+            pb.jit(refused)(1j)
+
     def stored(x: Any) -> Any:
         y = x.copy()
         y[0] = 1j

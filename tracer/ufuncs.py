@@ -55,6 +55,11 @@ _PYTHON: dict[np.ufunc, Any] = {
 }  # fmt: skip
 
 
+_ORDER: dict[np.ufunc, Any] = {
+    np.less: operator.lt, np.less_equal: operator.le, np.greater: operator.gt, np.greater_equal: operator.ge,
+}  # fmt: skip
+
+
 @register_method("__array_ufunc__")
 def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """What ``__array_ufunc__`` of a traced array does."""
@@ -304,6 +309,8 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         return full(xs[0].shape, ufunc is np.not_equal, bool) if is_comparison else NotImplemented
     if not all(x.weak for x in xs):
         return call_ufunc(ufunc, *xs)
+    if ufunc in _ORDER and any(x.weak == "complex" for x in xs):
+        _ORDER[ufunc](*(0j if x.weak == "complex" else 0 for x in xs))  # raises Python's TypeError
     if ufunc is np.power and xs[0].weak not in ("float", "complex"):
         xs[1] = static_scalar(xs[1])
         if xs[1].literal is not None and xs[1].literal < 0:

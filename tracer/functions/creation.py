@@ -394,7 +394,7 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
     given = [as_traced(v) for v in (start, stop)]
     for v in given:
         emit("check", as_traced(xp.all(v != 0)), error="ValueError", message="Geometric sequence cannot include zero")
-    kind = np.result_type(*(v.dtype if v.literal is None else v.literal for v in given), float(count))
+    kind = np.result_type(*(v.dtype if v.literal is None else v.literal for v in given), np.float64)
     first, last = broadcast_together(*(cast(v, kind) for v in given))
     sign = xp.sign(first)
     logs = [xp.log10(v / sign) for v in (first, last)]

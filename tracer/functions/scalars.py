@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, fresh, known_value, literal
+from pullback.tracer.array import TracedArray, as_traced, cast, convert, emit, fresh, known_value, literal
 from pullback.tracer.functions.common import reshaped
 from pullback.tracer.tables import hook
 
@@ -20,7 +20,7 @@ def scalar(x: Any, kind: str) -> TracedArray:
     found = as_traced(x)
     if found.size != 1:
         raise TypeError("only length-1 arrays can be converted to Python scalars")
-    return weak(cast(reshaped(found, ()), DTYPES[kind]), kind, known=found)
+    return weak(convert(reshaped(found, ()), DTYPES[kind]), kind, known=found)
 
 
 def weak(x: TracedArray, kind: str, known: TracedArray | None = None) -> TracedArray:
