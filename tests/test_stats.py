@@ -189,8 +189,8 @@ def test_a_distribution_of_the_users() -> None:
         (lambda x: scipy.stats.norm.expect(args=(x[0],)), r"scipy.stats.norm.expect of traced"),
         (lambda x: scipy.stats.vonmises.cdf(x, 1.0), r"scipy.stats.vonmises.cdf of traced values is not supported"),
         (lambda x: scipy.stats.poisson.ppf(x, 1.0), r"scipy.stats.poisson.ppf of traced"),
-        (lambda x: scipy.stats.gaussian_kde(x)(1.0), r"scipy.stats.gaussian_kde"),
-        (lambda x: scipy.stats.rankdata(x), r"scipy.stats.rankdata of traced arrays is not supported"),
+        (lambda x: scipy.stats.gaussian_kde(x).resample(3), r"scipy.stats.gaussian_kde.resample"),
+        (lambda x: scipy.stats.pearsonr(x, x), r"np.corrcoef"),
     ],
 )
 def test_refused(call: Any, words: str) -> None:

@@ -258,11 +258,13 @@ class _Call:
         return self._masked(xp.where(xp.isnan(y), NAN, found), given)
 
     def _quantile(self, q: Any, method: str) -> Any:
-        if self.is_discrete:
+        if self.is_discrete and of(self.law, "ppf") is None:
             self.distribution._unsupported(self.method)
         given = as_traced(q)
         given = cast(given, np.float64)
         low, high = self._support()
+        if self.is_discrete:
+            low = low - 1.0
         first, last = (low, high) if method == "ppf" else (high, low)
         inside = (given > 0) & (given < 1)
         value = self._formula(method)(given, *self.shapes) * self.scale + self.loc

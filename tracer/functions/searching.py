@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, promote, register_method, static_array
-from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import refuse, reshaped, xp
-from pullback.tracer.twins import twin_of
+from pullback.tracer.functions.common import xp
 
 
 def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
@@ -132,39 +130,3 @@ def _interpolated(x: Any, points: Any, values: Any, left: Any, right: Any) -> An
         inside = xp.where(x == points[-1], again, inside)
     found = xp.where(x < points[0], lowest, xp.where(x > points[-1], highest, inside))
     return xp.where(xp.isnan(x), math.nan, found)
-
-
-# distances
-
-
-def _metric(name: Any) -> Any:
-    found = {"euclidean": 0, "sqeuclidean": 1, "cityblock": 2, "chebyshev": 3}.get(name)
-    if found is None:
-        raise TraceError(
-            f"scipy.spatial.distance with metric={name!r} is not supported with traced arrays; "
-            "use 'euclidean', 'sqeuclidean', 'cityblock' or 'chebyshev', or write its formula"
-        )
-    return (
-        lambda d: xp.sqrt(xp.sum(d * d, axis=-1)),
-        lambda d: xp.sum(d * d, axis=-1),
-        lambda d: xp.sum(xp.abs(d), axis=-1),
-        lambda d: xp.max(xp.abs(d), axis=-1),
-    )[found]
-
-
-@twin_of("scipy.spatial.distance.cdist")
-def cdist(XA: Any, XB: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
-    refuse("cdist", out=out, **kwargs)
-    a, b = (cast(as_traced(v), np.float64) for v in (XA, XB))
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
-        raise ValueError("XA and XB must have the same number of columns (i.e. feature dimension.)")
-    left, right = reshaped(a, (a.shape[0], 1, a.shape[1])), reshaped(b, (1, *b.shape))
-    return _metric(metric)(left - right)
-
-
-@twin_of("scipy.spatial.distance.pdist")
-def pdist(X: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
-    refuse("pdist", out=out, **kwargs)
-    a = cast(as_traced(X), np.float64)
-    first, second = np.triu_indices(a.shape[0], 1)
-    return _metric(metric)(xp.take(a, first, axis=0) - xp.take(a, second, axis=0))

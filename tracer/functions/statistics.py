@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.op import resolve
 from pullback.tracer.array import TracedArray, as_traced, cast
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import reshaped, xp
+from pullback.tracer.functions.common import axis_of, part, reshaped, xp
 from pullback.tracer.twins import twin_of
 
 
@@ -85,3 +86,96 @@ def moment(a: Any, order: Any = 1, axis: Any = 0, nan_policy: str = "propagate",
         raise TraceError("scipy.stats.moment of traced arrays with several orders is not supported; call it for each")
     middle = xp.mean(x, axis=at, keepdims=True) if center is None else center
     return xp.mean((x - middle) ** order, axis=at)
+
+
+@twin_of("scipy.stats.rankdata")
+def rankdata(a: Any, method: str = "average", *, axis: Any = None, nan_policy: str = "propagate") -> Any:
+    """By counting the elements below, element by element along an axis; along none, by a sort."""
+    if method not in ("average", "min", "max", "dense", "ordinal"):
+        raise ValueError(f'unknown method "{method}"')
+    x, at = _prepared("rankdata", a, axis, nan_policy)
+    last = x.ndim - 1
+    rows: Any = xp.moveaxis(x, axis_of(at, x.ndim), last) if x.ndim else reshaped(x, (1,))
+    n = rows.shape[-1]
+    if axis is None and method != "dense":
+        ordered = xp.sort(rows)
+        below, until = xp.searchsorted(ordered, rows, side="left"), xp.searchsorted(ordered, rows, side="right")
+    else:
+        this, other = rows[..., :, None], rows[..., None, :]
+        is_less, is_same = other < this, other == this
+        if method == "dense":
+            is_first = ~xp.any(is_same & np.tri(n, k=-1, dtype=bool), axis=-1)
+            is_less = is_less & is_first[..., None, :]
+        below = xp.sum(is_less, axis=-1)
+        until = below + xp.sum(is_same, axis=-1)
+    match method:
+        case "average":
+            found = 0.5 * (below + until + 1)
+        case "max":
+            found = until
+        case "ordinal":
+            found = xp.argsort(xp.argsort(rows, axis=-1, kind="stable"), axis=-1, kind="stable") + 1
+        case _:
+            found = below + 1
+    if method == "average":
+        found = xp.where(xp.any(xp.isnan(rows), axis=-1, keepdims=True), np.nan, found)
+    return xp.moveaxis(found, -1, at) if axis is not None else found
+
+
+@twin_of("scipy.stats.mode")
+def mode(a: Any, axis: Any = 0, nan_policy: str = "propagate", keepdims: bool = False) -> Any:
+    """The least of the most frequent elements, by comparing all pairs along the axis."""
+    given = as_traced(a)
+    _, at = _prepared("mode", a, axis, nan_policy)
+    x: Any = reshaped(given, (given.size,)) if axis is None else cast(given, given.dtype)
+    rows = xp.moveaxis(x, axis_of(at, x.ndim), -1)
+    is_same = rows[..., :, None] == rows[..., None, :]
+    if rows.dtype.kind == "f":
+        is_same = is_same | (xp.isnan(rows)[..., :, None] & xp.isnan(rows)[..., None, :])
+    counts = xp.sum(is_same, axis=-1)
+    most = xp.max(counts, axis=-1, keepdims=True)
+    ordered = xp.argsort(rows, axis=-1, kind="stable")
+    place = xp.argmax(xp.take_along_axis(counts, ordered, axis=-1) == most, axis=-1, keepdims=True)
+    found = xp.take_along_axis(rows, xp.take_along_axis(ordered, place, axis=-1), axis=-1)
+    results = []
+    for value in (found, most):
+        value = xp.moveaxis(value, -1, at) if axis is not None else reshaped(value, (1,) * given.ndim)
+        results.append(value if keepdims else xp.squeeze(value, axis=None if axis is None else at))
+    return resolve("scipy.stats._stats_py.ModeResult")(*results)
+
+
+@twin_of("scipy.stats.iqr")
+def iqr(
+    x: Any, axis: Any = None, rng: Any = (25, 75), scale: Any = 1.0, nan_policy: str = "propagate", interpolation: str = "linear",
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
+    _prepared("iqr", x, axis, nan_policy)
+    if isinstance(scale, str):
+        if scale.lower() != "normal":
+            raise ValueError(f"{scale} not a valid scale for `iqr`")
+        scale = 1.3489795003921634
+    low, high = xp.percentile(as_traced(x), sorted(rng), axis=axis, method=interpolation, keepdims=keepdims)
+    return (high - low) / scale
+
+
+@twin_of("scipy.stats.trim_mean")
+def trim_mean(a: Any, proportiontocut: float, axis: Any = 0) -> Any:
+    x, at = _prepared("trim_mean", a, axis)
+    place = axis_of(at, x.ndim)
+    n = x.shape[place]
+    cut = int(proportiontocut * n)
+    if n - 2 * cut <= 0:
+        raise ValueError("Proportion too big.")
+    return xp.mean(part(xp.sort(x, axis=place), place, cut, n - 2 * cut), axis=place)
+
+
+@twin_of("scipy.stats.pearsonr")
+def pearsonr(x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
+    raise TraceError("scipy.stats.pearsonr of traced arrays is not supported; np.corrcoef(x, y)[0, 1] is its statistic")
+
+
+@twin_of("scipy.stats.spearmanr")
+def spearmanr(a: Any, *args: Any, **kwargs: Any) -> Any:
+    raise TraceError(
+        "scipy.stats.spearmanr of traced arrays is not supported; np.corrcoef of scipy.stats.rankdata's ranks is its statistic"
+    )
