@@ -63,7 +63,7 @@ CALLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda y, x: [
             interpolate.CubicSpline(AXES[0], y)(x),
             interpolate.CubicSpline(AXES[1], y, axis=1, bc_type="natural")(x, 2),
-            interpolate.CubicSpline(AXES[1] * x[0, 0], y[0], bc_type="clamped")(x),
+            interpolate.CubicSpline(AXES[1] + x[0, 0], y[0], bc_type="clamped")(x),
         ],
         (V, PLACES),
     ),
@@ -100,7 +100,7 @@ CALLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda a, b: [distance.cdist(a, b, "minkowski", p=3), distance.minkowski(a[0], b[1], 1.5), distance.cosine(a[0], b[0])],
         (A, RNG.normal(size=(3, 5))),
     ),
-    "squareform": (lambda a: [distance.squareform(distance.pdist(a)), distance.squareform(a[:4, :4] + a[:4, :4].T, checks=False)], (A,)),
+    "squareform": (lambda a: [distance.squareform(distance.pdist(a)), distance.squareform(a[:4, :4] + a[:4, :4].T)], (A,)),
     "vq": (lambda a, b: scipy.cluster.vq.vq(a, b)[1], (A, RNG.normal(size=(3, 5)))),
     "gaussian_kde": (
         lambda x, d, w: [
@@ -110,7 +110,8 @@ CALLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         (PLACES[:2], A[:, :2].T, WEIGHTS),
     ),
     "gaussian_kde outside": (lambda x: [KDE(x), KDE.logpdf(x)], (PLACES[:2],)),
-    "iqr": (lambda a: [stats.iqr(a), stats.iqr(a, axis=1, scale="normal"), stats.trim_mean(a, 0.2), stats.trim_mean(a, 0.3, None)], (A,)),
+    "iqr": (lambda a: [stats.iqr(a), stats.iqr(a, axis=1, scale="normal")], (A,)),
+    "trim_mean": (lambda a: [stats.trim_mean(a, 0.2), stats.trim_mean(a, 0.3, None)], (A,)),
     "poisson.entropy": (lambda mu: stats.poisson.entropy(mu), (np.array([0.5, 3.0, 50.0, 120.0]),)),
     "bernoulli.entropy": (lambda p: stats.bernoulli.entropy(p), (np.array([0.2, 0.6]),)),
 }  # fmt: skip
