@@ -135,7 +135,8 @@ for _name in ("euclidean", "sqeuclidean", "cityblock", "chebyshev", "cosine", "c
 
 @twin_of("scipy.spatial.distance.minkowski")
 def minkowski(u: Any, v: Any, p: Any = 2, w: Any = None) -> Any:
-    return _minkowski(*(cast(as_traced(a), np.float64) for a in (u, v)), p, w)
+    x, y = (cast(as_traced(a), np.float64) for a in (u, v))
+    return _minkowski(x, y, p, w)
 
 
 # scipy.cluster

@@ -71,7 +71,8 @@ class GridInterpolator:
         return xp.reshape(found, lead + tuple(self.values.shape[rank:]))
 
     def _at(self, flat: Any, how: str) -> Any:
-        sides, is_outside = [], None
+        sides = []
+        is_outside: Any = None
         for k, p in enumerate(self.grid):
             x, n = flat[:, k], p.shape[0]
             beyond = (x < p[0]) | (x > p[-1])
