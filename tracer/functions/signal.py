@@ -139,7 +139,13 @@ def signal_correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto
     return _convolve(in1, xp.conjugate(xp.flip(b)) if b.ndim else b, mode, method)
 
 
-_EDGES = {"fill": "constant", "pad": "constant", "wrap": "wrap", "circular": "wrap", **dict.fromkeys(("symm", "symmetric"), "symmetric")}
+_EDGES = {
+    "fill": "constant",
+    "pad": "constant",
+    "wrap": "wrap",
+    "circular": "wrap",
+    **dict.fromkeys(("symm", "symmetric"), "symmetric"),
+}
 
 
 def _plane(a: TracedArray, b: TracedArray, mode: str, boundary: str, fillvalue: Any, late: int = 0) -> Any:

@@ -400,7 +400,7 @@ def istft(
     weight = _overlap_added(xp.broadcast_to(taper * taper, (rows.shape[-2], count)), step)
     if boundary:
         edge = count // 2
-        found, weight = found[..., edge : found.shape[-1] - edge], weight[edge : weight.shape[0] - edge]
+        found, weight = found[..., edge:-edge], weight[edge:-edge]
     found = found / xp.where(weight > 1e-10, weight, 1.0)
     if found.ndim > 1 and time != z.ndim - 1:
         found = xp.moveaxis(found, -1, time - (frequency < time))
