@@ -11,16 +11,16 @@ from pullback.random.bits import logs, parameters, result_shape, unit
 from pullback.random.gammas import DOUBLE, first_accepted, share
 from pullback.random.keys import drawing, fold_in
 from pullback.tracer import emit
-from pullback.tracer.array import as_traced, broadcast_to, cast, expand
+from pullback.tracer.array import as_traced, broadcast_to, cast
 from pullback.tracer.functions.common import xp
 
 FEW = 10.0
 """Below this mean a count is found by adding probabilities up, from it on by rejection."""
 MOST = 2.0**63 - 1024.0
 """The greatest float that is an int64."""
-STEPS = np.arange(64.0)
+STEPS = 50
+"""So many probabilities are added up at most: what is left is below 1e-17."""
 TRIALS = 32
-LOG_FACTORIALS = np.array([math.lgamma(k + 1.0) for k in STEPS])
 STIRLING = np.array(
     [math.lgamma(k + 1.0) - (k + 0.5) * math.log(k + 1.0) + k + 1.0 - 0.5 * math.log(2 * math.pi) for k in range(10)]
 )
@@ -37,9 +37,15 @@ def _whole(value: Any, dtype: Any) -> Any:
     return cast(value, kind)
 
 
-def _inverse(u: Any, probabilities: Any) -> Any:
-    """The count at which the sum of the probabilities, which lie along the last axis, passes u."""
-    return xp.sum(cast(expand(u, (u.ndim,)) >= xp.cumsum(probabilities, axis=-1), np.float64), axis=-1)
+def _inverse(u: Any, first: Any, ratio: Any) -> Any:
+    """The count at which the sum of probabilities passes u: that of 0 is ``first``, that of k + 1 ``ratio(k)`` times that of
+    k."""
+    probability, total, found = first, first, cast(u >= first, np.float64)
+    for k in range(STEPS):
+        probability = probability * ratio(k)
+        total = total + probability
+        found = found + cast(u >= total, np.float64)
+    return found
 
 
 @drawing("shape", "dtype")
@@ -57,8 +63,8 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = np.int64) -> Any
     for generating Poisson random variables, 1993). Raises ValueError for a mean that is negative, NaN or above 2**62."""
     found, _, (mean,) = parameters(shape, DOUBLE, lam)
     _require((mean >= 0.0) & (mean <= 2.0**62), "lam < 0, lam > 2**62 or lam is NaN")
-    low = expand(xp.clip(mean, 1e-300, FEW), (mean.ndim,))
-    few = _inverse(unit(fold_in(key, 0), found, DOUBLE), xp.exp(STEPS * xp.log(low) - low - LOG_FACTORIALS))
+    low = xp.minimum(mean, FEW)
+    few = _inverse(unit(fold_in(key, 0), found, DOUBLE), xp.exp(-low), lambda k: low * (1.0 / (k + 1)))
     high = xp.maximum(mean, FEW)
     b = 0.931 + 2.53 * xp.sqrt(high)
     a = -0.059 + 0.02483 * b
@@ -98,14 +104,13 @@ def standard_binomial(key: Any, n: Any, p: Any) -> Any:
     """Binomial for float64 arrays of one shape, as float64."""
     _require(n >= 0.0, "n < 0")
     _require((p >= 0.0) & (p <= 1.0), "p < 0, p > 1 or p contains NaNs")
-    shape, axis = n.shape, n.ndim
+    shape = n.shape
     q = xp.minimum(p, 1.0 - p)
     is_few = n * q < FEW
-    ratio, left = expand(xp.log(q) - xp.log1p(-q), (axis,)), expand(xp.where(is_few, n, 0.0), (axis,)) - STEPS[:-1]
-    steps = xp.where(left > 0.0, xp.log(xp.maximum(left, 1.0) / (STEPS[:-1] + 1.0)) + ratio, -np.inf)
-    total = expand(n * xp.log1p(-q), (axis,))
-    logarithms = xp.concatenate([broadcast_to(total, (*shape, 1)), total + xp.cumsum(steps, axis=-1)], axis=-1)
-    few = xp.minimum(_inverse(unit(fold_in(key, 0), shape, DOUBLE), xp.exp(logarithms)), n)
+    each, left = q / (1.0 - q), xp.where(is_few, n, 0.0)
+    rise = lambda k: each * xp.maximum(left - k, 0.0) * (1.0 / (k + 1))  # noqa: E731
+    few = _inverse(unit(fold_in(key, 0), shape, DOUBLE), xp.exp(left * xp.log1p(-q)), rise)
+    few = xp.minimum(few, n)
     count_, chance = xp.where(is_few, 100.0, n), xp.where(is_few, 0.5, q)
     spread = xp.sqrt(count_ * chance * (1.0 - chance))
     b = 1.15 + 2.53 * spread

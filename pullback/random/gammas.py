@@ -30,19 +30,23 @@ def share(word: Any) -> Any:
 
 
 def first_accepted(key: Any, shape: Shape, trials: int, accepts: Any) -> Any:
-    """The blocks (two words) of the first trials that ``accepts(words, wide)`` takes; ``wide`` gives an array of ``shape`` an
-    axis of trials."""
+    """The two words of the first of an even number of trials that ``accepts(words, wide)`` takes; a block holds two trials.
+    ``wide`` gives an array of ``shape`` an axis of blocks."""
     number = sequence(shape)
     axis = len(shape)
-    wide_shape = (*shape, trials)
+    wide_shape = (*shape, trials // 2)
 
     def wide(x: Any) -> Any:
         return broadcast_to(expand(x, (axis,)), wide_shape)
 
-    counter = positions(wide_shape, axis, np.uint64)
-    taken = accepts(block(key, counter + np.uint64(1), wide(number), 0, ROUNDS, words=(0, 1)), wide)
-    first = xp.min(xp.where(taken, counter, np.uint64(trials)), axis=-1)
-    return block(key, first + np.uint64(1), number, 0, ROUNDS, words=(0, 1))
+    place = positions(wide_shape, axis, np.uint64)
+    words = block(key, place + np.uint64(1), wide(number), 0, ROUNDS, words=(0, 1, 2, 3))
+    one, two = (accepts(pair, wide) for pair in (words[:2], words[2:]))
+    trial = xp.where(one, 2 * place, xp.where(two, 2 * place + 1, np.uint64(trials)))
+    first = xp.min(trial, axis=-1)
+    words = block(key, first // 2 + np.uint64(1), number, 0, ROUNDS, words=(0, 1, 2, 3))
+    is_second = first % 2 == 1
+    return [xp.where(is_second, b, a) for a, b in zip(words[:2], words[2:], strict=True)]
 
 
 def standard_loggamma(key: Any, a: Any) -> Any:
