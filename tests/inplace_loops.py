@@ -244,7 +244,7 @@ def convolution(x: Any, k: Any) -> Any:
     return y
 
 
-@of(V)
+@of(V, order=1)
 def bubble_sort(x: Any) -> Any:
     for n in range(3):
         for i in range(5 - n):
@@ -321,7 +321,7 @@ def newton(x: Any) -> Any:
     return y
 
 
-@of(V, W)
+@of(V, W, order=1)
 def adam_steps(p: Any, g: Any) -> Any:
     m, v = np.zeros_like(p), np.zeros_like(p)
     for t in range(1, 4):

@@ -76,7 +76,7 @@ def rows(x: Any, v: Any) -> Any:
     return x[m].sum(axis=0), x[m].mean(0), x[m].sum(), x[m].sum(axis=1).max(), x[m].max(axis=0)
 
 
-@of(X, V)
+@of(X, V, order=1)
 def products_of_rows(x: Any, v: Any) -> Any:
     m = v[:3] > -1
     c = x[m]

@@ -621,14 +621,21 @@ def strides_of(x: TracedArray, ask: bool = True) -> Strides | None:
 
     ``ask``: the trace may come to depend on the strides of an argument that is not in row-major order.
     """
-    if x.is_dense:
-        return row_major(x.shape)
-    if x.base is not None and x.recipe is not None:
-        strides = strides_of(x.base, ask)
-        return None if strides is None else x.recipe.strides(strides)
-    if x.lies_as is not None:
-        return strides_of(x.lies_as, ask)
-    return frame_of().root.strides_of(x.argument) if ask and x.base is None and x.argument is not None else None
+    recipes = []
+    while not x.is_dense:
+        if x.base is not None and x.recipe is not None:
+            recipes.append(x.recipe)
+            x = x.base
+        elif x.lies_as is not None:
+            x = x.lies_as
+        else:
+            break
+    strides = row_major(x.shape) if x.is_dense else None
+    if not x.is_dense and ask and x.base is None and x.argument is not None:
+        strides = frame_of().root.strides_of(x.argument)
+    for recipe in reversed(recipes):
+        strides = None if strides is None else recipe.strides(strides)
+    return strides
 
 
 def full(shape: Sequence[int], value: Any, dtype: Any) -> TracedArray:
@@ -698,13 +705,18 @@ def _part(x: TracedArray, name: str) -> TracedArray:
 
 
 def _refresh(x: TracedArray) -> None:
-    """Brings a view up to date with its base."""
-    base = x.base
-    assert base is not None
-    if base.base is not None:
-        _refresh(base)
-    if base.version == x.seen:
-        return
+    """Brings a view up to date with its base, which may be a view itself."""
+    views = [x]
+    while views[-1].base is not None and views[-1].base.base is not None:
+        views.append(views[-1].base)
+    for found in reversed(views):
+        base = found.base
+        assert base is not None
+        if base.version != found.seen:
+            _take_again(found, base)
+
+
+def _take_again(x: TracedArray, base: TracedArray) -> None:
     if x.recipe is None:
         error = TraceError("a view is read after its array was written; take the view again after the write, or copy it before")
         error.origins = error.origins or (x.described("it", (error.file, error.line)),)
