@@ -123,3 +123,29 @@ assert_type(pb.check_grad(loss, order=2)(w, x).is_right, bool)
 assert_type(pb.print_grad(params, "w"), dict[str, Vector])
 pb.print("w {w:.2f}", w=w)
 assert_type(pb.jit(loss, check=True)(w, x), float)
+
+
+@pb.vmap
+def doubled(row: Vector) -> Vector:
+    return 2 * row
+
+
+@pb.vmap(in_axes=(0, None))
+def scaled(row: Vector, by: float) -> Vector:
+    return row * by
+
+
+@pb.checkpoint
+def block(h: Vector, weight: Vector) -> Vector:
+    return np.tanh(h @ weight)
+
+
+doubled(np.ones((2, 3)))
+scaled(np.ones((2, 3)), 2.0)
+block(w, np.ones((3, 3)))
+y, dy = pb.jvp(lambda x: np.sin(x), (w,), (x,))
+y, pull = pb.vjp(np.sin, w)
+(dx,) = pull(y)
+hessian = pb.hessian(loss, argnums=(0, 1))(w, x)
+slope = pb.elementwise_grad(np.tanh)(w)
+assert_type(pb.stop_gradient(params), dict[str, Vector])
