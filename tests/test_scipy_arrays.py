@@ -8,7 +8,9 @@ import pytest
 import scipy.cluster.vq
 import scipy.interpolate
 import scipy.ndimage
+import scipy.sparse.linalg
 import scipy.spatial
+import scipy.special
 import scipy.stats
 from agreement import agrees, gradients_agree
 
@@ -95,15 +97,32 @@ CALLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "gaussian_kde outside": (lambda x: [KDE(x), KDE.logpdf(x)], (PLACES[:2],)),
     "iqr": (lambda a: [stats.iqr(a), stats.iqr(a, axis=1, scale="normal")], (A,)),
     "trim_mean": (lambda a: [stats.trim_mean(a, 0.2), stats.trim_mean(a, 0.3, None)], (A,)),
+    "solvers": (
+        lambda a, b: [
+            getattr(scipy.sparse.linalg, k)(a @ a.T + np.eye(6), b, rtol=1e-14)[0] for k in ("cg", "gmres", "bicgstab")
+        ],
+        (A / 2, WEIGHTS),
+    ),
+    "sph_harm_y": (
+        lambda x: [
+            part(scipy.special.sph_harm_y(n, m, x[0], x[1]))
+            for n, m in ((0, 0), (3, -2), (np.array([[2], [4]]), 1)) for part in (np.real, np.imag)
+        ],
+        (PLACES.T,),
+    ),
+    "wofz": (lambda x: [np.real(scipy.special.wofz(x)), np.imag(scipy.special.wofz(x))], (PLACES,)),
     "poisson.entropy": (lambda mu: stats.poisson.entropy(mu), (np.array([0.5, 3.0, 50.0, 120.0]),)),
     "bernoulli.entropy": (lambda p: stats.bernoulli.entropy(p), (np.array([0.2, 0.6]),)),
 }  # fmt: skip
 
 VALUES: dict[str, tuple[Call, Any]] = {
     "rankdata": (
-        lambda x: [stats.rankdata(x, m, axis=k) for m in ("average", "min", "max", "dense", "ordinal") for k in (None, 0, 1)], ROUND,
+        lambda x: [
+            stats.rankdata(x, m, axis=k) for m in ("average", "min", "max", "dense", "ordinal") for k in (None, 0, 1)
+        ],
+        ROUND,
     ),
-    "rankdata NaN": (lambda x: [stats.rankdata(x, axis=k) for k in (None, 0, 1)], np.where(ROUND == ROUND[1, 2], np.nan, ROUND)),
+    "rankdata NaN": (lambda x: [stats.rankdata(x, axis=k) for k in (None, 0, 1)], np.where(ROUND[1, 2] == ROUND, np.nan, ROUND)),
     "mode": (lambda x: [tuple(stats.mode(x, axis=k, keepdims=b)) for k in (None, 0, 1) for b in (False, True)], ROUND),
     "mode of integers": (lambda x: tuple(stats.mode(x.astype(int))), ROUND),
     "ppf": (
@@ -115,7 +134,8 @@ VALUES: dict[str, tuple[Call, Any]] = {
     "poisson.entropy": (lambda mu: stats.poisson.entropy(mu), np.array([0.0, 150.0, 250.0])),
     "map_coordinates of integers": (lambda x: ndimage.map_coordinates((9 * x).astype(np.int32), PLACES.T[:, :2], order=1), A),
     "vq codes": (lambda x: scipy.cluster.vq.vq(x, A[:3] + 0.1), A),
-    "float32": (lambda x: [ndimage.gaussian_filter(x.astype("f4"), 1.0), ndimage.convolve((9 * x).astype(int), np.ones((2, 2)))], A),
+    "float32": (lambda x: ndimage.gaussian_filter(x.astype("f4"), 1.0), A),
+    "integers": (lambda x: ndimage.convolve((9 * x).astype(int), np.ones((2, 2))), A),
 }  # fmt: skip
 
 

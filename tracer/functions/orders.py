@@ -301,3 +301,47 @@ _spherical("jn", _spherical_jn, _slope_of(_spherical_jn, 1.0, -1.0))
 _spherical("yn", _spherical_yn, _slope_of(_spherical_yn, 1.0, -1.0))
 _spherical("in", _spherical_in, _slope_of(_spherical_in, 1.0, 1.0))
 _spherical("kn", _spherical_kn, _slope_of(_spherical_kn, -1.0, -1.0))
+
+
+# of complex results
+
+
+@twin_of("scipy.special.sph_harm_y")
+def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, *, diff_n: int = 0) -> Any:
+    """Spherical harmonics of known degrees and orders, by the recurrence in the degree (DLMF 14.10.3)."""
+    degrees, orders = _orders(n), _orders(m)
+    if degrees is None or orders is None or diff_n:
+        raise TraceError("scipy.special.sph_harm_y takes constant degrees and orders, and diff_n=0; differentiate its result")
+    polar, azimuth = broadcast_together(*_floats(theta, phi))
+    shape = np.broadcast_shapes(degrees.shape, orders.shape, polar.shape)
+    first, second = np.broadcast_to(degrees, shape), np.broadcast_to(orders, shape)
+    total: Any = None
+    for k, j in sorted(set(zip(first.ravel().tolist(), second.ravel().tolist()))):
+        found = xp.broadcast_to(_harmonic(k, j, polar, azimuth), shape)
+        total = found if total is None else xp.where((first == k) & (second == j), found, total)
+    return total
+
+
+def _harmonic(n: int, m: int, theta: Any, phi: Any) -> Any:
+    if n < 0 or abs(m) > n:
+        return 0.0 * xp.exp(1j * phi)
+    sine, cosine, order = xp.abs(xp.sin(theta)), xp.cos(theta), abs(m)
+    found: Any = math.sqrt(0.25 / math.pi) + 0.0 * sine
+    for k in range(1, order + 1):
+        found = found * sine * -math.sqrt((2 * k + 1) / (2 * k))
+    below: Any = 0.0 * found
+    for k in range(order + 1, n + 1):
+        scale = math.sqrt((4 * k * k - 1) / (k * k - order * order))
+        rest = math.sqrt(((k - 1) ** 2 - order * order) / (4 * (k - 1) ** 2 - 1)) if k > order + 1 else 0.0
+        below, found = found, scale * (cosine * found - rest * below)
+    sign = -1.0 if m < 0 and order % 2 else 1.0
+    return sign * found * xp.exp(1j * m * phi)
+
+
+@twin_of("scipy.special.wofz")
+def wofz(z: Any, **kwargs: Any) -> Any:
+    refuse("wofz", **kwargs)
+    if as_traced(z).dtype.kind == "c":
+        raise TraceError("scipy.special.wofz of traced complex numbers is not supported; of real ones it is")
+    (x,) = _floats(z)
+    return xp.exp(-x * x) + 1j * (2.0 / math.sqrt(math.pi) * emit("dawsn", x))
