@@ -472,3 +472,14 @@ def test_forward_rules_of_primitives() -> None:
     np.testing.assert_allclose(pb.grad(lambda x: np.sum(scaled(x, Y)))(X), Y)
     pb.extend.defjvp_argnum(scaled, lambda k, g, ans, args, kwargs: g * args[1 - k])
     np.testing.assert_allclose(pb.grad(lambda x: np.sum(scaled(x, x)))(X), 2 * X)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in sin")
+@pytest.mark.parametrize("f", [by_vjp, by_jvp, by_primitive])
+def test_branches_not_taken_stay_zero(f: Any) -> None:
+    """A rule that is infinite or NaN where a branch was not taken adds nothing there."""
+
+    def loss(x: Any) -> Any:
+        return np.sum(np.where(np.isfinite(x), f(x, np.where(np.isfinite(x), 2.0, np.nan)), 0.0))
+
+    np.testing.assert_allclose(pb.grad(loss)(np.array([np.inf, 0.5, np.nan])), [0.0, 2 * np.cos(0.5), 0.0])

@@ -70,10 +70,11 @@ def differentiate(
     loc: Loc,
     of: Sequence[int] = (0,),
     seeds: Sequence[Value] | None = None,
+    predicates: Sequence[Value | None] = (),
 ) -> list[Value]:
     """Emit a region on ``operands`` and the gradients of its results at ``of``; returns its results and the gradients.
 
-    ``seeds``: the cotangents of those results; 1 if there are none.
+    ``seeds``: the cotangents of those results; 1 if there are none. They are zero off their ``predicates``, where they have one.
     """
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
     forward: list[tuple[Instruction, tuple[Value, ...], tuple[Value, ...]]] = []
@@ -88,7 +89,7 @@ def differentiate(
         if result in active:
             start = builder.at(Loc(loc.file, loc.line, "pullback"), "d")
             seed = start.const(1.0, result.type.dtype) if seeds is None else seeds[position]
-            parts.setdefault(result, []).append((seed, None))
+            parts.setdefault(result, []).append((seed, predicates[position] if predicates else None))
     for instruction, inputs, outputs in reversed(forward):
         step = builder.at(instruction.loc.pullback_of(instruction.op), "d")
         cts = [_sum(step, parts.pop(v, []), v) for v in instruction.results]
@@ -190,7 +191,7 @@ def _contributions(
     if op.nondifferentiable:
         return [(ZERO, None)] * len(inputs)
     if isinstance(op, Custom):
-        return [(part, None) for part in _by_custom_rule(b, instruction, inputs, outputs, cts, wants)]
+        return _by_custom_rule(b, instruction, inputs, outputs, cts, wants)
     check_derivative(instruction, wants)
     found = apply_rule(b, instruction, inputs, outputs, [ZERO if ct is None else ct.value for ct in cts], wants)
     _check_types(op.name, inputs, found)
@@ -222,33 +223,80 @@ def _by_custom_rule(
     outputs: Sequence[Value],
     cts: Sequence[Cotangent | None],
     wants: Sequence[bool],
-) -> list[Contribution]:
+) -> list[Part]:
     """What the rule of a ``custom`` instruction gives: that for cotangents, or the transpose of that for tangents."""
     params = instruction.params
     check_custom(instruction, wants)
     own = list(zip(outputs, cts, strict=True))[: params["outputs"]]
-    seeds = [b.zeros_like(v) if ct is None else ct.value for v, ct in own if v.type.dtype.is_inexact]
+    floats = [(v, ct) for v, ct in own if v.type.dtype.is_inexact]
+    seeds = [b.zeros_like(v) if ct is None else ct.value for v, ct in floats]
+    predicates = [None if ct is None else ct.predicate for _, ct in floats]
     vjp, jvp = (rule(params, instruction.regions, kind) for kind in ("vjp", "jvp"))
     if vjp is not None:
-        by, parts = params["vjp"], inline(b, vjp, (*outputs, *seeds, *inputs))
+        unknown = [None] * len(outputs), [None] * len(inputs)
+        by, parts = params["vjp"], _inline_under(b, vjp, (*outputs, *seeds, *inputs), [*unknown[0], *predicates, *unknown[1]])
     else:
         assert jvp is not None
         by, first = params["jvp"], len(outputs)
         tangents = [b.zeros_like(inputs[k]) for k in by]
         wrt, of = range(first, first + len(by)), range(len(seeds))
         given = (*outputs, *tangents, *inputs)
-        parts = tuple(transposed(b, jvp, given, wrt, of, seeds))
+        parts = [(part, None) for part in transposed(b, jvp, given, wrt, of, seeds, predicates)]
     found = dict(zip(by, parts, strict=True))
-    return [found.get(k, ZERO) if want else ZERO for k, want in enumerate(wants)]
+    return [found.get(k, (ZERO, None)) if want else (ZERO, None) for k, want in enumerate(wants)]
+
+
+def _inline_under(
+    b: Builder, region: Block, operands: Sequence[Value], predicates: Sequence[Value | None]
+) -> list[tuple[Value, Value | None]]:
+    """As ``inline``, where operands are zero off their predicates: elementwise products of zero stay zero, whatever the other
+    factor is. The results with the predicates that are known of them."""
+    env = dict(zip(region.parameters, operands, strict=True))
+    under = {p: c for p, c in zip(region.parameters, predicates, strict=True) if c is not None}
+    for instruction in region.instructions:
+        made = replay(b, instruction, [env[v] for v in instruction.operands])
+        env.update(zip(instruction.results, made, strict=True))
+        predicate = _zero_off(b, instruction, under)
+        if predicate is not None:
+            under[instruction.result] = predicate
+            if not instruction.op.linear:
+                env[instruction.result] = b.select(predicate, made[0], b.zeros_like(made[0]))
+    return [(env[v], under.get(v)) for v in region.results]
+
+
+def _zero_off(b: Builder, instruction: Instruction, under: Mapping[Value, Value]) -> Value | None:
+    """Where the result of an elementwise instruction is zero because of its operands, which are zero off ``under``; None if
+    nowhere."""
+    op, operands = instruction.op, instruction.operands
+    if not isinstance(op, Elementwise):
+        return None
+    known = [under.get(v) for v in operands]
+    if op.name == "mul":
+        return next((c for c in known if c is not None), None)
+    if op.name == "div":
+        return known[0]
+    chosen = known[1:] if op is select else known
+    if not op.linear or any(c is None for c in chosen):
+        return None
+    first, *rest = chosen
+    for other in rest:
+        first = first if other is first else b.bitor(first, other)
+    return first
 
 
 def transposed(
-    b: Builder, region: Block, operands: Sequence[Value], wrt: Sequence[int], of: Sequence[int], seeds: Sequence[Value]
+    b: Builder,
+    region: Block,
+    operands: Sequence[Value],
+    wrt: Sequence[int],
+    of: Sequence[int],
+    seeds: Sequence[Value],
+    predicates: Sequence[Value | None] = (),
 ) -> list[Value]:
-    """The transpose of a region that is linear in the operands at ``wrt``: what the cotangents ``seeds`` of its results at ``of``
-    give for those."""
+    """The transpose of a region that is linear in the operands at ``wrt``: what the cotangents ``seeds`` of its results at
+    ``of``, zero off their ``predicates``, give for those."""
     made = Builder(b.loc, hint=b.hint)
-    found = differentiate(made, region, operands, wrt, b.loc, of, seeds)[len(region.results) :]
+    found = differentiate(made, region, operands, wrt, b.loc, of, seeds, predicates)[len(region.results) :]
     for emitted in live(made.block((), found)).instructions:
         b.append(replace(emitted, loc=b.loc))
     return found
