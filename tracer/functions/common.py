@@ -30,7 +30,8 @@ def refuse(function: str, instead: str = "leave it out", **arguments: Any) -> No
     """Raise TraceError if an argument is given (neither None nor NumPy's marker of absence)."""
     for name, value in arguments.items():
         if value is not None and value is not NOVALUE:
-            raise TraceError(f"np.{function} got {name}={_short(value)}, which cannot be compiled; {instead}")
+            whose = function if function.startswith("scipy.") else f"np.{function}"
+            raise TraceError(f"{whose} got {name}={_short(value)}, which cannot be compiled; {instead}")
 
 
 def _short(value: Any) -> str:

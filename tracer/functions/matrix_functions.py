@@ -148,7 +148,7 @@ def sqrtm(A: Any, disp: Any = None, blocksize: Any = None) -> TracedArray:
 
 
 def _refuse_deprecated(name: str, **arguments: Any) -> None:
-    refuse(f"linalg.{name}", **{key: value for key, value in arguments.items() if value is not True})
+    refuse(f"scipy.linalg.{name}", **{key: value for key, value in arguments.items() if value is not True})
 
 
 @scipy_twin("logm")
@@ -185,7 +185,7 @@ def signm(A: Any, disp: Any = None) -> TracedArray:
 @scipy_twin("funm")
 def funm(A: Any, func: Any, disp: bool = True) -> TracedArray:
     """By eigenvectors, as many as the matrix has rows. Real of real matrices; ``func`` is given a complex vector."""
-    refuse("linalg.funm", disp=None if disp else disp)
+    refuse("scipy.linalg.funm", disp=None if disp else disp)
     x = _square(finite(A, True))
     dtype = for_schur(x).dtype
     values, vectors = spectral.eigen(linalg.in_double(x, dtype))
@@ -208,7 +208,7 @@ def schur(
 ) -> tuple[TracedArray, TracedArray]:
     if output not in ("real", "complex", "r", "c"):
         raise ValueError("argument must be 'real', or 'complex'")
-    refuse("linalg.schur", sort=sort)
+    refuse("scipy.linalg.schur", sort=sort)
     x = finite(a, check_finite)
     if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
         raise ValueError("expected square matrix")

@@ -32,9 +32,9 @@ def eig(
     homogeneous_eigvals: bool = False,
 ) -> Any:
     """Complex vectors, of matrices with real eigenvalues too."""
-    refuse("linalg.eig", instead="solve(b, a) has the same eigenvalues", b=b)
-    refuse("linalg.eig", instead="they are the vectors of the adjoint matrix", left=left or None)
-    refuse("linalg.eig", homogeneous_eigvals=homogeneous_eigvals or None)
+    refuse("scipy.linalg.eig", instead="solve(b, a) has the same eigenvalues", b=b)
+    refuse("scipy.linalg.eig", instead="they are the vectors of the adjoint matrix", left=left or None)
+    refuse("scipy.linalg.eig", homogeneous_eigvals=homogeneous_eigvals or None)
     values, vectors = spectral.eigen(square_matrix(rectangle(a, check_finite), "expected square matrix"))
     return (values, vectors) if right else values
 
@@ -50,7 +50,7 @@ def eigvals(
 def _eigen(
     a: Any, b: Any, lower: bool, check_finite: bool, subset: Any, kind: int, refused: dict[str, Any]
 ) -> tuple[TracedArray, TracedArray]:
-    refuse("linalg.eigh", instead="leave it out, and take what you need of all eigenvalues", **refused)
+    refuse("scipy.linalg.eigh", instead="leave it out, and take what you need of all eigenvalues", **refused)
     x = square_matrix(finite(a, check_finite), 'expected square "a" matrix')
     if kind not in (1, 2, 3):
         raise ValueError(f'"type" must be 1, 2 or 3, not {kind}')
@@ -152,7 +152,7 @@ def eigh_tridiagonal(
         case "i" | 2:
             subset = select_range
         case "v" | 1:
-            refuse("linalg.eigh_tridiagonal", instead="their number depends on values; use select='i'", select=select)
+            refuse("scipy.linalg.eigh_tridiagonal", instead="their number depends on values; use select='i'", select=select)
         case "a" | 0:
             pass
         case _:
