@@ -278,13 +278,6 @@ def f(x):
 
 f(np.arange(3.0))
 
-=== .item()
-@pb.jit
-def f(x):
-    return x[0].item() * 2
-
-f(np.arange(3.0))
-
 === .tolist()
 @pb.jit
 def f(x):

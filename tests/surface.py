@@ -269,6 +269,7 @@ What differs from NumPy everywhere:
   reductions agree to rounding (relative to the sum of magnitudes, about log2(n) units), not bit by bit. Elementwise functions
   agree to the units in the last place that `tests/test_math.py` holds them to.
 - A result is a new C-contiguous array, where NumPy may give a view or another memory order.
+- Eigenvalues and roots are complex, also where all are real.
 - Sorts are stable, whatever `kind` is; a partition is a full sort.
 - A result whose shape depends on values is refused, with what to write instead.
 - Masked arrays, matrices, records, strings, dates and objects are not traced.

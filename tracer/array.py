@@ -381,7 +381,6 @@ def _refused(name: str) -> Callable[..., NoReturn]:
 
 
 _INSTEAD_OF = {
-    "item": "leave it out: a traced scalar is a number for operators and NumPy functions",
     "tolist": "index the array, or loop over it: its elements are traced scalars",
     "resize": "write x = np.resize(x, shape)",
     "view": "write .astype(dtype) for another dtype, and .copy() for another array",

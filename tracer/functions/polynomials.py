@@ -134,6 +134,25 @@ def _times(p: Any, zero: Any) -> Any:
     return xp.concatenate([p, nothing]) - zero * xp.concatenate([nothing, p])
 
 
+@implements(np.roots)
+def roots(p: Any) -> Any:
+    """The eigenvalues of the companion matrix: complex, also where all are real."""
+    coefficients = xp.atleast_1d(as_traced(p))
+    if coefficients.ndim != 1:
+        raise ValueError("Input must be a rank-1 array.")
+    if coefficients.dtype.kind not in "fc":
+        coefficients = cast(coefficients, np.float64)
+    n = coefficients.shape[0] - 1
+    if n < 1:
+        return full((0,), 0, np.float64)
+    emit("check", as_traced((coefficients[0] != 0) & (coefficients[-1] != 0)), error="ValueError", message=_ZERO_END)
+    below = np.eye(n - 1, n, dtype=coefficients.dtype)
+    return xp.linalg.eigvals(xp.concatenate([(-coefficients[1:] / coefficients[0])[None], below]))
+
+
+_ZERO_END = "np.roots of traced coefficients: the first or the last is 0; the number of roots would depend on values"
+
+
 @implements(np.polyfit)
 def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
     order = operator.index(deg) + 1

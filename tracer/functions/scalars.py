@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, cast, convert, emit, fresh, known_value, literal
+from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped
-from pullback.tracer.tables import hook
+from pullback.tracer.tables import hook, register_method
 
 DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
 PYTHON: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}
@@ -49,3 +50,25 @@ def integer(x: TracedArray, rounding: Callable[[Any], Any] = np.trunc) -> Traced
     emit("check", fits | np.isnan(whole), error="OverflowError", message="cannot convert float to a 64-bit integer")
     rounded: Any = rounding(whole)
     return weak(cast(rounded, np.int64), "int", known=rounded)
+
+
+_KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
+
+
+@register_method("item")
+def item(a: TracedArray, *args: Any) -> TracedArray:
+    """One element as a Python number: of all in order, or at an index. Raises ValueError and IndexError as NumPy."""
+    if a.dtype == np.uint64:
+        raise TraceError(".item() of traced unsigned 64-bit integers is not supported; they are more than a traced int holds")
+    place = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
+    if not place:
+        if a.size != 1:
+            raise ValueError("can only convert an array of size 1 to a Python scalar")
+        found: Any = a
+    elif len(place) == 1:
+        found = reshaped(a, (a.size,))[place[0]]
+    elif len(place) == a.ndim:
+        found = a[tuple(place)]
+    else:
+        raise ValueError("incorrect number of indices for array")
+    return scalar(found, _KINDS[a.dtype.kind])
