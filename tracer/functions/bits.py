@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, register_method
+from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, reshaped, xp
 from pullback.tracer.promotion import composition
 
@@ -86,21 +87,15 @@ def unpackbits(a: Any, /, axis: Any = None, count: Any = None, bitorder: Any = "
 
 @register_method("byteswap")
 def byteswap(a: TracedArray, inplace: bool = False) -> Any:
-    """The numbers whose bytes are those of the elements in the other order."""
+    """The integers whose bytes are those of the elements in the other order."""
     size = a.dtype.itemsize
-    if a.dtype.kind == "c":
-        half = np.dtype(f"f{size // 2}")
-        real, imag = (byteswap(cast(part, half)) for part in (xp.real(a), xp.imag(a)))
-        found = emit("complex", real, imag)
-    elif size == 1:
-        found = xp.copy(a)
-    else:
-        bits: Any = emit("bitcast", a, dtype=f"u{8 * size}") if a.dtype.kind != "u" else a
-        parts = [((bits >> (8 * k)) & 255) << (8 * (size - 1 - k)) for k in range(size)]
-        total = parts[0]
-        for part in parts[1:]:
-            total = total | part
-        found = emit("bitcast", total, dtype=f"{a.dtype.kind}{8 * size}") if a.dtype.kind != "u" else total
+    if a.dtype.kind not in "biu":
+        raise TraceError(".byteswap() of traced floats is not supported; arrays of either byte order are read by their values")
+    found: Any = xp.copy(a)
+    if size > 1:
+        bits: Any = a if a.dtype.kind == "u" else emit("bitcast", a, dtype=f"u{8 * size}")
+        found = sum(((bits >> (8 * k)) & 255) << (8 * (size - 1 - k)) for k in range(size))
+        found = found if a.dtype.kind == "u" else emit("bitcast", found, dtype=f"i{8 * size}")
     if inplace:
         a[...] = found
         return a
