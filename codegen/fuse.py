@@ -37,6 +37,8 @@ from pullback.ir.types import Shape
 MOST_WEIGHT = 1000
 MOST_PASSES = 6
 MOST_WAITING = 32
+MOST_FLOATING = 64
+"""So many scalar instructions, of parameters and constants alone, are computed again by each group that needs them."""
 ENDED = 1 << 20
 NEVER = ENDED + 1
 
@@ -83,7 +85,7 @@ class _Fuser:
         self.home: dict[Value, Cluster] = {}
         self.copied: dict[Value, Cluster] = {}
         self.checked: Cluster | None = None
-        self.floating: set[Value] = set()
+        self.floating: dict[Value, int] = {}
         self.position = {i: k for k, i in enumerate(function.instructions)}
 
     def run(self) -> Function:
@@ -107,8 +109,10 @@ class _Fuser:
     def place(self, instruction: Instruction) -> None:
         op = instruction.op
         if isinstance(op, Elementwise) and not instruction.result.type.shape and all(map(self.is_loose, instruction.operands)):
-            self.floating.add(instruction.result)
-            return
+            weight = 1 + sum(self.floating.get(v, 0) for v in instruction.operands)
+            if weight <= MOST_FLOATING:
+                self.floating[instruction.result] = weight
+                return
         if self.is_path(instruction):
             if isinstance(op, Gather):
                 self.store(instruction.operands[0])
@@ -139,8 +143,12 @@ class _Fuser:
         """What the evaluation of a value reads, through paths."""
         found: list[_Read] = []
         stack = [(value, "same", value.type.rank)]
+        seen = set()
         while stack:
             current, way, rank = stack.pop()
+            if (current, way, rank) in seen:
+                continue
+            seen.add((current, way, rank))
             made = self.producer.get(current)
             if current in self.home or made is None or not self.is_path(made):
                 found.append(_Read(current, "scalar" if not current.type.shape else way, rank))

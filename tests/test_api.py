@@ -537,3 +537,20 @@ def test_an_empty_part_of_a_joined_array_leaves_the_other_any_length() -> None:
         x = np.arange(float(np.prod(shape))).reshape(shape)
         for found, expected in zip(pb.jit(f)(x, 1.5), f(x, 1.5), strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+def test_a_long_chain_of_scalars_that_each_step_reads_twice() -> None:
+    """The work of fusing it does not double with each step."""
+
+    def filtered(z: Any, q: Any, r: Any) -> Any:
+        x, p, total = 0.0, 1.0, 0.0
+        for value in z:
+            p = p + q
+            gain = p / (p + r)
+            total = total - 0.5 * np.log(2 * np.pi * (p + r)) - 0.5 * (value - x) ** 2 / (p + r)
+            x, p = x + gain * (value - x), (1 - gain) * p
+        return total
+
+    z = np.cos(np.arange(40.0))
+    assert pb.jit(filtered)(z, 0.3, 0.5) == pytest.approx(filtered(z, 0.3, 0.5), rel=1e-12)
+    assert pb.check_grad(filtered, argnums=(0, 1, 2))(z, 0.3, 0.5).is_right
