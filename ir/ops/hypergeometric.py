@@ -202,7 +202,10 @@ def _lpmv(b: Any, ct: Value, out: Value, m: Value, v: Value, x: Value) -> Value:
     return found
 
 
-lpmv = row("lpmv", no, by_parameter("lpmv", 1, lambda b, m, v, x: const_like(b, 0.5, x)), _lpmv)
+lpmv = row(
+    "lpmv", no, by_parameter("lpmv", 1, lambda b, m, v, x: const_like(b, 0.5, x)), _lpmv,
+    missing={0: "its order is an integer; keep it out of argnums, or constant"},
+)  # fmt: skip
 
 # elliptic integrals and functions
 

@@ -8,7 +8,7 @@ ten digits or more, at the first order. The step counts as constant, so that der
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pullback.ir.op import Contribution, resolve
@@ -20,12 +20,12 @@ WEIGHTS = (4.0 / 5.0, -1.0 / 5.0, 4.0 / 105.0, -1.0 / 280.0)
 STEEPEST = 1e3
 
 
-def row(name: str, *partials: Partial, cuda: str = "", linear: bool = False) -> Elementwise:
-    """A ufunc of scipy.special."""
+def row(name: str, *partials: Partial, cuda: str = "", missing: Mapping[int, str] | None = None) -> Elementwise:
+    """A ufunc of scipy.special. ``missing``: operands by which there is no derivative, and why."""
     reference = f"scipy.special.{name}"
     return Elementwise(
         name=name, reference=reference, arity=len(partials), pullback=each(*partials), llvm=f"ufunc:{reference}", cuda=cuda,
-        linear=linear,
+        missing=missing or {},
     )  # fmt: skip
 
 
