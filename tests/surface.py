@@ -255,8 +255,8 @@ HEAD = """# What is accepted of NumPy
 
 Each public function of the sections below, as calls of it were traced, compiled, compared with NumPy's results and dtypes, and
 differentiated where they are of float64. The calls are in `tests/surface/*.txt`; `python -m pytest tests/test_surface.py --bless`
-writes this page from what became of them, and the tests hold it to that (with `-m long` each is compiled). A page of NumPy 2.4 and SciPy
-1.17.
+writes this page from what became of them, and the tests hold it to that (with `-m long` each is compiled). A page of NumPy 2.4
+and SciPy 1.17.
 
 - **yes**: every call that was tried is accepted, the number in brackets.
 - **partly**: the calls below it are not; the others are.
