@@ -214,7 +214,7 @@ def is_array_like(kind: Any) -> bool:
 def _is_array_like(kind: Any) -> bool:
     if issubclass(kind, np.ndarray | np.generic | TracedArray | type) or not any(hasattr(kind, n) for n in _CONVERSIONS):
         return False
-    return kind.__module__.partition(".")[0] not in ("builtins", "pullback") and not is_users_class(kind)
+    return kind.__module__.partition(".")[0] not in ("builtins", "numpy", "pullback", "scipy") and not is_users_class(kind)
 
 
 _CONVERSIONS = ("__array__", "__array_interface__", "__dlpack__")
