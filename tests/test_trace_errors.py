@@ -150,11 +150,11 @@ def formatted(x: Any) -> Any:
 
 
 def unsupported(x: Any) -> Any:
-    return np.histogram(x)  # here
+    return np.array2string(x)  # here
 
 
 def unsupported_ufunc(x: Any) -> Any:
-    return scipy.special.jv(1, x)  # here
+    return scipy.special.mathieu_a(1, x)  # here
 
 
 def unsupported_method(x: Any) -> Any:
@@ -187,8 +187,8 @@ def undefined(x: Any) -> Any:
         (to_int, 1.0, r"int\(\) of a traced value"),
         (to_array, X, "a traced|not supported"),
         (formatted, 1.0, "a format of a traced value"),
-        (unsupported, np.eye(2), "np.histogram of traced arrays is not supported"),
-        (unsupported_ufunc, X, "scipy.special.jv of traced arrays is not supported"),
+        (unsupported, np.eye(2), "np.array2string of traced arrays is not supported"),
+        (unsupported_ufunc, X, "scipy.special.mathieu_a of traced arrays is not supported"),
         (unsupported_method, X, r"\.tobytes of a traced array"),
         (objects, X, "an array of dtype <U1 cannot be traced"),
         (undefined, X, "where= but no out="),
