@@ -68,7 +68,7 @@ JUMPS = (
     "{x}.astype('?')", "{x}.astype('c16')", "np.mod({x}, {y})", "np.fmod({x}, {y})", "np.floor_divide({x}, {y})",
     "np.copysign({x}, {y})", "np.heaviside({x}, 0.5)", "np.divmod({x}, {y})[1]", "np.modf({x})[0]", "np.left_shift({x}, 1)",
     "np.invert({x})", "np.gcd({x}, {y})", "np.lcm({x}, 6)", "np.select([{x} > 0, {x} < 0], [{x}, {x}], 7)",
-    "np.choose({x} % 2, [1, {y}])", "np.take_along_axis({x}, {x} % 2, 0)", "np.bincount({x}, minlength=4)",
+    "np.choose({x} % 2, [1, {y}])", "np.take_along_axis({x}, {x} % 2, 0)", "np.bincount({x}, minlength=64)",
     "np.isin({x}, [1, 2])", "np.logical_xor({x}, {y})", "np.maximum.accumulate({x})", "np.minimum.reduce({x}, axis={a})",
     "np.nextafter({x}, {y})", "np.ldexp({x}, 2)", "np.frexp({x})[1]", "np.partition({x}, 1)[..., 1]",
 )  # fmt: skip

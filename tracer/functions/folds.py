@@ -14,7 +14,7 @@ import numpy as np
 from pullback.tracer import promotion
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, full, static_array
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import NOVALUE, as_bool, axes_of, axis_of, permute, reshaped, xp
+from pullback.tracer.functions.common import NOVALUE, as_bool, axis_of, permute, reduced_axes, reshaped, xp
 from pullback.tracer.promotion import name_of
 from pullback.tracer.tables import hook
 
@@ -73,7 +73,7 @@ def reduce(
     initial: Any = NOVALUE, where: Any = True,
 ) -> Any:  # fmt: skip
     x = _prepared(ufunc, array, dtype)
-    axes = axes_of(axis, x.ndim)
+    axes = reduced_axes(axis, x.ndim)
     if len(axes) > 1 and ufunc not in ASSOCIATIVE:
         raise ValueError(f"reduction operation '{ufunc.__name__}' is not reorderable, so at most one axis may be specified")
     start = ufunc.identity if initial is NOVALUE else initial

@@ -54,7 +54,8 @@ def where(condition: Any, x: Any = NOVALUE, y: Any = NOVALUE, /) -> Any:
         raise ValueError("either both or neither of x and y should be given")
     x, y = as_traced(x), as_traced(y)
     a, b = promote(_beside(x, y), _beside(y, x))
-    return choose_where(*broadcast_together(as_bool(as_traced(condition)), a, b))
+    found = choose_where(*broadcast_together(as_bool(as_traced(condition)), a, b))
+    return found if found.ndim else created(found)
 
 
 def _beside(x: TracedArray, other: TracedArray) -> TracedArray:
