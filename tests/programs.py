@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cases import covered_ops, elementwise_params
+from cases import ENDLESS, covered_ops, elementwise_params
 
 from pullback.ir import DTYPES, ArrayType, Builder, Function, Loc, Op, Value
 from pullback.ir.ops.elementwise import Elementwise
@@ -26,7 +26,7 @@ def random_function(seed: int, steps: int = 12, exact: bool = False) -> Function
     b = Builder(Loc("program.py", 1))
     values = list(parameters)
     ops = [op for op in covered_ops() if "func" in op.vocabularies and (op.name in BY_SHAPE or _plain(op, exact))]
-    ops = [op for op in ops if not (exact and op.name in LOOSE)]
+    ops = [op for op in ops if op.name not in ENDLESS and not (exact and op.name in LOOSE)]
     for line in range(steps):
         op = ops[rng.integers(len(ops))]
         if rng.random() < 0.25:
