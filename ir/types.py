@@ -6,6 +6,7 @@ the same name. Types are immutable, hashable and compare by content.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ class DType:
     def bytes(self) -> int:
         return max(self.bits // 8, 1)
 
-    @property
+    @functools.cached_property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype (bfloat16 is the one of ml_dtypes)."""
         if self.name == "bf16":
@@ -90,7 +91,7 @@ def dtype_of(dtype: Any) -> DType:
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     numpy_dtype = np.dtype(dtype)
-    found = _BY_NUMPY.get(numpy_dtype.newbyteorder("="))
+    found = _BY_NUMPY.get(numpy_dtype) or _BY_NUMPY.get(numpy_dtype.newbyteorder("="))
     if found is not None:
         return found
     if numpy_dtype.name == "bfloat16":

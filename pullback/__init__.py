@@ -1,12 +1,14 @@
 """Compiles plain NumPy functions and their gradients to machine code."""
 
+import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 # In a source tree the other packages lie beside this folder, not in it; so it also works from there.
 if not Path(__file__).parent.joinpath("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
-from pullback import extend, optimizers, random, tree
+from pullback import extend, tree
 from pullback.api import grad, jit, value_and_grad
 from pullback.callbacks import ShapeDtypeStruct, callback
 from pullback.counts import CacheInfo, cache_info
@@ -39,6 +41,9 @@ from pullback.solvers import fixed_point, odeint
 from pullback.tracer import TraceError
 from pullback.tree import ravel as flatten
 
+if TYPE_CHECKING:
+    from pullback import optimizers, random
+
 __all__ = [
     "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad",
     "check_grads", "checkpoint", "const_graph", "custom_jvp", "custom_vjp", "deriv", "elementwise_grad", "extend", "find_nan",
@@ -50,3 +55,18 @@ __all__ = [
 ]  # fmt: skip
 
 __version__ = "0.1.0"
+
+
+def _imported_later(name: str) -> Any:
+    """Modules that are imported when they are first asked for."""
+    if name in ("optimizers", "random"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:
+    __getattr__ = _imported_later

@@ -599,8 +599,9 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
     except TypeError as error:
         raise TraceError(f"not supported: {error}", loc) from None
     arrays = tuple(TracedArray(v.type, frame, v, weak=weak, loc=loc) for v in results)  # type: ignore[arg-type]
-    if record.name != "transpose" and all(map(lies_in_rows, operands)):
-        for array in arrays:
+    unknown = [a for a in arrays if not a.is_dense]
+    if unknown and record.name != "transpose" and all(map(lies_in_rows, operands)):
+        for array in unknown:
             array.is_dense = True
     return arrays[0] if len(arrays) == 1 else arrays or None
 

@@ -53,8 +53,9 @@ def hook(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _with_out(implementation: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = [p.name for p in inspect.signature(implementation).parameters.values() if p.kind is not p.KEYWORD_ONLY]
-    if "out" not in inspect.signature(implementation).parameters:
+    code = inspect.unwrap(implementation).__code__
+    parameters = code.co_varnames[: code.co_argcount]
+    if "out" not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
         return implementation
     position = parameters.index("out") if "out" in parameters else sys.maxsize
 
@@ -68,4 +69,3 @@ def _with_out(implementation: Callable[..., Any]) -> Callable[..., Any]:
         return HOOKS["store"](implementation, out, args, kwargs)
 
     return called
-
