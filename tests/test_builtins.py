@@ -183,7 +183,7 @@ REFUSED: list[tuple[Call, str]] = [
     (lambda x: np.vectorize(lambda a: a, signature="()->()")(x), "signature"),
     (lambda x: np.lib.stride_tricks.as_strided(x, (2,), (8,)), "np.as_strided|np.lib"),
     (lambda x: np.polynomial.Polynomial(x)(2.0), "np.polynomial"),
-    (lambda x: __import__("scipy.interpolate").interpolate.interp1d(TABLE, x[:3])(1.0), "scipy.interpolate.interp1d"),
+    (lambda x: __import__("scipy.interpolate").interpolate.BSpline(TABLE, x[:3], 1)(1.0), "scipy.interpolate.BSpline"),
 ]
 
 
