@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 import scipy.linalg
 from linalg_calls import (
     ANY_SHAPE,
@@ -26,6 +27,7 @@ from linalg_calls import (
     numbers,
     sym,
 )
+from versions import since
 
 Entries = list[tuple[Call, list[Any]]]
 
@@ -92,7 +94,8 @@ SCIPY_FORMS: Entries = [
     *_each(lambda a: scipy.linalg.lu(a)[0], A, TALL, WIDE, BATCH, ONE, EMPTY, np.zeros((0, 3))),
     *_each(lambda a: scipy.linalg.lu(a, permute_l=True), A, TALL, WIDE, BATCH, ONE, EMPTY),
     *_each(lambda a: scipy.linalg.lu(a, p_indices=True), A, TALL, WIDE, BATCH, ONE, EMPTY),
-    *_each(lambda a: scipy.linalg.lu_factor(a), TALL, WIDE, BATCH),
+    *_each(lambda a: scipy.linalg.lu_factor(a), TALL, WIDE),
+    *since(scipy, "1.16.0", *_each(lambda a: scipy.linalg.lu_factor(a), BATCH)),
     *_with(lambda a, b: scipy.linalg.lu_solve(scipy.linalg.lu_factor(a), b, trans=2), (A, V), (BATCH, numbers(2, 3, 2))),
     *_each(lambda a: scipy.linalg.qr(a, pivoting=True, mode="economic"), S4, TALL, WIDE),
     *_each(lambda a: scipy.linalg.qr(a, pivoting=True, mode="r"), S4, TALL, WIDE),
@@ -107,7 +110,7 @@ SCIPY_FORMS: Entries = [
     *_each(lambda a: scipy.linalg.null_space(a) @ scipy.linalg.null_space(a).T, WIDE),
     *_each(lambda a: scipy.linalg.orth(a), TALL, S4),
     *_with(lambda a, b: scipy.linalg.orthogonal_procrustes(a, b), (TALL, numbers(5, 3))),
-    *_with(lambda d, e: scipy.linalg.eigh_tridiagonal(d, e), (V, numbers(3)), (numbers(1), numbers(0))),
+    *since(scipy, "1.16.0", *_with(lambda d, e: scipy.linalg.eigh_tridiagonal(d, e), (V, numbers(3)), (numbers(1), numbers(0)))),
     *_with(lambda d, e: scipy.linalg.eigvalsh_tridiagonal(d, e), (V, numbers(3))),
     *_with(lambda d, e: scipy.linalg.eigvalsh_tridiagonal(d, e, select="i", select_range=(1, 2)), (V, numbers(3))),
     *_each(lambda a: scipy.linalg.eigh(sym(a), subset_by_index=[1, 2])[0], S4),
@@ -141,7 +144,8 @@ SCIPY_FORMS: Entries = [
     )],
     *_with(lambda a, e: scipy.linalg.expm_frechet(a, e), (A / 3, numbers(4, 4))),
     *_with(lambda a, e: scipy.linalg.expm_frechet(a, e, compute_expm=False), (A / 3, numbers(4, 4))),
-    *_each(lambda a: scipy.linalg.sqrtm(a), P / 3, SPIRAL, ONE, EMPTY, POSITIVE_BATCH),
+    *_each(lambda a: scipy.linalg.sqrtm(a), P / 3, ONE, EMPTY, POSITIVE_BATCH),
+    *since(scipy, "1.16.0", *_each(lambda a: scipy.linalg.sqrtm(a), SPIRAL)),
     *_each(lambda a: scipy.linalg.logm(a), P / 3, SPIRAL, ONE, POSITIVE_BATCH, np.eye(3)),
     *_each(lambda a: scipy.linalg.fractional_matrix_power(a, 0.3), P / 3, ONE, POSITIVE_BATCH),
     *_each(lambda a: scipy.linalg.fractional_matrix_power(a, -1.7), P / 3, ONE, POSITIVE_BATCH),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from calls import JOINING, PRODUCTS, READS, REDUCTIONS, SHAPES, STATISTICS, Call, V, X, leaves
 from test_writes import WRITES, recurrence, write_cast
+from versions import known
 
 import pullback as pb
 from pullback.ir.interpret import interpret
@@ -32,7 +33,8 @@ def weighted(call: Call) -> Call:
 def check_gradient(call: Call, *xs: Any) -> None:
     loss = weighted(call)
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        if not np.isfinite(loss(*xs)) or loss(*xs) == 0.0:
+        value = known(loss, *xs)
+        if not np.isfinite(value) or value == 0.0:
             return
     found = trace(lambda *a: gradient_call(loss, a, argnums=tuple(range(len(a))))[2], xs)
     program = grad(found.function)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from calls import JOINING, NOT_FOR_BOOL, PRODUCTS, READS, REDUCTIONS, SHAPES, STATISTICS, X, array, check, numbered, run
+from versions import since
 
 import pullback as pb
 from pullback.tracer import trace
@@ -50,7 +51,7 @@ ELEMENTWISE: list[Call] = [
     lambda x: np.round(x, 1),
     lambda x: x.round(-1),
     lambda x: np.around(x, 2),
-    lambda x: np.sinc(x),
+    *since(np, "2.3.0", lambda x: np.sinc(x)),
     lambda x: np.nan_to_num(x),
     lambda x: np.nan_to_num(x, nan=1, posinf=2, neginf=-3),
     lambda x: np.real(x),

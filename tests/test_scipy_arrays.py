@@ -13,6 +13,7 @@ import scipy.spatial
 import scipy.special
 import scipy.stats
 from agreement import agrees, gradients_agree
+from versions import since
 
 import pullback as pb
 
@@ -123,7 +124,8 @@ VALUES: dict[str, tuple[Call, Any]] = {
         ROUND,
     ),
     "rankdata NaN": (lambda x: [stats.rankdata(x, axis=k) for k in (None, 0, 1)], np.where(ROUND[1, 2] == ROUND, np.nan, ROUND)),
-    "mode": (lambda x: [tuple(stats.mode(x, axis=k, keepdims=b)) for k in (None, 0, 1) for b in (False, True)], ROUND),
+    "mode": (lambda x: [stats.mode(x, axis=k, keepdims=b).mode for k in (None, 0, 1) for b in (False, True)], ROUND),
+    **dict(since(scipy, "1.16.0", ("mode's count", (lambda x: [stats.mode(x, axis=k).count for k in (None, 0, 1)], ROUND)))),
     "mode of integers": (lambda x: tuple(stats.mode(x.astype(int))), ROUND),
     "ppf": (
         lambda q: [

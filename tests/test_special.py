@@ -83,7 +83,8 @@ MANY: list[Call] = [
     lambda x, v: [special.eval_chebyt(np.arange(5)[:, None], x / 3), special.eval_chebyu(3, x), special.eval_laguerre(4, x)],
     lambda x, v: [special.eval_hermite(3, x), special.eval_hermitenorm(4, x), special.eval_chebyc(3, x)],
     lambda x, v: [special.jvp(v, x), special.jvp(1, x, 2), special.yvp(v, x + 1.0), special.kvp(v, x + 1.0, 2)],
-    lambda x, v: [special.zeta(x + 1.2), special.zeta(x + 1.2, v), special.perm(4 + x, v), special.softplus(x)],
+    lambda x, v: [special.zeta(x + 1.2), special.zeta(x + 1.2, v), special.perm(4 + x, v)],
+    lambda x, v: special.softplus(x) * v,
     lambda x, v: [special.hyp1f1(v, x, x), special.hyp2f1(v, 1.2, x, x / 4), special.hyperu(1.2, v / 2, x),]
     + [special.lpmv(1, v + 1, x / 4)],
     lambda x, v: [special.betainc(v, x, x / 4), special.betaincc(x, v, x / 4)],

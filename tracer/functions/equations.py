@@ -13,7 +13,7 @@ from pullback.tracer.functions import linalg
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.functions.linalg import adjoint, conjugate
 from pullback.tracer.functions.linalg_arguments import alike, finite, for_schur, of_lapack, scipy_twin, solved, square_matrix
-from pullback.tracer.functions.matrix_shapes import circulant, toeplitz
+from pullback.tracer.functions.matrix_shapes import circulants, toeplitz
 
 # banded systems
 
@@ -121,7 +121,7 @@ def solve_circulant(
     is_single = x.dtype.kind in "fVc" and x.itemsize <= (8 if x.dtype.kind == "c" else 4)
     narrow, wide = (np.complex64, np.complex128) if x.dtype.kind == "c" else (np.float32, np.float64)
     right = expand(cast(y, wide), (y.ndim,))
-    found = linalg.general(circulant(cast(x, wide)), right, "near singular circulant matrix.")[..., 0]
+    found = linalg.general(circulants(cast(x, wide)), right, "near singular circulant matrix.")[..., 0]
     found = cast(found, narrow if is_single else wide)
     return xp.moveaxis(found, -1, outaxis)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -29,16 +30,16 @@ def block_diag(*arrs: Any) -> TracedArray:
     return xp.concatenate(rows, -2)
 
 
-def _vectors(x: Any) -> TracedArray:
-    """Vectors along the last axis; a number is a vector of one."""
+def _vectors(x: Any, since: str) -> TracedArray:
+    """Vectors along the last axis; a number is a vector of one. SciPy raveled them before a version."""
     found = strong(x)
-    return found if found.ndim else expand(found, (0,))
+    return found if found.ndim and np.lib.NumpyVersion(version("scipy")) >= since else xp.ravel(found)
 
 
 @scipy_twin("toeplitz")
 def toeplitz(c: Any, r: Any = None) -> TracedArray:
-    first = _vectors(c)
-    row = conjugate(first) if r is None else _vectors(r)
+    first = _vectors(c, "1.17.0")
+    row = conjugate(first) if r is None else _vectors(r, "1.17.0")
     first, row = promote(first, row)
     batch = np.broadcast_shapes(first.shape[:-1], row.shape[:-1])
     n, m = first.shape[-1], row.shape[-1]
@@ -49,15 +50,19 @@ def toeplitz(c: Any, r: Any = None) -> TracedArray:
 
 @scipy_twin("hankel")
 def hankel(c: Any, r: Any = None) -> TracedArray:
-    first = xp.ravel(_vectors(c))
-    first, last = promote(first, xp.zeros_like(first) if r is None else xp.ravel(_vectors(r)))
+    first = xp.ravel(strong(c))
+    first, last = promote(first, xp.zeros_like(first) if r is None else xp.ravel(strong(r)))
     values = xp.concatenate([first, last[1:]])
     return values[np.arange(first.shape[0])[:, None] + np.arange(last.shape[0])]
 
 
 @scipy_twin("circulant")
 def circulant(c: Any) -> TracedArray:
-    x = _vectors(c)
+    return circulants(_vectors(c, "1.15.0"))
+
+
+def circulants(x: TracedArray) -> TracedArray:
+    """Of each vector along the last axis."""
     n = np.arange(x.shape[-1])
     return x[..., (n[:, None] - n) % max(len(n), 1)]
 
