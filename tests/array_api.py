@@ -224,4 +224,4 @@ def _from_outside(function: Callable[..., Any]) -> Callable[..., Any]:
 
 namespace = Namespace(pnp)
 for _name in ("__array_api_version__", "__array_namespace_info__"):
-    setattr(namespace, _name, getattr(pnp, _name))
+    setattr(namespace, _name, getattr(pnp, _name, None))

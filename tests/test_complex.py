@@ -94,8 +94,8 @@ def test_programs_give_what_numpy_gives(name: str, dtype: Any) -> None:
 
 FUNCTIONS = [
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh",
-    "cosh", "tanh", "arcsinh", *since(np, "2.3.0", "arccosh"), "arctanh", "sign", "reciprocal", "abs", "isnan", "isinf", "isfinite",
-    "angle", "conj",
+    "cosh", "tanh", "arcsinh", *since(np, "2.3.0", "arccosh"), "arctanh", "sign", "reciprocal", "abs", "isnan", "isinf",
+    "isfinite", "angle", "conj",
 ]  # fmt: skip
 UNSIGNED = {"exp", "exp2", "sin", "cos", "sinh", "cosh", "arcsin", "arcsinh"}
 """Functions some of whose zeros, and infinities beside a NaN, have no sign of their own in C99."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from calls import X, run
+from versions import since
 
 from pullback.ir.ops.control import CheckFailed
 from pullback.tracer import TraceError
@@ -62,7 +63,7 @@ SAME_ERRORS: list[Call] = [
     lambda x: np.einsum("ijk", x),
     lambda x: np.einsum("ij->k", x),
     lambda x: np.tensordot(x, x, 1),
-    lambda x: np.clip(x, 0, 1, min=2),
+    *since(np, "2.1.0", lambda x: np.clip(x, 0, 1, min=2)),
     lambda x: np.var(x, ddof=1, correction=1),
     lambda x: np.cross(x, x),
     lambda x: np.diag(x[0, 0]),

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 import scipy.signal
 from agreement import agrees, gradients_agree
+from versions import since
 
 import pullback as pb
 
@@ -68,8 +70,7 @@ CALLS: list[tuple[Call, Any]] = [
     (lambda x: signal.hilbert(x, 64, 0), X),
     (lambda x: np.abs(signal.hilbert(x, axis=0)), Y),
     (lambda x: signal.hilbert(x, 9), Y),
-    (lambda x: signal.hilbert2(x), Y),
-    (lambda x: signal.hilbert2(x, (4, 7)), Y),
+    *since(scipy, "1.17.0", (lambda x: signal.hilbert2(x), Y), (lambda x: signal.hilbert2(x, (4, 7)), Y)),
     *((lambda x, n=n: signal.resample(x, n), X) for n in (35, 36, 70, 100, 141)),
     *((lambda x, n=n: signal.resample(x, n), Z) for n in (35, 36, 70, 100, 141)),
     (lambda x: signal.resample(x, 20, axis=1, window=("kaiser", 3.0)), Y),

@@ -16,7 +16,8 @@ from pullback.numpy import linalg as linalg
 from pullback.tracer.door import EXTRA, attribute
 
 __array_api_version__ = _numpy.__array_api_version__
-__array_namespace_info__ = _numpy.__array_namespace_info__
+if hasattr(_numpy, "__array_namespace_info__"):  # since NumPy 2.1
+    __array_namespace_info__ = _numpy.__array_namespace_info__
 
 __all__ = sorted({*_numpy.__all__, *EXTRA, "fft", "linalg"} - {"random"})
 

@@ -41,8 +41,15 @@ def eig(
 
 @scipy_twin("eigvals")
 def eigvals(
-    a: Any, b: Any = None, overwrite_a: bool = False, check_finite: bool = True, homogeneous_eigvals: bool = False
+    a: Any,
+    b: Any = None,
+    overwrite_a: bool = False,
+    *,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+    homogeneous_eigvals: bool = False,
 ) -> TracedArray:
+    """The order of the last arguments depends on SciPy's version: they are given by name."""
     found: TracedArray = eig(a, b, False, False, overwrite_a, False, check_finite, homogeneous_eigvals)
     return found
 
