@@ -143,12 +143,9 @@ class _Fuser:
         """What the evaluation of a value reads, through paths."""
         found: list[_Read] = []
         stack = [(value, "same", value.type.rank)]
-        seen = set()
+        seen: set[tuple[Value, str]] = set()
         while stack:
             current, way, rank = stack.pop()
-            if (current, way, rank) in seen:
-                continue
-            seen.add((current, way, rank))
             made = self.producer.get(current)
             if current in self.home or made is None or not self.is_path(made):
                 found.append(_Read(current, "scalar" if not current.type.shape else way, rank))
@@ -165,7 +162,9 @@ class _Fuser:
                     isinstance(made.op, Gather) and position and way == "same" and operand.type.rank == current.type.rank
                 ):
                     step = way
-                stack.append((operand, step, operand.type.rank))
+                if (operand, step) not in seen:
+                    seen.add((operand, step))
+                    stack.append((operand, step, operand.type.rank))
         return found
 
     # joining groups
