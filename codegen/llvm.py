@@ -368,7 +368,7 @@ class Emitter:
         t, c = wide(name, self.width), wide("i1", self.width)
         mask = self.guarded(guard)
         if offset.step == 1 and not place.strides:
-            pointer = self.pointers(place, Lanes(offset.text))
+            pointer = self.pointers(place, Lanes(self.near(offset, mask) if guard is not None and mask else offset.text))
             if mask is None:
                 return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
             m = mangled(name, self.width)
@@ -386,6 +386,12 @@ class Emitter:
             [(p, pointers), ("i32", str(align)), (c, lanes), (t, "zeroinitializer")],
         )  # fmt: skip
         return Lanes(self.loaded(found, dtype, self.width), None)
+
+    def near(self, offset: Lanes, mask: str) -> str:
+        """The offset of a masked load; 0 where no lane is read, for a load that no page backs is slow even then."""
+        c = wide("i1", self.width)
+        is_read = self.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(c, mask)])
+        return self.let(f"select i1 {is_read}, i64 {offset.text}, i64 0")
 
     def scalar_load(self, place: Place, offset: Lanes, guard: Lanes | None) -> str:
         name = stored(place.type.dtype)
