@@ -93,15 +93,15 @@ class Entry:
                     made = results[outcome.index]
                     template = self._program.template
                     if template is not None and outcome.index in template.given:
-                        made = np.array(made, value.type.dtype.numpy)
+                        made = np.array(made, value.type.dtype.numpy, order="C")
                 case "repeat":
-                    made = np.array(results[outcome.index], value.type.dtype.numpy)
+                    made = np.array(results[outcome.index], value.type.dtype.numpy, order="C")
                 case "leaf":
                     given = leaves[outcome.index]
                     found.append(given if isinstance(given, np.ndarray | np.generic) else value.type.dtype.numpy.type(given))
                     continue
                 case _:
-                    made = np.array(arguments[outcome.index], value.type.dtype.numpy)
+                    made = np.array(arguments[outcome.index], value.type.dtype.numpy, order="C")
             found.append(made if made.ndim else made[()])
         return found
 

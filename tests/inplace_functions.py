@@ -512,3 +512,8 @@ def nested_out(t: Any) -> Any:
         np.sum(t[k], axis=-1, out=out[k])
         np.multiply(out[k], 2, out=out[k])
     return out
+
+
+@of(X, V)
+def out_of_more_axes_under_a_mask(x: Any, v: Any) -> Any:
+    np.multiply(v[:4], 2.0, out=x, where=v[:4] > 0)

@@ -70,6 +70,23 @@ def test_layouts(make: Callable[[], Any]) -> None:
     assert gradient.dtype == y.dtype.newbyteorder("=")
 
 
+@pytest.mark.parametrize("call", [np.copy, np.negative, lambda x: (x + 0, x.copy(), x.copy())], ids=["copy", "new", "several"])
+def test_results_lie_in_c_order(call: Callable[..., Any]) -> None:
+    for make in (LAYOUTS["column-major"], LAYOUTS["transposed"], LAYOUTS["axes exchanged"]):
+        for found in pb.tree.leaves(pb.jit(call)(make())):
+            assert found.flags.c_contiguous
+
+
+def test_roots_of_special_values() -> None:
+    x = np.array([-np.inf, -0.0, 0.0, 2.0, -2.0, np.nan, np.inf])
+    for given in (x, x.astype("f4"), x + 0j, x.astype("F"), np.array([complex(np.inf, np.nan), complex(-np.inf, np.nan)])):
+        with np.errstate(all="ignore"):
+            expected = given**0.5
+        found = pb.jit(lambda x: x**0.5)(given)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_read_only_arrays_are_read() -> None:
     x = readonly(X)
     np.testing.assert_array_equal(pb.jit(polynomial)(x), polynomial(X))

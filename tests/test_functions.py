@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 from calls import JOINING, NOT_FOR_BOOL, PRODUCTS, READS, REDUCTIONS, SHAPES, STATISTICS, X, array, check, numbered, run
 from versions import since
 
@@ -233,6 +234,7 @@ SCALARS: list[Call] = [
     *[lambda x, f=f, k=k: f(x, axis=k) for f in (np.sum, np.prod, np.max, np.any, np.all, np.argmax, np.cumsum) for k in (0, -1)],
     lambda x: np.count_nonzero(x, axis=-1),
     lambda x: np.ptp(x, axis=0),
+    *[lambda x, f=f: f(x, axis=0) for f in (np.nanmean, np.nanvar, np.nanstd, scipy.special.logsumexp, np.logaddexp.reduce)],
     lambda x: np.squeeze(x, axis=0),
     lambda x: np.repeat(x, 2, axis=0),
     lambda x: np.take(x, [0, 0], axis=-1),

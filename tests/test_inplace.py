@@ -217,6 +217,12 @@ FAILING: list[tuple[Call, Any]] = [
     (lambda x: x.__setitem__(x > 0, x[x > 0.5]), FLOATS),
     (lambda x: x.flat.__setitem__(0, [1.0, 2.0]), FLOATS),
     (lambda x: np.take(x[:0], np.argsort(x), mode="wrap"), FLOATS),
+    (lambda x: np.einsum("i->i", x, out=np.zeros(6, int)), FLOATS),
+    (lambda x: np.copyto(x[0], 2.0), FLOATS),
+    (lambda x: np.putmask(x.sum(), x[0] > -5, 2.0), FLOATS),
+    (lambda x: np.place(x[0], x[0] > -5, [2.0]), FLOATS),
+    (lambda x: np.add.accumulate(x[0]), FLOATS),
+    (lambda x: np.add(x, 1.0, out=x[:2], where=x > 0), FLOATS),
 ]
 
 
@@ -228,3 +234,9 @@ def test_what_numpy_refuses(call: Call, x: Any) -> None:
     with pytest.raises(type(expected.value)):
         pb.jit(call)(given)
     np.testing.assert_array_equal(given, x)
+
+
+def test_spectra_do_not_go_into_real_arrays() -> None:
+    for function in (lambda x: np.fft.fft(x, out=x), pb.jit(lambda x: np.fft.fft(x, out=x))):
+        with pytest.raises(TypeError, match="complex128"):
+            function(FLOATS.copy())

@@ -358,7 +358,10 @@ class TracedArray(Described):
 
     def __pow__(self, other: Any) -> Any:
         is_square = self.type.dtype.is_bool and (self.ndim or self.is_cell) and type(other) is int and other == 2
-        return METHODS["__array_ufunc__"](np.square, "__call__", self) if is_square else self._power(other)
+        is_root = self.type.dtype.is_complex and type(other) is float and other == 0.5
+        if is_square or is_root:
+            return METHODS["__array_ufunc__"](np.square if is_square else np.sqrt, "__call__", self)
+        return self._power(other)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other

@@ -71,6 +71,8 @@ def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         case "reduce" if ufunc in _REDUCTIONS:
             return _reduce(ufunc, _REDUCTIONS[ufunc], *inputs, **kwargs)
         case "accumulate" if ufunc in _ACCUMULATIONS:
+            if not np.ndim(inputs[0]):
+                raise TypeError("cannot accumulate on a scalar")
             return _reduce(ufunc, _ACCUMULATIONS[ufunc], *inputs, **kwargs)
         case "reduce" | "accumulate" | "reduceat":
             out = kwargs.pop("out", None)
@@ -110,7 +112,7 @@ def store(implementation: Any, out: Any, args: Any, kwargs: Any) -> TracedArray:
         raise not_made(f"np.{name} with out= an array that the function did not make", "use its result")
     if not (out.ndim or out.is_cell):
         raise TypeError("return arrays must be of ArrayType")
-    casting = kwargs.pop("casting", "same_kind") if name == "concatenate" else "unsafe"
+    casting = kwargs.pop("casting", _CASTING[name]) if name in _CASTING else "unsafe"
     takes_dtype = name in _ACCUMULATE_IN_OUT and kwargs.get("dtype") is None and len(args) < 3
     if takes_dtype and out.dtype.kind == "f" and np.result_type(as_traced(args[0]).dtype, out.dtype) == out.dtype:
         kwargs = {**kwargs, "dtype": out.dtype}
@@ -126,6 +128,7 @@ def store(implementation: Any, out: Any, args: Any, kwargs: Any) -> TracedArray:
 
 
 _ACCUMULATE_IN_OUT = ("sum", "prod", "mean", "cumsum", "cumprod")
+_CASTING = {"concatenate": "same_kind", "einsum": "safe", "transform": "same_kind"}
 _BROADCASTING = ("clip", "round", "matmul")
 _SAME_KIND = {
     "std": np.sqrt, "var": np.true_divide, "clip": np.maximum, "round": np.rint, "matmul": np.matmul, "ptp": np.subtract,
@@ -199,8 +202,8 @@ def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: s
     if not (out.ndim or out.is_cell):
         raise TypeError("return arrays must be of ArrayType")
     if where is not True:
-        mask, new = broadcast_together(cast(as_traced(where), bool), result)
-        result = emit("select", mask, cast(new, out.dtype), broadcast_to(out, new.shape))
+        mask, new = (broadcast_to(x, out.shape) for x in (cast(as_traced(where), bool), cast(result, out.dtype)))
+        result = emit("select", mask, new, out)
     update(out, result, casting)
     return out
 

@@ -162,10 +162,12 @@ def abs_of_sign(b: Rewriter, x: Value, **_: Any) -> Value | None:
 
 @rule("pow")
 def small_power(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
-    """Within one unit in the last place: powers 2 and -1 are rounded once, the power 3 twice."""
-    # x ** 0 = 1, x ** 1 = x, x ** 2 = x * x, x ** 3 = x * x * x, of floats x ** -1 = 1 / x
+    """Within one unit in the last place: powers 2, -1 and 1/2 are rounded once, the power 3 twice."""
+    # x ** 0 = 1, x ** 1 = x, x ** 2 = x * x, x ** 3 = x * x * x, of floats x ** -1 = 1 / x, x ** 0.5 = sqrt(x)
     if b.equals(y, -1) and x.type.dtype.is_float:
         return b.div(spread_like(b, 1, x), x)
+    if b.equals(y, 0.5) and x.type.dtype.is_float:
+        return b.sqrt(x)
     exponent = b.constant(y)
     if exponent == 0:
         return spread_like(b, 1, x)

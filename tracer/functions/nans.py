@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, full, implements
-from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, xp
+from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, is_scalars_axis, xp
 
 
 def _filled(a: Any, value: float, where: Any = True) -> tuple[TracedArray, Any]:
@@ -50,6 +50,7 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdi
     x, keep = _filled(a, 0, where)
     if keep is None:
         return xp.mean(x, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+    axis = () if is_scalars_axis(axis, x.ndim) else axis
     return xp.mean(x, axis=axis, dtype=dtype, out=out, keepdims=keepdims, where=keep)
 
 
@@ -62,6 +63,7 @@ def nanvar(
     given = {"mean": mean, "correction": correction}
     if keep is None:
         return xp.var(x, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims, **given)
+    axis = () if is_scalars_axis(axis, x.ndim) else axis
     found = xp.var(x, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims, where=keep, **given)
     count = xp.sum(keep, axis=axis, keepdims=keepdims)
     free = count - (ddof if correction is NOVALUE else correction)

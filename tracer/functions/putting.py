@@ -41,6 +41,14 @@ def _target(function: str, a: Any) -> TracedArray:
     raise not_made(f"np.{function} into an array that the traced function did not make", "return the value instead")
 
 
+def _array(function: str, a: Any) -> TracedArray:
+    """A target that is not a scalar."""
+    x = _target(function, a)
+    if not (x.ndim or x.is_cell):
+        raise TypeError(f"{function}() argument 1 must be numpy.ndarray, not numpy.{x.dtype.name}")
+    return x
+
+
 def _line(x: TracedArray) -> TracedArray:
     return reshaped(x, (x.size,))
 
@@ -80,7 +88,7 @@ def _ranked(mask: TracedArray, values: TracedArray) -> TracedArray:
 
 @implements(np.place)
 def place(arr: Any, mask: Any, vals: Any) -> None:
-    x, chosen = _target("place", arr), as_bool(as_traced(mask))
+    x, chosen = _array("place", arr), as_bool(as_traced(mask))
     if chosen.size != x.size:
         raise ValueError("place: mask and data must be the same size")
     values, chosen = as_traced(vals), _line(chosen)
@@ -92,7 +100,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 @implements(np.putmask)
 def putmask(a: Any, /, mask: Any, values: Any) -> None:
-    x, chosen = _target("putmask", a), as_bool(as_traced(mask))
+    x, chosen = _array("putmask", a), as_bool(as_traced(mask))
     if chosen.size != x.size:
         raise ValueError("putmask: mask and data must be the same size")
     given = as_traced(values)

@@ -354,7 +354,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
         x = cast(x, np.float64)
     if b is not None:
         x, b = xp.broadcast_arrays(*promote(x, as_traced(b)))
-    axes = axes_of(axis, x.ndim)
+    axes = reduced_axes(axis, x.ndim)
     if x.size == 0:
         return np.log(sum(np.exp(x), axes, keepdims=keepdims))
     usable = x if b is None else choose_where(b != 0, x, full(x.shape, -math.inf, x.dtype))

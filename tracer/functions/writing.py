@@ -106,6 +106,8 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     source = as_traced(src)
     if not isinstance(dst, TracedArray):
         raise not_made("np.copyto into an array that the traced function did not make", "return the value instead")
+    if not (dst.ndim or dst.is_cell):
+        raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype.name}")
     if not source.weak and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
         raise TypeError(
             f"Cannot cast array data from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}"
