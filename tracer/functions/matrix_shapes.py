@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from importlib.metadata import version
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ def block_diag(*arrs: Any) -> TracedArray:
 def _vectors(x: Any, since: str) -> TracedArray:
     """Vectors along the last axis; a number is a vector of one. SciPy raveled them before a version."""
     found = strong(x)
-    return found if found.ndim and np.lib.NumpyVersion(version("scipy")) >= since else xp.ravel(found)
+    return found if found.ndim and np.lib.NumpyVersion(import_module("scipy").__version__) >= since else xp.ravel(found)
 
 
 @scipy_twin("toeplitz")
