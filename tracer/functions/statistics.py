@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,10 @@ def rankdata(a: Any, method: str = "average", *, axis: Any = None, nan_policy: s
             found = xp.argsort(xp.argsort(rows, axis=-1, kind="stable"), axis=-1, kind="stable") + 1
         case _:
             found = below + 1
-    if method == "average":
+    is_float = np.lib.NumpyVersion(version("scipy")) >= "1.18.0"
+    if is_float:
+        found = cast(as_traced(found), x.dtype if x.dtype.kind == "f" else np.float64)
+    if method == "average" or is_float:
         found = xp.where(xp.any(xp.isnan(rows), axis=-1, keepdims=True), np.nan, found)
     return xp.moveaxis(found, -1, at) if axis is not None else found
 
