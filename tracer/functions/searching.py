@@ -21,12 +21,23 @@ def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
     while step:
         next_ = found + step
         entry: Any = xp.take(a, xp.minimum(next_, n) - 1)
-        below = entry < v if side == "left" else entry <= v
-        if a.dtype.kind == "f":
-            below = below | (xp.isnan(v) & (~xp.isnan(entry) if side == "left" else True))
+        below = _sorts_before(entry, v) if side == "left" else ~_sorts_before(v, entry)
         found = xp.where((next_ <= n) & below, next_, found)
         step >>= 1
     return found
+
+
+def _sorts_before(a: Any, b: Any) -> Any:
+    """Whether NumPy sorts ``a`` before ``b``: NaN is last, of complex numbers first those with a NaN imaginary part."""
+    if a.dtype.kind not in "fc":
+        return a < b
+    if a.dtype.kind == "f":
+        return (a < b) | (xp.isnan(b) & ~xp.isnan(a))
+    lower, higher = a.real < b.real, a.real > b.real
+    alike = (a.real == b.real) | (xp.isnan(a.real) & xp.isnan(b.real))
+    has_a, has_b = ~xp.isnan(a.imag), ~xp.isnan(b.imag)
+    known = (lower & (has_a | ~has_b)) | (higher & ~has_b & has_a) | (alike & ((a.imag < b.imag) | (~has_b & has_a)))
+    return known | (~(lower | higher | alike) & xp.isnan(b.real))
 
 
 @implements(np.searchsorted)
