@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -118,7 +117,7 @@ def rankdata(a: Any, method: str = "average", *, axis: Any = None, nan_policy: s
             found = xp.argsort(xp.argsort(rows, axis=-1, kind="stable"), axis=-1, kind="stable") + 1
         case _:
             found = below + 1
-    is_float = np.lib.NumpyVersion(version("scipy")) >= "1.18.0"
+    is_float = np.lib.NumpyVersion(str(resolve("scipy.__version__"))) >= "1.18.0"
     if is_float:
         found = cast(as_traced(found), x.dtype if x.dtype.kind == "f" else np.float64)
     if method == "average" or is_float:
