@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import scipy
 from surface import OF_SCIPY, PAGE, SECTIONS, page, public, read, refused
-from versions import IS_OLDER
 
 IS_PAGES_VERSION = np.__version__.startswith("2.4.") and scipy.__version__.startswith("1.17.")
 COMPILED_OF = {section: 32 if section in OF_SCIPY else 8 for section in SECTIONS}
@@ -32,7 +31,7 @@ def test_a_sample_is_compiled_and_differentiated(section: str) -> None:
                 refused(text, compiled=True)
 
 
-@pytest.mark.skipif(IS_OLDER, reason="the page is of NumPy 2.4 and SciPy 1.17")
+@pytest.mark.skipif(not IS_PAGES_VERSION, reason="the page is of NumPy 2.4 and SciPy 1.17")
 def test_the_page_is_what_is_accepted(bless: bool) -> None:
     found = page(compiled=False)
     if bless:
