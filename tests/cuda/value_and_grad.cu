@@ -63,13 +63,15 @@ extern "C" __global__ void k0_0(
         double soft = pb_logaddexp(0.0, z);
         double each = soft - yz;
         // loss.py:6 pullback(logaddexp)
-        double d2 = pb_expit(z);
+        bool d2 = z != z;
         bool d3 = z == 0.0;
-        double d4 = d3 ? 0.5 : d2;
+        bool d4 = d3 & d2;
+        double d5 = d4 ? 0.0 : z;
+        double d6 = pb_expit(d5);
         // loss.py:5 pullback(mul)
-        double d5 = d4 - y2;
-        double d6 = d5 * x2;
-        d[i] = d6;
+        double d7 = d6 - y2;
+        double d8 = d7 * x2;
+        d[i] = d8;
         add_part.add(each);
     }
     double add_all = pb_block<pb_add<double>>(add_part.total());
