@@ -161,8 +161,12 @@ def argument(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> An
     values = np.round(3 * rng.normal(size=shape) * 4) / 4
     if dtype.startswith("c"):
         values = values + 1j * np.round(3 * rng.normal(size=shape))
-    made = np.asarray(np.abs(values) if dtype == "u1" else values).astype(dtype)
-    order = rng.integers(4) if shape else 0
+    return rearranged(np.asarray(np.abs(values) if dtype == "u1" else values).astype(dtype), rng)
+
+
+def rearranged(made: Any, rng: np.random.Generator) -> Any:
+    """The same array in a memory order of chance."""
+    order = rng.integers(4) if made.ndim else 0
     if order == 1:
         return np.asfortranarray(made)
     return np.repeat(made, 2, axis=0)[::2] if order == 2 else made[::-1].copy()[::-1] if order == 3 else made

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz_calls import defined, rearranged
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -151,18 +152,7 @@ def is_fit(value: Any) -> bool:
 def argument(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
     """An array in one of several memory orders."""
     values = np.asarray(3 * rng.normal(size=shape))
-    made = np.asarray(np.abs(values) if dtype == "u1" else values).astype(dtype)
-    order = rng.integers(4) if shape else 0
-    if order == 1:
-        return np.asfortranarray(made)
-    return np.repeat(made, 2, axis=0)[::2] if order == 2 else made[::-1].copy()[::-1] if order == 3 else made
-
-
-def defined(text: str) -> Callable[..., Any]:
-    space: dict[str, Any] = {"np": np}
-    exec(text, space)
-    found: Callable[..., Any] = space["f"]
-    return found
+    return rearranged(np.asarray(np.abs(values) if dtype == "u1" else values).astype(dtype), rng)
 
 
 def plain(function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
