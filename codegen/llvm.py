@@ -33,7 +33,7 @@ from pullback.ir.types import BOOL as _BOOL
 from pullback.ir.types import F32 as _F32
 from pullback.ir.types import F64 as _F64
 from pullback.ir.types import I64 as _I64
-from pullback.ir.types import ArrayType, DType, RefType
+from pullback.ir.types import ArrayType, DType, RefType, StackType
 
 MOST_LANES = 16
 
@@ -188,6 +188,7 @@ class Emitter:
 
     def parameter(self, position: int, value: Value) -> None:
         t = value.type
+        assert not isinstance(t, StackType)
         if isinstance(t, ArrayType):
             bits = self.argument("scalar", position, t.dtype.name)
             self.env[value] = Lanes(self.from_bits(bits, t.dtype))

@@ -15,7 +15,7 @@ from typing import Any
 
 from pullback.ir.ops.create import Constant
 from pullback.ir.structure import Block, Function, Instruction, Value
-from pullback.ir.types import ArrayType, DType, Extent, RefType, Type
+from pullback.ir.types import ArrayType, DType, Extent, RefType, StackType, Type
 
 LITERALS = (0, 1, -1, 2, -2, 3, 4, 0.5, -0.5)
 
@@ -182,6 +182,8 @@ def value_of(extent: Extent, sizes: Mapping[str, int]) -> int:
 def substitute(t: Type, names: Callable[[Extent], Extent]) -> Type:
     """A type with other extents."""
     shape = tuple(names(e) for e in t.shape)
+    if isinstance(t, StackType):
+        return StackType(t.dtype, shape)
     return RefType(t.dtype, shape, t.layout, t.space) if isinstance(t, RefType) else ArrayType(t.dtype, shape)
 
 

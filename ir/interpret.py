@@ -20,6 +20,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.program import Alloc, Free, Launch, View
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.types import ArrayType, DType
@@ -100,16 +101,59 @@ class _Arrays:
         if isinstance(op, Print) and not self.effects:
             return []
         if isinstance(op, Group | Custom):
-            region = instruction.regions[0]
-            inner: Env = dict(zip(region.parameters, operands, strict=True))
-            self.block(region, inner)
-            return [inner[v] for v in region.results]
+            return self.region(instruction.regions[0], operands)
         params = concrete(instruction.params, op.extents, self.sizes)
+        if isinstance(op, Switch):
+            return self.region(instruction.regions[int(operands[0])], operands[1:])
+        if isinstance(op, Scan):
+            return self.scan(instruction, operands, params)
+        if isinstance(op, While):
+            return self.repeat(instruction, operands)
         try:
             return op.evaluate(operands, params, [v.type for v in instruction.results])
         except CheckFailed as failed:
             failed.loc, failed.condition = instruction.loc, instruction.operands[0]
             raise
+
+    def region(self, region: Block, operands: Sequence[Any]) -> list[Any]:
+        inner: Env = dict(zip(region.parameters, operands, strict=True))
+        self.block(region, inner)
+        return [inner[v] for v in region.results]
+
+    def scan(self, instruction: Instruction, operands: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
+        (region,) = instruction.regions
+        count = params["length"][0] if params["length"] else int(operands[0])
+        given = operands if params["length"] else operands[1:]
+        number, middle = params["carried"], params["carried"] + params["sliced"]
+        carried, sequences, captures = list(given[:number]), given[number:middle], given[middle:]
+        rows: list[Any] = [None] * count
+        order = range(count)
+        for k in reversed(order) if params["reverse"] else order:
+            slices = [xs[k] for xs in sequences]
+            found = self.region(region, [np.int64(k), *carried, *slices, *captures])
+            carried, rows[k] = found[:number], found[number:]
+        return [*carried, *self.sequences(rows, [v.type for v in region.results[number:]])]
+
+    def repeat(self, instruction: Instruction, operands: Sequence[Any]) -> list[Any]:
+        condition, body = instruction.regions
+        number = instruction.params["carried"]
+        carried, captures = list(operands[:number]), operands[number:]
+        rows: list[Any] = []
+        while self.region(condition, [np.int64(len(rows)), *carried, *captures])[0]:
+            found = self.region(body, [np.int64(len(rows)), *carried, *captures])
+            carried = found[:number]
+            rows.append(found[number:])
+        return [*carried, np.int64(len(rows)), *self.sequences(rows, [v.type for v in body.results[number:]])]
+
+    def sequences(self, rows: Sequence[Sequence[Any]], types: Sequence[Any]) -> list[Any]:
+        """What the runs of a region gave, each along a leading axis."""
+        found = []
+        for k, t in enumerate(types):
+            made = np.empty((len(rows), *(value_of(e, self.sizes) for e in t.shape)), t.dtype.numpy)
+            for position, row in enumerate(rows):
+                made[position] = row[k]
+            found.append(made)
+        return found
 
 
 class _Kernel:

@@ -6,7 +6,7 @@
     instruction = [value ":" type {"," value ":" type} "="] op values ["{" params "}"] region* ["@" file ":" line [note]]
     region    = "(" parameters ")" "{" instruction* "yield" values "}"
     parameter = value ":" type
-    type      = dtype "[" extents "]"  |  "&" dtype "[" extents {";" word} "]"
+    type      = dtype "[" extents "]"  |  dtype "[*" {"," extent} "]"  |  "&" dtype "[" extents {";" word} "]"
     params    = name "=" literal {"," name "=" literal}
 
 Values are written ``%name``; ``#`` starts a comment. A literal is an int, float (inf, -inf, nan), complex(float, float), true,
@@ -24,7 +24,7 @@ from typing import Any
 from pullback.ir.cells import cell_name
 from pullback.ir.op import OPS
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
-from pullback.ir.types import DTYPES, ArrayType, DType, RefType, Type
+from pullback.ir.types import DTYPES, ArrayType, DType, RefType, StackType, Type
 
 HEADER = "pullback-ir 1"
 KINDS = ("func", "kernel", "program")
@@ -168,7 +168,7 @@ RESERVED = {"inf", "nan", "true", "false", "none", *DTYPES}
 TOKEN = re.compile(
     r"""\s*(?:(?P<value>%[\w.]+) | (?P<string>"(?:[^"\\]|\\.)*") | (?P<arrow>->)
       | (?P<number>-?(?:inf|nan)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
-      | (?P<word>pullback-ir|[A-Za-z_][\w.]*(?:\*\w+)*) | (?P<loc>@.*) | (?P<sign>[(){}\[\]:,=&;]))""",
+      | (?P<word>pullback-ir|[A-Za-z_][\w.]*(?:\*\w+)*) | (?P<loc>@.*) | (?P<sign>[(){}\[\]:,=&;*]))""",
     re.VERBOSE,
 )
 
@@ -299,6 +299,9 @@ class Parser:
         self.expect("[")
         shape: list[int | str] = []
         words: list[str] = []
+        is_stack = not is_ref and self.accept("*")
+        if is_stack:
+            self.accept(",")
         while not self.accept("]"):
             if self.accept(";"):
                 words.append(self.take("word"))
@@ -309,6 +312,8 @@ class Parser:
             self.at += 1
             shape.append(int(text) if kind == "number" else text)
             self.accept(",")
+        if is_stack:
+            return StackType(DTYPES[word], tuple(shape))
         if not is_ref:
             return ArrayType(DTYPES[word], tuple(shape))
         layout = "strided" if "strided" in words else "c"

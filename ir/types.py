@@ -1,4 +1,4 @@
-"""Types of IR values: element types, arrays, and references to memory.
+"""Types of IR values: element types, arrays, stacks, and references to memory.
 
 An extent (one entry of a shape) is an int or the name of a size. Two extents are equal only if they are the same int or
 the same name. Types are immutable, hashable and compare by content.
@@ -143,7 +143,22 @@ class RefType:
         return f"&{self.dtype}[{inside}]"
 
 
-Type = ArrayType | RefType
+@dataclass(frozen=True)
+class StackType:
+    """A sequence of values of one array type, as long as the run makes it: what loops of unknown length write and read."""
+
+    dtype: DType
+    shape: Shape = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(['*', *map(str, self.shape)])}]"
+
+
+Type = ArrayType | RefType | StackType
 
 
 def interleaved(t: ArrayType) -> ArrayType:

@@ -7,6 +7,7 @@
 4. Each instruction's operands, params and regions are accepted by its op's type rule, and its results have the types the
    rule gives. Ops never broadcast, promote or default.
 5. Only kernels and programs hold references; references are not results of a func.
+6. No function takes or returns a stack.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from pullback.ir.op import must_match
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.text import Printer
-from pullback.ir.types import RefType
+from pullback.ir.types import RefType, StackType
 
 
 class VerifyError(Exception):
@@ -23,6 +24,8 @@ class VerifyError(Exception):
 
 def verify(function: Function) -> Function:
     """Check a function; returns it. Raises VerifyError."""
+    if any(isinstance(v.type, StackType) for v in (*function.parameters, *function.results)):
+        raise VerifyError(f"{function.name} takes or returns a stack")
     _Verifier(function).block(function.body, set())
     return function
 

@@ -21,6 +21,7 @@ from pullback.ir.interpret import interpret
 from pullback.ir.op import resolve
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.linalg import Composed, Linalg
+from pullback.ir.ops.loops import Loop, StackLength, Switch
 from pullback.ir.ops.special import Draw
 from pullback.ir.passes.grad import grad
 from pullback.ir.text import parse_function, print_function
@@ -28,7 +29,9 @@ from pullback.ir.types import DTYPES, F64
 from pullback.ir.verify import verify
 
 TESTED = covered_ops()
-SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "tap", "stop_gradient", "barrier"}
+SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "tap", "stop_gradient", "barrier"} | {
+    op.name for op in OPS.values() if isinstance(op, Switch | Loop | StackLength)
+}
 every_op = pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
 
 

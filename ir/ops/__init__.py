@@ -21,6 +21,7 @@ from pullback.ir.ops import (
     lapack,
     library,
     linalg,
+    loops,
     orthogonal,
     program,
     reduce,
@@ -35,6 +36,6 @@ from pullback.ir.ops import (
 
 __all__ = [
     "banded", "bessel", "complexes", "contract", "control", "create", "custom", "effect", "eigen", "elementwise",
-    "exponential", "factors", "fourier", "host", "hypergeometric", "index", "kernel", "lapack", "library", "linalg",
+    "exponential", "factors", "fourier", "host", "hypergeometric", "index", "kernel", "lapack", "library", "linalg", "loops",
     "orthogonal", "program", "reduce", "reindex", "roots", "scan", "schur", "sort", "special", "spectral",
 ]  # fmt: skip
