@@ -1,0 +1,115 @@
+"""Programs with an oracle and a formula for the gradient, and the checks that each of them passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import pullback as pb
+
+Array = Any
+TOLERANCE = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-4}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """``f(*args, **options)``, beside plain loops and a formula.
+
+    ``oracle(*args, **options)`` gives the same by plain loops. ``formula(G, *args, **options)`` gives the gradients by the float
+    arguments, in their order; G has the containers of the result. ``data`` are the places of float arguments that have none.
+    ``smooth``: differences say something about the gradient.
+    """
+
+    f: Callable[..., Any]
+    args: tuple[Any, ...]
+    oracle: Callable[..., Any]
+    formula: Callable[..., Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    data: tuple[int, ...] = ()
+    smooth: bool = True
+
+
+def floats(*args: Any) -> list[int]:
+    """The places of float arguments."""
+    return [k for k, a in enumerate(args) if np.asarray(a).dtype.kind == "f"]
+
+
+def draw(*shapes: Any, seed: int = 0, low: float = -2.0, high: float = 2.0) -> list[Array]:
+    """Arrays of these shapes, numbers for ()."""
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(low, high, shape) for shape in shapes]
+
+
+def cotangent(result: Any, seed: int = 7) -> Any:
+    """Random weights for each number of a result, never the same twice."""
+    rng = np.random.default_rng(seed)
+    return pb.tree.map(
+        lambda y: np.asarray(rng.uniform(0.3, 1.0, np.shape(y)) * rng.choice([-1, 1], np.shape(y)), y.dtype)[()], result
+    )
+
+
+def close(found: Any, expected: Any, tolerance: float) -> None:
+    """Trees of arrays agree elementwise to a relative tolerance, or to a tenth of it of the largest."""
+    found, expected = pb.tree.leaves(found), pb.tree.leaves(expected)
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert np.shape(a) == np.shape(b)
+        largest = np.max(np.abs(b), initial=0.0, where=np.isfinite(b))
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance / 10 * largest)
+
+
+def gradients(f: Callable[..., Any], G: Any, *args: Any) -> tuple[Any, list[Any]]:
+    """The value and the gradients by all float arguments for a cotangent, from one compiled program."""
+
+    def both(G: Any, *args: Any) -> Any:
+        y, pull = pb.vjp(f, *args)
+        return y, pull(G)
+
+    y, found = pb.jit(both)(G, *args)
+    return y, [found[k] for k in floats(*args)]
+
+
+def check(program: Program, dtype: Any) -> None:
+    """Value by NumPy and compiled as the oracle's; gradients as the formula's and, in float64, as differences."""
+    f = partial(program.f, **program.options)
+    exact = [a.astype(dtype).astype(float) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in program.args]
+    args = [a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in exact]
+    tolerance = TOLERANCE[np.dtype(dtype)]
+    expected = program.oracle(*exact, **program.options)
+    plain = f(*args)
+    close(plain, expected, tolerance)
+    G = cotangent(plain)
+    y, found = gradients(f, G, *args)
+    close(y, expected, tolerance)
+    for leaf in pb.tree.leaves((plain, y)):
+        assert leaf.dtype == dtype
+    wrt = [k for k in floats(*args) if k not in program.data]
+    found = [g for k, g in zip(floats(*args), found, strict=True) if k in wrt]
+    wide = pb.tree.map(lambda g: np.asarray(g, float)[()], G)
+    formula = program.formula(wide, *exact, **program.options)
+    assert len(found) == len(formula)
+    for k, g, expected in zip(wrt, found, formula, strict=True):
+        assert isinstance(args[k], float) or g.dtype == args[k].dtype
+        close(g, expected, tolerance)
+    if program.smooth and dtype == np.float64:
+        differences(f, wide, args, wrt, found)
+
+
+def differences(f: Callable[..., Any], G: Any, args: Any, wrt: Any, found: Any, step: float = 1e-5) -> None:
+    """Gradients agree with central differences of plain NumPy's values along random directions."""
+    rng = np.random.default_rng(3)
+    for k, g in zip(wrt, found, strict=True):
+        for _ in range(2):
+            direction = rng.uniform(0.5, 1.0, np.shape(g)) * rng.choice([-1, 1], np.shape(g))
+            values = [total(G, f(*args[:k], args[k] + s * step * direction, *args[k + 1 :])) for s in (-2, -1, 1, 2)]
+            slope = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * step)
+            scale = np.sum(np.abs(g * direction)) + abs(values[0])
+            np.testing.assert_allclose(np.sum(g * direction), slope, rtol=0, atol=1e-9 * (1 + scale))
+
+
+def total(G: Any, y: Any) -> float:
+    return float(sum(np.sum(a * b) for a, b in zip(pb.tree.leaves(G), pb.tree.leaves(y), strict=True)))
