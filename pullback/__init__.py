@@ -11,6 +11,7 @@ if not Path(__file__).parent.joinpath("ir").is_dir():
 from pullback import extend, tree
 from pullback.api import grad, jit, value_and_grad
 from pullback.callbacks import ShapeDtypeStruct, callback
+from pullback.control import associative_scan, cond, fori_loop, map, scan, switch, while_loop
 from pullback.counts import CacheInfo, cache_info
 from pullback.custom import custom_jvp, custom_vjp
 from pullback.debugging.gradients import check_grad, check_grads
@@ -45,13 +46,13 @@ if TYPE_CHECKING:
     from pullback import optimizers, random
 
 __all__ = [
-    "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "cache_info", "callback", "check_grad",
-    "check_grads", "checkpoint", "const_graph", "custom_jvp", "custom_vjp", "deriv", "elementwise_grad", "extend", "find_nan",
-    "fixed_point", "flatten", "grad", "grad_and_aux", "grad_named", "hessian", "hessian_tensor_product",
-    "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linearize",
-    "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp", "multigrad_dict", "odeint", "optimizers",
-    "print", "print_grad", "random", "stop_gradient", "tensor_jacobian_product", "tree", "value_and_grad",
-    "vector_jacobian_product", "vjp", "vmap",
+    "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "__version__", "associative_scan", "cache_info",
+    "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp", "deriv",
+    "elementwise_grad", "extend", "find_nan", "fixed_point", "flatten", "fori_loop", "grad", "grad_and_aux", "grad_named",
+    "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian",
+    "jacrev", "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp", "map",
+    "multigrad_dict", "odeint", "optimizers", "print", "print_grad", "random", "scan", "stop_gradient", "switch",
+    "tensor_jacobian_product", "tree", "value_and_grad", "vector_jacobian_product", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -743,8 +743,16 @@ def root_of(x: TracedArray) -> TracedArray:
     return x
 
 
+def _refuse_outer(target: TracedArray) -> None:
+    """Raises TraceError for a write that cannot leave the current frame."""
+    frame, owner = frame_of(), root_of(target).frame
+    if frame.sealed and owner is not frame:
+        raise TraceError(f"a write into an array from outside {frame.sealed}")
+
+
 def write_back(target: TracedArray, new: TracedArray) -> None:
     """Gives an array that was written in an inner frame its new value in this one."""
+    _refuse_outer(target)
     if target.base is None:
         _set(target, new)
     else:
@@ -763,6 +771,7 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
         raise ValueError(READONLY)
     if target.readonly:
         raise TraceError(f"a write into a traced array: {target.readonly}")
+    _refuse_outer(target)
     source = as_traced(value)
     if not source.weak and not np.can_cast(source.dtype, target.dtype, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast from {source.dtype!r} to {target.dtype!r} with casting rule {casting!r}")

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir import OPS, Block, Value
-from pullback.ir.ops.custom import parameters_with
+from pullback.ir import OPS, Value
 from pullback.ir.types import ArrayType
 from pullback.tracer.array import TracedArray, as_traced, cast, full
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Frame, frame_of
-from pullback.tracer.region import partners, rebuild
+from pullback.tracer.region import joined, partners, rebuild
 from pullback.tracer.tree import Identity, flatten
 
 Arrays = Sequence[TracedArray]
@@ -171,12 +170,7 @@ def custom_call(
             found = [inner.lift(_fitting(p, x, f"a {what} by the rule of {name}")) for p, x in zip(parts, wanted, strict=True)]
             regions.append(inner.builder.block(inner.parameters, found))
         inners.append(inner)
-    captured = list(dict.fromkeys(v for f in inners for v in f.outer))
-    counts = [len(r.parameters) - len(f.outer) for r, f in zip(regions, inners, strict=True)]
-    closed = [
-        Block(parameters_with(r, n, captured, f.outer), r.instructions, r.results)
-        for r, n, f in zip(regions, counts, inners, strict=True)
-    ]
+    closed, captured = joined(regions, inners)
     params = {"name": name, "outputs": len(outputs), "vjp": vjp and vjp.by, "jvp": jvp and jvp.by}
     values: list[Value] = [*(frame.lift(x, loc) for x in arrays), *captured]
     emitted = frame.builder.at(loc).emit(OPS["custom"], values, params, closed)

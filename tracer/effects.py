@@ -7,18 +7,21 @@ refused; the line is found by running it again, with a look after each of its li
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import FrameType
+from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 from pullback.ir import NOWHERE, Loc
-from pullback.tracer.errors import TraceError
+from pullback.tracer.errors import TraceError, user_loc
+from pullback.tracer.frame import digest
 from pullback.tracer.outside import RANDOM
 from pullback.tracer.ownership import is_users, user_frame
 from pullback.tracer.tree import container_of
@@ -39,6 +42,7 @@ class Effects:
 
     def __init__(self) -> None:
         self._watched: list[tuple[Callable[[], bool], str]] = []
+        self._reached: list[list[tuple[Callable[[], bool], str]]] = []
         self._watches_globals = False
 
     def watch(self, is_unchanged: Callable[[], bool], message: str) -> None:
@@ -71,14 +75,67 @@ class Effects:
             label = f"{describe}[{key!r}]" if isinstance(value, Mapping | list | tuple) else f"{describe}.{key}"
             self.watch_argument(item, label)
 
+    @contextmanager
+    def within(self, function: Any, what: str) -> Iterator[None]:
+        """Raises TraceError if ``function``, which is ``what`` and runs once for all times, changes what its closure holds."""
+        found: list[tuple[Callable[[], bool], str]] = []
+        instead = f"{what} changes {{}}, which comes from outside it; put the value in what it is given, and return it"
+        for name, value, is_unchanged in reached(function):
+            found.append((is_unchanged, instead.format(name)))
+            before = _contents(value)
+            if before is not None:
+                found.append((partial(_is_as_before, value, before), instead.format(name)))
+        self._reached.append(found)
+        try:
+            yield
+            self.refuse(user_loc())
+        finally:
+            self._reached.pop()
+
     def refuse(self, loc: Loc | None) -> None:
         """Raises TraceError if something changed."""
-        for is_unchanged, message in self._watched:
+        for is_unchanged, message in itertools.chain(self._watched, *self._reached):
             if not is_unchanged():
                 raise effect(message, loc)
 
     def clear(self) -> None:
         self._watched.clear()
+
+
+def reached(function: Any) -> Iterator[tuple[str, Any, Callable[[], bool]]]:
+    """The variables of outer functions that a function reads, with their values and whether they still are those; of the
+    functions among these values too."""
+    work, seen = [function], set()
+    while work:
+        found = work.pop()
+        if isinstance(found, partial | MethodType):
+            work += [found.func, *found.args] if isinstance(found, partial) else [found.__func__]
+        if not isinstance(found, FunctionType) or found in seen:
+            continue
+        seen.add(found)
+        for cell, name in zip(found.__closure__ or (), found.__code__.co_freevars):
+            with suppress(ValueError):
+                value = cell.cell_contents
+                yield name, value, partial(_holds, cell, value)
+                work.append(value)
+
+
+def _holds(cell: CellType, value: Any) -> bool:
+    return cell.cell_contents is value
+
+
+def _contents(value: Any) -> Any:
+    """What can change in a value: the items of a container, the numbers of an array; None of any other."""
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return digest(value)
+    if type(value) in (set, deque):
+        return list(enumerate(value))
+    return _items(value)
+
+
+def _is_as_before(value: Any, before: Any) -> bool:
+    now = _contents(value)
+    return bool(now == before) if isinstance(before, bytes) else _is_same(now, before)
 
 
 def _items(value: Any) -> Sequence[tuple[Any, Any]] | None:

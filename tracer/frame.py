@@ -103,7 +103,8 @@ class Frame:
     arguments that the function tried to write. ``order`` says how many derivatives may be taken of what is traced here,
     ``customs`` which functions with rules of their own have their rules traced for one of them.
     ``strides`` those of a root's arguments, and ``pinned_strides`` those of them that
-    the trace depends on. ``traces_made``: in a root, arrays that functions make of static values are traced too.
+    the trace depends on. ``traces_made``: in a root, arrays that functions make of static values are traced too. ``sealed``:
+    not empty where arrays of outer frames cannot be written, and what errors say of it.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -118,6 +119,7 @@ class Frame:
         self.refusals: list[TraceError] = []
         self.written: dict[int, TracedArray] = {}
         self.traces_made = False
+        self.sealed = ""
         self.kept_readonly: set[int] = set()
         self.strides: dict[int, Strides | None] = {}
         self.pinned_strides: dict[int, Strides | None] = {}

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from pullback.ir import OPS, Block, Instruction, Value
+from pullback.ir.ops.custom import parameters_with
 from pullback.ir.structure import copied
 from pullback.ir.types import ArrayType
 from pullback.tracer.array import TracedArray, as_traced, root_of, wrap, write_back
@@ -90,12 +91,15 @@ class Region:
         self.operands: list[TracedArray] = []
         self.inside: list[TracedArray] = []
 
+    def parameter(self, type: ArrayType, name: str = "", weak: str = "") -> TracedArray:
+        """A parameter of the region."""
+        return TracedArray(type, self.inner, self.inner.parameter(type, name), weak=weak, loc=user_loc())
+
     def enter(self, x: TracedArray, type: ArrayType | None = None, weak: str | None = None) -> TracedArray:
         """A parameter of the region for a traced array, of ``type`` if the region's is another."""
-        name = x.value.name if x.literal is None else ""
         kind = x.type if type is None else type
-        value = self.inner.parameter(kind, name)
-        made = TracedArray(kind, self.inner, value, weak=x.weak if weak is None else weak, readonly=x.readonly, loc=x.loc)
+        made = self.parameter(kind, x.value.name if x.literal is None else "", x.weak if weak is None else weak)
+        made.readonly, made.loc = x.readonly, x.loc
         made.created, made.lies_as = x.is_cell, x if kind == x.type else None
         made.origin = x.origin
         self.operands.append(x)
@@ -152,6 +156,35 @@ class Region:
         values = [outer.lift(x, loc) for x in self.operands] + self.inner.outer
         given = [TracedArray(v.type, outer, v, loc=loc) for v in values]  # type: ignore[arg-type]
         return Closed(block=block, given=tuple(given))
+
+
+def joined(blocks: Sequence[Block], frames: Sequence[Frame]) -> tuple[list[Block], list[Value]]:
+    """The regions of one instruction, of blocks that were traced in these frames, and the values that they read from outside: its
+    last operands, for which each region has parameters after its own."""
+    captured = list(dict.fromkeys(v for f in frames for v in f.outer))
+    made = []
+    for block, frame in zip(blocks, frames, strict=True):
+        count = len(block.parameters) - len(frame.outer)
+        made.append(replace(block, parameters=parameters_with(block, count, captured, frame.outer)))
+    return made, captured
+
+
+def emit_regions(
+    name: str,
+    params: Mapping[str, Any],
+    operands: Sequence[TracedArray],
+    regions: Sequence[tuple[Region, Sequence[TracedArray]]],
+) -> list[TracedArray]:
+    """The results of an instruction of regions with these results, in the current frame."""
+    blocks, frames = [], [region.inner for region, _ in regions]
+    for region, returned in regions:
+        with region.inner.active():
+            results = [region.inner.lift(x) for x in returned]
+            blocks.append(region.inner.builder.block(region.inner.parameters, results))
+    frame, loc = frame_of(), user_loc()
+    closed, captured = joined(blocks, frames)
+    values = [*(frame.lift(x, loc) for x in operands), *captured]
+    return [wrap(v) for v in frame.builder.at(loc).emit(OPS[name], values, dict(params), closed)]
 
 
 def restore(written: Sequence[tuple[TracedArray, TracedArray]], results: Sequence[TracedArray]) -> dict[int, TracedArray]:
