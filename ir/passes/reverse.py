@@ -3,8 +3,8 @@
 Reverse accumulation over the region's instructions, walked iteratively. The forward part is pruned both ways: only values
 that depend on a wanted operand and that a differentiated result depends on get a cotangent. A cotangent is ``ZERO``, a value, or
 a value under a predicate. Predicates are born at ``select``: the cotangent of a branch is zero, and stays so, wherever that
-branch was not taken, whatever the derivatives there are (NaN and infinities included). They travel through elementwise, reindex
-and sum ops; each contribution of an op that is not linear is wrapped in a select.
+branch was not taken, whatever the derivatives there are (NaN and infinities included). They travel through all ops
+(``predicates``); each contribution of an op that is not linear is wrapped in a select.
 
 Contributions to one value are summed in a fixed order: by decreasing position of the reading instruction, operands left to
 right; values first, then those that are added into a part.
@@ -18,11 +18,9 @@ from dataclasses import dataclass, replace
 from pullback.ir.builder import Builder
 from pullback.ir.op import ZERO, Contribution, Into, NoDerivative, Zero
 from pullback.ir.ops.custom import Custom, positions, rule
-from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise, select
-from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex
 from pullback.ir.passes.dce import live
+from pullback.ir.passes.predicates import History, carried, shielded
 from pullback.ir.structure import Block, Instruction, Loc, Value
 from pullback.ir.types import ArrayType
 
@@ -84,6 +82,7 @@ def differentiate(
         outputs = run_forward(builder, instruction, inputs, active)
         env.update(zip(instruction.results, outputs, strict=True))
         forward.append((instruction, inputs, outputs))
+    history = History(builder)
     parts: dict[Value, list[Part]] = {}
     for position, result in enumerate(region.results[k] for k in of):
         if result in active:
@@ -96,7 +95,7 @@ def differentiate(
         if all(ct is None for ct in cts):
             continue
         wants = [v in active for v in instruction.operands]
-        contributions = _contributions(step, instruction, inputs, outputs, cts, wants)
+        contributions = _contributions(step, instruction, inputs, outputs, cts, wants, history)
         for value, part in zip(instruction.operands, contributions, strict=True):
             if value in active and not isinstance(part[0], Zero):
                 parts.setdefault(value, []).append(part)
@@ -186,6 +185,7 @@ def _contributions(
     outputs: Sequence[Value],
     cts: Sequence[Cotangent | None],
     wants: Sequence[bool],
+    history: History,
 ) -> list[Part]:
     op = instruction.op
     if op.nondifferentiable:
@@ -193,18 +193,20 @@ def _contributions(
     if isinstance(op, Custom):
         return _by_custom_rule(b, instruction, inputs, outputs, cts, wants)
     check_derivative(instruction, wants)
-    found = apply_rule(b, instruction, inputs, outputs, [ZERO if ct is None else ct.value for ct in cts], wants)
+    predicates = [ct.predicate for ct in cts if ct is not None and ct.predicate is not None]
+    if len(predicates) < sum(ct is not None for ct in cts):
+        predicates = []
+    given = shielded(b, history, instruction, inputs, predicates[0], wants) if predicates else inputs
+    found = apply_rule(b, instruction, given, outputs, [ZERO if ct is None else ct.value for ct in cts], wants)
     _check_types(op.name, inputs, found)
-    predicate = cts[0].predicate if len(cts) == 1 and cts[0] is not None else None
     if op is select:
-        return _branches(b, inputs[0], found, predicate)
-    if predicate is None:
+        return _branches(b, inputs[0], found, predicates[0] if predicates else None)
+    if not predicates:
         return [(part, None) for part in found]
-    if isinstance(op, Elementwise | Tap):
-        if op.linear:
-            return [(part, predicate) for part in found]
-        return [(_masked(b, predicate, part), predicate) for part in found]
-    return list(zip(found, _carried(b, instruction, inputs, outputs, predicate, wants), strict=True))
+    known = carried(b, history, instruction, inputs, outputs, predicates, wants)
+    if op.linear:
+        return list(zip(found, known, strict=True))
+    return [(_masked(b, predicate, part), predicate) for part, predicate in zip(found, known, strict=True)]
 
 
 def check_custom(instruction: Instruction, wants: Sequence[bool]) -> None:
@@ -310,8 +312,8 @@ def _check_types(name: str, inputs: Sequence[Value], found: Sequence[Contributio
             raise TypeError(f"the rule of {name} gave {part.type} for operand {position} of type {value.type}")
 
 
-def _masked(b: Builder, predicate: Value, part: Contribution) -> Contribution:
-    if not isinstance(part, Value):
+def _masked(b: Builder, predicate: Value | None, part: Contribution) -> Contribution:
+    if predicate is None or not isinstance(part, Value):
         return part
     found: Value = b.select(predicate, part, b.zeros_like(part))
     return found
@@ -327,23 +329,3 @@ def _branches(b: Builder, condition: Value, found: Sequence[Contribution], predi
         taken = condition if position == 0 else b.bitnot(condition)
         parts.append((part, taken if predicate is None else b.bitand(taken, predicate)))
     return parts
-
-
-def _carried(
-    b: Builder,
-    instruction: Instruction,
-    inputs: Sequence[Value],
-    outputs: Sequence[Value],
-    predicate: Value,
-    wants: Sequence[bool],
-) -> list[Value | None]:
-    """The predicate of each operand, where the op moves elements or spreads a sum; None elsewhere."""
-    op = instruction.op
-    if isinstance(op, Reduce) and op.linear:
-        axes, shape = tuple(instruction.params["axes"]), inputs[0].type.shape
-        return [b.broadcast(predicate, axes=axes, shape=shape) if axes else predicate]
-    if not isinstance(op, Reindex) or op.pullback is None:
-        return [None] * len(inputs)
-    params: Mapping[str, object] = instruction.params
-    found = op.pullback(b, op, inputs, outputs, [predicate], params, wants)
-    return [part.dense() if isinstance(part, Into) else part if isinstance(part, Value) else None for part in found]
