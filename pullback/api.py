@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from pullback.checked import Checked
+from pullback.guarded import Guarded
 from pullback.jitted import Jitted, transformed
 from pullback.pipeline import DEVICES
 from pullback.tracer.tracebacks import with_users_frames
@@ -23,14 +24,27 @@ Aux = TypeVar("Aux")
 
 @overload
 def jit(
-    function: Callable[P, R], *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False
+    function: Callable[P, R],
+    *,
+    static_argnames: str | Iterable[str] = (),
+    device: str = "cpu",
+    check: bool = False,
+    guards: bool = False,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
-    function: None = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False
+    function: None = None,
+    *,
+    static_argnames: str | Iterable[str] = (),
+    device: str = "cpu",
+    check: bool = False,
+    guards: bool = False,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
-def jit(function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False) -> Any:
+def jit(
+    function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False,
+    guards: bool = False,
+) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
 
     Arguments and results: NumPy arrays and scalars, Python numbers, and nested tuples, lists, dicts, namedtuples and
@@ -40,14 +54,21 @@ def jit(function: Any = None, *, static_argnames: str | Iterable[str] = (), devi
     ``check`` is for looking for stale results: each call is traced anew, and a TraceError names the first instruction, with its
     line, that differs from the program that would serve the call. That is state from outside that no guard sees.
 
+    ``guards``: Python branches on traced values (``if x > 0``, ``while err > tol``, ``range(int(n))``, a format) are followed.
+    The trace so far runs on the arguments, the function goes on with what was found, and the program checks that it is still so.
+    A call for which it is not runs another program, which is traced if there is none for its outcomes yet: a loop that ends by a
+    value is traced once for each number of its steps. Effects are had once, by the program that serves the call. A
+    ``RetraceWarning`` names the line where a function was traced for more than 16 outcomes; ``f.explain`` names the guards.
+
     Raises TypeError and ValueError for bad options. Calls raise TraceError for what cannot be compiled.
     """
     if function is None:
-        return functools.partial(jit, static_argnames=static_argnames, device=device, check=check)
+        return functools.partial(jit, static_argnames=static_argnames, device=device, check=check, guards=guards)
     if device not in DEVICES:
         raise ValueError(f"device {device!r}: one of {', '.join(DEVICES)}")
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return transformed(function, Transform(name="jit"), words, device, Checked if check else Jitted)
+    transform = Guarded(name="jit") if guards else Transform(name="jit")
+    return transformed(function, transform, words, device, Checked if check else Jitted)
 
 
 @overload
@@ -101,7 +122,5 @@ def value_and_grad(
 def _differentiated(name: str, function: Any, argnums: Any, argnames: Any, has_aux: bool) -> Any:
     if function is None:
         return functools.partial(_differentiated, name, argnums=argnums, argnames=argnames, has_aux=has_aux)
-    transform = Gradient(
-        name=name, argnums=checked_argnums(argnums), argnames=checked_argnames(argnames), has_aux=bool(has_aux)
-    )
+    transform = Gradient(name=name, argnums=checked_argnums(argnums), argnames=checked_argnames(argnames), has_aux=bool(has_aux))
     return transformed(function, transform)

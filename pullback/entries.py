@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.entry import Entry
+from pullback.paths import Paths, RetraceWarning
 from pullback.tracer import Pinned, Signature, user_loc
 from pullback.tracer.source import shown
 from pullback.tracer.tree import weakened
@@ -21,10 +22,6 @@ MOST_VARIANTS = 8
 MANY_VALUES = 16
 
 
-class RetraceWarning(UserWarning):
-    """A function is traced again and again, for each value of an argument."""
-
-
 class Entries:
     """``by_key``: the programs by signature, or by signature, leaves and values where the leaves ``pins`` are static.
 
@@ -32,10 +29,10 @@ class Entries:
     """
 
     def __init__(self) -> None:
-        self.by_key: dict[Any, list[Entry]] = {}
+        self.by_key: dict[Any, list[Entry | Paths]] = {}
         self.pins: dict[Any, dict[tuple[int, ...], int]] = {}
 
-    def of(self, call: Signature) -> list[Entry]:
+    def of(self, call: Signature) -> list[Entry | Paths]:
         """Those that may serve a call."""
         keys = [call.key, *(_pinned_key(call, indices) for indices in self.pins.get(call.key, ()))]
         return [entry for key in keys for entry in self.by_key.get(key, ())]
@@ -54,7 +51,14 @@ class Entries:
         while len(self.by_key) >= MOST_SIGNATURES:
             self.by_key.pop(next(iter(self.by_key.copy())), None)
         known = self.by_key.get(key)
-        self.by_key[self._weakened(key) if known is None else key] = [entry, *(known or ())[: MOST_VARIANTS - 1]]
+        made: Entry | Paths = entry
+        if entry.trace.branches:
+            for paths in known or ():
+                if isinstance(paths, Paths):
+                    paths.add(entry, title)
+                    return
+            made = Paths(entry)
+        self.by_key[self._weakened(key) if known is None else key] = [made, *(known or ())[: MOST_VARIANTS - 1]]
 
     def _weakened(self, key: Any) -> Any:
         """The key, which drops what it leads to when something in it dies."""

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pullback.inspection import Record
-from pullback.ir import Instruction, Value
+from pullback.ir import Function
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control import CheckFailed
-from pullback.ir.passes.grad import grad as expand_gradients
-from pullback.pipeline import Program
+from pullback.ir.passes.grad import grad
+from pullback.ir.passes.guards import GUARD, guards_first
+from pullback.ir.passes.pipeline import BEFORE_GRAD, run
+from pullback.ir.passes.uncustom import uncustom
+from pullback.pipeline import Program, split_outcomes
 from pullback.tracer import Trace
-from pullback.tracer.functions.indexing import range_message
-from pullback.tracer.source import line_text, shown
-from pullback.tracer.tracebacks import traceback_at
+from pullback.tracer.failures import failure
 from pullback.tracer.tree import filler
 from pullback.tracer.watch import native
 
 MISS = object()
+
+
+class GuardFailed(Exception):
+    """The program is not one for its arguments: guard ``number`` of its trace does not hold."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class Entry:
@@ -55,7 +63,21 @@ class Entry:
 
     def holds(self, leaves: Sequence[Any]) -> bool:
         """Whether a call with these leaves, of the entry's signature, would be served."""
-        return self._trace.holds() and self._trace.outside() is not None
+        if not self._trace.holds():
+            return False
+        outside = self._trace.outside()
+        return outside is not None and self._follows([*map(native, leaves), *outside])
+
+    def _follows(self, arguments: Sequence[Any]) -> bool:
+        """Whether the guards on values hold."""
+        if not self._trace.branches:
+            return True
+        function = _expanded(self._trace.function)
+        try:
+            interpret(function, *_typed(function, arguments), effects=False)
+        except CheckFailed as failed:
+            return failed.error != GUARD
+        return True
 
     def __call__(self, leaves: list[Any]) -> Any:
         arguments = leaves if self._are_plain else list(map(native, leaves))
@@ -70,7 +92,21 @@ class Entry:
             try:
                 results = program.template.executable.call(program.instance, arguments + self._constants)
             except CheckFailed as failed:
-                raise failure(self._trace, failed, arguments) from None
+                if failed.error == GUARD:
+                    raise GuardFailed(int(str(failed))) from None
+                raise failure(self._trace.function, failed, arguments) from None
+        return self._filled(results, leaves, arguments)
+
+    def interpreted(self, leaves: list[Any]) -> Any:
+        """The result of the call that was traced, from the interpreter: the trace followed what that found."""
+        outside = self._trace.outside()
+        if outside is None:
+            return MISS
+        arguments = [*map(native, leaves), *outside]
+        function = _expanded(split_outcomes(self._trace)[0])
+        return self._filled(interpret(function, *_typed(function, arguments)), leaves, arguments)
+
+    def _filled(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> Any:
         if self._is_direct:
             return self._fill([r if r.ndim else r[()] for r in results])
         return self._fill(self._outcomes(results, leaves, arguments))
@@ -106,28 +142,12 @@ class Entry:
         return found
 
 
-def failure(trace: Trace, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:
-    """The exception that a failed check of a trace's program names, with the user's line in a note."""
-    function = expand_gradients(trace.function)
-    typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
-    ran: dict[Value, tuple[Instruction, Sequence[Any], Any]] = {}
+def _expanded(function: Function) -> Function:
+    return guards_first(uncustom(grad(run(function, BEFORE_GRAD))))
 
-    def observe(instruction: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> None:
-        ran.update({v: (instruction, operands, r) for v, r in zip(instruction.results, results, strict=True)})
 
-    message, file, line = str(failed), "", 0
-    try:
-        interpret(function, *typed, effects=False, observe=observe)
-    except CheckFailed as again:
-        file, line = again.loc.file, again.loc.line
-        if again.condition is not None and str(again) == message:
-            message = range_message(message, again.condition, ran)
-    kind = getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
-    error: Exception = kind(message)
-    if file:
-        error.__traceback__ = traceback_at(file, line)
-        error.add_note(f"  at {shown(file)}:{line}, in compiled code: {line_text(file, line)}".rstrip(": "))
-    return error
+def _typed(function: Function, arguments: Sequence[Any]) -> list[Any]:
+    return [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
 
 
 def _is_plain(leaf: Any) -> bool:

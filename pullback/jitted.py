@@ -15,10 +15,11 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pullback.entries import Entries
-from pullback.entry import MISS, Entry
+from pullback.entry import MISS, Entry, GuardFailed
 from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
 from pullback.inspection import Call, Recorder, arguments_of
+from pullback.paths import Paths
 from pullback.pickling import shown
 from pullback.pipeline import program
 from pullback.runtime import counters
@@ -85,9 +86,7 @@ class Jitted(Inspected[P], Generic[P, R]):
     __qualname__: str
     __wrapped__: Callable[..., Any]
 
-    def __init__(
-        self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs
-    ) -> None:
+    def __init__(self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs) -> None:
         functools.update_wrapper(self, function)
         self.__dict__.pop(OWNED, None)
         if transform.name != "jit":
@@ -181,7 +180,7 @@ class Jitted(Inspected[P], Generic[P, R]):
             signature=call,
             retrace=lambda: self._trace(call, args, kwargs),
             entries=self._entries.by_key,
-            variants=self._entries.of(call),
+            variants=[e for found in self._entries.of(call) for e in (found.entries if isinstance(found, Paths) else (found,))],
         )
 
     def _described(self) -> str:
@@ -213,23 +212,26 @@ class Jitted(Inspected[P], Generic[P, R]):
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset()
     ) -> Trace:
         with counters.timed("trace"):
-            return trace(
-                self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured
-            )
+            return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured)
 
     def _first_call(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Trace, compile and run. Threads that ask for one signature at once do it once."""
         if self._is_method_of(args):
             return self._for_methods()(*args, **kwargs)
-        tried: list[Entry] | None = None
+        tried: list[Entry | Paths] | None = None
         changing: list[str] = []
         for _ in range(MOST_TRACES):
             with work.underway(), self._programs.first.hold(call.key):
                 variants = self._entries.of(call)
-                if variants == tried:
-                    variants = [self._compile(call, args, kwargs)]
+                made = self._compile(call, args, kwargs) if variants == tried else None
+            if made is not None:
+                variants = [made]
             for entry in variants:
-                result = entry(call.leaves)
+                try:
+                    result = entry(call.leaves)
+                except GuardFailed:
+                    assert made is not None
+                    result = made.interpreted(call.leaves)
                 if result is not MISS:
                     return result
             if tried is not None and variants and (changing := variants[0].unstable()):

@@ -229,7 +229,7 @@ def test_the_parts_of_a_trace_error() -> None:
     line = helper.__code__.co_firstlineno + 1
     assert (error.file, error.line) == (__file__, line)
     assert error.message == f"a Python branch (if ... else) on a traced value; {error.hint}"
-    assert error.hint == "write np.where(x > 0, x / 2, x), which computes both"
+    assert error.hint == "write np.where(x > 0, x / 2, x), which computes both; or follow it by pb.jit(guards=True)"
     assert error.source == "return x / 2 if x > 0 else x\n                ^^^^^"
     made = caller.__code__.co_firstlineno + 1
     assert error.origins == (f"x is traced f64[], from return helper(np.sum(x)) + 1 at {shown(__file__)}:{made}",)
@@ -270,7 +270,7 @@ def test_static_arguments_are_offered_where_they_can_be() -> None:
     for transform, offered in ((pb.jit, True), (pb.grad, False)):
         error = raised(lambda transform=transform: transform(helper)(1.0))
         assert isinstance(error, pb.TraceError)
-        assert error.hint.endswith("or name x in static_argnames") == offered
+        assert ("or name x in static_argnames" in error.hint) == offered
         assert len(error.origins) == 1
 
 

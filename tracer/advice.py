@@ -11,8 +11,11 @@ from typing import TypeGuard
 from pullback.tracer.source import Site
 
 MOST_TEXT = 72
-BRANCH = "choose with np.where(condition, a, b), which computes both"
+BRANCH = "choose with np.where(condition, a, b), which computes both, or pb.cond, which runs one"
 LOOP = "loop a fixed number of times, and keep what is finished by np.where(condition, new, old)"
+WHILE = "write pb.while_loop(condition, body, state), which is compiled with its end"
+COUNTED = "write pb.fori_loop(0, n, body, state), whose n may be traced"
+GUARDS = "; or follow it by pb.jit(guards=True)"
 SHAPE = "a shape cannot depend on values: keep all elements"
 
 # Calls that ask for the truth of values, and what does the same for traced ones.
@@ -63,28 +66,28 @@ def instead_of_branch(site: Site) -> str:
     if isinstance(node, ast.Call) and not site.is_test:
         return _instead_of_call(node)
     if isinstance(outer, ast.MatchValue):
-        return "choose with np.select(conditions, values), which computes all" + static_names(site)
+        return "choose with np.select(conditions, values), which computes all" + otherwise(site)
     if not isinstance(node, ast.expr):
-        return BRANCH + static_names(site)
+        return BRANCH + otherwise(site)
     if isinstance(outer, ast.If | ast.IfExp) and _recurs(site):
-        return "write a loop: a recursion cannot end by a traced value" + static_names(site)
+        return "write a loop, as pb.while_loop: a recursion cannot end by a traced value" + otherwise(site)
     test = _text(_Elementwise().visit(copy.deepcopy(node)))
     match outer:
         case ast.IfExp() as chosen if chosen.test is node:
-            return f"write {_where(test, chosen.body, chosen.orelse)}, which computes both{static_names(site)}"
+            return f"write {_where(test, chosen.body, chosen.orelse)}, which computes both{otherwise(site)}"
         case ast.If() as statement if statement.test is node:
             if any(isinstance(n, ast.Break | ast.Continue) for s in statement.body for n in ast.walk(s)):
-                return LOOP
+                return LOOP + GUARDS
             if any(isinstance(n, ast.Raise) for s in statement.body for n in ast.walk(s)):
                 return "leave the check out, or make it after the call, on the result"
-            return f"write {_of_if(statement, test, site.path[2:])}, which computes both{static_names(site)}"
+            return f"write {_of_if(statement, test, site.path[2:])}, which computes both{otherwise(site)}"
         case ast.While():
-            return f"{LOOP}: when a loop ends cannot depend on traced values"
+            return f"{WHILE}{GUARDS}"
         case ast.Assert():
             return "leave the assertion out, or make it after the call, on the result"
         case ast.comprehension():
             return "keep all elements, and weigh them by np.where(condition, value, 0)"
-    return (f"write {test}" if test != ast.unparse(node) else BRANCH) + static_names(site)
+    return (f"write {test}" if test != ast.unparse(node) else BRANCH) + otherwise(site)
 
 
 def _recurs(site: Site) -> bool:
@@ -132,8 +135,8 @@ def instead_of_integer(site: Site) -> str:
         case ast.Subscript(value=owner, slice=index):
             return f"index an array instead of a list: np.array({_text(owner)})[{_text(index)}]{static_names(site)}"
         case ast.Call(func=ast.Name(id="range")):
-            return f"{LOOP}{static_names(site)}"
-    return f"take it from the shape of an array, or from a Python number{static_names(site)}"
+            return f"{COUNTED}{otherwise(site)}"
+    return f"take it from the shape of an array, or from a Python number{otherwise(site)}"
 
 
 def number(kind: str) -> Callable[[Site], str]:
@@ -157,18 +160,23 @@ def _name(node: ast.Call) -> str:
 def instead_of_number(site: Site) -> str:
     """What to write instead of making a Python number."""
     if _is_other_call(site.node):
-        return f"call {_name(site.node)} outside, on the values that a call returns{static_names(site)}"
+        return f"call {_name(site.node)} outside, on the values that a call returns{otherwise(site)}"
     match site.node:
         case ast.Call(func=ast.Name(id="int"), args=[argument]):
-            return f"write np.trunc({_text(argument)}), or .astype(int) of an array{static_names(site)}"
+            return f"write np.trunc({_text(argument)}), or .astype(int) of an array{otherwise(site)}"
         case ast.BinOp(op=ast.Mod()):
             return "return the value and format it after the call"
-    return f"keep it as it is: operators and NumPy functions take it{static_names(site)}"
+    return f"keep it as it is: operators and NumPy functions take it{otherwise(site)}"
 
 
 def instead_of_key(site: Site) -> str:
     """What to write instead of looking a traced value up."""
-    return f"put the values in an array and index it, or choose with np.select{static_names(site)}"
+    return f"put the values in an array and index it, or choose with np.select{otherwise(site)}"
+
+
+def otherwise(site: Site) -> str:
+    """The advice to make the arguments that stand in the expression static, for those that are scalars, or to guard its value."""
+    return static_names(site) + GUARDS
 
 
 def static_names(site: Site) -> str:

@@ -19,6 +19,7 @@ from pullback.ir import OPS, Loc, Op, Value
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
 from pullback.tracer.advice import (
+    GUARDS,
     branch,
     instead_of_branch,
     instead_of_integer,
@@ -27,7 +28,7 @@ from pullback.tracer.advice import (
     integer,
     number,
 )
-from pullback.tracer.errors import TraceError, here, library_call, refusal, user_loc
+from pullback.tracer.errors import NotKnown, TraceError, here, library_call, refusal, user_loc
 from pullback.tracer.frame import Frame, current, frame_of
 from pullback.tracer.layout import Strides, falls, row_major
 from pullback.tracer.promotion import Kind
@@ -431,9 +432,20 @@ def _static(x: TracedArray, ask: Callable[[Any], Any], what: Words, instead: Wor
         ask(_any_value(x))
     except Exception as error:
         if what is branch:
-            error.add_note(f"  in a traced function: {instead_of_branch(here())}")
+            error.add_note(f"  in a traced function: {instead_of_branch(here()).removesuffix(GUARDS)}")
         raise error.with_traceback(None) from None
+    outcomes = frame_of(x).root.outcomes
+    if outcomes.follows:
+        try:
+            return outcomes.settle(x, frame_of(x), ask)
+        except NotKnown as reason:
+            return _refuse(x, partial(_said, what, f", {reason}", "; "), partial(_said, instead, "", GUARDS))
     return _refuse(x, what, instead)
+
+
+def _said(words: Words, more: str, less: str, site: Site) -> str:
+    """Words on a place, with more at their end and without a part."""
+    return (words(site) if callable(words) else words).replace(less, "") + more
 
 
 def _any_value(x: TracedArray) -> Any:

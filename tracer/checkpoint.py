@@ -22,7 +22,8 @@ def checkpoint_call(function: Callable[..., Any], args: Sequence[Any], kwargs: M
     parameters, region = parameters_of(function), Region()
 
     def enter(leaf: Any, path: str) -> Any:
-        return region.enter(leaf) if isinstance(leaf, TracedArray) and leaf.known is None and leaf.literal is None else leaf
+        is_value = isinstance(leaf, TracedArray) and leaf.known is None and leaf.literal is None
+        return region.enter(leaf, is_same=True) if is_value else leaf
 
     positional = [region.argument(x, parameters.name(k), enter)[0] for k, x in enumerate(args)]
     keywords = {name: region.argument(x, name, enter)[0] for name, x in kwargs.items()}

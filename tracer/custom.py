@@ -20,7 +20,7 @@ from pullback.ir.types import ArrayType
 from pullback.tracer.array import TracedArray, as_traced, cast, full
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Frame, frame_of
-from pullback.tracer.region import joined, partners, rebuild
+from pullback.tracer.region import given_by, joined, partners, rebuild
 from pullback.tracer.tree import Identity, flatten
 
 Arrays = Sequence[TracedArray]
@@ -188,6 +188,7 @@ def _parameter(inner: Frame, type: ArrayType, like: TracedArray | None = None) -
         return TracedArray(type, inner, inner.parameter(type), loc=user_loc())
     name = like.value.name if like.literal is None else ""
     made = TracedArray(type, inner, inner.parameter(type, name), weak=like.weak, loc=like.loc)
+    inner.given[made.value] = given_by(like)
     made.origin, made.created = like.origin, like.is_cell
     return made
 

@@ -51,6 +51,10 @@ class TraceError(Exception):
         return "\n".join(lines)
 
 
+class NotKnown(Exception):
+    """A traced value that the arguments of the call do not settle; the message says why."""
+
+
 @contextmanager
 def noting(errors: list[TraceError]) -> Iterator[None]:
     """Appends every TraceError made in this context to ``errors``, so that none is lost where it is caught."""

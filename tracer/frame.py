@@ -81,6 +81,9 @@ class Pinned:
     loc: Loc
 
 
+Given = tuple[Value, "Frame"] | np.ndarray[Any, Any]
+"""What a parameter of a region stands for: a value of another frame, or a number."""
+
 _current: ContextVar[Frame | None] = ContextVar("pullback_frame", default=None)
 
 
@@ -103,8 +106,9 @@ class Frame:
     arguments that the function tried to write. ``order`` says how many derivatives may be taken of what is traced here,
     ``customs`` which functions with rules of their own have their rules traced for one of them.
     ``strides`` those of a root's arguments, and ``pinned_strides`` those of them that
-    the trace depends on. ``traces_made``: in a root, arrays that functions make of static values are traced too. ``sealed``:
-    not empty where arrays of outer frames cannot be written, and what errors say of it.
+    the trace depends on. ``given`` says what a region's parameters stand for, where they are the same at each run of it, and
+    ``outcomes`` what a root's values are. ``traces_made``: in a root, arrays that functions make of static values are traced too.
+    ``sealed``: not empty where arrays of outer frames cannot be written, and what errors say of it.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -123,6 +127,8 @@ class Frame:
         self.kept_readonly: set[int] = set()
         self.strides: dict[int, Strides | None] = {}
         self.pinned_strides: dict[int, Strides | None] = {}
+        self.given: dict[Value, Given] = {}
+        self.outcomes: Any = None
         self._lifted: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
 
@@ -163,6 +169,7 @@ class Frame:
                 raise used_after_trace(x)
             outer = self.parent.lift(x, loc)
             found = self._lifted[value] = self.parameter(x.type, outer.name)
+            self.given[found] = outer, self.parent
             self.outer.append(outer)
         return found
 

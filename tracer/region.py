@@ -6,9 +6,12 @@ The region is closed: outer values that the function reads become operands, afte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from pullback.ir import OPS, Block, Instruction, Value
 from pullback.ir.ops.custom import parameters_with
@@ -16,7 +19,7 @@ from pullback.ir.structure import copied
 from pullback.ir.types import ArrayType
 from pullback.tracer.array import TracedArray, as_traced, root_of, wrap, write_back
 from pullback.tracer.errors import TraceError, user_loc
-from pullback.tracer.frame import Frame, current, frame_of
+from pullback.tracer.frame import Frame, Given, current, frame_of
 from pullback.tracer.names import Names
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.tree import Identity, TreeDef, flatten, map_statics, paths, unflatten
@@ -29,6 +32,12 @@ def follow(function: Callable[..., Any]) -> Callable[..., Any]:
     names = frame_of().root.names
     assert isinstance(names, Names)
     found: Callable[..., Any] = names.follow(function)
+    return found
+
+
+def following() -> AbstractContextManager[None]:
+    """Branches on traced values are followed in this context of the current trace, each with a guard."""
+    found: AbstractContextManager[None] = frame_of().root.outcomes.following()
     return found
 
 
@@ -82,6 +91,15 @@ def _silent(block: Block) -> Block:
     return replace(block, instructions=tuple(kept))
 
 
+def given_by(x: TracedArray) -> Given:
+    """What a parameter stands for that is this array."""
+    if x.literal is not None:
+        return np.asarray(x.literal, x.dtype)
+    value = x.value
+    assert x.frame is not None
+    return value, x.frame
+
+
 class Region:
     """``operands``: the traced arrays of outer frames that the function meets as parameters, ``inside`` what it meets."""
 
@@ -95,13 +113,16 @@ class Region:
         """A parameter of the region."""
         return TracedArray(type, self.inner, self.inner.parameter(type, name), weak=weak, loc=user_loc())
 
-    def enter(self, x: TracedArray, type: ArrayType | None = None, weak: str | None = None) -> TracedArray:
-        """A parameter of the region for a traced array, of ``type`` if the region's is another."""
+    def enter(self, x: TracedArray, type: ArrayType | None = None, weak: str | None = None, is_same: bool = False) -> TracedArray:
+        """A parameter of the region for a traced array, of ``type`` if the region's is another. ``is_same``: whenever the region
+        runs the parameter is that array."""
         kind = x.type if type is None else type
         made = self.parameter(kind, x.value.name if x.literal is None else "", x.weak if weak is None else weak)
         made.readonly, made.loc = x.readonly, x.loc
         made.created, made.lies_as = x.is_cell, x if kind == x.type else None
         made.origin = x.origin
+        if is_same:
+            self.inner.given[made.value] = given_by(x)
         self.operands.append(x)
         self.inside.append(made)
         return made
@@ -208,7 +229,7 @@ def differentiable(leaf: Any, label: str) -> TracedArray:
 
 def enter_differentiated(region: Region, leaf: Any, label: str) -> TracedArray:
     """What a function meets in place of a leaf by which it is differentiated."""
-    made = region.enter(differentiable(leaf, label))
+    made = region.enter(differentiable(leaf, label), is_same=True)
     if made.origin is not None and made.origin.kind == "argument":
         made.origin = made.origin._replace(kind="differentiated")
     return made

@@ -32,10 +32,12 @@ from pullback.tracer.array import (
 from pullback.tracer.classes import of_real_class
 from pullback.tracer.effects import line_by_line
 from pullback.tracer.errors import TraceError, error_loc, user_loc
+from pullback.tracer.failures import exception_of
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
 from pullback.tracer.guards import Guard
 from pullback.tracer.layout import Strides, strides_in
 from pullback.tracer.names import Names, is_filled
+from pullback.tracer.outcomes import Branch, Outcomes
 from pullback.tracer.outside import Outside
 from pullback.tracer.ownership import adopt
 from pullback.tracer.tree import (
@@ -154,6 +156,7 @@ class Trace:
     ``outside_writes`` from outside do: ``writes_count`` in sum. ``kept_readonly`` are leaves that the function found to be
     read-only when it wrote into them. ``labels`` names the call's leaves. ``pinned`` are those whose values the trace depends on,
     ``strides`` has the strides (see ``layout``) of those that it depends on by theirs.
+    ``branches`` are its guards on traced values, as they were asked; ``in_order``: the program asks in that order.
     """
 
     function: Function
@@ -168,6 +171,8 @@ class Trace:
     labels: tuple[str, ...] = ()
     pinned: tuple[Pinned, ...] = ()
     strides: tuple[tuple[int, Strides | None], ...] = ()
+    branches: tuple[Branch, ...] = ()
+    in_order: bool = True
 
     @property
     def result_tree(self) -> TreeDef:
@@ -247,6 +252,7 @@ def _trace(
     frame, loc = Frame(), user_loc()
     frame.traces_made = traces_made
     names = frame.names = Names(frame, captured)
+    frame.outcomes = Outcomes(frame, call.leaves)
     tree = call.tree
     with closing(names):
         with frame.active():
@@ -283,6 +289,8 @@ def _trace(
             labels=labels,
             pinned=tuple(names.pinned[k] for k in sorted(names.pinned)),
             strides=tuple(frame.pinned_strides.items()),
+            branches=tuple(frame.outcomes.branches),
+            in_order=frame.outcomes.in_order,
         )
 
 
@@ -374,6 +382,7 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
     try:
         result = function(*args, **kwargs)
     except Exception as error:
+        _failed_before(frame)
         if not frame.refusals and TracedArray.__name__ in str(error):
             error.add_note(_STANDS_FOR)
         if isinstance(error, RecursionError):
@@ -384,6 +393,7 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
         said = error.message if isinstance(error, TraceError) else error
         ended = "" if stems else f", which then raised {type(error).__name__}: {said}"
     else:
+        _failed_before(frame)
         if not frame.refusals:
             return result
         ended = ": what it did instead is not what the program does"
@@ -391,6 +401,13 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
     if ended:
         first.add_note(f"  (caught inside the traced function{ended})")
     raise first from None
+
+
+def _failed_before(frame: Frame) -> None:
+    """Raises what a check of the trace so far did when the function asked for a value."""
+    outcomes = frame.outcomes
+    if outcomes.failed is not None:
+        raise exception_of(outcomes.failed, outcomes.ran()) from None
 
 
 _STANDS_FOR = f"  ({TracedArray.__name__} stands for an array while a function is traced; only NumPy and SciPy know it)"

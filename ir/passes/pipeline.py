@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pullback.ir.passes.cse import cse
 from pullback.ir.passes.dce import dce
 from pullback.ir.passes.grad import grad
+from pullback.ir.passes.guards import guards_first
 from pullback.ir.passes.norms import norms
 from pullback.ir.passes.simplify import simplify
 from pullback.ir.passes.uncustom import uncustom
@@ -18,11 +19,11 @@ from pullback.ir.verify import verify
 Pass = Callable[[Function], Function]
 Observer = Callable[[str, Function], None]
 
-PASSES: dict[str, Pass] = {p.__name__: p for p in (simplify, cse, norms, grad, uncustom, untap, dce, unbarrier)}
+PASSES: dict[str, Pass] = {p.__name__: p for p in (simplify, cse, norms, grad, uncustom, untap, guards_first, dce, unbarrier)}
 """Every pass by its name, as files and the command line call it."""
 
 BEFORE_GRAD: list[Pass] = [simplify, cse, norms, dce]
-OPTIMIZE: list[Pass] = [uncustom, untap, simplify, cse, dce, unbarrier]
+OPTIMIZE: list[Pass] = [uncustom, untap, guards_first, simplify, cse, dce, unbarrier]
 
 
 def run(function: Function, passes: Sequence[Pass], observe: Observer | None = None) -> Function:

@@ -67,7 +67,7 @@ def run_call(call: Call) -> Run:
     try:
         interpret(function, *(values[p] for p in function.parameters), observe=observe)
     except CheckFailed as failed:
-        raise failure(trace, failed, arguments) from None
+        raise failure(trace.function, failed, arguments) from None
     return Run(function, values, maker, dict(zip(function.parameters, parameter_labels(call), strict=True)))
 
 

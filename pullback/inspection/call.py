@@ -16,6 +16,7 @@ from pullback.tracer.tree import TreeDef, leaf_key
 
 if TYPE_CHECKING:
     from pullback.entry import Entry
+    from pullback.paths import Paths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class Call:
     parameters: Parameters
     signature: Signature
     retrace: Callable[[], Trace]
-    entries: Mapping[Any, Sequence[Entry]]
+    entries: Mapping[Any, Sequence[Entry | Paths]]
     variants: Sequence[Entry]
     _made: list[Trace] = field(default_factory=list)
 

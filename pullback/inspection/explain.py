@@ -19,6 +19,7 @@ from pullback.tracer import Captured, Guard, Trace
 
 if TYPE_CHECKING:
     from pullback.entry import Entry
+    from pullback.paths import Paths
 
 Status = Literal["compiled", "guard failed", "new signature", "first call"]
 SHOWN_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compile")
@@ -56,6 +57,19 @@ class StaticNumber:
     loc: Loc
 
 
+@dataclass(frozen=True, kw_only=True)
+class BranchTaken:
+    """A branch on a traced value that the trace followed (``pb.jit(guards=True)``): ``text`` of the source at ``loc``, and the
+    value that it must have."""
+
+    text: str
+    value: Any
+    loc: Loc
+
+    def __str__(self) -> str:
+        return f"{self.text} is {shortened(self.value)} ({place(self.loc)})"
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation(Report):
     """Why a call of ``function`` runs a compiled program or is traced first.
@@ -63,7 +77,8 @@ class Explanation(Report):
     ``status``: "compiled" (a program is there), "guard failed" (one was, but what it read has changed), "new signature" (there
     are programs for arguments of other types) or "first call". ``changes``: what differs from the nearest program there is.
     ``reads``: what the program depends on outside; ``static_numbers``: what it depends on in the values of arguments.
-    ``signatures`` and ``variants`` count the programs of the function: by types of arguments and static values, and for these.
+    ``branches``: its guards on traced values. ``signatures`` and ``variants`` count the programs of the function: by types of
+    arguments and static values, and for these.
 
     ``template``: "built", "instantiated" (of a compiled program), "new", "known" (if it were traced now) or "none" (nothing is
     computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds`` that each stage took;
@@ -76,6 +91,7 @@ class Explanation(Report):
     changes: tuple[Change, ...]
     reads: tuple[Read, ...]
     static_numbers: tuple[StaticNumber, ...]
+    branches: tuple[BranchTaken, ...]
     signatures: int
     variants: int
     template: str
@@ -98,6 +114,11 @@ class Explanation(Report):
         static += [f"{n.name} ({n.value!r}, asked for at {place(n.loc)})" for n in self.static_numbers]
         if static:
             lines += paragraph(f"static, so that another value is another program: {', '.join(static)}", "")
+        if self.branches:
+            lines.append("branches on values, guarded:")
+            lines += [line for branch in self.branches[:MOST_SHOWN] for line in paragraph(str(branch))]
+            if len(self.branches) > MOST_SHOWN:
+                lines.append(f"  and {counted(len(self.branches) - MOST_SHOWN, 'more guard')}")
         if self.changes:
             lines.append("what differs from the nearest program:")
             lines += [line for change in self.changes for line in paragraph(str(change))]
@@ -158,6 +179,7 @@ def explain(call: Call) -> Explanation:
         changes=changes,
         reads=_reads(call.trace),
         static_numbers=_static_numbers(call.trace),
+        branches=_branches(call.trace),
         signatures=len(call.entries),
         variants=len(variants),
         template=template,
@@ -176,6 +198,7 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         changes=(),
         reads=_reads(entry.trace),
         static_numbers=_static_numbers(entry.trace),
+        branches=_branches(entry.trace),
         signatures=len(call.entries),
         variants=variants,
         template=origin,
@@ -192,6 +215,10 @@ def _reads(trace: Trace) -> tuple[Read, ...]:
 
 def _static_numbers(trace: Trace) -> tuple[StaticNumber, ...]:
     return tuple(StaticNumber(name=p.describe, value=p.value, loc=p.loc) for p in trace.pinned)
+
+
+def _branches(trace: Trace) -> tuple[BranchTaken, ...]:
+    return tuple(BranchTaken(text=b.text, value=b.outcome, loc=b.loc) for b in trace.branches)
 
 
 def _expected(guard: Guard) -> str:
@@ -239,7 +266,7 @@ def _nearest(call: Call) -> tuple[Change, ...]:
     return min([_differences(call, entry) for entry in known], key=len, default=())
 
 
-def _differences(call: Call, entry: Entry) -> tuple[Change, ...]:
+def _differences(call: Call, entry: Entry | Paths) -> tuple[Change, ...]:
     before = {a.name: a.text for a in entry.record.arguments}
     after = {a.name: a.text for a in call.arguments}
     if before == after:

@@ -1,0 +1,52 @@
+"""What the failed check of a program is for the user: NumPy's exception, at the user's line."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import Function, Instruction, Value
+from pullback.ir.interpret import interpret
+from pullback.ir.ops.control import CheckFailed
+from pullback.ir.passes.grad import grad as expand_gradients
+from pullback.tracer.functions.indexing import range_message
+from pullback.tracer.source import line_text, shown
+from pullback.tracer.tracebacks import traceback_at
+
+Ran = Mapping[Value, tuple[Instruction, Sequence[Any], Any]]
+
+
+def failure(function: Function, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:
+    """The exception that a failed check of a trace's program names, with the user's line in a note."""
+    function = expand_gradients(function)
+    typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
+    ran: dict[Value, tuple[Instruction, Sequence[Any], Any]] = {}
+
+    def observe(instruction: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        ran.update({v: (instruction, operands, r) for v, r in zip(instruction.results, results, strict=True)})
+
+    try:
+        interpret(function, *typed, effects=False, observe=observe)
+    except CheckFailed as again:
+        if str(again) == str(failed):
+            return exception_of(again, ran)
+        return _placed(failed, str(failed), again.loc.file, again.loc.line)
+    return _placed(failed, str(failed), "", 0)
+
+
+def exception_of(failed: CheckFailed, ran: Ran) -> Exception:
+    """The exception that a check names which failed in the interpreter; ``ran`` as ``range_message`` has it."""
+    message = str(failed) if failed.condition is None else range_message(str(failed), failed.condition, ran)
+    return _placed(failed, message, failed.loc.file, failed.loc.line)
+
+
+def _placed(failed: CheckFailed, message: str, file: str, line: int) -> Exception:
+    kind = getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
+    error: Exception = kind(message)
+    if file:
+        error.__traceback__ = traceback_at(file, line)
+        error.add_note(f"  at {shown(file)}:{line}, in compiled code: {line_text(file, line)}".rstrip(": "))
+    return error
