@@ -21,7 +21,7 @@ class Program:
 
     ``oracle(*args, **options)`` gives the same by plain loops. ``formula(G, *args, **options)`` gives the gradients by the float
     arguments, in their order; G has the containers of the result. ``data`` are the places of float arguments that have none.
-    ``smooth``: differences say something about the gradient.
+    ``smooth``: differences say something about the gradient. ``cancels``: the size of terms whose sum is 0 in exact arithmetic.
     """
 
     f: Callable[..., Any]
@@ -31,6 +31,7 @@ class Program:
     options: Mapping[str, Any] = field(default_factory=dict)
     data: tuple[int, ...] = ()
     smooth: bool = True
+    cancels: float = 0.0
 
 
 def floats(*args: Any) -> list[int]:
@@ -52,13 +53,13 @@ def cotangent(result: Any, seed: int = 7) -> Any:
     )
 
 
-def close(found: Any, expected: Any, tolerance: float) -> None:
-    """Trees of arrays agree elementwise to a relative tolerance, or to a tenth of it of the largest."""
+def close(found: Any, expected: Any, tolerance: float, cancels: float = 0.0) -> None:
+    """Trees of arrays agree elementwise to a relative tolerance, or to a tenth of it of the largest, or of what cancels."""
     found, expected = pb.tree.leaves(found), pb.tree.leaves(expected)
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
         assert np.shape(a) == np.shape(b)
-        largest = np.max(np.abs(b), initial=0.0, where=np.isfinite(b))
+        largest = np.max(np.abs(b), initial=cancels, where=np.isfinite(b))
         floor = np.finfo(np.asarray(a).dtype).tiny if np.asarray(a).dtype.kind == "f" else 0
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=max(tolerance / 10 * largest, floor))
 
@@ -95,7 +96,7 @@ def check(program: Program, dtype: Any) -> None:
     assert len(found) == len(formula)
     for k, g, expected in zip(wrt, found, formula, strict=True):
         assert isinstance(args[k], float) or g.dtype == args[k].dtype
-        close(g, expected, tolerance)
+        close(g, expected, tolerance, program.cancels)
     if program.smooth and dtype == np.float64:
         differences(f, wide, args, wrt, found)
 
