@@ -189,6 +189,204 @@ def f(x):
 
 f(3.0)
 
+#### Loops and branches as functions
+
+=== branches of different shapes
+@pb.jit
+def start(n, x):
+    return pb.cond(n > 0, lambda: 0.0, lambda: x)
+
+start(1, np.arange(3.0))
+
+=== branches of different dtypes
+@pb.jit
+def count(x):
+    def found():
+        return np.argmax(x)
+
+    return pb.cond(np.any(x > 2), found, lambda: x[0])
+
+count(np.arange(3.0))
+
+=== branches of different containers
+@pb.jit
+def both(x):
+    return pb.cond(x > 0, lambda: (x, x), lambda: [x, x])
+
+both(2.0)
+
+=== an array as predicate
+@pb.jit
+def relu(x):
+    return pb.cond(x > 0, lambda: x, lambda: 0 * x)
+
+relu(np.arange(3.0))
+
+=== a float as index of a switch
+@pb.jit
+def chosen(k, x):
+    return pb.switch(k, [np.sin, np.cos], x)
+
+chosen(1.0, 2.0)
+
+=== an operand written in a branch
+@pb.jit
+def clear(x):
+    def reset(a):
+        a[:] = 0.0
+
+    pb.cond(x[0] > 0, reset, lambda a: None, x)
+    return x
+
+clear(np.arange(3.0))
+
+=== a carry that changes dtype
+@pb.jit
+def total(x):
+    return pb.fori_loop(0, len(x), lambda i, s: s + x[i], np.int64(0))
+
+total(np.arange(3.0))
+
+=== a carry that changes dtype, in a tree
+def step(state, x):
+    return {"mean": state["mean"] + 0.1 * x, "n": state["n"] + 1.0}, None
+
+@pb.jit
+def average(x):
+    return pb.scan(step, {"mean": np.float32(0), "n": np.int32(0)}, x)[0]
+
+average(np.arange(3.0))
+
+=== a carry that changes shape
+@pb.jit
+def collect(x):
+    return pb.fori_loop(0, 3, lambda i, out: np.append(out, x), np.zeros(1))
+
+collect(2.0)
+
+=== a carry that changes its containers
+@pb.jit
+def fibonacci(n):
+    return pb.fori_loop(0, n, lambda i, s: [s[1], s[0] + s[1]], (0, 1))
+
+fibonacci(10)
+
+=== a condition that is no bool
+@pb.jit
+def halved(x):
+    return pb.while_loop(lambda x: x // 2, lambda x: x // 2, x)
+
+halved(8)
+
+=== a condition on an array
+@pb.jit
+def settle(x):
+    return pb.while_loop(lambda x: x > 1e-3, lambda x: x / 2, x)
+
+settle(np.arange(3.0))
+
+=== a scan whose function returns one value
+@pb.jit
+def total(x):
+    return pb.scan(lambda s, x: s + x, 0.0, x)
+
+total(np.arange(3.0))
+
+=== a scan over arrays of different lengths
+@pb.jit
+def dot(x, y):
+    return pb.scan(lambda s, xy: (s + xy[0] * xy[1], None), 0.0, (x, y))[0]
+
+dot(np.arange(3.0), np.arange(4.0))
+
+=== a scan over another length
+pb.scan(lambda s, x: (s + x, s), 0.0, np.arange(3.0), length=2)
+
+=== a scan over a list of numbers
+pb.scan(lambda s, x: (s + x, s), 0.0, [1.0, 2.0, 3.0])
+
+=== a scan over nothing
+pb.scan(lambda s, x: (s + 1, s), 0.0)
+
+=== a loop between floats
+@pb.jit
+def power(x, n):
+    return pb.fori_loop(0, n, lambda i, p: p * x, 1.0)
+
+power(2.0, 3.0)
+
+=== a write into an array from outside a loop
+@pb.jit
+def running(x):
+    out = np.zeros(len(x))
+
+    def body(i, total):
+        total = total + x[i]
+        out[i] = total
+        return total
+
+    pb.fori_loop(0, len(x), body, 0.0)
+    return out
+
+running(np.arange(3.0))
+
+=== a write into a row of a scan
+@pb.jit
+def doubled(x):
+    def body(total, row):
+        row *= 2
+        return total + row.sum(), row
+
+    return pb.scan(body, 0.0, x)[1]
+
+doubled(np.ones((2, 3)))
+
+=== a list that a loop appends to
+@pb.jit
+def halves(x):
+    found = []
+
+    def body(i, x):
+        found.append(x)
+        return x / 2
+
+    pb.fori_loop(0, 3, body, x)
+    return np.stack(found)
+
+halves(8.0)
+
+=== a variable that a loop counts in
+@pb.jit
+def halves(x):
+    steps = 0
+
+    def body(x):
+        nonlocal steps
+        steps += 1
+        return x / 2
+
+    return pb.while_loop(lambda x: x > 1, body, x), steps
+
+halves(8.0)
+
+=== a branch in a loop
+@pb.jit
+def clipped(x):
+    def body(i, s):
+        if s > 10:
+            s = 10.0
+        return s + x[i]
+
+    return pb.fori_loop(0, len(x), body, 0.0)
+
+clipped(np.arange(3.0))
+
+=== an associative scan that changes shapes
+pb.associative_scan(lambda a, b: np.sum(a + b), np.arange(4.0))
+
+=== something else than a function [TypeError]
+pb.fori_loop(0, 3, 1.0, lambda i, s: s + 1)
+
 #### Python numbers and containers
 
 === a shape from a value

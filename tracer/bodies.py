@@ -87,7 +87,7 @@ class Carry:
             kinds = [_carried(x, y) for x, y in zip(self.arrays, found, strict=True)]
             wrong = [(p, x, y) for p, x, y, kind in zip(self.paths, self.arrays, found, kinds, strict=True) if kind is None]
             if wrong:
-                raise self._changed(function, "type", [(p, _kind(x), _kind(y)) for p, x, y in wrong], _instead(*wrong[0]))
+                raise self._changed(function, "type", [(p, kind_of(x), kind_of(y)) for p, x, y in wrong], _instead(*wrong[0]))
             if all(kind == (x.type.dtype.numpy, x.weak) for kind, x in zip(kinds, self.arrays, strict=True)):
                 return [cast(y, x.dtype) for y, x in zip(found, self.arrays, strict=True)]
         self.arrays = [_widened(x, *kind) for x, kind in zip(self.arrays, kinds, strict=True) if kind is not None]
@@ -141,7 +141,7 @@ def _widened(x: TracedArray, dtype: Any, weak: str) -> TracedArray:
     return made
 
 
-def _kind(x: TracedArray) -> str:
+def kind_of(x: TracedArray) -> str:
     """A type, as errors show it."""
     return f"a Python {x.weak}" if x.weak else str(x.type)
 

@@ -15,7 +15,7 @@ import numpy as np
 from pullback.ir.types import I64, ArrayType, scalar
 from pullback.tracer.array import TracedArray, as_traced, cast, created, emit, fresh
 from pullback.tracer.batching import moved_axis
-from pullback.tracer.bodies import BRANCH, CONDITION, LOOP, Body, Carry, beside, common, is_static, titled, watched
+from pullback.tracer.bodies import BRANCH, CONDITION, LOOP, Body, Carry, beside, common, is_static, kind_of, titled, watched
 from pullback.tracer.errors import TraceError
 from pullback.tracer.region import emit_regions, follow, rebuild
 from pullback.tracer.tree import TreeDef, flatten, paths
@@ -37,7 +37,7 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> 
     if test.dtype.kind != "b":
         test = as_traced(test != 0)
     index = emit("cast", test, dtype=I64)
-    return _chosen("cond", index, (false_fun, true_fun), operands)
+    return _chosen("cond", index, (true_fun, false_fun), operands, (1, 0))
 
 
 def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
@@ -50,7 +50,8 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
         return _taken(branches[min(max(int(index), 0), last)], operands)
     if not last:
         return _taken(branches[0], operands)
-    return _chosen("switch", cast(as_traced(np.clip(position, 0, last)), np.int64), branches, operands)
+    place = cast(as_traced(np.clip(position, 0, last)), np.int64)
+    return _chosen("switch", place, branches, operands, range(len(branches)))
 
 
 def _scalar(value: Any, what: str, kinds: str, instead: str) -> TracedArray:
@@ -91,8 +92,10 @@ def _refuse_lost(written: Sequence[TracedArray], returned: Any, function: Functi
             )
 
 
-def _chosen(name: str, index: TracedArray, functions: Sequence[Function], operands: Sequence[Any]) -> Any:
-    """The results of the branch at a traced index."""
+def _chosen(
+    name: str, index: TracedArray, functions: Sequence[Function], operands: Sequence[Any], positions: Sequence[int]
+) -> Any:
+    """The results of the branch whose position is a traced index."""
     leaves, tree = flatten(tuple(operands))
     traced = [isinstance(x, np.ndarray) or (isinstance(x, TracedArray) and x.known is None and not is_static(x)) for x in leaves]
     found: list[tuple[Body, list[Any], TreeDef]] = []
@@ -112,16 +115,16 @@ def _chosen(name: str, index: TracedArray, functions: Sequence[Function], operan
     kinds = [common(column) if len({x.shape for x in column}) == 1 else None for column in columns]
     for column, kind, path in zip(columns, kinds, paths(structure, "the result"), strict=True):
         if kind is None or any(not x.weak and x.dtype != kind[0] for x in column):
-            rows = [f"{path} is {x!r} from {titled(f)}" for x, f in zip(column, functions, strict=True)]
+            rows = [f"{path} is {kind_of(x)} from {titled(f)}" for x, f in zip(column, functions, strict=True)]
             raise beside(
                 f"the branches of {name} return different types; return one shape and dtype, as by np.broadcast_to and .astype",
-                [row.replace("traced ", "") for row in rows],
+                rows,
             )
-    regions = []
-    for body, results, _ in found:
+    regions = {}
+    for (body, results, _), k in zip(found, positions, strict=True):
         with body.inner.active():
-            regions.append((body, [cast(x, kind[0]) for x, kind in zip(results, kinds, strict=True) if kind is not None]))
-    made = emit_regions(name="switch", params={}, operands=[index, *found[0][0].operands], regions=regions)
+            regions[k] = body, [cast(x, kind[0]) for x, kind in zip(results, kinds, strict=True) if kind is not None]
+    made = emit_regions("switch", {}, [index, *found[0][0].operands], [regions[k] for k in range(len(functions))])
     for x, kind in zip(made, kinds, strict=True):
         x.weak = kind[1] if kind is not None else ""
     return rebuild(structure, made)
@@ -158,13 +161,9 @@ def _one(found: Any, function: Function) -> Any:
 
 def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
     """See ``pullback.fori_loop``."""
-    start, stop = (
-        int(x)
-        if is_static(x) and type(x) is not bool
-        else cast(_scalar(x, f"{name} of fori_loop", "iu", "give an integer"), np.int64)
-        for name, x in (("lower", lower), ("upper", upper))
-    )
-    count = max(stop - start, 0) if isinstance(start, int) and isinstance(stop, int) else as_traced(np.maximum(stop - start, 0))
+    start, stop = _bound(lower, "lower"), _bound(upper, "upper")
+    is_known = isinstance(start, int) and isinstance(stop, int)
+    count = max(stop - start, 0) if is_known else as_traced(np.maximum(stop - start, 0))
 
     def run(body: Body, index: TracedArray, state: Any) -> tuple[Any, Any]:
         with body.inner.active():
@@ -173,6 +172,11 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
         return body.call(body_fun, (at, state)), None
 
     return _counted(Carry("fori_loop", init_val, "init_val"), body_fun, run, count)[0]
+
+
+def _bound(x: Any, name: str) -> Any:
+    found = _scalar(x, f"the bound {name} of fori_loop", "iu", "give an integer")
+    return int(x) if is_static(x) else cast(found, np.int64)
 
 
 def scan(f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bool = False) -> tuple[Any, Any]:
@@ -205,7 +209,9 @@ def _rows(loop: str, xs: Any, length: Any) -> tuple[list[TracedArray], TreeDef, 
     arrays, names = [as_traced(x) for x in leaves], paths(tree, "xs")
     for x, name in zip(arrays, names, strict=True):
         if not x.shape:
-            raise TraceError(f"{loop} goes over the first axis of arrays, and {name} is {x!r}; give an array, as by np.array")
+            raise TraceError(
+                f"{loop} goes over the first axis of arrays, and {name} is {kind_of(x)}; give an array, as by np.array"
+            )
     count = None if length is None else operator.index(length)
     if count is None and not arrays:
         raise TraceError(f"{loop} has no arrays to go over" + ("; give length" if loop == "scan" else "; give an array"))
@@ -264,7 +270,9 @@ def associative_scan(fn: Function, elems: Any, reverse: bool = False, axis: int 
     at = operator.index(axis)
     for x, name in zip(arrays, names, strict=True):
         if not -x.ndim <= at < x.ndim:
-            raise TraceError(f"associative_scan goes along axis {at}, and {name} is {x!r}, which has no such axis; give another")
+            raise TraceError(
+                f"associative_scan goes along axis {at}, and {name} is {kind_of(x)}, which has no such axis; give another"
+            )
     if len({x.shape[at] for x in arrays}) > 1:
         rows = [f"{name} is {x.type}, of {x.shape[at]} along axis {at}" for x, name in zip(arrays, names, strict=True)]
         raise beside(
