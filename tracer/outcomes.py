@@ -26,6 +26,7 @@ from pullback.ir.structure import walk
 from pullback.tracer.errors import NotKnown, TraceError, here, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Given
 from pullback.tracer.source import MOST_TEXT, line_text
+from pullback.tracer.unrolled import MANY_OPS, warn_unrolled
 from pullback.tracer.watch import native
 
 if TYPE_CHECKING:
@@ -59,13 +60,15 @@ class Outcomes:
     ``failed`` is the check that a run of the trace so far did not pass.
     """
 
-    def __init__(self, root: Frame, leaves: Sequence[Any]) -> None:
+    def __init__(self, root: Frame, leaves: Sequence[Any], title: str) -> None:
         self.follows = False
         self.branches: list[Branch] = []
         self.in_order = True
         self.failed: CheckFailed | None = None
         self._root = root
         self._leaves = leaves
+        self._title = title
+        self._is_long = False
         self._values: dict[Value, Any] = {}
         self._asked: dict[tuple[Value, bool], Any] = {}
         self._made: dict[Value, Instruction] = {}
@@ -93,6 +96,9 @@ class Outcomes:
         while isinstance(given := frame.given.get(value), tuple) and given[1] in outer:
             value, frame = given
         if (value, is_truth) not in self._asked:
+            if not self._is_long and sum(len(f.builder.instructions) for f in outer) > MANY_OPS:
+                self._is_long = True
+                warn_unrolled([i for f in outer for i in f.builder.instructions], self._title)
             for f in reversed(outer):
                 self._check(f)
             found = self._value(value, frame)

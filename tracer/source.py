@@ -115,6 +115,12 @@ def function_at(file: str, line: int) -> str:
     return name
 
 
+def nodes_at(file: str, line: int) -> list[ast.stmt]:
+    """The statements around a line, innermost first."""
+    nodes = [n for n in ast.walk(_parsed(_text(file))) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
+    return sorted(nodes, key=lambda n: (n.end_lineno or 0) - n.lineno)
+
+
 def line_text(file: str, line: int) -> str:
     """A line of the source, shortened; empty if there is none."""
     text = linecache.getline(file, line).strip()

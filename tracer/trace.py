@@ -55,6 +55,7 @@ from pullback.tracer.tree import (
     static_key,
     unflatten,
 )
+from pullback.tracer.unrolled import warn_unrolled
 from pullback.tracer.watch import Watch, native
 
 
@@ -252,7 +253,7 @@ def _trace(
     frame, loc = Frame(), user_loc()
     frame.traces_made = traces_made
     names = frame.names = Names(frame, captured)
-    frame.outcomes = Outcomes(frame, call.leaves)
+    frame.outcomes = Outcomes(frame, call.leaves, title)
     tree = call.tree
     with closing(names):
         with frame.active():
@@ -275,6 +276,7 @@ def _trace(
             outside = names.written()
             values = [frame.lift(t) for t in (*traced, *(leaves[k] for k in writes), *(t for _, t in outside))]
         _check_constants(frame)
+        warn_unrolled(frame.builder.instructions, title)
         used, inputs, unread = _used(frame, values)
         return Trace(
             function=frame.builder.function(_identifier(title), used, values),
