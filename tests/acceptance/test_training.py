@@ -26,7 +26,7 @@ from pullback.ir.ops.reindex import Reindex
 
 Array = Any
 State = tuple[Array, ...]
-STEPS = 50
+STEPS, RATE = 50, 0.01
 
 
 def mlp_loss(params: Any, x: Array, y: Array) -> Array:
@@ -85,42 +85,42 @@ def decayed(a: Array, b: Array, rate: float) -> Array:
 
 
 def sgd(x: Array, g: Array) -> Any:
-    return x - 0.05 * g, ()
+    return x - RATE * g, ()
 
 
 def momentum(x: Array, g: Array, v: Array) -> Any:
-    v = 0.9 * v - 0.05 * g
+    v = 0.9 * v - RATE * g
     return x + v, (v,)
 
 
 def nesterov(x: Array, g: Array, v: Array) -> Any:
-    before, v = v, 0.9 * v - 0.05 * g
+    before, v = v, 0.9 * v - RATE * g
     return x - 0.9 * before + 1.9 * v, (v,)
 
 
 def adagrad(x: Array, g: Array, s: Array) -> Any:
     s = s + g**2
-    return x - 0.05 * g / (s**0.5 + 1e-8), (s,)
+    return x - RATE * g / (s**0.5 + 1e-8), (s,)
 
 
 def rmsprop(x: Array, g: Array, s: Array) -> Any:
     s = decayed(s, g**2, 0.99)
-    return x - 0.05 * g / (s**0.5 + 1e-8), (s,)
+    return x - RATE * g / (s**0.5 + 1e-8), (s,)
 
 
 def adam(x: Array, g: Array, m: Array, v: Array, t: Array) -> Any:
     m, v, t = decayed(m, g, 0.9), decayed(v, g**2, 0.999), t + 1
-    return x - 0.05 * (1 - 0.999**t) ** 0.5 / (1 - 0.9**t) * m / (v**0.5 + 1e-8), (m, v, t)
+    return x - RATE * (1 - 0.999**t) ** 0.5 / (1 - 0.9**t) * m / (v**0.5 + 1e-8), (m, v, t)
 
 
 def adamw(x: Array, g: Array, m: Array, v: Array, t: Array) -> Any:
     m, v, t = decayed(m, g, 0.9), decayed(v, g**2, 0.999), t + 1
     step = (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)) ** 0.5 + 1e-8)
-    return x - 0.05 * (step + 0.01 * x), (m, v, t)
+    return x - RATE * (step + 0.01 * x), (m, v, t)
 
 
 def lars(x: Array, g: Array, v: Array) -> Any:
-    size, rate = np.linalg.norm(x), 0.05
+    size, rate = np.linalg.norm(x), RATE
     if x.ndim > 1 and min(x.shape) > 1 and size >= 1e-3:
         rate *= 0.001 * size / (np.linalg.norm(g) + 1e-4 * size + 1e-8)
     v = 0.9 * v - rate * (g + 1e-4 * x)
@@ -135,13 +135,13 @@ def root(a: Array) -> Array:
 def shampoo(x: Array, g: Array, left: Array, right: Array) -> Any:
     a = g.reshape(len(left), len(right))
     left, right = left + a @ a.T, right + a.T @ a
-    return x - 0.05 * (root(left) @ a @ root(right)).reshape(x.shape), (left, right)
+    return x - RATE * (root(left) @ a @ root(right)).reshape(x.shape), (left, right)
 
 
 def diagonal_shampoo(x: Array, g: Array, left: Array, right: Array) -> Any:
     a = g.reshape(left.size, right.size)
     left, right = left + (a**2).sum(1)[:, None], right + (a**2).sum(0)[None, :]
-    return x - 0.05 * (a / (left * right) ** 0.25).reshape(x.shape), (left, right)
+    return x - RATE * (a / (left * right) ** 0.25).reshape(x.shape), (left, right)
 
 
 BY_HAND = [sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, lars, shampoo, diagonal_shampoo]
@@ -162,21 +162,21 @@ def pairs() -> list[Any]:
 def test_fifty_steps(task: str, name: str) -> None:
     loss, scores, params, data = TASKS[task]
     optimizer = getattr(optimizers, name)
-    step = training_step(loss, optimizer, rate=0.05)
+    step = training_step(loss, optimizer, rate=RATE)
     states = initial_states(optimizer, params)
     expected, expected_states = list(params), [list(s) for s in states]
-    first = last = 0.0
+    values = []
     for k in range(STEPS):
         x, y = data[k % len(data)]
-        last, params, states = step(params, states, x, y)
+        found, params, states = step(params, states, x, y)
         value, gradients = gradients_by_hand(scores, expected, x, y)
         results = [RULES[name](p, g, *s) for p, g, s in zip(expected, gradients, expected_states)]
         expected, expected_states = [p for p, _ in results], [s for _, s in results]
-        np.testing.assert_allclose(last, value, rtol=1e-10)
-        first = first or value
-    for found, by_numpy in zip(pb.tree.leaves((params, states)), pb.tree.leaves((expected, expected_states))):
-        np.testing.assert_allclose(found, by_numpy, rtol=0, atol=1e-10 * max(1.0, np.max(np.abs(by_numpy))))
-    assert last < first
+        np.testing.assert_allclose(found, value, rtol=1e-10)
+        values.append(value)
+    for array, by_numpy in zip(pb.tree.leaves((params, states)), pb.tree.leaves((expected, expected_states))):
+        np.testing.assert_allclose(array, by_numpy, rtol=0, atol=1e-10 * max(1.0, np.max(np.abs(by_numpy))))
+    assert values[-len(data)] < values[0]
 
 
 def frames_of_user_code(call: Callable[[], Any]) -> int:
