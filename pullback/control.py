@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pullback.api import jit
 from pullback.tracer import control, current
 from pullback.tracer.tracebacks import with_users_frames
+from pullback.uncompiled import PLAIN, is_plain
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -25,7 +26,9 @@ def _run(traced: Callable[..., Any], compiled: Callable[..., Any], functions: Se
     for function in functions:
         if not callable(function):
             raise TypeError(f"pb.{traced.__name__} takes a function, got {type(function).__name__}")
-    return (compiled if current() is None else traced)(*args)
+    if current() is not None:
+        return traced(*args)
+    return (PLAIN[traced.__name__] if is_plain() else compiled)(*args)
 
 
 @with_users_frames

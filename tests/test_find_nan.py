@@ -164,3 +164,35 @@ def test_methods_writes_and_failures() -> None:
         pb.find_nan(lambda x, i: x[i])(np.ones(3), np.array([7]))
     with pytest.raises(pb.TraceError):
         pb.find_nan(lambda x: 1.0 if x > 0 else 2.0)(3.0)
+
+
+def rooted(x: float) -> float:
+    def body(i: Any, s: Any) -> Any:
+        root = np.sqrt(s - 1.5)
+        return s - pb.cond(root > 1, lambda: root, lambda: 2 * root)
+
+    return pb.fori_loop(0, 6, body, x)  # type: ignore[no-any-return]
+
+
+def squared(x: float) -> float:
+    return pb.while_loop(lambda s: s[1] < 5, lambda s: (s[0] * s[0], s[1] + 1), (x, 0))[0]
+
+
+def logarithms(x: Any) -> Any:
+    return pb.scan(lambda t, row: (t + np.sum(np.log(row)), np.log(row)), 0.0, x)
+
+
+IN_LOOPS = {
+    "the turn of a loop": (rooted, 20.0, 9.0, "sqrt", -0.9998193386855208),
+    "an overflow while it runs": (squared, 1.0, 1e100, "mul", 1e200),
+    "a row": (logarithms, np.ones((2, 2)), np.array([[1.0, 2.0], [-3.0, 4.0]]), "log", -3.0),
+}
+
+
+@pytest.mark.parametrize("name", IN_LOOPS)
+def test_a_loop_is_followed_turn_by_turn(name: str) -> None:
+    function, fine, x, op, there = IN_LOOPS[name]
+    found = pb.find_nan(function)(x)
+    assert found.first is not None
+    assert (found.first.op, found.first.operands[0].value) == (op, there)
+    assert not pb.find_nan(function)(fine)

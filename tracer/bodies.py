@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import MethodType
 from typing import Any
 
@@ -28,6 +30,24 @@ _INSTEAD = {
 _WEAK = ("bool", "int", "float", "complex")
 
 
+_running: ContextVar[bool] = ContextVar("pullback_running", default=False)
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """The function of a branch or loop runs in this context."""
+    token = _running.set(True)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+
+
+def is_running() -> bool:
+    """Whether the function of a branch or loop runs."""
+    return _running.get()
+
+
 class Body(Region):
     """The region of one function. ``what`` it is: LOOP, CONDITION or BRANCH."""
 
@@ -46,7 +66,7 @@ class Body(Region):
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
         """What the function returns. Raises TraceError if it changes what is around it."""
         followed = follow(function)
-        with self.outer.root.names.effects.within(followed, self.what):
+        with running(), self.outer.root.names.effects.within(followed, self.what):
             returned = super().call(followed, args, kwargs or {})
         for view in self.inner.written.values():
             view.seen = -1

@@ -15,7 +15,20 @@ import numpy as np
 from pullback.ir.types import I64, ArrayType, scalar
 from pullback.tracer.array import TracedArray, as_traced, cast, created, emit, fresh
 from pullback.tracer.batching import moved_axis
-from pullback.tracer.bodies import BRANCH, CONDITION, LOOP, Body, Carry, beside, common, is_static, kind_of, titled, watched
+from pullback.tracer.bodies import (
+    BRANCH,
+    CONDITION,
+    LOOP,
+    Body,
+    Carry,
+    beside,
+    common,
+    is_static,
+    kind_of,
+    running,
+    titled,
+    watched,
+)
 from pullback.tracer.errors import TraceError
 from pullback.tracer.region import emit_regions, follow, rebuild
 from pullback.tracer.tree import TreeDef, flatten, paths
@@ -68,7 +81,8 @@ def _taken(function: Function, operands: Sequence[Any]) -> Any:
     leaves, tree = flatten(tuple(operands))
     copies = [_copied(leaf) for leaf in leaves]
     args = watched(tree, copies, "of a branch")
-    returned = follow(function)(*args)
+    with running():
+        returned = follow(function)(*args)
     _refuse_lost([x for x in copies if isinstance(x, TracedArray) and x.version], returned, function)
     return returned
 

@@ -21,6 +21,7 @@ from pullback.inspection.report import place
 from pullback.ir.structure import Block, Loc, Value
 from pullback.pipeline import program
 from pullback.tracer import TracedArray
+from pullback.tracer.bodies import is_running
 from pullback.tracer.ownership import is_users
 from pullback.tracer.source import line_text
 from pullback.tracer.tree import LEAF, TreeDef
@@ -118,7 +119,8 @@ class _Step:
 
 
 class _Lines:
-    """Records the user's lines that run in this thread, with their variables by ``snapshot``."""
+    """Records the user's lines that run in this thread, with their variables by ``snapshot``; not those of branches and loops,
+    which run another number of times when they are traced."""
 
     def __init__(self, steps: list[_Step], snapshot: Callable[[Any], Any]) -> None:
         self.steps = steps
@@ -134,6 +136,8 @@ class _Lines:
         sys.settrace(self.before)
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if is_running():
+            return None
         return self.line if is_users(frame.f_code) and frame.f_code.co_filename != NO_FILE else None
 
     def line(self, frame: FrameType, event: str, arg: Any) -> Any:

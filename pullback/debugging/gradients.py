@@ -20,6 +20,7 @@ from pullback.inspection.report import counted
 from pullback.jitted import Jitted, Method
 from pullback.tracer import TracedArray, TreeDef, flatten, rebuild
 from pullback.tree import places
+from pullback.uncompiled import in_python
 
 P = ParamSpec("P")
 Argnums = int | tuple[int, ...] | None
@@ -137,7 +138,10 @@ class _Subject:
         """What a function gives for these leaves; arrays are copied, since it may write into them."""
         found = [x.copy() if isinstance(x, np.ndarray | TracedArray) and x.ndim else x for x in leaves]
         args, kwargs = rebuild(self.call.signature.tree, found)
-        return flatten(function(*args, **kwargs))
+        if function is not self.plain:
+            return flatten(function(*args, **kwargs))
+        with in_python():
+            return flatten(function(*args, **kwargs))
 
     def difference(self) -> Difference | None:
         """Where the compiled call differs from the plain one."""

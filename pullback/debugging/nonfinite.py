@@ -8,7 +8,7 @@ from typing import Any, Literal, ParamSpec
 
 import numpy as np
 
-from pullback.debugging.running import Array, Run, examine, run_call
+from pullback.debugging.running import Array, Run, examine, run_straight
 from pullback.inspection import Report
 from pullback.inspection.report import counted, place
 from pullback.ir.interpret import interpret
@@ -127,7 +127,7 @@ def find_nan(f: Callable[P, Any], *, inf: bool = True) -> Callable[P, NonFiniteR
 
     def look(*args: P.args, **kwargs: P.kwargs) -> NonFiniteReport:
         call = examine(f, args, kwargs)
-        run = run_call(call)
+        run = run_straight(call)
         search = _Search(run, inf)
         bad = [v for v in run.function.results if search.is_bad(v, "nan") or (inf and search.is_bad(v, "inf"))]
         found = search.events(dict.fromkeys(bad))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.api import jit
+from pullback.debugging.straight import straight
 from pullback.entry import failure
 from pullback.inspected import Inspected
 from pullback.inspection import Call
@@ -47,16 +48,21 @@ def examine(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> C
     return (function if isinstance(function, Inspected) else jit(function)).examine(args, kwargs)
 
 
+def run_straight(call: Call) -> Run:
+    """Run a call whose instructions are those that ran, turns of loops and branches taken among them. Raises as ``run_call``."""
+    function, arguments = _prepared(call)
+    values = _typed(function, arguments)
+    try:
+        found = straight(function, values)
+    except CheckFailed as failed:
+        raise failure(call.trace.function, failed, arguments) from None
+    maker = {v: i for i in found.instructions for v in i.results}
+    return Run(found, values, maker, dict(zip(found.parameters, parameter_labels(call), strict=True)))
+
+
 def run_call(call: Call) -> Run:
     """Run a call. Raises TraceError where a gradient cannot be had, and what a failed check says."""
-    trace = call.trace
-    arguments = trace.arguments(call.leaves)
-    if arguments is None:
-        raise TraceError("a value from outside changed its type while the function was traced")
-    try:
-        function = dce(grad(run(trace.function, BEFORE_GRAD)))
-    except GradientError as error:
-        raise TraceError(str(error), error.loc) from None
+    function, arguments = _prepared(call)
     values = _typed(function, arguments)
     maker: dict[Value, Instruction] = {}
 
@@ -67,8 +73,19 @@ def run_call(call: Call) -> Run:
     try:
         interpret(function, *(values[p] for p in function.parameters), observe=observe)
     except CheckFailed as failed:
-        raise failure(trace.function, failed, arguments) from None
+        raise failure(call.trace.function, failed, arguments) from None
     return Run(function, values, maker, dict(zip(function.parameters, parameter_labels(call), strict=True)))
+
+
+def _prepared(call: Call) -> tuple[Function, Sequence[Any]]:
+    """The function of a call before it is optimised, and its arguments."""
+    arguments = call.trace.arguments(call.leaves)
+    if arguments is None:
+        raise TraceError("a value from outside changed its type while the function was traced")
+    try:
+        return dce(grad(run(call.trace.function, BEFORE_GRAD))), arguments
+    except GradientError as error:
+        raise TraceError(str(error), error.loc) from None
 
 
 def run_stepwise(function: Function, arguments: Sequence[Any]) -> dict[Value, Array]:
