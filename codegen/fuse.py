@@ -16,7 +16,7 @@ into every group that reads them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
@@ -26,10 +26,10 @@ from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.host import Host
 from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast
+from pullback.ir.passes.dce import is_pure
 from pullback.ir.passes.split import split
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import Shape
@@ -64,8 +64,14 @@ class Cluster:
 
 
 def fuse(function: Function) -> Function:
-    """Group the instructions of a function into kernels."""
-    return _Fuser(positions(contractions(split(composed(function))))).run()
+    """Group the instructions of a function into kernels, in regions of loops and branches too: each on its own."""
+    prepared = positions(contractions(split(composed(function))))
+    made = [replace(i, regions=tuple(map(_fused, i.regions))) if i.regions else i for i in prepared.instructions]
+    return _Fuser(replace(prepared, body=replace(prepared.body, instructions=tuple(made)))).run()
+
+
+def _fused(region: Block) -> Block:
+    return fuse(Function("region", region)).body
 
 
 @dataclass(frozen=True)
@@ -189,7 +195,7 @@ class _Fuser:
 
     def follow(self, cluster: Cluster, instruction: Instruction) -> None:
         """Have checks and steps in Python run in program order, so that the first failure is the one reported."""
-        if not isinstance(instruction.op, Check | Host):
+        if is_pure(instruction):
             return
         if self.checked is not None and self.checked is not cluster:
             cluster.needs.add(self.checked.number)

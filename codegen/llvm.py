@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
@@ -21,6 +20,7 @@ from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_native import library, slow, sort_row, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
+from pullback.codegen.llvm_text import Emitted, Writer
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -36,17 +36,8 @@ from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, RefType, StackType
 
 MOST_LANES = 16
-
-
-@dataclass(frozen=True)
-class Emitted:
-    """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
-    position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("sort", name),
-    ("ufunc", name, types, part)."""
-
-    name: str
-    text: str
-    slots: tuple[tuple[Any, ...], ...]
+MOST_INLINED = 400
+"""So many lines of a kernel are put in place of its call, where it is a part of a larger module."""
 
 
 def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True) -> Emitted:
@@ -64,62 +55,30 @@ class Place:
     strides: tuple[Lanes, ...]
 
 
-class Emitter:
-    def __init__(self, kernel: Function, name: str, vector_bytes: int, has_fma: bool) -> None:
+class Emitter(Writer):
+    """``direct``: an internal function of a larger module, whose arguments are parameters, instead of one that reads slots."""
+
+    def __init__(self, kernel: Function, name: str, vector_bytes: int, has_fma: bool, direct: bool = False) -> None:
+        super().__init__()
         self.kernel, self.name = kernel, name
         self.vector_bytes, self.has_fma = vector_bytes, has_fma
-        self.entry: list[str] = []
-        self.lines: list[str] = []
-        self.declared: dict[str, None] = {}
-        self.slots: list[tuple[object, ...]] = []
-        self.count = 0
+        self.direct = direct
         self.width = 1
         self.mask: str | None = None
         self.env: dict[Value, Lanes] = {}
         self.splats: dict[tuple[str, str, int | None], str] = {}
         self.places: dict[Value, Place] = {}
         self.sizes: dict[str, Lanes] = {}
-        self.natives: dict[tuple[object, ...], str] = {}
-
-    # plumbing
-
-    def fresh(self) -> str:
-        self.count += 1
-        return f"%v{self.count}"
-
-    def line(self, text: str) -> None:
-        self.lines.append(f"  {text}")
-
-    def let(self, text: str) -> str:
-        name = self.fresh()
-        self.line(f"{name} = {text}")
-        return name
-
-    def label(self, name: str) -> None:
-        self.lines.append(f"{name}:")
-
-    def slot(self, type_: str) -> str:
-        """A stack slot."""
-        name = self.fresh()
-        self.entry.append(f"  {name} = alloca {type_}, align 64" if "<" in type_ else f"  {name} = alloca {type_}")
-        return name
 
     def argument(self, *what: object) -> str:
-        """The i64 in the next argument slot, read at entry."""
+        if not self.direct:
+            return super().argument(*what)
         self.slots.append(what)
-        pointer, value = self.fresh(), self.fresh()
-        self.entry.append(f"  {pointer} = getelementptr i64, ptr %args, i64 {len(self.slots) - 1}")
-        self.entry.append(f"  {value} = load i64, ptr {pointer}")
-        return value
+        return f"%a{len(self.slots) - 1}"
 
-    def intrinsic(self, result: str, name: str, operands: Sequence[tuple[str, str]]) -> str:
-        """A call of an LLVM intrinsic."""
-        self.declared[f"declare {result} @{name}({', '.join(t for t, _ in operands)})"] = None
-        call = f"call {result} @{name}({', '.join(f'{t} {v}' for t, v in operands)})"
-        if result == "void":
-            self.line(call)
-            return ""
-        return self.let(call)
+    def pointer(self, position: int) -> str:
+        """The address of a parameter's memory."""
+        return self.argument("pointer", position) if self.direct else self.address("pointer", position)
 
     # values
 
@@ -183,8 +142,15 @@ class Emitter:
         self.block(self.kernel.body)
         result = self.let(f"load i64, ptr {self.status}")
         self.line(f"ret i64 {result}")
-        body = [f"define i64 @{self.name}(ptr noalias %args) {{", "entry:", *self.entry, *self.lines, "}"]
-        return Emitted(self.name, "\n".join([*self.declared, "", *body, ""]), tuple(self.slots))
+        body = [f"{self.heading()} {{", "entry:", *self.entry, *self.lines, "}"]
+        return Emitted(self.name, "\n".join([*(() if self.direct else self.declared), "", *body, ""]), tuple(self.slots))
+
+    def heading(self) -> str:
+        if not self.direct:
+            return f"define i64 @{self.name}(ptr noalias %args)"
+        types = ("ptr" if what[0] == "pointer" else "i64" for what in self.slots)
+        inline = "alwaysinline" if len(self.lines) <= MOST_INLINED else "noinline"
+        return f"define internal i64 @{self.name}({', '.join(f'{t} %a{k}' for k, t in enumerate(types))}) {inline}"
 
     def parameter(self, position: int, value: Value) -> None:
         t = value.type
@@ -193,9 +159,7 @@ class Emitter:
             bits = self.argument("scalar", position, t.dtype.name)
             self.env[value] = Lanes(self.from_bits(bits, t.dtype))
             return
-        bits = self.argument("pointer", position)
-        pointer = self.fresh()
-        self.entry.append(f"  {pointer} = inttoptr i64 {bits} to ptr")
+        pointer = self.pointer(position)
         strides = tuple(Lanes(self.argument("stride", position, k)) for k in range(t.rank)) if t.layout == "strided" else ()
         self.places[value] = Place(pointer, t, (), strides)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import element, literal
-from pullback.codegen.llvm_native import native, stored
+from pullback.codegen.llvm_native import stored
 from pullback.ir.ops.library import Library
 from pullback.ir.structure import Instruction
 
@@ -21,7 +21,7 @@ def fourier_lines(e: Emitter, i: Instruction) -> None:
     letters = (real if routine[0] == "r" else whole, real if routine == "irfft" else whole)
     kind = f"{letters[0]}{real}->{letters[1]}"
     assert isinstance(i.op, Library)
-    function, data = (native(e, "ufunc", i.op.routine.format(routine), kind, part) for part in ("function", "data"))
+    function, data = (e.native("ufunc", i.op.routine.format(routine), kind, part) for part in ("function", "data"))
     lengths, across, along, count = [], [], [], "1"
     for place, letter in zip(places, letters, strict=True):
         extents = [x.text for x in place.extents[: place.type.rank - (letter == whole)]]

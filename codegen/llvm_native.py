@@ -16,19 +16,13 @@ if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
 
 
-def native(e: Emitter, *what: object) -> str:
-    if what not in e.natives:
-        e.natives[what] = e.argument(*what)
-    return e.natives[what]
-
-
 def ufunc(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
     """A call of a ufunc's loop on all lanes, through the stack; ``name`` as in the spelling of the op."""
     letter = dtype.numpy.char
     name, _, which = name.partition(" ")
     place, results = map(int, which.split("/")) if which else (0, 1)
     types = f"{letter * len(texts)}->{letter * results}"
-    function, data = (native(e, "ufunc", name, types, part) for part in ("function", "data"))
+    function, data = (e.native("ufunc", name, types, part) for part in ("function", "data"))
     t = wide(element(dtype), width)
     buffers = [e.slot(t) for _ in range(len(texts) + results)]
     pointers, steps, count = e.slot(f"[{len(buffers)} x ptr]"), e.slot(f"[{len(buffers)} x i64]"), e.slot("i64")
@@ -90,7 +84,7 @@ def library(e: Emitter, i: Instruction) -> None:
                 pointers.append(int32(e, at_least_one(e, total)))
             case "ref":
                 pointers.append(places[what[0]].pointer)
-    callee = e.let(f"inttoptr i64 {native(e, 'library', op.symbol(dtype, bool(pairs)))} to ptr")
+    callee = e.callee("library", op.symbol(dtype, bool(pairs)))
     e.line(f"call void {callee}({', '.join(f'ptr {p}' for p in pointers)})")
 
 
@@ -113,7 +107,7 @@ def sort_row(e: Emitter, i: Instruction) -> None:
     row, *rest = (e.places[v] for v in i.operands)
     count = row.extents[0].text
     pointers = ", ".join(f"ptr {place.pointer}" for place in (row, *rest))
-    callee = e.let(f"inttoptr i64 {native(e, 'sort', op.symbol(row.type.dtype))} to ptr")
+    callee = e.callee("sort", op.symbol(row.type.dtype))
     e.let(f"call i32 {callee}({pointers}, i64 {count}, ptr null)")
     if rest:
         _settle_ties(e, row.pointer, rest[0].pointer, count, row.type.dtype)
@@ -149,7 +143,7 @@ def _settle_ties(e: Emitter, row: str, places: str, count: str, dtype: DType) ->
     e.line(f"store i64 {k}, ptr {first}")
     e.line(f"br i1 {e.let(f'icmp sgt i64 {length}, 1')}, label %{several}, label %{after}")
     e.label(several)
-    callee = e.let(f"inttoptr i64 {native(e, 'sort', 'sort.int64')} to ptr")
+    callee = e.callee("sort", "sort.int64")
     e.let(f"call i32 {callee}(ptr {e.let(f'getelementptr i64, ptr {places}, i64 {start}')}, i64 {length}, ptr null)")
     e.line(f"br label %{after}")
     e.label(after)

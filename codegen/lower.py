@@ -1,106 +1,161 @@
 """lower: from fused array IR to a program and its kernels.
 
 Requires: a fused function. Keeps: its meaning. The program allocates, launches, and frees; each group and each op with a kernel
-of its own becomes a kernel. Target-neutral: loops say what they combine, not how they run.
+of its own becomes a kernel. Control flow becomes loops and branches of the program, see ``lower_loops``. Target-neutral: loops
+say what they combine, not how they run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.codegen.collapse import collapse
 from pullback.codegen.group_kernel import Draft, group_kernel
+from pullback.codegen.lower_loops import lower_scan, lower_switch, lower_while
 from pullback.codegen.op_kernels import op_kernel
 from pullback.ir.builder import Builder
 from pullback.ir.ops.complexes import Reinterpret
 from pullback.ir.ops.control import Group, group
 from pullback.ir.ops.host import Host
+from pullback.ir.ops.loops import Scan, StackLength, Switch, While
 from pullback.ir.ops.program import launch
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.text import canonical
-from pullback.ir.types import ArrayType, RefType, Type, interleaved
+from pullback.ir.types import I64, ArrayType, RefType, Type, interleaved
 
 
 def lower(function: Function, layouts: Sequence[str] = ()) -> Module:
     """The program of a fused function, then its kernels. ``layouts``: "c" or "strided" for each parameter."""
-    return _Lowering(function, layouts or ["c"] * len(function.parameters)).run()
+    memory = {}
+    for value, layout in zip(function.parameters, layouts or ["c"] * len(function.parameters), strict=True):
+        t = value.type
+        in_memory = t.shape or t.dtype.is_complex
+        memory[value] = Value(RefType(t.dtype, t.shape, layout), value.name) if in_memory else Value(t, value.name)
+    kernels: dict[str, Function] = {}
+    work = Lowering(function.body, memory, frozenset(function.parameters), kernels, {})
+    work.run()
+    results = [work.result(v) for v in function.results]
+    program = work.b.function(function.name, [memory[v] for v in function.parameters], results, "program")
+    return Module((program, *kernels.values()))
 
 
-class _Lowering:
-    def __init__(self, function: Function, layouts: Sequence[str]) -> None:
-        self.function = function
-        self.layouts = layouts
+class Lowering:
+    """The lowering of one block: of a function, or of a region of its control flow.
+
+    ``memory``: the buffer of each value, at first of the block's parameters. ``fixed``: the parameters whose buffers may not be
+    written. ``kernels`` by canonical text, and the buffer that each view is of (``whole``), are the whole program's.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        memory: Mapping[Value, Value],
+        fixed: frozenset[Value],
+        kernels: dict[str, Function],
+        whole: dict[Value, Value],
+    ) -> None:
+        self.block = block
+        self.memory = dict(memory)
+        self.fixed = fixed
+        self.kernels = kernels
+        self.whole = whole
         self.b = Builder()
-        self.kernels: dict[str, Function] = {}
-        self.memory: dict[Value, Value] = {}
         self.last_use: dict[Value, int] = {}
         self.owner: dict[Value, Value] = {}
         self.position = 0
 
-    def run(self) -> Module:
-        parameters = []
-        for value, layout in zip(self.function.parameters, self.layouts, strict=True):
-            t = value.type
-            in_memory = t.shape or t.dtype.is_complex
-            ref = Value(RefType(t.dtype, t.shape, layout), value.name) if in_memory else Value(t, value.name)
-            self.memory[value] = ref
-            parameters.append(ref)
+    def run(self) -> None:
         self.find_lives()
-        for position, instruction in enumerate(self.function.instructions):
+        for position, instruction in enumerate(self.block.instructions):
             self.position = position
             self.step(instruction)
             self.free(position, instruction)
-        results = [self.result(v) for v in self.function.results]
-        program = self.b.function(self.function.name, parameters, results, "program")
-        return Module((program, *self.kernels.values()))
+
+    def inside(self, region: Block, memory: Mapping[Value, Value], fixed: frozenset[Value]) -> Lowering:
+        """The lowering of a region."""
+        return Lowering(region, memory, fixed, self.kernels, self.whole)
+
+    # lives
 
     def find_lives(self) -> None:
         """Which buffer each value lives in, and after which instruction the buffer is free."""
-        for position, i in enumerate(self.function.instructions):
+        for position, i in enumerate(self.block.instructions):
             is_view = isinstance(i.op, Reindex)
             for value in i.results:
-                self.owner[value] = self.owner.get(i.operands[0], i.operands[0]) if is_view else value
+                self.owner[value] = self.holder(i.operands[0]) if is_view else value
             for value in i.operands:
-                self.last_use[self.owner.get(value, value)] = position
+                self.last_use[self.holder(value)] = position
             for value in i.results:
                 self.last_use.setdefault(self.owner[value], position)
-        for value in self.function.results:
-            self.last_use[self.owner.get(value, value)] = len(self.function.instructions)
+        for value in self.block.results:
+            self.last_use[self.holder(value)] = len(self.block.instructions)
+
+    def holder(self, value: Value) -> Value:
+        """The value whose buffer a value lives in."""
+        while self.owner.get(value, value) is not value:
+            value = self.owner[value]
+        return value
+
+    def ends_here(self, value: Value, others: Sequence[Value]) -> bool:
+        """Whether a value's buffer is the program's own, is read last by the present instruction and holds no other."""
+        own = self.holder(value)
+        return own not in self.fixed and self.last_use.get(own) == self.position and own not in map(self.holder, others)
+
+    def takes_over(self, result: Value, operand: Value) -> None:
+        """A result lives in the buffer of an operand from now on."""
+        own = self.holder(operand)
+        self.owner[result] = own
+        self.last_use[own] = max(self.last_use[own], self.last_use[result])
+
+    def free(self, position: int, instruction: Instruction) -> None:
+        touched = dict.fromkeys(self.holder(v) for v in (*instruction.operands, *instruction.results))
+        for value in touched:
+            made_here = value in self.owner and value not in self.block.parameters
+            if made_here and self.last_use.get(value) == position:
+                self.b.free(self.memory[value])
+
+    # steps
 
     def step(self, instruction: Instruction) -> None:
         op = instruction.op
         b = self.b.at(instruction.loc)
-        if isinstance(op, Reindex):
-            (result,) = instruction.results
-            (operand,) = instruction.operands
-            source = self.memory[operand] if isinstance(op, Reinterpret) else self.dense(b, operand)
-            self.memory[result] = self.seen_as(b.at(b.loc, result.name), source, result.type)
-            return
-        if isinstance(op, Group):
-            layouts = tuple(self.layout(v) for v in instruction.operands)
-            self.launch(b, instruction, group_kernel(collapse(instruction, layouts), layouts), instruction.operands)
-            return
-        operands = [self.dense(b, v) for v in instruction.operands]
-        if isinstance(op, Host):
-            for value in instruction.results:
-                self.memory[value] = b.at(b.loc, value.name).alloc(dtype=value.type.dtype, shape=value.type.shape)
-            buffers = (*operands, *(self.memory[v] for v in instruction.results))
-            b.append(Instruction(op, buffers, (), instruction.params, (), instruction.loc))
-            return
-        draft = op_kernel(instruction)
-        in_place = self.in_place(instruction, draft)
-        self.launch(b, instruction, draft, instruction.operands, operands, in_place)
+        match op:
+            case Reindex():
+                (result,) = instruction.results
+                (operand,) = instruction.operands
+                source = self.memory[operand] if isinstance(op, Reinterpret) else self.dense(b, operand)
+                self.memory[result] = self.seen_as(b.at(b.loc, result.name), source, result.type)
+            case Group():
+                layouts = tuple(self.layout(v) for v in instruction.operands)
+                self.launch(b, instruction, group_kernel(collapse(instruction, layouts), layouts), instruction.operands)
+            case Switch():
+                lower_switch(self, b, instruction)
+            case Scan():
+                lower_scan(self, b, instruction)
+            case While():
+                lower_while(self, b, instruction)
+            case StackLength():
+                self.memory[instruction.result] = b.at(b.loc, instruction.result.name).alloc(dtype=I64, shape=())
+                b.measure(self.memory[instruction.operands[0]], self.memory[instruction.result])
+            case Host():
+                operands = [self.dense(b, v) for v in instruction.operands]
+                for value in instruction.results:
+                    self.memory[value] = self.buffer(b, value)
+                buffers = (*operands, *(self.memory[v] for v in instruction.results))
+                b.append(Instruction(op, buffers, (), instruction.params, (), instruction.loc))
+            case _:
+                operands = [self.dense(b, v) for v in instruction.operands]
+                draft = op_kernel(instruction)
+                base, *others = instruction.operands
+                in_place = draft.updates_first and self.ends_here(base, others)
+                self.launch(b, instruction, draft, instruction.operands, operands, in_place)
 
-    def in_place(self, instruction: Instruction, draft: Draft) -> bool:
-        """Whether the op updates its first operand, and that buffer ends here and is the program's own."""
-        if not draft.updates_first:
-            return False
-        base = instruction.operands[0]
-        own = self.owner.get(base, base)
-        others = [self.owner.get(v, v) for v in instruction.operands[1:]]
-        return own not in self.function.parameters and self.last_use.get(own) == self.position and own not in others
+    def buffer(self, b: Builder, value: Value) -> Value:
+        """A buffer for a value."""
+        found: Value = b.at(b.loc, value.name).alloc(dtype=value.type.dtype, shape=value.type.shape)
+        return found
 
     def launch(
         self,
@@ -115,10 +170,9 @@ class _Lowering:
         for position, result in enumerate(instruction.results):
             if position == 0 and in_place:
                 self.memory[result] = arguments[0]
-                self.owner[result] = self.owner.get(operands[0], operands[0])
-                self.last_use[self.owner[result]] = max(self.last_use[self.owner[result]], self.last_use[result])
+                self.takes_over(result, operands[0])
                 continue
-            self.memory[result] = b.at(b.loc, result.name).alloc(dtype=result.type.dtype, shape=result.type.shape)
+            self.memory[result] = self.buffer(b, result)
         buffers = [b.at(b.loc, "scratch").alloc(dtype=t.dtype, shape=t.shape) for t in draft.scratch]
         chosen = arguments[1:] if draft.updates_first and in_place else arguments
         kernel = draft.in_place if in_place and draft.in_place is not None else draft.kernel
@@ -131,9 +185,12 @@ class _Lowering:
         for ref in buffers:
             b.free(ref)
 
+    # buffers
+
     def seen_as(self, b: Builder, ref: Value, t: Type) -> Value:
         """A buffer under another type."""
         found: Value = b.view(ref, dtype=t.dtype, shape=t.shape)
+        self.whole[found] = self.whole.get(ref, ref)
         return found
 
     def real(self, b: Builder, ref: Value) -> Value:
@@ -171,16 +228,18 @@ class _Lowering:
         self.launch(b, copy, group_kernel(collapse(copy, layouts), layouts), (value,))
         return self.memory[result]
 
+    def sequence(self, b: Builder, value: Value) -> Value:
+        """A stack, or the row-major buffer of an array."""
+        return self.dense(b, value) if isinstance(value.type, ArrayType) else self.memory[value]
+
+    def plain(self, b: Builder, value: Value) -> Value:
+        """What a ``copy`` reads: the row-major buffer of a value, or a scalar as it is."""
+        ref = self.memory[value]
+        return ref if isinstance(ref.type, ArrayType) else self.dense(b, value)
+
     def result(self, value: Value) -> Value:
         """The buffer of a result; the runtime returns an argument that is a result as it is."""
         ref = self.memory[value]
-        if isinstance(ref.type, RefType) or value in self.function.parameters:
+        if isinstance(ref.type, RefType) or value in self.block.parameters:
             return ref
         return self.dense(self.b, value)
-
-    def free(self, position: int, instruction: Instruction) -> None:
-        touched = dict.fromkeys(self.owner.get(v, v) for v in (*instruction.operands, *instruction.results))
-        for value in touched:
-            made_here = value in self.owner and value not in self.function.parameters
-            if made_here and self.last_use.get(value) == position:
-                self.b.free(self.memory[value])

@@ -21,7 +21,7 @@ from pullback.ir.ops.host import Host, Print
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
-from pullback.ir.ops.program import Alloc, Free, Launch, View
+from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.types import ArrayType, DType
 
@@ -247,6 +247,8 @@ def _better(name: str, a: Sequence[Any], b: Sequence[Any]) -> Sequence[Any]:
 
 
 class _Program:
+    """References are arrays, stacks lists of arrays."""
+
     def __init__(self, sizes: Sizes, module: Module) -> None:
         self.sizes = sizes
         self.module = module
@@ -254,15 +256,14 @@ class _Program:
     def block(self, block: Block, env: Env) -> None:
         for instruction in block.instructions:
             operands = [env[v] for v in instruction.operands]
-            for value, result in zip(instruction.results, self.run(instruction, operands), strict=True):
+            for value, result in zip(instruction.results, self.run(instruction, operands, env), strict=True):
                 env[value] = result
 
-    def run(self, instruction: Instruction, operands: list[Any]) -> Sequence[Any]:
+    def run(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
         params = instruction.params
         match instruction.op:
             case Alloc():
-                shape = [value_of(e, self.sizes) for e in params["shape"]]
-                return [np.full(shape, 113, np.uint8).astype(params["dtype"].numpy)]
+                return [self.fresh(params)]
             case View():
                 return [seen_as(operands[0], params["dtype"], [value_of(e, self.sizes) for e in params["shape"]])]
             case Free():
@@ -273,8 +274,58 @@ class _Program:
             case Host():
                 instruction.op.run(operands, params)
                 return []
+            case Copy():
+                operands[1][...] = operands[0]
+                return []
+            case Row():
+                return [
+                    operands[0][int(operands[1])][...] if isinstance(operands[0], list) else operands[0][int(operands[1]), ...]
+                ]
+            case Stack():
+                return [[self.fresh(params) for _ in range(int(operands[0]))] if operands else []]
+            case Push():
+                t = instruction.operands[0].type
+                operands[0].append(self.fresh({"dtype": t.dtype, "shape": t.shape}))
+                return [operands[0][-1]]
+            case Measure():
+                operands[1][...] = len(operands[0])
+                return []
+            case Repeat():
+                return self.repeat(instruction, operands, env)
+            case RepeatWhile():
+                return self.repeat_while(instruction, operands, env)
+            case Branch():
+                self.block(instruction.regions[int(operands[0])], env)
+                return []
         results = [v.type for v in instruction.results]
         return instruction.op.evaluate(operands, params, results)
+
+    def fresh(self, params: Mapping[str, Any]) -> Any:
+        """A buffer of the program's; what is in it must not matter."""
+        return np.full([value_of(e, self.sizes) for e in params["shape"]], 113, np.uint8).astype(params["dtype"].numpy)
+
+    def repeat(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
+        length = instruction.params["length"]
+        index, *carried = operands
+        count = value_of(length[0], self.sizes) if length else int(carried.pop(0))
+        for k in reversed(range(count)) if instruction.params["reverse"] else range(count):
+            index[...] = k
+            carried = self.region(instruction.regions[0], carried, env)
+        return carried
+
+    def repeat_while(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
+        condition, body = instruction.regions
+        index, *carried = operands
+        index[...] = 0
+        while self.region(condition, carried, env)[0]:
+            carried = self.region(body, carried, env)
+            index[...] += 1
+        return carried
+
+    def region(self, region: Block, carried: Sequence[Any], env: Env) -> list[Any]:
+        env.update(zip(region.parameters, carried, strict=True))
+        self.block(region, env)
+        return [env[v] for v in region.results]
 
     def launch(self, params: Mapping[str, Any], operands: list[Any]) -> None:
         kernel = self.module[params["kernel"]]

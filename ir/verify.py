@@ -2,7 +2,7 @@
 
 1. Each value is defined once and before its uses: as a parameter of an enclosing block or by an earlier instruction.
 2. Every op belongs to the function's vocabulary: array ops in a func, kernel ops in a kernel, program ops in a program.
-3. Regions of array and program ops are closed: they read their own parameters and instructions only. Regions of kernel
+3. Regions of array ops are closed: they read their own parameters and instructions only. Regions of kernel and program
    ops may read values of the enclosing blocks.
 4. Each instruction's operands, params and regions are accepted by its op's type rule, and its results have the types the
    rule gives. Ops never broadcast, promote or default.
@@ -77,7 +77,7 @@ class _Verifier:
             if value not in visible:
                 raise self.fail(f"{op.name} reads a value that is not defined above", instruction)
         for region in instruction.regions:
-            self.block(region, visible if kind == "kernel" else set(), instruction)
+            self.block(region, set() if kind == "func" else visible, instruction)
         try:
             types = op.infer([v.type for v in instruction.operands], instruction.params, instruction.regions, must_match)
         except (TypeError, KeyError, ValueError) as error:

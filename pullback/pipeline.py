@@ -29,7 +29,7 @@ from pullback.runtime import counters
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
-from pullback.runtime.program import Executable, Instance, emit_kernel
+from pullback.runtime.program import Executable, Instance, parts_of
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
@@ -273,6 +273,5 @@ def emitted(module: Module, device: str) -> dict[str, str]:
             return {"cuda": emit_all(scheduled)}
         except NotImplementedError as error:
             return {"cuda": f"// {error}\n"}
-    kernels = [emit_kernel(f).text for f in scheduled]
-    engine = default_engine()
-    return {"llvm": "\n".join(kernels), "asm": "\n".join(map(engine.assembly, kernels))}
+    parts = parts_of(module)
+    return {"llvm": "\n".join(parts), "asm": "\n".join(map(default_engine().assembly, parts))}

@@ -40,9 +40,14 @@ class HostStep:
             for pointer, value in zip(pointers[self._inputs :], values[self._inputs :], strict=True):
                 ctypes.memmove(pointer, value.ctypes.data, value.nbytes)
         except BaseException as error:
-            _raised.error = error
+            keep(error)
             return 1
         return 0
+
+
+def keep(error: BaseException) -> None:
+    """Have an exception wait until this thread's program has returned."""
+    _raised.error = error
 
 
 def raised() -> BaseException:

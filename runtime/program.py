@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from pullback.codegen.llvm import Emitted, emit
+from pullback.codegen.llvm import emit
+from pullback.codegen.llvm_program import Driver, emit_program, has_control_flow
+from pullback.codegen.llvm_text import Emitted
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.host import Host as HostOp
-from pullback.ir.ops.program import Alloc, Free, Launch, View
-from pullback.ir.structure import Function, Module, Value
+from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
+from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
-from pullback.runtime import cache, symbols
+from pullback.runtime import cache, interrupts, symbols
 from pullback.runtime.engine import Host, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -49,6 +51,21 @@ def emit_kernel(kernel: Function, host: Host | None = None) -> Emitted:
     """The LLVM text of a scheduled kernel for a machine, this one if none is given."""
     host = host or default_engine().host()
     return emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma)
+
+
+def emit_driver(module: Module, host: Host | None = None) -> Driver:
+    """The LLVM text of a program with control flow, its kernels scheduled, for a machine, this one if none is given."""
+    host = host or default_engine().host()
+    program, *kernels = module.functions
+    name = f"p{cache.key(*(f'{f.name} {canonical(f)}' for f in module.functions))[:24]}"
+    by_name = {kernel.name: kernel for kernel in kernels}
+    return emit_program(program, by_name, Plan(program).fresh, name, host.vector_bytes, host.has_fma)
+
+
+def parts_of(module: Module) -> list[str]:
+    """The LLVM texts of a scheduled module for this machine, one for each thing that is compiled on its own."""
+    program, *kernels = module.functions
+    return [emit_driver(module).text] if has_control_flow(program) else [emit_kernel(kernel).text for kernel in kernels]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +110,7 @@ class Frame:
 class _LoadedKernel:
     """A kernel of a program: its machine code, where it starts, and what its argument slots are."""
 
-    def __init__(self, emitted: Emitted) -> None:
+    def __init__(self, emitted: Emitted | Driver) -> None:
         self.code = default_engine().kernel(emitted.text, symbols=[emitted.name])
         self.address = self.code.addresses[emitted.name]
         self.slots = emitted.slots
@@ -107,9 +124,13 @@ class Executable:
 
     def __init__(self, module: Module) -> None:
         self.program, *kernels = module.functions
-        self.kernels = {kernel.name: _LoadedKernel(emit_kernel(kernel)) for kernel in kernels}
+        driver = emit_driver(module) if has_control_flow(self.program) else None
+        if driver is None:
+            self.kernels = {kernel.name: _LoadedKernel(emit_kernel(kernel)) for kernel in kernels}
+        else:
+            self.kernels = {driver.name: _LoadedKernel(driver)}
         self.launcher = launcher()
-        self.plan = Plan(self.program)
+        self.plan = Plan(self.program, driver)
         self.instances: dict[tuple[int, ...], Instance] = {}
 
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
@@ -167,7 +188,10 @@ class Executable:
         step = self.plan.steps[(status >> 32) - 1]
         if isinstance(step.op, HostOp):
             return raised()
-        error, message, place = step.params["failures"][(status & 0xFFFFFFFF) - 1]
+        failure = step.params["failures"][(status & 0xFFFFFFFF) - 1]
+        if failure is None:
+            return raised()
+        error, message, place = failure
         failed = CheckFailed(error, message)
         failed.add_note(place)
         return failed
@@ -197,8 +221,15 @@ class Executable:
                 kind, *rest = slot
                 if kind == "size":
                     block[at] = value_of(step.params["sizes"][rest[0]], sizes)
-                elif kind in ("library", "sort", "ufunc"):
-                    if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in step.params["sizes"]):
+                elif kind == "poll":
+                    block[at] = address_of(interrupts.table())
+                elif kind == "host":
+                    inside = step.params["hosts"][rest[0]]
+                    hosts.append(HostStep(inside, [_shape(v, sizes) for v in inside.operands]))
+                    block[at] = hosts[-1].address
+                elif kind in ("library", "sort", "ufunc", "c"):
+                    limited = step.params.get("limited", step.params["sizes"])
+                    if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in limited):
                         raise ValueError(f"{rest[0]} takes axes of at most {MOST_OF_LAPACK:,} elements")
                     block[at] = _native(slot)
                 else:
@@ -227,21 +258,27 @@ class Executable:
 
 
 class Plan:
-    """What is the same for all sizes: steps, which buffer each value is in, which buffers are results."""
+    """What is the same for all sizes: steps (a ``driver`` is one), which buffer each value is in, which buffers are results."""
 
-    def __init__(self, program: Function) -> None:
+    def __init__(self, program: Function, driver: Driver | None = None) -> None:
         self.program = program
         self.parameter = {v: k for k, v in enumerate(program.parameters)}
         self.boxed = [
             (k, v.type.dtype.numpy) for k, v in enumerate(program.parameters) if isinstance(v.type, RefType) and not v.type.rank
         ]
         self.owner: dict[Value, Value] = {v: v for v in program.parameters}
-        self.steps = [i for i in program.instructions if isinstance(i.op, Launch | HostOp)]
-        for i in program.instructions:
+        for i in walk(program.body):
             if isinstance(i.op, Alloc):
                 self.owner[i.result] = i.result
-            elif isinstance(i.op, View):
+            elif isinstance(i.op, View) and i.operands[0] in self.owner:
                 self.owner[i.result] = self.owner[i.operands[0]]
+        if driver is None:
+            self.steps = [i for i in program.instructions if isinstance(i.op, Launch | HostOp)]
+        else:
+            params = {"kernel": driver.name, "sizes": driver.sizes, "limited": driver.limited}
+            steps = {"failures": driver.failures, "hosts": driver.hosts}
+            self.steps = [Instruction(launch, driver.buffers, (), {**params, **steps})]
+        self.in_memory = None if driver is None else set(driver.buffers)
         owners = [self.owner[v] for v in program.results]
         self.fresh = list(dict.fromkeys(o for o in owners if o not in self.parameter))
         self.shown = [program.results[owners.index(owner)] for owner in self.fresh]
@@ -253,15 +290,15 @@ class Plan:
         rows = {**self.parameter, **{v: count + k for k, v in enumerate(self.fresh)}}
         arena = _Arena()
         offsets: dict[Value, int] = {}
-        for i in self.program.instructions:
-            if isinstance(i.op, Alloc) and i.result not in rows:
+        for i in walk(self.program.body):
+            if isinstance(i.op, Alloc) and i.result not in rows and (self.in_memory is None or i.result in self.in_memory):
                 t = i.result.type
                 elements = 1
                 for e in t.shape:
                     elements *= value_of(e, sizes)
                 offsets[i.result] = arena.take(elements * t.dtype.bytes)
                 rows[i.result] = count + len(self.fresh)
-            elif isinstance(i.op, Free) and self.owner[i.operands[0]] in offsets:
+            elif isinstance(i.op, Free) and self.owner.get(i.operands[0]) in offsets:
                 arena.release(offsets[self.owner[i.operands[0]]])
         return offsets, rows, arena.most
 
@@ -318,5 +355,7 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
 def _native(slot: tuple[Any, ...]) -> int:
     if slot[0] in ("library", "sort"):
         return symbols.address(slot[1])
+    if slot[0] == "c":
+        return symbols.address(f"c.{slot[1]}")
     loop = symbols.ufunc_loop(slot[1], slot[2])
     return int((loop.function if slot[3] == "function" else loop.data) or 0)

@@ -8,7 +8,8 @@ process, except `blas_set_threads`, which says so.
 every argument a pointer, 32-bit integers. "special.psi" comes from `scipy.special.cython_special`, the
 variant of doubles; a function of these that returns a value takes one more argument last, the int
 `__pyx_skip_dispatch`, which it does not read (pass 0), while those that return through pointers do not.
-"libm.tan" is the C library's. "sort.float64" and "argsort.float64" are NumPy's; see `sorts`.
+"libm.tan" is the C library's, as are "c.realloc", "c.free" and "c.clock". "python.PyThread_get_thread_ident" is Python's.
+"sort.float64" and "argsort.float64" are NumPy's; see `sorts`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ _LIBM = {
     for names, arguments in ((_UNARY, 1), (_BINARY, 2))
     for name in names.split()
     for scalar, suffix in (("double", ""), ("float", "f"))
+}
+
+_PLAIN_C = {
+    "c.realloc": "void * (void *, size_t)",
+    "c.free": "void (void *)",
+    "c.clock": "clock_t (void)",
+    "python.PyThread_get_thread_ident": "unsigned long (void)",
 }
 
 _LINALG_SCALAR = re.compile(r"__pyx_t_5scipy_6linalg_\d+cython_(?:blas|lapack)_([sdcz])\b")
@@ -159,6 +167,8 @@ def _resolve(name: str) -> tuple[int, str]:
     library, _, function = name.partition(".")
     if library == "libm" and function:
         return _libm(function)
+    if name in _PLAIN_C:
+        return _plain_c(library, function), _PLAIN_C[name]
     if library in sorts.SIGNATURES and function:
         return sorts.address(library, function), sorts.SIGNATURES[library]
     if library not in _MODULES or not function:
@@ -223,6 +233,15 @@ def _capsule_pointer(capsule: object, name: bytes) -> int:
     function.argtypes = [ctypes.py_object, ctypes.c_char_p]
     found: int = function(capsule, name)
     return found
+
+
+def _plain_c(library: str, function: str) -> int:
+    """The address of a function of the C library or of Python."""
+    if library == "python":
+        holder: ctypes.CDLL = ctypes.pythonapi
+    else:
+        holder = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+    return int(ctypes.cast(getattr(holder, function), ctypes.c_void_p).value or 0)
 
 
 @functools.cache

@@ -2,6 +2,16 @@
 
 ``launch``: operands are the kernel's arguments; ``sizes`` gives the kernel's sizes s0, s1, ... as extents or lists of extents to
 multiply; ``failures`` lists what each status code above 0 means, as (error, message, place).
+
+Control flow is in regions, which read the buffers of the blocks around them: ``loop`` (counted), ``loop_while`` and ``branch``.
+What goes from one run of a loop to the next is in buffers that stay, or in references that the region is given and yields, so
+that two buffers can take turns.
+
+    %h1: &f64[n], %spare1: &f64[n] = loop %i, %h, %spare {length=[k], reverse=false} (%h0: &f64[n], %spare0: &f64[n]) {
+      %x: &f64[n] = row %xs, %i
+      launch %h0, %x, %spare0 {kernel=k0, sizes=[n]}
+      yield %spare0, %h0
+    }
 """
 
 from __future__ import annotations
@@ -12,7 +22,7 @@ from typing import Any
 
 from pullback.ir.op import Op, Same
 from pullback.ir.structure import Block
-from pullback.ir.types import ArrayType, RefType, Type
+from pullback.ir.types import BOOL, I64, ArrayType, RefType, StackType, Type, scalar
 
 PROGRAM = frozenset({"program"})
 
@@ -54,15 +64,136 @@ class Launch(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Free(Op):
-    """Ends the life of a buffer made by ``alloc``."""
+    """Ends the life of a buffer made by ``alloc``, or of a stack."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        if len(types) != 1 or not isinstance(types[0], RefType):
-            raise TypeError("takes one buffer")
+        if len(types) != 1 or not isinstance(types[0], RefType | StackType):
+            raise TypeError("takes one buffer or stack")
         return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Copy(Op):
+    """Fills the second buffer, dense, with the first, or with a scalar. Nothing happens if they are the same memory."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        source, target = types
+        if not isinstance(target, RefType) or target.layout != "c" or getattr(source, "layout", "c") != "c":
+            raise TypeError("fills a dense buffer with a dense one")
+        if (source.dtype, source.shape) != (target.dtype, target.shape) or (source.rank and isinstance(source, ArrayType)):
+            raise TypeError(f"{target} cannot be filled with {source}")
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Row(Op):
+    """The part of a dense buffer at one index of its first axis, or that value of a stack. Operands: it, the index."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        sequence, index = types
+        _count(index)
+        if isinstance(sequence, StackType):
+            return (RefType(sequence.dtype, sequence.shape),)
+        if not isinstance(sequence, RefType) or not sequence.rank or sequence.layout != "c":
+            raise TypeError(f"takes a dense buffer or a stack, found {sequence}")
+        return (RefType(sequence.dtype, sequence.shape[1:]),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stack(Op):
+    """A stack: empty, or of as many values, contents undefined, as the operand says."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        for t in types:
+            _count(t)
+        return (StackType(params["dtype"], tuple(params["shape"])),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Push(Op):
+    """One more value at the end of a stack, contents undefined: its buffer, good until the next push."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (stack,) = types
+        if not isinstance(stack, StackType):
+            raise TypeError(f"takes a stack, found {stack}")
+        return (RefType(stack.dtype, stack.shape),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measure(Op):
+    """Fills a buffer with the count of values in a stack. Operands: the stack, the buffer."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        stack, target = types
+        if not isinstance(stack, StackType) or target != RefType(I64):
+            raise TypeError("takes a stack and a buffer of an i64")
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Repeat(Op):
+    """Runs its region for each position, which it writes into the buffer that is its first operand. With ``length=[n]`` there are
+    n positions, with ``length=[]`` as many as the second operand says. The region takes and yields the references that
+    follow; the results are the last ones. ``reverse``: from the last position to the first."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (region,) = regions
+        counted = not params["length"]
+        for t in types[: 1 + counted]:
+            _count(t)
+        return _carried(types[1 + counted :], region)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RepeatWhile(Op):
+    """Runs its second region as long as the first one yields a buffer that holds true. The first operand is a buffer for the
+    number of the run, at the end the count of runs. Both regions take the references that follow, the second one yields them."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        condition, body = regions
+        _count(types[0])
+        if [v.type for v in condition.results] != [RefType(BOOL)] or _taken(condition) != tuple(types[1:]):
+            raise TypeError("the first region takes the references and yields a bool")
+        return _carried(types[1:], body)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Branch(Op):
+    """Runs the region at the position that its operand, an i64, says. Regions take and yield nothing."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (index,) = types
+        _count(index)
+        if not regions or any(region.parameters or region.results for region in regions):
+            raise TypeError("regions take and yield nothing")
+        return ()
+
+
+def _count(t: Type) -> None:
+    if t not in (RefType(I64), scalar(I64)):
+        raise TypeError(f"takes an i64, found {t}")
+
+
+def _taken(region: Block) -> tuple[Type, ...]:
+    return tuple(v.type for v in region.parameters)
+
+
+def _carried(types: Sequence[Type], region: Block) -> tuple[Type, ...]:
+    if _taken(region) != tuple(types) or tuple(v.type for v in region.results) != tuple(types):
+        raise TypeError("the region takes and yields the references")
+    return tuple(types)
 
 
 alloc = Alloc(name="alloc", typed=("dtype", "shape"), extents=("shape",), vocabularies=PROGRAM)
 view = View(name="view", typed=("dtype", "shape"), extents=("shape",), vocabularies=PROGRAM)
 launch = Launch(name="launch", effect="effect", extents=("sizes",), vocabularies=PROGRAM)
 free = Free(name="free", effect="effect", vocabularies=PROGRAM)
+copy = Copy(name="copy", effect="effect", vocabularies=PROGRAM)
+row = Row(name="row", vocabularies=PROGRAM)
+stack = Stack(name="stack", typed=("dtype", "shape"), extents=("shape",), effect="effect", vocabularies=PROGRAM)
+push = Push(name="push", effect="effect", vocabularies=PROGRAM)
+measure = Measure(name="measure", effect="effect", vocabularies=PROGRAM)
+loop = Repeat(name="loop", extents=("length",), effect="effect", vocabularies=PROGRAM)
+loop_while = RepeatWhile(name="loop_while", effect="effect", vocabularies=PROGRAM)
+branch = Branch(name="branch", effect="effect", vocabularies=PROGRAM)

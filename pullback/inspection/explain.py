@@ -11,10 +11,10 @@ from pullback.inspection.anatomy import dissect
 from pullback.inspection.call import ArgumentType, Call, key_text, shortened, type_text
 from pullback.inspection.report import Report, counted, paragraph, place, table
 from pullback.ir.extents import abstract
-from pullback.ir.structure import Loc
+from pullback.ir.structure import Loc, Module
 from pullback.pipeline import has_template, layouts_of, split_outcomes
 from pullback.runtime.engine import default_engine
-from pullback.runtime.program import emit_kernel
+from pullback.runtime.program import parts_of
 from pullback.tracer import Captured, Guard, Trace
 
 if TYPE_CHECKING:
@@ -290,7 +290,8 @@ def _prospect(call: Call) -> tuple[str, Mapping[str, int]]:
     if call.device != "cpu":
         return "new", {}
     kernels: dict[str, int] = {}
-    for kernel in anatomy.module.functions[1:]:
-        where = default_engine().where(emit_kernel(schedule(kernel, call.device)).text) or "compiled"
+    functions = (schedule(f, call.device) if f.kind == "kernel" else f for f in anatomy.module.functions)
+    for text in parts_of(Module(tuple(functions))):
+        where = default_engine().where(text) or "compiled"
         kernels[where] = kernels.get(where, 0) + 1
     return "new", kernels
