@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pullback.ir.passes.batch import reached
+from pullback.ir.passes.activity import dependents
 from pullback.ir.types import ArrayType
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, emit, expand
 from pullback.tracer.errors import TraceError
@@ -102,7 +102,7 @@ class _Rows:
         values = [*kept, *(new for _, new in written)]
         closed = region.close(values)
         batched = range(len(region.operands))
-        dependent = reached(closed.block, batched)
+        dependent = dependents(closed.block, [closed.block.parameters[k] for k in batched], smooth=False)
         is_row = [v in dependent for v in closed.block.results]
         for k, (target, _) in enumerate(written, len(kept)):
             if id(target) in rows_of:

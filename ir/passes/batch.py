@@ -1,19 +1,29 @@
 """Batching: a region for each index of a leading axis of some operands, in one go.
 
 What depends on one of those operands gets the axis, in front of its own; what does not stays as it is. Ops say how they take the
-axis (``Op.batch``).
+axis (``Op.batch``). Rows that do not run something that others run (a loop that is done, a branch not taken) are computed like
+the others and not used: under a mask of the rows that count, checks hold and indices are 0 where no row counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pullback.ir.builder import Builder
-from pullback.ir.op import leading
+from pullback.ir.op import Op, leading
+from pullback.ir.ops.control import Check
 from pullback.ir.ops.custom import Custom
+from pullback.ir.ops.index import Gather, Scatter
+from pullback.ir.passes.activity import dependents
 from pullback.ir.passes.reverse import replay
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import ArrayType
+from pullback.ir.types import BOOL, ArrayType, Extent
+
+Structured = Callable[[Builder, Instruction, Sequence[Value], Sequence[bool], Extent, Value | None], Sequence[Value]]
+
+STRUCTURED: dict[type[Op], Structured] = {}
+"""Batching of ops with regions: ``rule(builder, instruction, operands, marks, size, mask)`` gives the results, with the axis
+those that depend on an operand with it (``activity.flow``)."""
 
 
 def batch(
@@ -24,37 +34,76 @@ def batch(
 
     Raises TypeError if one of those depends on a batched operand.
     """
-    env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
-    rows = reached(region, batched)
     size = operands[batched[0]].type.shape[0]
+    found, rows = along(builder, region, operands, [k in batched for k in range(len(operands))], size)
+    if any(rows[k] for k in fixed):
+        raise TypeError("a fixed result depends on a batched operand")
+    return leading(builder, found, [row or k in fixed for k, row in enumerate(rows)], size)
+
+
+def along(
+    builder: Builder,
+    region: Block,
+    operands: Sequence[Value],
+    marks: Sequence[bool],
+    size: Extent,
+    mask: Value | None = None,
+) -> tuple[list[Value], list[bool]]:
+    """Emit a region on ``operands``, of which the marked ones have the axis; its results, and which of them have it. ``mask``:
+    which rows count."""
+    env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
+    rows = dependents(region, [p for p, mark in zip(region.parameters, marks, strict=True) if mark], smooth=False)
     for instruction in region.instructions:
-        inputs = tuple(env[v] for v in instruction.operands)
-        marks = [v in rows for v in instruction.operands]
-        if any(marks):
-            step = builder.at(instruction.loc, instruction.results[0].name if instruction.results else "")
-            if isinstance(instruction.op, Custom):
-                made = _custom(step, instruction, inputs, marks)
-            else:
-                made = instruction.op.batch(step, inputs, marks, instruction.params, size)
+        inputs = [env[v] for v in instruction.operands]
+        has_axis = [v in rows for v in instruction.operands]
+        step = builder.at(instruction.loc, instruction.results[0].name if instruction.results else "")
+        structured = STRUCTURED.get(type(instruction.op))
+        if mask is not None:
+            inputs = _harmless(step, instruction.op, inputs, has_axis, mask)
+        if structured is not None and (any(has_axis) or mask is not None):
+            made = structured(step, instruction, inputs, has_axis, size, mask)
+        elif any(has_axis):
+            made = instruction.op.batch(step, inputs, has_axis, instruction.params, size)
         else:
             made = replay(builder, instruction, inputs)
         env.update(zip(instruction.results, made, strict=True))
-    if any(region.results[k] in rows for k in fixed):
-        raise TypeError("a fixed result depends on a batched operand")
-    marks = [v in rows or k in fixed for k, v in enumerate(region.results)]
-    return leading(builder, [env[v] for v in region.results], marks, size)
+    return [env[v] for v in region.results], [v in rows for v in region.results]
 
 
-def reached(region: Block, batched: Sequence[int]) -> set[Value]:
-    """The values of a region that depend on the parameters at the positions ``batched``."""
-    found = {region.parameters[k] for k in batched}
-    for instruction in region.instructions:
-        if not found.isdisjoint(instruction.operands):
-            found.update(instruction.results)
+def with_axis(values: Sequence[Value], marks: Sequence[bool], size: Extent) -> list[Value]:
+    """Fresh values of the same types, the marked ones with the axis."""
+    return [
+        Value(type(v.type)(v.type.dtype, (size, *v.type.shape)) if mark else v.type, v.name)
+        for v, mark in zip(values, marks, strict=True)
+    ]
+
+
+def spread_mask(b: Builder, mask: Value, value: Value, has_axis: bool) -> Value:
+    """A mask of rows for each element of a value; of one without the axis, whether any row counts."""
+    shape = value.type.shape
+    if not has_axis:
+        return b.spread(b.any(mask, axes=(0,)), shape)
+    axes = tuple(range(1, len(shape)))
+    found: Value = b.broadcast(mask, axes=axes, shape=shape) if axes else mask
     return found
 
 
-def _custom(b: Builder, instruction: Instruction, operands: Sequence[Value], marks: Sequence[bool]) -> tuple[Value, ...]:
+def _harmless(b: Builder, op: Op, operands: Sequence[Value], marks: Sequence[bool], mask: Value) -> list[Value]:
+    """The operands of an op that fails, or reads where there is nothing, only for rows that count."""
+    found = list(operands)
+    if isinstance(op, Check):
+        off = b.bitnot(spread_mask(b, mask, found[0], marks[0]))
+        found[0] = b.bitor(found[0], off)
+    elif isinstance(op, Gather | Scatter):
+        for k in range(1, len(found) - isinstance(op, Scatter)):
+            on = spread_mask(b, mask, found[k], marks[k])
+            found[k] = b.select(on, found[k], b.zeros_like(found[k]))
+    return found
+
+
+def _custom(
+    b: Builder, instruction: Instruction, operands: Sequence[Value], marks: Sequence[bool], size: Extent, mask: Value | None
+) -> tuple[Value, ...]:
     """A ``custom`` instruction whose regions are batched. The cotangent of an operand without the axis is summed along it."""
     params = instruction.params
     regions: list[Block] = []
@@ -65,13 +114,14 @@ def _custom(b: Builder, instruction: Instruction, operands: Sequence[Value], mar
         first = len(instruction.results)
         batched = [k < first or is_vjp or marks[params["jvp"][k - first]] for k in range(own)] + list(marks)
         inner = Builder()
-        size = operands[list(marks).index(True)].type.shape[0]
-        parameters = [
-            Value(ArrayType(v.type.dtype, (size, *v.type.shape)) if is_batched else v.type, v.name)
-            for v, is_batched in zip(region.parameters, batched, strict=True)
-        ]
-        found = batch(inner, region, parameters, [k for k, is_batched in enumerate(batched) if is_batched], ())
+        parameters = with_axis(region.parameters, batched, size)
+        on = [] if mask is None else [Value(ArrayType(BOOL, (size,)), "on")]
+        found, rows = along(inner, region, parameters, batched, size, *on)
+        found = leading(inner, found, rows, size)
         if is_rule and is_vjp:
             found = [v if marks[k] else inner.sum(v, axes=(0,)) for k, v in zip(params["vjp"], found, strict=True)]
-        regions.append(inner.block(parameters, found))
-    return b.emit(instruction.op, operands, dict(params), regions)
+        regions.append(inner.block([*parameters, *on], found))
+    return b.emit(instruction.op, [*operands, *([] if mask is None else [mask])], dict(params), regions)
+
+
+STRUCTURED[Custom] = _custom

@@ -7,13 +7,14 @@ by the cotangents with the tangents as seeds, are the tangents of the results. Z
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pullback.ir.builder import Builder
-from pullback.ir.op import ZERO, Into, Zero
+from pullback.ir.op import ZERO, Into, Op, Zero
 from pullback.ir.ops.custom import Custom, rule
 from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.passes.loop_parts import zeros_like
 from pullback.ir.passes.reverse import (
     GradientError,
     active_values,
@@ -29,6 +30,15 @@ from pullback.ir.structure import Block, Instruction, Loc, Value
 Tangent = Value | Zero | GradientError
 """A tangent that cannot be had is the error that says why; it is raised where the tangent is read."""
 
+Structured = Callable[
+    [Builder, Instruction, Sequence[Value], Sequence[Value | Zero], Sequence[bool]],
+    tuple[Sequence[Value], Sequence[Tangent]],
+]
+
+STRUCTURED: dict[type[Op], Structured] = {}
+"""Forward mode of the ops whose regions are differentiated: ``rule(builder, instruction, operands, tangents, wanted)`` emits the
+instruction; its results and the tangents of those that are wanted."""
+
 
 def push(
     builder: Builder,
@@ -40,37 +50,52 @@ def push(
     loc: Loc,
 ) -> list[Value]:
     """Emit a region on ``operands`` and the tangents of the results at ``of``; returns its results and those."""
+    given: list[Tangent] = [ZERO] * len(operands)
+    for k, t in zip(wrt, tangents, strict=True):
+        given[k] = operands[t]
+    results, found = advance(builder, region, operands, given, of)
+    end = builder.at(Loc(loc.file, loc.line, "jvp"), "t")
+    return results + [dense(end, t, region.results[k]) for k, t in zip(of, found, strict=True)]
+
+
+def advance(
+    builder: Builder, region: Block, operands: Sequence[Value], given: Sequence[Tangent], of: Sequence[int]
+) -> tuple[list[Value], list[Tangent]]:
+    """Emit a region on ``operands``, which have the tangents ``given``; its results and the tangents of those at ``of``."""
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
-    moved: dict[Value, Tangent] = {region.parameters[k]: operands[t] for k, t in zip(wrt, tangents, strict=True)}
-    active = active_values(region, wrt, of)
+    moved: dict[Value, Tangent] = dict(zip(region.parameters, given, strict=True))
+    active = active_values(region, [k for k, t in enumerate(given) if not isinstance(t, Zero)], of)
     for instruction in region.instructions:
         inputs = tuple(env[v] for v in instruction.operands)
-        outputs = run_forward(builder, instruction, inputs, active)
-        env.update(zip(instruction.results, outputs, strict=True))
         wanted = [v in active for v in instruction.results]
-        given: list[Tangent] = [moved.get(v, ZERO) for v in instruction.operands]
-        if not any(wanted) or all(isinstance(t, Zero) for t in given):
-            continue
+        tangents = [moved.get(v, ZERO) if v in active else ZERO for v in instruction.operands]
+        is_moved = any(wanted) and not all(isinstance(t, Zero) for t in tangents)
         step = builder.at(instruction.loc.noted(f"jvp({instruction.op.name})"), "t")
-        try:
-            found = _tangents(step, instruction, inputs, outputs, given, wanted)
-        except GradientError as error:
-            found = [error if want else ZERO for want in wanted]
+        structured = STRUCTURED.get(type(instruction.op))
+        if is_moved and structured is not None:
+            outputs, found = structured(step, instruction, inputs, [known(t) for t in tangents], wanted)
+        else:
+            outputs, found = run_forward(builder, instruction, inputs, active), [ZERO] * len(wanted)
+            if is_moved:
+                try:
+                    found = _tangents(step, instruction, inputs, outputs, tangents, wanted)
+                except GradientError as error:
+                    found = [error if want else ZERO for want in wanted]
+        env.update(zip(instruction.results, outputs, strict=True))
         moved.update(zip(instruction.results, found, strict=True))
-    end = builder.at(Loc(loc.file, loc.line, "jvp"), "t")
-    return [env[v] for v in region.results] + [_dense(end, moved.get(region.results[k], ZERO), region.results[k]) for k in of]
+    return [env[v] for v in region.results], [moved.get(region.results[k], ZERO) for k in of]
 
 
-def _known(tangent: Tangent) -> Value | Zero:
+def known(tangent: Tangent) -> Value | Zero:
     if isinstance(tangent, GradientError):
         raise tangent
     return tangent
 
 
-def _dense(b: Builder, tangent: Tangent, like: Value) -> Value:
+def dense(b: Builder, tangent: Tangent, like: Value) -> Value:
     """A tangent as a value."""
-    found = _known(tangent)
-    return found if isinstance(found, Value) else b.zeros_like(like)
+    found = known(tangent)
+    return found if isinstance(found, Value) else zeros_like(b, like)
 
 
 def _tangents(
@@ -91,7 +116,7 @@ def _tangents(
     kinds = {v.type.dtype for v in (*inputs, *outputs) if v.type.dtype.is_inexact}
     is_diagonal = isinstance(op, Elementwise) and len(kinds) == 1 and kinds.pop().is_float
     if op.linear and not (is_diagonal and sum(not isinstance(t, Zero) for t in given) == 1):
-        operands = [_dense(b, t, x) if x.type.dtype.is_inexact else x for x, t in zip(inputs, given, strict=True)]
+        operands = [dense(b, t, x) if x.type.dtype.is_inexact else x for x, t in zip(inputs, given, strict=True)]
         return b.emit(op, operands, dict(instruction.params))
     check_derivative(instruction, [not isinstance(t, Zero) for t in given])
     if is_diagonal:
@@ -113,7 +138,7 @@ def _diagonal(
         symbol = tangent if isinstance(tangent, Value) else outputs[0]
         part = rule(b, instruction.op, inputs, outputs, [symbol], instruction.params, wants)[position]
         if isinstance(part, Value):
-            _known(tangent)
+            known(tangent)
             total = b.add(total, part) if isinstance(total, Value) else part
     return total
 
@@ -139,7 +164,7 @@ def _transposed(
     for part, tangent in zip(parts, given, strict=True):
         if isinstance(part, Zero):
             continue
-        seed = _known(tangent)
+        seed = known(tangent)
         if isinstance(seed, Value):
             results.append(part.dense() if isinstance(part, Into) else part)
             seeds.append(seed)
@@ -159,7 +184,7 @@ def _by_custom_rule(
     check_custom(instruction, [not isinstance(t, Zero) for t in given])
     vjp, jvp = (rule(params, instruction.regions, kind) for kind in ("vjp", "jvp"))
     by = params["vjp" if jvp is None else "jvp"]
-    tangents = [_dense(b, given[k], inputs[k]) for k in by]
+    tangents = [dense(b, given[k], inputs[k]) for k in by]
     own = [k for k, v in enumerate(outputs[: params["outputs"]]) if v.type.dtype.is_inexact]
     if jvp is not None:
         parts: Sequence[Value] = inline(b, jvp, (*outputs, *tangents, *inputs))

@@ -9,6 +9,10 @@ from dataclasses import replace
 
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Gradient, Jvp, Transform, Vmap
+from pullback.ir.passes import batch_loops as batch_loops
+from pullback.ir.passes import forward_loops as forward_loops
+from pullback.ir.passes import reverse_loops as reverse_loops
+from pullback.ir.passes import reverse_switch as reverse_switch
 from pullback.ir.passes.batch import batch
 from pullback.ir.passes.forward import push
 from pullback.ir.passes.reverse import GradientError, differentiate, replay

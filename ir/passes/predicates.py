@@ -40,13 +40,13 @@ TAME_FAMILIES = (Reduce, Reindex, Contract, Gather, Scatter, Place, Recur)
 
 
 class History:
-    """What is known of the values that the instructions of a builder define."""
+    """What is known of the values that the instructions of a builder define; of the others, which are ``exposed``."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, exposed: Sequence[Value] = ()) -> None:
         self._instructions = builder.instructions
         self._read = 0
         self._definitions: dict[Value, Instruction] = {}
-        self._exposed: set[Value] = set()
+        self._exposed = set(exposed)
 
     def _catch_up(self) -> None:
         for instruction in self._instructions[self._read :]:

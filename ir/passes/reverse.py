@@ -7,22 +7,24 @@ branch was not taken, whatever the derivatives there are (NaN and infinities inc
 (``predicates``); each contribution of an op that is not linear is wrapped in a select.
 
 Contributions to one value are summed in a fixed order: by decreasing position of the reading instruction, operands left to
-right; values first, then those that are added into a part.
+right; values first, then those that are added into a part. A loop or branch that reads a value adds its contribution to the sum
+of those after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.ir.builder import Builder
-from pullback.ir.op import ZERO, Contribution, Into, NoDerivative, Zero
+from pullback.ir.op import ZERO, Contribution, Into, NoDerivative, Op, Zero
 from pullback.ir.ops.custom import Custom, positions, rule
 from pullback.ir.ops.elementwise import Elementwise, select
+from pullback.ir.passes.activity import dependents, requisites
 from pullback.ir.passes.dce import live
+from pullback.ir.passes.loop_parts import add, either
 from pullback.ir.passes.predicates import History, carried, shielded
 from pullback.ir.structure import Block, Instruction, Loc, Value
-from pullback.ir.types import ArrayType
 
 
 class GradientError(Exception):
@@ -35,11 +37,33 @@ class GradientError(Exception):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cotangent:
+    """``value``, zero off ``predicate``: a bool for each element."""
+
     value: Value
     predicate: Value | None = None
 
 
 Part = tuple[Contribution, Value | None]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Step:
+    """An instruction and where its forward part is: at ``position`` of the builder's instructions, with these operands and
+    results."""
+
+    instruction: Instruction
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    position: int
+
+
+Sum = Callable[[int], Cotangent | None]
+Structured = Callable[[Builder, Step, Sequence[Cotangent | None], Sequence[bool], Sum], Sequence[Part]]
+
+STRUCTURED: dict[type[Op], Structured] = {}
+"""Reverse mode of the ops whose regions are differentiated: ``rule(builder, step, cotangents, wants, sum)`` gives a contribution
+for each operand. ``sum(k)`` takes the contributions to operand k that there are, for the rule to add its own to; it may put
+another instruction in the place of its forward part."""
 
 
 def inline(builder: Builder, region: Block, operands: Sequence[Value]) -> tuple[Value, ...]:
@@ -74,38 +98,71 @@ def differentiate(
 
     ``seeds``: the cotangents of those results; 1 if there are none. They are zero off their ``predicates``, where they have one.
     """
+    start = builder.at(Loc(loc.file, loc.line, "pullback"), "d")
+    if seeds is None:
+        given: list[Cotangent | None] = [None] * len(of)
+    else:
+        given = [Cotangent(seed, predicates[k] if predicates else None) for k, seed in enumerate(seeds)]
+    results, found = pull(builder, region, operands, wrt, loc, of, given)
+    gradients = [start.zeros_like(region.parameters[k]) if ct is None else ct.value for k, ct in zip(wrt, found, strict=True)]
+    return results + gradients
+
+
+def pull(
+    builder: Builder,
+    region: Block,
+    operands: Sequence[Value],
+    wrt: Sequence[int],
+    loc: Loc,
+    of: Sequence[int],
+    seeds: Sequence[Cotangent | None],
+    sums: Mapping[int, Cotangent] | None = None,
+    exposed: Sequence[Value] = (),
+) -> tuple[list[Value], list[Cotangent | None]]:
+    """Emit a region on ``operands`` and the cotangents of those at ``wrt``, None for zero, of the results at ``of`` with the
+    cotangents ``seeds``, None for 1; returns the region's results and those. ``sums``: what the cotangents of these operands are
+    added to. ``exposed``: operands that may be infinite or NaN."""
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
-    forward: list[tuple[Instruction, tuple[Value, ...], tuple[Value, ...]]] = []
+    forward: list[Step] = []
     active = active_values(region, wrt, of)
     for instruction in region.instructions:
         inputs = tuple(env[v] for v in instruction.operands)
+        position = len(builder.instructions)
         outputs = run_forward(builder, instruction, inputs, active)
         env.update(zip(instruction.results, outputs, strict=True))
-        forward.append((instruction, inputs, outputs))
-    history = History(builder)
+        forward.append(Step(instruction, inputs, outputs, position))
+    history = History(builder, exposed)
     parts: dict[Value, list[Part]] = {}
-    for position, result in enumerate(region.results[k] for k in of):
+    for position, ct in (sums or {}).items():
+        parts[region.parameters[position]] = [(ct.value, ct.predicate)]
+    for seed, result in zip(seeds, (region.results[k] for k in of), strict=True):
         if result in active:
             start = builder.at(Loc(loc.file, loc.line, "pullback"), "d")
-            seed = start.const(1.0, result.type.dtype) if seeds is None else seeds[position]
-            parts.setdefault(result, []).append((seed, predicates[position] if predicates else None))
-    for instruction, inputs, outputs in reversed(forward):
+            ct = Cotangent(start.const(1.0, result.type.dtype)) if seed is None else seed
+            parts.setdefault(result, []).append((ct.value, ct.predicate))
+    for done in reversed(forward):
+        instruction = done.instruction
         step = builder.at(instruction.loc.pullback_of(instruction.op), "d")
         cts = [_sum(step, parts.pop(v, []), v) for v in instruction.results]
         if all(ct is None for ct in cts):
             continue
         wants = [v in active for v in instruction.operands]
-        contributions = _contributions(step, instruction, inputs, outputs, cts, wants, history)
+        structured = STRUCTURED.get(type(instruction.op))
+        if structured is not None:
+            contributions = structured(step, done, cts, wants, _taken(step, parts, instruction))
+        else:
+            contributions = _contributions(step, instruction, done.inputs, done.outputs, cts, wants, history)
         for value, part in zip(instruction.operands, contributions, strict=True):
             if value in active and not isinstance(part[0], Zero):
                 parts.setdefault(value, []).append(part)
-    gradients = []
     end = builder.at(Loc(loc.file, loc.line, "pullback"), "d")
-    for position in wrt:
-        parameter = region.parameters[position]
-        total = _sum(end, parts.get(parameter, []), parameter)
-        gradients.append(end.zeros_like(parameter) if total is None else total.value)
-    return [env[v] for v in region.results] + gradients
+    found = [_sum(end, parts.get(region.parameters[k], []), region.parameters[k]) for k in wrt]
+    return [env[v] for v in region.results], found
+
+
+def _taken(b: Builder, parts: dict[Value, list[Part]], instruction: Instruction) -> Sum:
+    """What is known so far of the cotangent of an operand, which is no longer known then."""
+    return lambda k: _sum(b, parts.pop(instruction.operands[k], []), instruction.operands[k])
 
 
 def run_forward(builder: Builder, instruction: Instruction, inputs: Sequence[Value], active: set[Value]) -> tuple[Value, ...]:
@@ -117,15 +174,8 @@ def run_forward(builder: Builder, instruction: Instruction, inputs: Sequence[Val
 
 def active_values(region: Block, wrt: Sequence[int], of: Sequence[int]) -> set[Value]:
     """The inexact values that depend on a wanted parameter and that a result at ``of`` depends on."""
-    reached = {region.parameters[k] for k in wrt}
-    for instruction in region.instructions:
-        if any(v in reached for v in instruction.operands):
-            reached.update(v for v in instruction.results if isinstance(v.type, ArrayType) and v.type.dtype.is_inexact)
-    needed = {region.results[k] for k in of}
-    for instruction in reversed(region.instructions):
-        if any(v in needed for v in instruction.results):
-            needed.update(instruction.operands)
-    return reached & needed
+    reached = dependents(region, [region.parameters[k] for k in wrt], smooth=True)
+    return reached & requisites(region, [region.results[k] for k in of])
 
 
 def _sum(b: Builder, parts: Sequence[Part], value: Value) -> Cotangent | None:
@@ -135,7 +185,7 @@ def _sum(b: Builder, parts: Sequence[Part], value: Value) -> Cotangent | None:
     total: Value | None = None
     for contribution, _ in parts:
         if isinstance(contribution, Value):
-            total = contribution if total is None else b.add(total, contribution)
+            total = contribution if total is None else add(b, total, contribution)
     for contribution, _ in parts:
         if isinstance(contribution, Into):
             total = contribution.dense() if total is None else contribution.add(total)
@@ -143,10 +193,10 @@ def _sum(b: Builder, parts: Sequence[Part], value: Value) -> Cotangent | None:
     if total.type != value.type:
         raise TypeError(f"a contribution has type {total.type}, the value has type {value.type}")
     predicate: Value | None = None
-    for position, (_, condition) in enumerate(parts):
+    for _, condition in parts:
         if condition is None:
             return Cotangent(total)
-        predicate = condition if position == 0 else b.bitor(predicate, condition)
+        predicate = condition if predicate is None else either(b, predicate, condition)
     return Cotangent(total, predicate)
 
 

@@ -1,0 +1,138 @@
+"""What a loop or branch keeps of its forward part for its gradient, and what the gradient computes again.
+
+``choose`` picks the values to keep. It walks back from what the gradient reads through ops that are cheap to run again, to the
+values where that ends: carried values, and results of contractions, reductions, loops and the like. It keeps those, or what was
+read if that is less: a number read from an array that a loop carries, not the array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from pullback.ir.extents import value_of
+from pullback.ir.op import OPS, Op
+from pullback.ir.ops.create import Constant, Count, Iota
+from pullback.ir.ops.effect import Barrier, Stop, Tap
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.index import Gather
+from pullback.ir.ops.reindex import Reindex
+from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.types import StackType
+
+CHEAP = (Elementwise, Reindex, Gather, Constant, Iota, Count, Barrier, Stop, Tap)
+UNKNOWN = 64
+"""The extent that a named one is taken for where sizes are compared."""
+
+
+def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -> list[Value]:
+    """The values of ``forward`` to keep so that ``required`` can be computed from them and ``free``, in the order of their
+    definition. Stacks are not kept: what makes them runs again."""
+    made = {v: i for i in forward.instructions for v in i.results}
+    ends: dict[Value, frozenset[Value]] = dict.fromkeys(free, frozenset())
+
+    def ends_of(value: Value) -> frozenset[Value]:
+        pending = [value]
+        while pending:
+            v = pending[-1]
+            instruction = made.get(v)
+            if v in ends or instruction is None or not _runs_again(instruction):
+                ends.setdefault(v, frozenset((v,)))
+                pending.pop()
+            elif unknown := [x for x in instruction.operands if x not in ends]:
+                pending.extend(unknown)
+            else:
+                ends[v] = frozenset().union(*(ends[x] for x in instruction.operands))
+                pending.pop()
+        return ends[value]
+
+    wanted = {v: ends_of(v) for v in dict.fromkeys(required)}
+    kept = {v for v, sources in wanted.items() if sources == {v}}
+    wanted = {v: sources - kept for v, sources in wanted.items() if sources - kept}
+    for source in sorted({s for sources in wanted.values() for s in sources}, key=_bytes, reverse=True):
+        readers = [v for v, sources in wanted.items() if source in sources and not isinstance(v.type, StackType)]
+        if not any(source in sources for sources in wanted.values()):
+            continue
+        if len(readers) == sum(source in sources for sources in wanted.values()) and sum(map(_bytes, readers)) <= _bytes(source):
+            kept.update(readers)
+            wanted = {v: sources for v, sources in wanted.items() if v not in kept}
+        else:
+            kept.add(source)
+            wanted = {v: sources - {source} for v, sources in wanted.items() if sources - {source}}
+    order = [*forward.parameters, *(v for i in forward.instructions for v in i.results)]
+    return [v for v in order if v in kept]
+
+
+def _runs_again(instruction: Instruction) -> bool:
+    return isinstance(instruction.op, CHEAP) or any(isinstance(v.type, StackType) for v in instruction.results)
+
+
+def _bytes(value: Value) -> int:
+    extents = [e if isinstance(e, int) else value_of(e, _Unknown()) for e in value.type.shape]
+    return value.type.dtype.bytes * math.prod(extents)
+
+
+class _Unknown(dict[str, int]):
+    def __missing__(self, name: str) -> int:
+        return UNKNOWN
+
+
+def needed(instructions: Sequence[Instruction], wanted: Iterable[Value], known: Collection[Value]) -> list[Instruction]:
+    """The instructions that compute ``wanted`` from ``known``, in order, without prints and checks."""
+    missing = {v for v in wanted if v not in known}
+    kept = []
+    for instruction in reversed(instructions):
+        if missing.isdisjoint(instruction.results):
+            continue
+        missing.update(v for v in instruction.operands if v not in known)
+        regions = tuple(map(quiet, instruction.regions))
+        kept.append(replace(instruction, regions=regions) if regions else instruction)
+    return kept[::-1]
+
+
+def quiet(block: Block) -> Block:
+    """A block without what it says and checks: it ran before."""
+    kept = []
+    for instruction in block.instructions:
+        if instruction.results or instruction.op.effect == "pure":
+            regions = tuple(map(quiet, instruction.regions))
+            kept.append(replace(instruction, regions=regions) if regions else instruction)
+    return replace(block, instructions=tuple(kept))
+
+
+def constant_carries(block: Block, carried: int) -> list[int]:
+    """The carried values that each run hands on as they are."""
+    return [k for k in range(carried) if block.results[k] is block.parameters[1 + k]]
+
+
+def counters(block: Block, carried: int, captures: Collection[Value]) -> dict[int, tuple[Op, list[Instruction], Value]]:
+    """The carried integers that each run adds the same number to, or takes it from: by position the op, the instructions that
+    make the number, and the number."""
+    made = {v: i for i in block.instructions for v in i.results}
+    found = {}
+    for k, result in enumerate(block.results[:carried]):
+        parameter, instruction = block.parameters[1 + k], made.get(result)
+        if instruction is None or instruction.op not in (OPS["add"], OPS["sub"]) or not parameter.type.dtype.is_integer:
+            continue
+        x, y = instruction.operands
+        if y is parameter and instruction.op is OPS["add"]:
+            x, y = y, x
+        makers = _makers(y, made, captures)
+        if x is parameter and makers is not None:
+            found[k] = instruction.op, makers, y
+    return found
+
+
+def _makers(value: Value, made: dict[Value, Instruction], captures: Collection[Value]) -> list[Instruction] | None:
+    """The instructions that make a value of captures and constants alone, by moving elements; None if there are others."""
+    makers: list[Instruction] = []
+    while value not in captures:
+        instruction = made.get(value)
+        if instruction is None or len(instruction.operands) > 1 or not isinstance(instruction.op, Reindex | Constant):
+            return None
+        makers.insert(0, instruction)
+        if not instruction.operands:
+            break
+        (value,) = instruction.operands
+    return makers
