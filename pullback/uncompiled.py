@@ -70,7 +70,12 @@ def scan(f: Function, init: Any, xs: Any = None, length: int | None = None, reve
     carry, rows = init, [None] * size
     for k in reversed(range(size)) if reverse else range(size):
         carry, rows[k] = _call(f, carry, tree.map(lambda x, k=k: x[k], xs))
-    return carry, tree.map(lambda *parts: np.stack(parts), *rows)
+    return carry, tree.map(_stacked, *rows)
+
+
+def _stacked(*parts: Any) -> Any:
+    """Rows as an array, of which Python numbers take the dtype of the others."""
+    return np.stack([np.asarray(part, np.result_type(*parts)) for part in parts])
 
 
 def map(f: Function, xs: Any) -> Any:
@@ -79,6 +84,8 @@ def map(f: Function, xs: Any) -> Any:
 
 def associative_scan(fn: Function, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     size = np.shape(tree.leaves(elems)[0])[axis]
+    if not size:
+        return tree.map(np.copy, elems)
     parts = [tree.map(lambda x, k=k: np.take(x, [k], axis), elems) for k in range(size)]
     found: list[Any] = []
     for part in reversed(parts) if reverse else parts:

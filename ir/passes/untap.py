@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.ops.effect import Barrier, Stop, Tap
-from pullback.ir.structure import Block, Function, Instruction, Value
+from pullback.ir.structure import Block, Function, Instruction, Value, walk
 
 
 def untap(function: Function) -> Function:
@@ -23,16 +23,20 @@ def unbarrier(function: Function) -> Function:
 
 
 def without(function: Function, kinds: Any) -> Function:
-    """The function without the ops of these classes, each the same as its first operand."""
-    if not any(isinstance(i.op, kinds) for i in function.instructions):
+    """The function without the ops of these classes, each the same as its first operand; regions too."""
+    if not any(isinstance(i.op, kinds) for i in walk(function.body)):
         return function
+    return replace(function, body=_block(function.body, kinds))
+
+
+def _block(block: Block, kinds: Any) -> Block:
     source: dict[Value, Value] = {}
     kept: list[Instruction] = []
-    for instruction in function.instructions:
+    for instruction in block.instructions:
         operands = tuple(source.get(v, v) for v in instruction.operands)
         if isinstance(instruction.op, kinds):
             source[instruction.result] = operands[0]
         else:
-            kept.append(replace(instruction, operands=operands))
-    results = tuple(source.get(v, v) for v in function.results)
-    return replace(function, body=Block(function.parameters, tuple(kept), results))
+            regions = tuple(_block(region, kinds) for region in instruction.regions)
+            kept.append(replace(instruction, operands=operands, regions=regions))
+    return Block(block.parameters, tuple(kept), tuple(source.get(v, v) for v in block.results))
