@@ -196,6 +196,7 @@ def _cases(op: Op) -> Iterator[Case]:
         case Count():
             for shape in ((), (3,), (2, 0), (2, 3)):
                 yield Case(op=op, types=(), params={"shape": shape})
+            yield Case(op=op, types=(ArrayType(DTYPES["f64"], (2, 3, 4)),), params={"axes": (0, 2), "shape": (2, 4)})
         case Linalg() | Composed():
             yield from LINEAR_ALGEBRA[op.name](op)
         case Iota():

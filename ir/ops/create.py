@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.ir.op import Op, Same
-from pullback.ir.structure import Block
-from pullback.ir.types import I64, ArrayType, Type
+from pullback.ir.structure import Block, Value
+from pullback.ir.types import I64, ArrayType, Extent, Type
+
+if TYPE_CHECKING:
+    from pullback.ir.builder import Builder
 
 EVERYWHERE = frozenset({"func", "kernel", "program"})
 
@@ -48,17 +51,27 @@ class Iota(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Count(Op):
-    """How many elements an array of ``shape`` has, as an i64: the divisor of a mean, the same instruction for all sizes."""
+    """How many elements an array of ``shape`` has, as an i64: the divisor of a mean, the same instruction for all sizes.
+
+    An operand says whose extents these are, along ``axes``; nothing is read of it, and ``simplify`` takes it away.
+    """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         if types:
-            raise TypeError("takes no operands")
+            (counted,) = types
+            for extent, axis in zip(params["shape"], params["axes"], strict=True):
+                same(extent, counted.shape[axis])
         return (ArrayType(I64),)
 
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
         return (np.asarray(math.prod(params["shape"]), np.int64),)
 
+    def batch(
+        self, b: Builder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
+    ) -> tuple[Value, ...]:
+        return (b.broadcast(b.count(shape=params["shape"]), axes=(0,), shape=(size,)),)
+
 
 const = Constant(name="const", typed=("dtype",), vocabularies=EVERYWHERE)
 iota = Iota(name="iota", typed=("dtype", "shape"), extents=("shape",))
-count = Count(name="count", extents=("shape",))
+count = Count(name="count", extents=("shape",), nondifferentiable="a number of elements")

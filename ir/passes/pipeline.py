@@ -11,6 +11,7 @@ from pullback.ir.passes.grad import grad
 from pullback.ir.passes.guards import guards_first
 from pullback.ir.passes.norms import norms
 from pullback.ir.passes.simplify import simplify
+from pullback.ir.passes.sums import sums
 from pullback.ir.passes.uncustom import uncustom
 from pullback.ir.passes.untap import unbarrier, untap
 from pullback.ir.structure import Function
@@ -19,11 +20,13 @@ from pullback.ir.verify import verify
 Pass = Callable[[Function], Function]
 Observer = Callable[[str, Function], None]
 
-PASSES: dict[str, Pass] = {p.__name__: p for p in (simplify, cse, norms, grad, uncustom, untap, guards_first, dce, unbarrier)}
+PASSES: dict[str, Pass] = {
+    p.__name__: p for p in (simplify, cse, norms, grad, sums, uncustom, untap, guards_first, dce, unbarrier)
+}
 """Every pass by its name, as files and the command line call it."""
 
 BEFORE_GRAD: list[Pass] = [simplify, cse, norms, dce]
-OPTIMIZE: list[Pass] = [uncustom, untap, guards_first, simplify, cse, dce, unbarrier]
+OPTIMIZE: list[Pass] = [uncustom, untap, guards_first, simplify, cse, sums, dce, unbarrier]
 
 
 def run(function: Function, passes: Sequence[Pass], observe: Observer | None = None) -> Function:

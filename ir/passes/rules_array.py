@@ -280,6 +280,13 @@ def slice_of_concat(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Shap
 
 # reductions
 
+
+@rule("count")
+def count_of_extents(b: Rewriter, *operands: Value, shape: Shape, **_: Any) -> Value | None:
+    # how many elements x has along some axes = how many an array of those extents has
+    return b.count(shape=shape) if operands else None
+
+
 EXACT = ("max", "min", "any", "all")
 
 

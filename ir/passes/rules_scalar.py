@@ -241,6 +241,12 @@ def with_itself(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     return x if x is y else None
 
 
+@rule("maximum")
+def count_not_negative(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
+    # max(count, 0) = count
+    return x if b.made(x, "count") and b.equals(y, 0) else None
+
+
 @rule("bitand")
 def and_true(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     # x & true = x

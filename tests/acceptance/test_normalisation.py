@@ -1,6 +1,7 @@
 """Normalisation: ``examples/layers/normalisation.py``."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -198,3 +199,26 @@ def test_batch_norm2d_as_published() -> None:
     for dtype in (np.float64, np.float32):
         out, _, _ = pb.jit(batch_norm2d)(*(a.astype(dtype) for a in (x, one, none, none, one)))
         np.testing.assert_allclose(out.ravel(), np.array(NORMALISED.split(), float), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["batch_norm1d, training", "batch_norm2d, training"])
+def test_batch_norm_takes_two_reductions_back(name: str) -> None:
+    """Two going forward and two back, over examples; and the normalised input is not read again."""
+    f, (x, *others) = PROGRAMS[name].f, PROGRAMS[name].args
+
+    def both(G: Array, *args: Array) -> Any:
+        y, pull = pb.vjp(lambda *a: f(*a)[0], *args)
+        return y, pull(G)[:3]
+
+    forward, backward = halves(pb.jit(both).stages(x, x, *others)["simplify"])
+    assert forward.count("= sum ") == 2
+    assert backward.count("= sum ") == 2
+    (normalised,) = re.findall(r"(%\d+): .* = div %\d+, %\d+\n.*\n.* = mul \1, ", forward)
+    assert f"{normalised}," not in backward and f"{normalised} " not in backward
+
+
+def halves(text: str) -> tuple[str, str]:
+    """The instructions of a simplified program, and those that come from gradient rules."""
+    lines = [line for line in str(text).splitlines() if " = " in line]
+    back = [line for line in lines if line.lstrip().startswith("%d")]
+    return "\n".join(line for line in lines if line not in back), "\n".join(back)

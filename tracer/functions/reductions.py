@@ -205,7 +205,7 @@ def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) 
 def _count(x: TracedArray, axes: Axes, keepdims: bool, where: Any) -> Any:
     """How many elements a reduction takes: a scalar, or an array where a mask decides."""
     if where is True or where is NOVALUE:
-        return emit("count", shape=tuple(x.shape[a] for a in axes))
+        return emit("count", x, axes=tuple(axes), shape=tuple(x.shape[a] for a in axes))
     mask = broadcast_to(as_bool(as_traced(where)), x.shape)
     return reduced("sum", cast(mask, np.int64), axes, keepdims)
 
