@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from pullback.pickling import shown
 from pullback.tracer import TracedArray, TraceError, current, follow, guard_attribute
-from pullback.tracer.custom import Arguments, Rule, Tree, custom_call, order_at
+from pullback.tracer.custom import Arguments, Rule, Tree, custom_call, order_at, result_of, same_types
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,6 +94,7 @@ class _Custom(Ruled[P, R]):
             pair = follow(rule)(*fixed, tuple(primals), tuple(tangents))
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise TraceError(f"the rule of {self._title} must return (result, tangent), and returned {_kind(pair)}")
+            same_types(Tree(pair[0]), met[0], f"what the rule of {self._title} returned first", f"the result of {self._title}")
             return met[0].floats(pair[1], f"the tangent that the rule of {self._title} returned", "the result")
 
         return Rule(by=everything, apply=push)
@@ -147,6 +148,9 @@ class custom_vjp(_Custom[P, R]):
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise TraceError(f"the rule fwd of {self._title} must return (result, residuals), and returned {_kind(pair)}")
             met.extend(map(Tree, pair))
+            plain = result_of(lambda xs: follow(self._function)(*whole(xs)), arrays)
+            if plain is not None:
+                same_types(met[0], plain, f"what the rule fwd of {self._title} returned", f"the result of {self._title}")
             return met[0].leaves, met[1].leaves
 
         def back(outputs: Any, residuals: Sequence[Any], seeds: Any, arrays: Any) -> Sequence[Any]:

@@ -1379,6 +1379,55 @@ def count(row, total):
 
 pb.vmap(count, in_axes=(0, None))(np.ones((5, 2)), np.zeros(1))
 
+=== an axis_size that is another
+draws = pb.vmap(lambda x: x * 2, axis_size=4)
+
+draws(np.ones(3))
+
+=== a cotangent by a rule, of another shape
+@pb.custom_vjp
+def total(x):
+    return np.sum(x)
+
+total.defvjp(lambda x: (np.sum(x), x), lambda x, ct: (ct,))
+
+pb.grad(total)(np.ones(3))
+
+=== a rule whose result is not that of its function
+@pb.custom_vjp
+def halves(x):
+    return {"a": x[:2], "b": x[2:]}
+
+halves.defvjp(lambda x: ({"a": x[:1], "b": x[2:]}, None), lambda _, ct: (np.concatenate([ct["a"], ct["b"]]),))
+
+pb.grad(lambda x: np.sum(halves(x)["a"]))(np.ones(4))
+
+=== a cotangent of integers
+@pb.custom_vjp
+def square(x):
+    return x * x
+
+square.defvjp(lambda x: (x * x, x), lambda x, ct: ((2 * x * ct).astype(int),))
+
+pb.grad(square)(3.0)
+
+=== a tangent by a rule, in another container
+@pb.custom_jvp
+def pair(x):
+    return x, x * x
+
+pair.defjvp(lambda primals, tangents: (pair(*primals), tangents[0]))
+
+pb.jvp(pair, (3.0,), (1.0,))
+
+=== a singular matrix in a row [LinAlgError]
+pb.vmap(np.linalg.inv)(np.array([np.eye(2), np.zeros((2, 2))]))
+
+=== an index out of range in a row [IndexError]
+pick = pb.vmap(pb.vmap(lambda x, k: x[k]))
+
+pick(np.ones((2, 3, 4)), np.array([[0, 1, 2], [3, 4, 5]]))
+
 === a branch for each row
 relu = pb.vmap(lambda x: x if x > 0 else 0.0)
 

@@ -360,16 +360,16 @@ ERRORS = [
     (_returning(lambda x, y: x * y, None), "must return (result, residuals), and returned traced f64[3]"),
     (_returning(_pair, lambda res, g: g), "must return a tuple of 2 cotangents, and returned traced f64[3]"),
     (_returning(_pair, lambda res, g: (g,)), "must return a tuple of 2 cotangents, and returned 1"),
-    (_returning(_pair, lambda res, g: (g[:2], None)), "is f64[2], and the value is f64[3]: they must have one shape"),
+    (_returning(_pair, lambda res, g: (g[:2], None)), "is f64[2], and what it belongs to is f64[3]"),
     (_returning(_pair, lambda res, g: ((g, g), None)), "has not the structure of the argument"),
     (_returning(writes, None), "writes into an array from outside it"),
     (_jvp_returning(lambda p, t: t[0]), "must return (result, tangent), and returned traced f64[3]"),
-    (_jvp_returning(lambda p, t: (p[0], np.sum(t[0]))), "is f64[], and the value is f64[3]: they must have one shape"),
+    (_jvp_returning(lambda p, t: (p[0], np.sum(t[0]))), "is f64[], and what it belongs to is f64[3]"),
     (_jvp_returning(lambda p, t: (p[0], (t[0],))), "has not the structure of the result"),
     (_outer, "has no derivative by its operand 1"),
     (_primitive(), "has no rule for its derivative"),
     (_primitive(lambda ans, x, y: lambda g: g * y), "has no derivative by its operand 1"),
-    (_primitive(None, lambda ans, x, y: lambda g: np.sum(g)), "is f64[], and the value is f64[3]"),
+    (_primitive(None, lambda ans, x, y: lambda g: np.sum(g)), "is f64[], and what it belongs to is f64[3]"),
 ]
 
 

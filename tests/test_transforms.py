@@ -220,6 +220,16 @@ def test_axes_of_vmap(in_axes: Any, out_axes: Any, f: Any, expected: Any) -> Non
                 assert a == b
 
 
+def test_the_number_of_rows_may_be_given() -> None:
+    for axes in (None, (None,), ({"a": None},)):
+        found = pb.vmap(lambda p: (p["a"] * 2, 1.0), axes, (1, 0), axis_size=3)({"a": X})
+        close(found[0], np.stack([X * 2] * 3, 1))
+        close(found[1], np.ones(3))
+    close(pb.vmap(lambda: X, axis_size=2)(), np.stack([X, X]))
+    close(pb.vmap(pb.vmap(lambda x, k: x * k, (0, None), axis_size=len(X)), (None, 0))(X, np.arange(2.0)), np.stack([0 * X, X]))
+    close(pb.grad(lambda x: np.sum(pb.vmap(lambda x: x**2, None, axis_size=3)(x)))(X), 6 * X)
+
+
 def test_vmap_over_trees_keywords_and_nested() -> None:
     def f(p: dict[str, Any], scale: Array, *, shift: Array) -> Any:
         return {"y": p["w"] * scale + shift}
@@ -279,10 +289,14 @@ def test_a_cotangent_belongs_to_the_point_of_the_call() -> None:
 
 
 def test_checks_that_fail_for_a_row_fail() -> None:
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="in row 1\n"):
         pb.vmap(lambda x, k: x[k])(W, np.array([0, 7]))
-    with pytest.raises(np.linalg.LinAlgError):
-        pb.vmap(np.linalg.inv)(np.stack([np.eye(2), np.zeros((2, 2))]))
+    with pytest.raises(np.linalg.LinAlgError, match="Singular matrix, in row 2\n"):
+        pb.vmap(np.linalg.inv)(np.stack([np.eye(2), np.eye(2), np.zeros((2, 2)), np.zeros((2, 2))]))
+    with pytest.raises(np.linalg.LinAlgError, match=r"not positive definite, in row \(0, 1\)\n"):
+        pb.vmap(pb.vmap(pb.grad(lambda a: np.linalg.cholesky(a)[0, 0])))(np.stack([np.eye(2), -np.eye(2)])[None])
+    with pytest.raises(np.linalg.LinAlgError, match="Singular matrix\n"):
+        pb.jit(np.linalg.inv)(np.zeros((3, 2, 2)))
 
 
 def test_new_sizes_compile_nothing() -> None:

@@ -15,12 +15,14 @@ from pullback.tracer.tree import LEAF, TreeDef, flatten, paths, unflatten
 
 
 def over_axes(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Any = 0, out_axes: Any = 0
-) -> Any:
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Any = 0, out_axes: Any = 0,
+    axis_size: int | None = None,
+) -> Any:  # fmt: skip
     """``function(*args, **kwargs)`` for each index along the axes ``in_axes`` of the arrays in ``args``.
 
     ``in_axes``: for each argument an axis, or None for one that stays the same, or a tree of them that may end above the leaves;
     one for all is enough. Keywords are mapped along their first axis. ``out_axes`` is such a tree for the result.
+    ``axis_size`` is the number of rows, if it is given: then nothing need be mapped.
     Raises TraceError where sizes differ, nothing is mapped, or an axis is none of an array.
     """
     parameters = parameters_of(function)
@@ -30,7 +32,7 @@ def over_axes(
         raise TraceError(
             f"in_axes has {len(in_axes)} entries for {len(args)} positional arguments; give one for each, or one for all"
         )
-    rows = _Rows()
+    rows = _Rows(axis_size)
     positional = [
         rows.argument(value, axes, parameters.name(k), "in_axes")
         for k, (value, axes) in enumerate(zip(args, in_axes, strict=True))
@@ -43,13 +45,16 @@ def over_axes(
 class _Rows:
     """A region that runs for each row of its operands."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int | None) -> None:
         self.region = Region()
+        self.given_size = size
         self.sizes: list[tuple[str, TracedArray, int]] = []
         self.targets: list[tuple[TracedArray, int]] = []
 
     @property
     def size(self) -> int:
+        if self.given_size is not None:
+            return self.given_size
         _, x, axis = self.sizes[0]
         return x.shape[axis]
 
@@ -82,10 +87,13 @@ class _Rows:
 
     def check(self) -> None:
         """Raises TraceError unless there are rows, equally many of all."""
-        if not self.sizes:
-            raise TraceError("nothing is mapped; give an axis for at least one array in in_axes")
-        if len({x.shape[axis] for _, x, axis in self.sizes}) > 1:
-            found = ", ".join(f"{x.shape[axis]} along axis {axis} of {path}: {x.type}" for path, x, axis in self.sizes)
+        if not self.sizes and self.given_size is None:
+            raise TraceError("nothing is mapped; give an axis for at least one array in in_axes, or axis_size")
+        if {x.shape[axis] for _, x, axis in self.sizes} - {self.size}:
+            given = [] if self.given_size is None else [f"axis_size {self.given_size}"]
+            found = ", ".join(
+                [*given, *(f"{x.shape[axis]} along axis {axis} of {path}: {x.type}" for path, x, axis in self.sizes)]
+            )
             raise TraceError(
                 f"the mapped axes have different sizes: {found}; choose them by in_axes, None for what each row takes whole"
             )
@@ -110,7 +118,7 @@ class _Rows:
             elif is_row[k]:
                 raise TraceError(f"each row writes into {target!r}, which is not mapped; return the new values instead")
         fixed = tuple(k for k, row in enumerate(is_row) if not row)
-        results = closed.emit("vmap", {"batched": tuple(batched), "fixed": fixed})
+        results = closed.emit("vmap", {"batched": tuple(batched), "fixed": fixed}) if batched else closed.inline()
         made = {id(x): (new, row) for x, new, row in zip(values, results, is_row, strict=True)}
         for target, new in written:
             result = made[id(new)][0]

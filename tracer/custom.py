@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +21,7 @@ import numpy as np
 from pullback.ir import OPS, Value
 from pullback.ir.types import ArrayType
 from pullback.tracer.array import TracedArray, as_traced, cast, full
-from pullback.tracer.errors import TraceError, user_loc
+from pullback.tracer.errors import TraceError, not_noting, user_loc
 from pullback.tracer.frame import Frame, frame_of
 from pullback.tracer.region import given_by, joined, partners, rebuild
 from pullback.tracer.tree import Identity, flatten
@@ -83,6 +86,12 @@ class Tree:
         self.leaves, self.structure = flatten(value, key=Identity)
         self.kinds = [as_traced(x).type.dtype.is_inexact for x in self.leaves]
         self.spots = [k for k, x in enumerate(self.leaves) if self.kinds[k] and isinstance(x, TracedArray)]
+
+    @property
+    def text(self) -> str:
+        """The structure with the type of each leaf."""
+        types = iter(self.leaves)
+        return re.sub(r"\*", lambda _: str(as_traced(next(types)).type), repr(self.structure))
 
     def filled(self, arrays: Sequence[Any]) -> Any:
         """The value with other arrays."""
@@ -177,6 +186,27 @@ def custom_call(
     return [TracedArray(x.type, frame, v, weak=x.weak, loc=loc) for x, v in zip(outputs, emitted[: len(outputs)], strict=True)]
 
 
+def result_of(call: Callable[[Arrays], Any], arrays: Arrays) -> Tree | None:
+    """What a function of arrays returns, found in a frame that is thrown away; None if it cannot be traced."""
+    return copy_context().run(_result_of, call, arrays)
+
+
+def _result_of(call: Callable[[Arrays], Any], arrays: Arrays) -> Tree | None:
+    not_noting()
+    frame = Frame(frame_of())
+    with suppress(Exception), frame.alone():
+        return Tree(call([_parameter(frame, x.type, x) for x in arrays]))
+    return None
+
+
+def same_types(found: Tree, expected: Tree, what: str, of: str) -> None:
+    """Raises TraceError, with both, unless two results have the same structure and types."""
+    if found.text != expected.text:
+        raise TraceError(
+            f"{what} is {found.text}, and {of} is {expected.text}; they must have the same structure, shapes and dtypes"
+        )
+
+
 def _frame(outer: Frame, order: int, customs: frozenset[Any]) -> Frame:
     found = Frame(outer)
     found.order, found.customs = order, customs
@@ -204,7 +234,9 @@ def _fitting(part: Any, like: TracedArray, what: str) -> TracedArray:
         return full(like.shape, 0, like.dtype)
     found = as_traced(part)
     if found.shape != like.shape:
-        raise TraceError(f"{what} is {found.type}, and the value is {like.type}: they must have one shape")
-    if not found.weak and not np.can_cast(found.dtype, like.dtype, "same_kind"):
-        raise TraceError(f"{what} is {found.type}, and the value is {like.type}: it must be of floats")
+        raise TraceError(f"{what} is {found.type}, and what it belongs to is {like.type}; they must have one shape")
+    if not found.weak and not (found.type.dtype.is_inexact and np.can_cast(found.dtype, like.dtype, "same_kind")):
+        raise TraceError(
+            f"{what} is {found.type}, and what it belongs to is {like.type}; it must be of such floats, None where it is zero"
+        )
     return cast(found, like.dtype)

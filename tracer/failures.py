@@ -40,6 +40,8 @@ def failure(function: Function, failed: CheckFailed, arguments: Sequence[Any]) -
 def exception_of(failed: CheckFailed, ran: Ran) -> Exception:
     """The exception that a check names which failed in the interpreter; ``ran`` as ``range_message`` has it."""
     message = str(failed) if failed.condition is None else range_message(str(failed), failed.condition, ran)
+    if failed.row:
+        message = f"{message.rstrip('.')}, in row {failed.row[0] if len(failed.row) == 1 else failed.row}"
     return _placed(failed, message, failed.loc.file, failed.loc.line)
 
 

@@ -150,6 +150,15 @@ class Frame:
         finally:
             _current.reset(token)
 
+    @contextmanager
+    def alone(self) -> Iterator[Frame]:
+        """As ``active``, but errors are no one's."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+
     def parameter(self, type: ArrayType, name: str = "") -> Value:
         """A new parameter; of a root, the caller appends what feeds it to ``inputs``."""
         value = Value(type, name)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pullback.ir.op import Op, Same
 from pullback.ir.structure import NOWHERE, Block, Loc, Value
 from pullback.ir.types import ArrayType, Type
@@ -111,7 +113,8 @@ class Vmap(Transform):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Check(Op):
-    """Fails with ``error`` (the name of a builtin exception) and ``message`` unless every element of its operand is true."""
+    """Fails with ``error`` (the name of a builtin exception) and ``message`` unless every element of its operand is true.
+    ``rows``, if there is such a param: so many of its first axes are those of maps."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         (condition,) = types
@@ -119,21 +122,26 @@ class Check(Op):
             raise TypeError("takes a bool array")
         return ()
 
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
+        found: tuple[Value, ...] = b.emit(self, operands, {**params, "rows": params.get("rows", 0) + 1})
+        return found
+
 
 class CheckFailed(Exception):
     """A check found a false condition; ``error`` is the exception the user should see, ``loc`` the check's place and
-    ``condition`` what it read, if known."""
+    ``condition`` what it read, if known; ``row`` the first row of maps for which it is false."""
 
-    def __init__(self, error: str, message: str) -> None:
+    def __init__(self, error: str, message: str, row: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.error = error
+        self.row = row
         self.loc: Loc = NOWHERE
         self.condition: Value | None = None
 
 
-def _check(condition: Any, error: str, message: str) -> tuple[()]:
+def _check(condition: Any, error: str, message: str, rows: int = 0) -> tuple[()]:
     if not condition.all():
-        raise CheckFailed(error, message)
+        raise CheckFailed(error, message, tuple(np.argwhere(~condition)[0][:rows].tolist()))
     return ()
 
 
