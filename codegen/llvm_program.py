@@ -294,7 +294,7 @@ class _Program(Writer):
     def alloc(self, i: Instruction) -> None:
         """Small buffers on the stack; a result is written to its place at the end."""
         t: Any = i.result.type
-        if _is_small(t):
+        if on_stack(t):
             cell = self.slot(_cell(t))
             self.places[i.result] = _Buffer(cell)
             if i.result in self.returned:
@@ -319,7 +319,7 @@ class _Program(Writer):
         if source in self.scalars:
             self.line(f"store i{t.dtype.bits} {self.narrow(self.scalars[source], t)}, ptr {place}")
             return
-        if _is_small(t):
+        if on_stack(t):
             self.move(t, self.places[source].pointer, place)
             return
         origin = self.places[source].pointer
@@ -400,7 +400,7 @@ class _Program(Writer):
         back = []
         for k, value in enumerate(i.operands):
             pointer = self.places[value].pointer
-            if _is_small(value.type):
+            if on_stack(value.type):
                 shown = self.slot(_cell(value.type))
                 if k < first_output:
                     self.move(value.type, pointer, shown)
@@ -604,8 +604,8 @@ class _Program(Writer):
         self.label(after)
 
 
-def _is_small(t: Any) -> bool:
-    """Whether a buffer is on the stack."""
+def on_stack(t: Any) -> bool:
+    """Whether a driver has a buffer on its stack."""
     return all(isinstance(e, int) for e in t.shape) and _numbers(t) <= MOST_ON_STACK
 
 

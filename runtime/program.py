@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pullback.codegen.llvm import emit
-from pullback.codegen.llvm_program import Driver, emit_program, has_control_flow
+from pullback.codegen.llvm_program import Driver, emit_program, has_control_flow, on_stack
 from pullback.codegen.llvm_text import Emitted
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
@@ -278,7 +278,7 @@ class Plan:
             params = {"kernel": driver.name, "sizes": driver.sizes, "limited": driver.limited}
             steps = {"failures": driver.failures, "hosts": driver.hosts}
             self.steps = [Instruction(launch, driver.buffers, (), {**params, **steps})]
-        self.in_memory = None if driver is None else set(driver.buffers)
+        self.has_driver = has_control_flow(program)
         owners = [self.owner[v] for v in program.results]
         self.fresh = list(dict.fromkeys(o for o in owners if o not in self.parameter))
         self.shown = [program.results[owners.index(owner)] for owner in self.fresh]
@@ -291,7 +291,7 @@ class Plan:
         arena = _Arena()
         offsets: dict[Value, int] = {}
         for i in walk(self.program.body):
-            if isinstance(i.op, Alloc) and i.result not in rows and (self.in_memory is None or i.result in self.in_memory):
+            if isinstance(i.op, Alloc) and i.result not in rows and not (self.has_driver and on_stack(i.result.type)):
                 t = i.result.type
                 elements = 1
                 for e in t.shape:

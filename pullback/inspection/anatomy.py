@@ -6,6 +6,7 @@ and each of its instructions says which instruction it came from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,11 +17,12 @@ from pullback.inspection.call import Call
 from pullback.ir.extents import Abstract, abstract, value_of
 from pullback.ir.ops.control import Group, Transform
 from pullback.ir.ops.host import Host
-from pullback.ir.ops.program import Alloc, Launch
+from pullback.ir.ops.loops import Loop, Switch
+from pullback.ir.ops.program import Alloc, Branch, Launch, Repeat, RepeatWhile
 from pullback.ir.passes.dce import is_pure
 from pullback.ir.passes.grad import GradientError, expand, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
-from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value
+from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
 from pullback.ir.text import Printer
 from pullback.pipeline import Outcome, concrete, layouts_of, split_outcomes
 from pullback.tracer import TraceError
@@ -32,24 +34,28 @@ FORWARD = "forward"
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
     """One launch. ``source``: the instruction of ``fused`` that it runs, or that needs the copy it makes; None for a copy of a
-    result."""
+    result. ``times``: how often, with ``is_known`` false at least once and nobody knows how often."""
 
     launch: Instruction
     kernel: Function
     source: Instruction | None
     is_copy: bool
+    times: int
+    is_known: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Anatomy:
     """``optimised`` and ``fused`` are array IR of named extents, ``sizes`` the values of these; ``locs`` the user's places, by
-    the number that stands for each. ``module`` is the lowered program with its kernels."""
+    the number that stands for each. ``module`` is the lowered program with its kernels, whose steps have for locations the
+    numbers of what they run in ``sources``: the instructions of ``fused``, those of its control flow included."""
 
     found: Abstract
     outcomes: tuple[Outcome, ...]
     optimised: Function
     fused: Function
     module: Module
+    sources: Sequence[Instruction]
     locs: Sequence[Loc]
 
     @property
@@ -83,21 +89,32 @@ class Anatomy:
         printer.function(shown)
         count = len(self.found.constants)
         found = dict(zip(function.parameters[: len(function.parameters) - count], shown.parameters, strict=True))
-        for old, new in zip(function.instructions, shown.instructions[count:], strict=True):
+        for old, new in zip(walk(function.body), list(walk(shown.body))[count:], strict=True):
             found.update(zip(old.results, new.results, strict=True))
         return {value: printer.names[same] for value, same in found.items()}
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The launches of the program, in order."""
+        """The launches of the program, in order, those of its control flow after what comes before it."""
         found: list[Step] = []
-        launches = [i for i in self.program.instructions if isinstance(i.op, Launch)]
-        for position, launch in enumerate(launches):
-            source = self.fused.instructions[launch.loc.line] if launch.loc.file == NUMBERED else None
-            after = launches[position + 1].loc if position + 1 < len(launches) else NOWHERE
-            is_copy = source is None or isinstance(source.op, Host) or after == launch.loc
-            found.append(Step(launch=launch, kernel=self.module[launch.params["kernel"]], source=source, is_copy=is_copy))
+        launches = list(self.launches(self.program.body, 1, True))
+        for position, (launch, times, is_known) in enumerate(launches):
+            source = self.sources[launch.loc.line] if launch.loc.file == NUMBERED else None
+            after = launches[position + 1][0].loc if position + 1 < len(launches) else NOWHERE
+            is_copy = source is None or isinstance(source.op, Host | Loop | Switch) or after == launch.loc
+            kernel = self.module[launch.params["kernel"]]
+            found.append(Step(launch=launch, kernel=kernel, source=source, is_copy=is_copy, times=times, is_known=is_known))
         return tuple(found)
+
+    def launches(self, block: Block, times: int, is_known: bool) -> Iterator[tuple[Instruction, int, bool]]:
+        """The launches of a block, each with how often it runs."""
+        for i in block.instructions:
+            if isinstance(i.op, Launch):
+                yield i, times, is_known
+            length = i.params.get("length", ())
+            inside = times * math.prod(value_of(e, self.sizes) for e in length)
+            for region in i.regions:
+                yield from self.launches(region, inside, is_known and bool(length))
 
     @cached_property
     def makers(self) -> dict[Value, Instruction | None]:
@@ -106,12 +123,15 @@ class Anatomy:
         found: dict[Value, Instruction | None] = {}
         waiting: list[Instruction] = []
         steps = iter(self.steps)
-        for i in self.program.instructions:
+        for i in walk(self.program.body):
             if isinstance(i.op, Alloc):
                 waiting.append(i)
             elif isinstance(i.op, Host):
-                source = self.fused.instructions[i.loc.line]
-                found.update(zip((a.result for a in waiting), makers_of(source), strict=True))
+                source = self.sources[i.loc.line]
+                found.update(zip((a.result for a in waiting), makers_of(source)))
+                waiting = []
+            elif isinstance(i.op, Repeat | RepeatWhile | Branch):
+                found.update((a.result, self.sources[i.loc.line]) for a in waiting)
                 waiting = []
             elif isinstance(i.op, Launch):
                 step = next(steps)
@@ -119,7 +139,7 @@ class Anatomy:
                 found.update((a.result, None) for a in waiting)
                 if step.source is not None and not step.is_copy:
                     values = makers_of(step.source)
-                    found.update(zip((a.result for a in made), values[len(values) - len(made) :], strict=True))
+                    found.update(zip((a.result for a in made), values[max(len(values) - len(made), 0) :]))
                 waiting = []
         return found
 
@@ -155,10 +175,10 @@ def dissect(call: Call) -> Anatomy | None:
     numbered, locs = _numbered(optimised.body)
     optimised = replace(optimised, body=numbered)
     fused = fuse(optimised)
-    outer = [replace(i, loc=Loc(NUMBERED, k)) for k, i in enumerate(fused.instructions)]
+    sources: list[Instruction] = []
     layouts = layouts_of(call.trace, call.leaves, len(found.constants))
-    lowered = lower(replace(fused, body=replace(fused.body, instructions=tuple(outer))), layouts)
-    return Anatomy(found=found, outcomes=outcomes, optimised=optimised, fused=fused, module=lowered, locs=locs)
+    lowered = lower(replace(fused, body=_sourced(fused.body, sources)), layouts)
+    return Anatomy(found=found, outcomes=outcomes, optimised=optimised, fused=fused, module=lowered, sources=sources, locs=locs)
 
 
 def is_forward(loc: Loc) -> bool:
@@ -182,6 +202,17 @@ def _marked(function: Function) -> Function:
             i = replace(i, regions=(replace(inner, instructions=marked),))
         made.append(i)
     return replace(function, body=replace(function.body, instructions=tuple(made)))
+
+
+def _sourced(block: Block, sources: list[Instruction]) -> Block:
+    """A block whose instructions, those of its control flow included, have their positions among ``sources`` for locations."""
+    made = []
+    for i in block.instructions:
+        number = Loc(NUMBERED, len(sources))
+        sources.append(i)
+        inside = tuple(_sourced(r, sources) for r in i.regions) if isinstance(i.op, Loop | Switch) else i.regions
+        made.append(replace(i, loc=number, regions=inside))
+    return replace(block, instructions=tuple(made))
 
 
 def _numbered(block: Block) -> tuple[Block, list[Loc]]:

@@ -35,12 +35,13 @@ OF_FLOATS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCost:
-    """One launch. ``ops``: the array ops that it runs; ``lines``: the user's lines that they are of.
+    """One launch, or in a loop the ``launches`` of one place. ``ops``: the array ops that it runs; ``lines``: the user's lines
+    that they are of.
 
     ``counts``: how often ops of each class in ``CLASSES`` run. ``flops``: additions, multiplications, divisions and square
     roots, one each; functions are counted apart, as one is worth 10 to 50 of them. ``integer`` includes positions in arrays.
     ``bytes_read`` and ``bytes_written`` count each element once, as if a cache held them all. ``calls``: calls of libraries, by
-    name. ``is_exact`` is false if some loop's length is not known.
+    name. ``is_exact`` is false if some loop's length is not known, or which branch runs.
     """
 
     kernel: str
@@ -51,6 +52,7 @@ class KernelCost:
     bytes_written: int
     calls: Mapping[str, int]
     is_exact: bool = True
+    launches: int = 1
 
     @property
     def flops(self) -> int:
@@ -88,7 +90,7 @@ class Cost(Report):
     @property
     def launches(self) -> int:
         """The number of kernels launched."""
-        return len(self.kernels)
+        return self.total.launches
 
     @property
     def headline(self) -> str:
@@ -107,7 +109,8 @@ class Cost(Report):
         alike: dict[tuple[str, ...], list[KernelCost]] = {}
         for kernel in self.kernels:
             alike.setdefault(_row(kernel, _covered(kernel)), []).append(kernel)
-        rows = [_row(_total(same, key[0]), key[-1], len(same)) for key, same in alike.items()]
+        totals = [(_total(same, key[0]), key[-1]) for key, same in alike.items()]
+        rows = [_row(total, words, total.launches) for total, words in totals]
         if len(rows) > 1:
             rows.append(_row(self.total, places(self.total.lines)))
         lines += table(header, rows, right=header[1:6])
@@ -125,6 +128,7 @@ def _total(kernels: Sequence[KernelCost], name: str) -> KernelCost:
         bytes_written=sum(k.bytes_written for k in kernels),
         calls=_merged(k.calls for k in kernels),
         is_exact=all(k.is_exact for k in kernels),
+        launches=sum(k.launches for k in kernels),
     )
 
 
@@ -166,11 +170,12 @@ def _of_step(anatomy: Anatomy, step: Step) -> KernelCost:
         kernel=step.kernel.name,
         ops=("copy",) if step.is_copy else tuple(i.op.name for i in made),
         lines=tuple(dict.fromkeys(loc for i in made if (loc := plain(anatomy.loc(i))))),
-        counts=count.counts,
-        bytes_read=sum(count.touched(v, count.loads) for v in refs),
-        bytes_written=sum(count.touched(v, count.stores) for v in refs),
-        calls=count.calls,
-        is_exact=count.is_exact,
+        counts={word: number * step.times for word, number in count.counts.items()},
+        bytes_read=step.times * sum(count.touched(v, count.loads) for v in refs),
+        bytes_written=step.times * sum(count.touched(v, count.stores) for v in refs),
+        calls={name: number * step.times for name, number in count.calls.items()},
+        is_exact=count.is_exact and step.is_known,
+        launches=step.times,
     )
 
 

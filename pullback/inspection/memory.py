@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -9,14 +10,14 @@ from typing import Literal
 from pullback.inspection.anatomy import Anatomy, dissect, plain
 from pullback.inspection.call import Call
 from pullback.inspection.report import Report, counted, paragraph, place, table
-from pullback.ir.ops.program import Alloc, Free, Launch
-from pullback.ir.structure import NOWHERE, Instruction, Loc, Value
+from pullback.ir.ops.program import Alloc, Free, Launch, Stack
+from pullback.ir.structure import NOWHERE, Instruction, Loc, Value, walk
 from pullback.ir.types import ArrayType
 from pullback.pipeline import split_outcomes
 from pullback.runtime.program import Plan, arena_place
 from pullback.tracer import Constant
 
-Role = Literal["input", "constant", "result", "temporary"]
+Role = Literal["input", "constant", "result", "temporary", "stack"]
 MOST_SHOWN = 12
 
 
@@ -24,7 +25,8 @@ MOST_SHOWN = 12
 class Buffer:
     """One buffer. ``name`` is its name in the stage lower; ``op`` and ``loc`` say what computes its contents, where it is known.
 
-    A temporary lies at ``offset`` of the arena from launch ``first`` to launch ``last``, counted from 0.
+    A temporary lies at ``offset`` of the arena from launch ``first`` to launch ``last``, counted from 0. Of a stack, ``type`` and
+    ``bytes`` are those of one of its values.
     """
 
     role: Role
@@ -45,7 +47,8 @@ class Memory(Report):
     ``inputs`` (of the caller, and read from outside) and ``constants`` (arrays that the trace met) are there before the call;
     ``results`` are made by it, without arguments that are returned as they are. ``arena_bytes`` is the block in which
     ``temporaries`` lie, some in the places of others that are dead: with memory of their own they would take
-    ``unshared_bytes``. The arena stays for the next call.
+    ``unshared_bytes``. The arena stays for the next call. ``stacks`` are what loops keep whose length only the run knows: they
+    grow as it goes on, to at most twice what they hold, and are in no sum here.
     """
 
     function: str
@@ -55,6 +58,7 @@ class Memory(Report):
     temporaries: tuple[Buffer, ...]
     arena_bytes: int
     unshared_bytes: int
+    stacks: tuple[Buffer, ...] = ()
 
     @property
     def allocated_bytes(self) -> int:
@@ -79,6 +83,10 @@ class Memory(Report):
             ("results", f"{_total(self.results):,}", counted(len(self.results), "array")),
             ("temporaries", f"{self.arena_bytes:,}", counted(len(self.temporaries), "array") + shared),
         ]
+        if self.stacks:
+            rows.append(
+                ("stacks", f"{_total(self.stacks):,}+", f"for each run of the loops of {counted(len(self.stacks), 'stack')}")
+            )
         lines = [*paragraph(self.headline, ""), *table(("memory", "bytes", "of"), rows, right=("bytes",))]
         everything = sorted((*self.inputs, *self.constants, *self.results, *self.temporaries), key=lambda b: -b.bytes)
         if everything:
@@ -115,6 +123,7 @@ def memory(call: Call) -> Memory:
         temporaries=temporaries,
         arena_bytes=arena_bytes,
         unshared_bytes=unshared,
+        stacks=() if anatomy is None else tuple(_stacks(anatomy)),
     )
 
 
@@ -144,6 +153,14 @@ def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], t
     return tuple(results), tuple(temporaries), arena_bytes, sum(arena_place(b.bytes) for b in temporaries)
 
 
+def _stacks(anatomy: Anatomy) -> Iterator[Buffer]:
+    names = anatomy.names(anatomy.program)
+    for i in walk(anatomy.program.body):
+        if isinstance(i.op, Stack):
+            value = i.result
+            yield Buffer(role="stack", name=names[value], type=anatomy.type_text(value), bytes=anatomy.bytes_of(value))
+
+
 def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buffer]:
     """The results that are made, in order: an argument that is returned itself is none."""
     found = []
@@ -169,13 +186,13 @@ def _lives(anatomy: Anatomy, plan: Plan) -> dict[Value, tuple[int, int]]:
     """For each buffer that the program allocates, the first and the last launch while it is there."""
     found: dict[Value, tuple[int, int]] = {}
     number = 0
-    for i in anatomy.program.instructions:
+    for i in walk(anatomy.program.body):
         match i.op:
             case Alloc():
                 found[i.result] = (number, -1)
             case Launch():
                 number += 1
-            case Free():
+            case Free() if i.operands[0] in plan.owner:
                 owner = plan.owner[i.operands[0]]
                 found[owner] = (found[owner][0], number - 1)
     return {v: (first, last if last >= 0 else number - 1) for v, (first, last) in found.items()}
