@@ -474,13 +474,15 @@ def _svds(op: Op) -> Iterator[Case]:
 def _pinvs(op: Op) -> Iterator[Case]:
     def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         (a,) = operands
-        u, s, vt, _ = b.svd(a, full=False, **params)
-        large = b.gt(s, b.full(1.5, s.type))
+        u, s, vt, _ = b.svd(a, full=False, form=params["form"])
+        large = b.gt(s, b.full(1.5 if params["cut"] else 0, s.type))
         inverse = b.select(large, b.div(b.full(1, s.type), s), b.zeros_like(s))
         return b.emit(op, (a, u, s, vt, inverse), params)
 
     for shape in ((4, 3), (2, 3, 4), (3, 3), (1, 1), (0, 0), (3, 0)):
-        yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params={"form": _form(shape)}, make=_apart, build=build)
+        for cut in (True, False):
+            params = {"form": _form(shape), "cut": cut}
+            yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params=params, make=_apart, build=build)
 
 
 def _expms(op: Op) -> Iterator[Case]:

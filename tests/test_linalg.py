@@ -199,6 +199,7 @@ def test_determinants_of_singular_matrices(a: Any) -> None:
         np.arange(9.0).reshape(3, 3),
         np.diag([0.0, 2.0, 3.0]),
         np.diag([0.0, 0.0, 3.0]),
+        np.diag([0.0, 1.0, 2.0, 3.0]),
     ],
 )
 def test_the_gradient_of_the_determinant_of_a_singular_matrix_is_its_cofactors(a: Any) -> None:
@@ -209,8 +210,12 @@ def test_the_gradient_of_the_determinant_of_a_singular_matrix_is_its_cofactors(a
     np.testing.assert_allclose(pb.grad(lambda a: np.linalg.det(a))(a), cofactors, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(pb.grad(lambda a: scipy.linalg.det(a))(a), cofactors, rtol=1e-12, atol=1e-12)
     direction = np.cos(np.arange(a.size)).reshape(a.shape)
-    second = pb.grad(lambda a: np.sum(pb.grad(lambda a: np.linalg.det(a))(a) * direction))
-    assert np.isnan(second(a)).all()
+    second = pb.grad(lambda a: np.sum(pb.grad(lambda a: np.linalg.det(a))(a) * direction))(a)
+    if len(a) > 3:
+        assert np.isnan(second).all()
+        return
+    apart = [pb.grad(lambda a: np.linalg.det(a))(a + step * direction) for step in (0.5, -0.5)]
+    np.testing.assert_allclose(second, apart[0] - apart[1], rtol=1e-12, atol=1e-12)
 
 
 def test_a_branch_not_taken_has_no_gradient() -> None:

@@ -210,8 +210,8 @@ fma = Elementwise(
 
 
 def _abs_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
-    found: Value = b.mul(as_complex(b, ct), b.conj(b.sign(x))) if x.type.dtype.is_complex else b.mul(ct, b.sign(x))
-    return found
+    found = b.mul(as_complex(b, ct), b.conj(b.sign(x))) if x.type.dtype.is_complex else b.mul(ct, b.sign(x))
+    return _where(b, b.ne(x, b.zeros_like(x)), found)
 
 
 def _sign_partial(b: Any, ct: Value, out: Value, x: Value) -> Contribution:
@@ -348,7 +348,7 @@ sqrt = _analytic(
     "sqrt", _sqrt_partial, reference=meaning.sqrt, also=("numpy.sqrt",), cheap=True,
     llvm="call {t} @llvm.sqrt.{m}({t} {0})",
 )  # fmt: skip
-cbrt = _unary("cbrt", lambda b, ct, out, x: b.div(ct, _scaled(b, b.mul(out, out), 3.0)), also=("scipy.special.cbrt",))
+cbrt = _unary("cbrt", lambda b, ct, out, x: b.div(b.div(_scaled(b, ct, 1 / 3), out), out), also=("scipy.special.cbrt",))
 hypot = Elementwise(
     name="hypot", reference="numpy.hypot", arity=2, cuda="hypot({0}, {1})",
     pullback=each(
@@ -371,6 +371,11 @@ def _squares(b: Any, x: Value, y: Value) -> Value:
     return found
 
 
+def _off_origin(b: Any, x: Value, y: Value, found: Value) -> Value:
+    zero = b.zeros_like(x)
+    return _where(b, b.bitor(b.ne(x, zero), b.ne(y, zero)), found)
+
+
 sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
 cos = _analytic("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))))
 tan = _analytic("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))))
@@ -384,8 +389,8 @@ atan = _analytic(
 atan2 = Elementwise(
     name="atan2", reference="numpy.arctan2", also=("numpy.atan2",), arity=2, cuda="atan2({0}, {1})",
     pullback=each(
-        lambda b, ct, out, y, x: b.mul(ct, b.div(x, _squares(b, x, y))),
-        lambda b, ct, out, y, x: b.neg(b.mul(ct, b.div(y, _squares(b, x, y)))),
+        lambda b, ct, out, y, x: _off_origin(b, x, y, b.mul(ct, b.div(x, _squares(b, x, y)))),
+        lambda b, ct, out, y, x: _off_origin(b, x, y, b.neg(b.mul(ct, b.div(y, _squares(b, x, y))))),
     ),
 )  # fmt: skip
 sinh = _analytic("sinh", lambda b, ct, out, x: b.mul(ct, b.cosh(x)))

@@ -444,8 +444,8 @@ def _det_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
     moved = b.select(is_zero, spread(b, as_dtype(b, least, a.type.dtype), a.type), packed)
     sign, size = b.slogdet(a, moved, pivots)
     inverse = b.solve(a, moved, identity(b, a.type), pivots, transposed=True)
-    root = b.mul(b.sqrt(b.abs(outputs[0])), b.zeros_like(size))
-    value = b.mul(cts[0], b.add(_value(b, sign, size), as_dtype(b, root, sign.type.dtype)))
+    root = b.sqrt(outputs[0]) if sign.type.dtype.is_complex else b.cbrt(outputs[0])
+    value = b.mul(cts[0], b.add(_value(b, sign, size), b.mul(root, b.zeros_like(root))))
     return [b.mul(spread(b, value, a.type), inverse), ZERO, ZERO]
 
 

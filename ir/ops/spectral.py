@@ -263,21 +263,40 @@ def _pinv_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> 
     return (a.with_shape((*a.shape[:-2], a.shape[-1], a.shape[-2])),)
 
 
-def _pinv(a: Any, u: Any, s: Any, vt: Any, inverse: Any, form: str) -> Any:
+def _pinv(a: Any, u: Any, s: Any, vt: Any, inverse: Any, form: str, cut: bool) -> Any:
     return np.swapaxes(vt, -1, -2).conj() @ (inverse[..., None] * np.swapaxes(u, -1, -2).conj())
 
 
-def _compose_pinv(b: Any, a: Value, u: Value, s: Value, vt: Value, inverse: Value, form: str) -> tuple[Value, ...]:
+def _compose_pinv(
+    b: Any, a: Value, u: Value, s: Value, vt: Value, inverse: Value, form: str, cut: bool
+) -> tuple[Value, ...]:
     scaled = b.mul(columns_of(b, inverse, u.type), u)
     return (matmul(b, conj(b, vt), conj(b, scaled), "ki", "jk"),)
 
 
 def _pinv_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    rule = _cut_pinv_rule if params["cut"] else _whole_pinv_rule
+    return [rule(b, inputs, outputs[0], cts[0], params["form"]), ZERO, ZERO, ZERO, ZERO]
+
+
+def _whole_pinv_rule(b: Any, inputs: Any, p: Value, ct: Value, form: str) -> Value:
+    """G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
+    separate" (1973), equation 4.12. It reads the matrix and its pseudo-inverse alone, so no order asks for singular vectors."""
+    a, turned_ct = inputs[0], adjoint(b, ct)
+    total = b.neg(across(b, within(b, p, ct), p))
+    beyond_columns = b.sub(turned_ct, matmul(b, a, matmul(b, p, turned_ct)))
+    beyond_rows = b.sub(turned_ct, matmul(b, matmul(b, turned_ct, p), a))
+    total = b.add(total, across(b, matmul(b, beyond_columns, p), p))
+    found: Value = b.add(total, within(b, p, matmul(b, p, beyond_rows)))
+    return found
+
+
+def _cut_pinv_rule(b: Any, inputs: Any, p: Value, ct: Value, form: str) -> Value:
     """In the bases u and v the adjoint p^H = u g v^H moves by divided differences: with the Hermitian part of what moves a by
     (g_i - g_j) / (s_i - s_j), with the other part by (g_i + g_j) / (s_i + s_j). Neither is singular: where both values are
     inverted they are -g_i g_j and g_i g_j."""
     _, u, s, vt, g = inputs
-    ct = adjoint(b, cts[0])
+    ct = adjoint(b, ct)
     left = within(b, u, ct)
     inner = across(b, left, vt)
     t = inner.type
@@ -292,20 +311,20 @@ def _pinv_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any,
     odd = b.mul(b.mul(b.sub(inner, adjoint(b, inner)), half), b.select(is_mixed, together, both))
     total = matmul(b, matmul(b, u, b.add(even, odd)), vt)
     squares = b.mul(g, g)
-    if params["form"] == "tall":
+    if form == "tall":
         beside = b.sub(across(b, ct, vt), matmul(b, u, inner))
         total = b.add(total, matmul(b, b.mul(beside, columns_of(b, squares, u.type)), vt))
-    if params["form"] == "wide":
+    if form == "wide":
         beside = b.sub(left, matmul(b, inner, vt))
         total = b.add(total, matmul(b, u, b.mul(rows_of(b, squares, vt.type), beside)))
-    return [total, ZERO, ZERO, ZERO, ZERO]
+    return total
 
 
 pinv = Composed(
     name="pinv", reference=_pinv, pullback=conjugating(_pinv_rule), typed_as=_pinv_type, compose=_compose_pinv
 )  # fmt: skip
-"""The pseudo-inverse; operands a, u, s, vt, and for each singular value its inverse or, where it does not count, 0; ``form`` as
-of ``svd``."""
+"""The pseudo-inverse; operands a, u, s, vt, and for each singular value its inverse or, where it does not count, 0. Params:
+``form`` as of ``svd``; ``cut``: a value that does not count may be more than rounding."""
 
 
 def _unitary_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:

@@ -84,6 +84,9 @@ def _is_sum(instruction: Instruction, constants: dict[Value, Any], active: set[V
     name, operands = instruction.op.name, instruction.operands
     if name in PASSED_ON:
         return operands[0] in squares
+    if name == "select":
+        chosen = operands[1:]
+        return any(v in squares for v in chosen) and all(v in squares or v in constants for v in chosen)
     if name == "add":
         return any(v in squares for v in operands) and all(v in squares or constants.get(v) == 0 for v in operands)
     if name == "div":

@@ -1,9 +1,9 @@
 """Where cotangents are zero: how a predicate on the results of an instruction becomes one on each operand.
 
-A cotangent that is zero where a predicate does not hold must not meet an infinite derivative there: zero times infinity is NaN. So
-contributions are selected; and where a contraction sums dead terms with others, its operands are. Neither is done where no value
-can be infinite or NaN before its time: a value is *exposed* if it depends on an op that has a pole, overflows, or is not known to
-do neither.
+A cotangent that is zero where a predicate does not hold must not meet an infinite derivative there: zero times infinity is NaN.
+So contributions are selected; and where a contraction sums dead terms with others, its operands are. Neither is done where no
+value can be infinite or NaN before its time: a value is *exposed* if it depends on an op that has a pole, overflows, or is not
+known to do neither.
 """
 
 from __future__ import annotations

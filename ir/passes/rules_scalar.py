@@ -178,6 +178,17 @@ def small_power(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     return product if count else None
 
 
+@rule("div")
+def logistic(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
+    """Within three units in the last place. Its derivatives are those of a logistic function where the exponential overflows."""
+    # x / (exp(z) + 1) = x * expit(-z), if nothing else reads the exponential
+    total = b.made(y, "add")
+    z = b.operand(total.operands[0], "exp") if total is not None and b.equals(total.operands[1], 1) else None
+    if z is None or total is None or not z.type.dtype.is_float or b.reads.get(y) != 1 or b.reads.get(total.operands[0]) != 1:
+        return None
+    return b.mul(x, b.expit(b.neg(z)))
+
+
 # parts of complex numbers
 
 

@@ -227,10 +227,11 @@ def clip(
     low, high = _bound(a_min, x.dtype, True), _bound(a_max, x.dtype, False)
     if low is None and high is None:
         return fresh(x)
-    if low is None:
-        return np.minimum(x, high, dtype=dtype)
-    if high is None:
-        return np.maximum(x, low, dtype=dtype)
+    if low is None or high is None:
+        found = np.minimum(x, high, dtype=dtype) if low is None else np.maximum(x, low, dtype=dtype)
+        if found.dtype.kind != "f":
+            return found
+        low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
     if any(np.iscomplexobj(v) for v in (x, low, high)):
         return np.minimum(np.maximum(x, low), high)
     operands = promote(x, as_traced(low), as_traced(high))
@@ -279,11 +280,12 @@ def fix(x: Any, out: Any = None) -> TracedArray:
 @implements(np.sinc)
 def sinc(x: Any) -> TracedArray:
     a = as_traced(x)
-    a = a if a.dtype.kind in "fc" else cast(a, np.float64)
-    is_zero = a == 0
-    angle = np.pi * xp.where(is_zero, 1, a)
-    square = np.pi**2 * a * a
-    return xp.where(is_zero, 1 - square / 6 + square * square / 120, xp.sin(angle) / angle)
+    angle = np.pi * (a if a.dtype.kind in "fc" else cast(a, np.float64))
+    is_small = xp.abs(angle) < 0.5
+    series: Any = -1 / math.factorial(15)
+    for k in range(6, -1, -1):
+        series = series * (angle * angle) + (-1) ** k / math.factorial(2 * k + 1)
+    return xp.where(is_small, series, xp.sin(angle) / angle)
 
 
 @implements(np.nan_to_num)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, expand, implements
+from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, expand, full, implements
 from pullback.tracer.functions.common import reshaped, xp
 
 SlogdetResult = type(np.linalg.slogdet(np.ones((1, 1))))
@@ -100,9 +100,24 @@ def unchecked_inverse(a: TracedArray) -> TracedArray:
 
 
 def determinant(a: TracedArray) -> TracedArray:
+    """Of small matrices by its definition, whose derivatives of all orders hold for singular ones, too."""
+    n = a.shape[-1]
+    if n <= 3:
+        return _minor(a, tuple(range(n)))
     packed, pivots = emit("lu", a, form="square")
     found: TracedArray = emit("det", a, packed, pivots)
     return found
+
+
+def _minor(a: TracedArray, columns: tuple[int, ...]) -> Any:
+    """The determinant of the last rows and these columns."""
+    if not columns:
+        return full(a.shape[:-2], 1, a.dtype)
+    row = a.shape[-1] - len(columns)
+    if len(columns) == 1:
+        return a[..., row, columns[0]]
+    terms = [a[..., row, c] * _minor(a, columns[:k] + columns[k + 1 :]) for k, c in enumerate(columns)]
+    return terms[0] - terms[1] if len(terms) == 2 else terms[0] - terms[1] + terms[2]
 
 
 def signed_logarithm(a: TracedArray) -> tuple[TracedArray, TracedArray]:

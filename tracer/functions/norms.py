@@ -41,7 +41,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
         return best if keepdims else remove_axes(best, axes)
     if ord in (2, -2, "nuc"):
         values = svdvals(xp.moveaxis(a, axes, (-2, -1)))
-        found = values.sum(-1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+        best = values if ord == "nuc" else (xp.max if ord == 2 else xp.min)(values, axis=-1, keepdims=True)
+        found = _flat_at_zero(best, best).sum(-1)
         return expand(found, sorted(axes)) if keepdims else found
     raise ValueError("Invalid norm order for matrices.")
 
@@ -58,7 +59,13 @@ def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) 
             raise ValueError(f"Invalid norm order '{ord}' for vectors")
     if ord in (np.inf, -np.inf):
         return (xp.max if ord > 0 else xp.min)(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
-    return xp.sum(xp.abs(a) ** ord, axis=tuple(axes), keepdims=keepdims) ** (1 / ord)
+    total = xp.sum(xp.abs(a) ** ord, axis=tuple(axes), keepdims=keepdims)
+    return _flat_at_zero(total, total ** (1 / ord)) if ord > 0 else total ** (1 / ord)
+
+
+def _flat_at_zero(size: TracedArray, found: TracedArray) -> TracedArray:
+    """0 where ``size`` is, with derivatives of 0 there at every order."""
+    return choose_where(size == 0, full(found.shape, 0, found.dtype), found)
 
 
 @implements(np.linalg.vector_norm)

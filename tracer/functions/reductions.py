@@ -358,13 +358,16 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
     if x.size == 0:
         return np.log(sum(np.exp(x), axes, keepdims=keepdims))
     usable = x if b is None else choose_where(b != 0, x, full(x.shape, -math.inf, x.dtype))
-    top = _detached(reduced("max", usable, axes, True))
+    highest = reduced("max", usable, axes, True)
+    top = _detached(highest)
     top = choose_where(xp.isfinite(top), top, full(top.shape, 0, top.dtype))
     terms = np.exp(x - top)
     if b is not None:
         terms = choose_where(b != 0, b * terms, full(terms.shape, 0, terms.dtype))
     total = sum(terms, axes, keepdims=True)
     found = np.log(np.abs(total) if return_sign else total) + top
+    if b is None:
+        found = choose_where(xp.isinf(highest), highest, found)
     shape = found.shape if keepdims else [n for k, n in enumerate(x.shape) if k not in axes]
     return (reshaped(found, shape), reshaped(xp.sign(total), shape)) if return_sign else reshaped(found, shape)
 

@@ -80,7 +80,7 @@ def kl_div(x: Any, y: Any) -> Any:
 @_ufunc("logit")
 def logit(p: Any) -> Any:
     s = 2.0 * (p - 0.5)
-    return xp.where((p > 0.3) & (p < 0.65), xp.log1p(s) - xp.log1p(-s), xp.log(p / (1.0 - p)))
+    return xp.where((p > 0.3) & (p < 0.65), xp.log1p(s) - xp.log1p(-s), xp.log(p) - xp.log1p(-p))
 
 
 @_ufunc("softplus")

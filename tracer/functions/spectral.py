@@ -75,21 +75,24 @@ def any_qr(a: TracedArray, full: bool) -> tuple[TracedArray, TracedArray]:
     return q, r
 
 
-def pseudo_inverse(a: TracedArray, cutoff: Any) -> tuple[TracedArray, TracedArray]:
-    """The pseudo-inverse, and which singular values count: those above ``cutoff(largest)``."""
+def pseudo_inverse(a: TracedArray, cutoff: Any, is_cut: bool) -> tuple[TracedArray, TracedArray]:
+    """The pseudo-inverse, and which singular values count: those above ``cutoff(largest)``. ``is_cut``: others may be more than
+    rounding."""
     form = form_of(a)
     u, s, vt = thin_svd(a)
     counts = s > cutoff(xp.max(s, axis=-1, keepdims=True, initial=0))
     zero, one = full(s.shape, 0, s.dtype), full(s.shape, 1, s.dtype)
     inverse = choose_where(counts, one / choose_where(counts, s, one), zero)
-    found: TracedArray = emit("pinv", a, u, s, vt, inverse, form=form)
+    found: TracedArray = emit("pinv", a, u, s, vt, inverse, form=form, cut=is_cut)
     return found, counts
 
 
-def least_squares(a: TracedArray, b: TracedArray, rcond: Any) -> tuple[TracedArray, TracedArray, TracedArray, TracedArray]:
+def least_squares(
+    a: TracedArray, b: TracedArray, rcond: Any, is_cut: bool
+) -> tuple[TracedArray, TracedArray, TracedArray, TracedArray]:
     """By the pseudo-inverse. With more rows than columns the columns must be independent: the residuals' shape depends on it."""
     m, n = a.shape
-    inverse, counts = pseudo_inverse(a, lambda top: rcond * top)
+    inverse, counts = pseudo_inverse(a, lambda top: rcond * top, is_cut)
     rank = xp.sum(counts, dtype=np.int32)
     found = inverse @ b
     residuals = full((0,), 0, real_dtype(a.dtype))
@@ -194,12 +197,13 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NOVA
         raise ValueError("`rtol` and `rcond` can't be both set.")
     x = square(a) if hermitian else matrices_of(a)
     dtype = result_dtype(x)
+    is_cut = rcond is not None or (rtol is not NOVALUE and rtol is not None)
     if rcond is None:
         rcond = max(x.shape[-2:]) * np.finfo(dtype).eps if rtol is None else given(rtol, 1e-15)
     limit = xp.expand_dims(as_traced(rcond), -1)
     x = in_double(x, dtype)
     x = emit("mirror", x, lower=True) if hermitian else x
-    return cast(pseudo_inverse(x, lambda top: limit * top)[0], dtype)
+    return cast(pseudo_inverse(x, lambda top: limit * top, is_cut)[0], dtype)
 
 
 @implements(np.linalg.lstsq)
@@ -215,8 +219,9 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[TracedArray, TracedArray, 
         raise LinAlgError("Incompatible dimensions")
     dtype = result_dtype(x, y)
     eps = np.finfo(np.float64).eps
+    is_cut = rcond is not None and rcond != -1
     rcond = eps * max(m, n) if rcond is None else eps if rcond == -1 else rcond
-    found, residuals, rank, values = least_squares(in_double(x, dtype), in_double(y, dtype), rcond)
+    found, residuals, rank, values = least_squares(in_double(x, dtype), in_double(y, dtype), rcond, is_cut)
     real = real_dtype(dtype)
     return cast(found[:, 0] if is_vector else found, dtype), cast(residuals, real), rank, cast(values, real)
 

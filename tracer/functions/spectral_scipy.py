@@ -217,7 +217,7 @@ def diagsvd(s: Any, M: int, N: int) -> TracedArray:
 @scipy_twin("pinv")
 def pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: bool = False, check_finite: bool = True) -> Any:
     x = rectangle(a, check_finite)
-    found, counts = spectral.pseudo_inverse(x, _cutoff(x, atol, rtol))
+    found, counts = spectral.pseudo_inverse(x, _cutoff(x, atol, rtol), (atol, rtol) != (None, None))
     return (found, xp.sum(counts, axis=-1)) if return_rank else found
 
 
@@ -232,7 +232,8 @@ def pinvh(
     a: Any, atol: Any = None, rtol: Any = None, lower: bool = True, return_rank: bool = False, check_finite: bool = True
 ) -> Any:
     x = square_matrix(rectangle(a, check_finite), "expected square matrix")
-    found, counts = spectral.pseudo_inverse(emit("mirror", x, lower=bool(lower)), _cutoff(x, atol, rtol))
+    mirrored = emit("mirror", x, lower=bool(lower))
+    found, counts = spectral.pseudo_inverse(mirrored, _cutoff(x, atol, rtol), (atol, rtol) != (None, None))
     return (found, xp.sum(counts, axis=-1)) if return_rank else found
 
 
@@ -255,9 +256,9 @@ def lstsq(
     if lapack_driver not in (None, "gelsd", "gelsy", "gelss"):
         raise ValueError(f'LAPACK driver "{lapack_driver}" is not found')
     x, y = of_lapack(x, y)
-    cond = np.finfo(x.dtype).eps if cond is None else cond
-
-    found, residuals, rank, values = spectral.least_squares(x, expand(y, (1,)) if y.ndim == 1 else y, cond)
+    least = np.finfo(x.dtype).eps if cond is None else cond
+    columns = expand(y, (1,)) if y.ndim == 1 else y
+    found, residuals, rank, values = spectral.least_squares(x, columns, least, cond is not None)
     if y.ndim == 1:
         found, residuals = found[:, 0], residuals[0] if residuals.size else residuals
     if lapack_driver == "gelsy":
