@@ -11,6 +11,9 @@ from loops import PROGRAMS, Compiled, Recorded
 from tracing import run
 
 import pullback as pb
+from pullback.ir.passes import pipeline
+from pullback.ir.passes.grad import grad as expand_gradients
+from pullback.tracer import trace
 
 Function = Callable[..., Any]
 
@@ -103,3 +106,79 @@ def test_rows_as_one_by_one(program: str, transform: str) -> None:
             function(c, *(rows(x, k) for x in args))
     looped = run(outer(batched(lambda k: inner(lambda *a: function(Compiled, *a)))), *args)
     agree(looped, run(outer(one_by_one(lambda k: inner(lambda *a: function(plain[k].replay(), *a)))), *args))
+
+
+def gathered(x: Any, i: Any) -> Any:
+    return pb.cond(i < 3, lambda: x[i] * 2.0, lambda: 0.0 * x[0])
+
+
+def walked(x: Any, n: Any) -> Any:
+    return pb.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] * 0.5 + x[s[0]] ** 2), (0, 0.0))[1]
+
+
+def counted(x: Any, n: Any) -> Any:
+    return pb.fori_loop(0, n, lambda i, s: s * 0.5 + np.sin(x[i] * s), 1.0)
+
+
+@pytest.mark.parametrize(("function", "beyond"), [(gathered, False), (walked, True), (counted, True)])
+def test_rows_that_do_not_run_do_not_fail(function: Function, beyond: bool) -> None:
+    """Nor do they read what is out of bounds. Rows that run do fail."""
+    x, numbers = np.array([0.7, 1.1, 1.3]), np.array([0, 2, 3, 1])
+
+    def total(x: Any) -> Any:
+        return np.sum(pb.vmap(function, in_axes=(None, 0))(x, numbers))
+
+    one_by_one = [pb.value_and_grad(function)(x, n) for n in numbers]
+    agree(pb.jit(total)(x), sum(value for value, _ in one_by_one))
+    agree(pb.jit(pb.grad(total))(x), sum(d for _, d in one_by_one))
+    agree(pb.jit(pb.vmap(pb.grad(function), in_axes=(None, 0)))(x, numbers), np.stack([d for _, d in one_by_one]))
+    if beyond:
+        with pytest.raises(IndexError, match="index 3 is out of bounds for axis 0 with size 3"):
+            pb.jit(pb.vmap(function, in_axes=(None, 0)))(x, numbers + 1)
+
+
+def test_rows_that_are_done_are_not_infinite() -> None:
+    """A turn more of a row that is done takes the root of a negative number; sums over the rows do not see it."""
+    rows, w = np.array([[0.9, 0.8], [0.4, 0.2], [3.0, 2.0]]), np.array([[0.5, 0.1], [0.2, 0.4]])
+
+    def one(w: Any, x: Any) -> Any:
+        return np.sum(pb.while_loop(lambda s: s[0] > 0.5, lambda s: np.sqrt(s - 0.3) @ w, x))
+
+    def total(w: Any) -> Any:
+        return np.sum(pb.vmap(one, in_axes=(None, 0))(w, rows))
+
+    for derivative in (pb.grad, pb.hessian):
+        agree(pb.jit(derivative(total))(w), sum(derivative(one)(w, x) for x in rows))
+
+
+def sequences(function: Function, *args: Any) -> list[str]:
+    """The types of what the forward loop gives for the gradient."""
+    traced = trace(grad(function), args).function
+    expanded = pipeline.run(traced, [*pipeline.BEFORE_GRAD, expand_gradients])
+    loop = next(i for i in expanded.instructions if i.op.name in ("scan", "while"))
+    return [str(v.type) for v in loop.results[loop.params["carried"] + (loop.op.name == "while") :]]
+
+
+KEPT: dict[str, tuple[Function, list[str]]] = {
+    "a counter": (lambda x: pb.while_loop(lambda s: s[0] < 9, lambda s: (s[0] + 2, s[1] * x[s[0] % 3]), (1, 1.0))[1], ["f64[*]"]),
+    "a backward counter": (
+        lambda x: pb.scan(lambda s, r: ((s[0] - 3, s[1] * x[s[0]] * r), None), (0, 1.0), x, reverse=True)[0][1],
+        ["f64[3]"],
+    ),
+    "what stays as it is": (lambda x: pb.fori_loop(0, 5, lambda i, s: (s[0], s[0] * np.sin(s[1])), (x, x))[1][0], ["f64[5,3]"]),
+    "what is read in turn": (lambda x: pb.fori_loop(0, 3, lambda i, s: s + x[i] ** 2, 0.0), []),
+    "an element": (lambda x: pb.fori_loop(1, 3, _written, x.copy())[2], ["f64[2]"]),
+    "linear": (lambda x: pb.scan(lambda h, r: (h * 0.5 + r, None), x[0], x)[0], []),
+    "a row that is there": (lambda x: np.sum(pb.scan(lambda h, r: (h * r, h), x[0], x)[1]), ["f64[3]"]),
+}
+
+
+def _written(i: Any, a: Any) -> Any:
+    a[i] = a[i - 1] ** 2
+    return a
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_a_loop_keeps(name: str) -> None:
+    function, expected = KEPT[name]
+    assert sequences(function, np.array([0.7, 1.1, 1.3])) == expected

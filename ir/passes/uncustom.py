@@ -7,7 +7,7 @@ from dataclasses import replace
 from pullback.ir.builder import Builder
 from pullback.ir.ops.custom import Custom
 from pullback.ir.passes.reverse import inline, replay
-from pullback.ir.structure import Block, Function, Value
+from pullback.ir.structure import Block, Function, Value, walk
 
 
 def uncustom(function: Function) -> Function:
@@ -16,7 +16,7 @@ def uncustom(function: Function) -> Function:
     Requires: a func without instructions of transforms, where no derivative will be taken any more; other kinds are returned
     as they are.
     """
-    if not any(isinstance(i.op, Custom) for i in function.instructions):
+    if not any(isinstance(i.op, Custom) for i in walk(function.body)):
         return function
     return replace(function, body=_inlined(function.body))
 
@@ -29,6 +29,6 @@ def _inlined(block: Block) -> Block:
         if isinstance(instruction.op, Custom):
             made = inline(builder, _inlined(instruction.regions[0]), operands)
         else:
-            made = replay(builder, instruction, operands)
+            made = replay(builder, replace(instruction, regions=tuple(map(_inlined, instruction.regions))), operands)
         env.update(zip(instruction.results, made, strict=True))
     return builder.block(block.parameters, [env[v] for v in block.results])

@@ -208,6 +208,8 @@ def range_message(message: str, condition: Value, ran: Mapping[Value, tuple[Inst
     if not message.startswith(_OUT_OF_RANGE) or condition not in ran:
         return message
     made, _, inside = ran[condition]
+    while made.op.name == "bitor":  # or the row does not count
+        made, _, _ = ran[made.operands[0]]
     _, (index, size), _ = ran[made.operands[1]]
     outside = np.asarray(index)[~np.asarray(inside)]
     return f"index {outside.flat[0]} {message.removeprefix('an index ')} with size {np.asarray(size).flat[0]}"
