@@ -73,3 +73,28 @@ def rosenbrock(x: Array) -> Any:
         gradient[i] += -400.0 * x[i] * miss - 2.0 * rest
         gradient[i + 1] += 200.0 * miss
     return value, (gradient,)
+
+
+@njit
+def recurrence(a: float, u: Array) -> float:
+    h = 0.0
+    for t in range(len(u)):
+        h = h + a * (u[t] - h * h * h)
+    return h
+
+
+@njit
+def recurrence_grad(a: float, u: Array) -> Any:
+    n = len(u)
+    values, du = np.empty(n), np.empty(n)
+    h = da = 0.0
+    for t in range(n):
+        values[t] = h
+        h = h + a * (u[t] - h * h * h)
+    ct = 1.0
+    for t in range(n - 1, -1, -1):
+        before = values[t]
+        da += ct * (u[t] - before * before * before)
+        du[t] = ct * a
+        ct = ct * (1.0 - 3.0 * a * before * before)
+    return h, (da, du)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from workloads import Workload
+from workload import Workload
 
 Call = Callable[[], Any]
 
@@ -50,7 +50,8 @@ def prepare_jax(workload: Workload) -> Call:
     jax.config.update("jax_platforms", "cpu")
     special = importlib.import_module("jax.scipy.special")
     jnp = importlib.import_module("jax.numpy")
-    function = retarget(workload.function, {"np": jnp, "erf": special.erf, "pb": jax})
+    shim = types.SimpleNamespace(value_and_grad=jax.value_and_grad, scan=jax.lax.scan)
+    function = retarget(workload.function, {"np": jnp, "erf": special.erf, "pb": shim})
     if workload.wanted:
         function = jax.value_and_grad(function, argnums=workload.wanted)
     compiled = jax.jit(function)
@@ -67,7 +68,10 @@ def prepare_autograd(workload: Workload) -> Call:
     def value_and_grad(function: Callable[..., Any], argnums: Any) -> Callable[..., Any]:
         return autograd.value_and_grad(function, argnum=argnums)
 
-    shim = types.SimpleNamespace(value_and_grad=value_and_grad)
+    def scan(*arguments: Any) -> Any:
+        raise NotImplementedError("no loop but Python's")
+
+    shim = types.SimpleNamespace(value_and_grad=value_and_grad, scan=scan)
     function = retarget(workload.function, {"np": anp, "erf": special.erf, "pb": shim})
     if workload.wanted:
         function = value_and_grad(function, workload.wanted)

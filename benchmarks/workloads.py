@@ -8,33 +8,17 @@ gradients in the order of `wanted`).
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import erf
 
+import loops
+from workload import Workload
+
 Array = Any
 Arguments = tuple[Any, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workload:
-    """One thing to measure; `traffic` is the least number of bytes to move, 0 where memory is not the limit.
-
-    With `wanted` the function is an objective, measured as value and gradient with respect to those
-    arguments; without, it is measured as it stands and holds its own call of `pb.value_and_grad`.
-    """
-
-    name: str
-    title: str
-    function: Callable[..., Any]
-    by_hand: Callable[..., Any]
-    arguments: Callable[[], Arguments]
-    wanted: tuple[int, ...] = ()
-    traffic: int = 0
-    tolerance: float = 1e-9
 
 
 def black_scholes(spot: Array, strike: Array, years: Array, rate: Array, sigma: Array) -> Array:
@@ -258,4 +242,5 @@ def workloads() -> list[Workload]:
             arguments=lambda: (np.linspace(-1.0, 1.0, 10),),
             wanted=(0,),
         ),
+        *loops.workloads(),
     ]

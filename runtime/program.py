@@ -8,8 +8,10 @@ runs all steps natively. Executables may be called from several threads at once.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -325,27 +327,33 @@ def arena_place(size: int) -> int:
 
 
 class _Arena:
-    """Offsets in one block of memory: the first gap that is large enough."""
+    """Offsets in one block of memory: the first gap that is large enough. The last gap has no end."""
 
     def __init__(self) -> None:
-        self.used: list[tuple[int, int]] = []
+        self.gaps: list[tuple[int, float]] = [(0, inf)]
+        self.sizes: dict[int, int] = {}
         self.most = 0
 
     def take(self, size: int) -> int:
         """A place for so many bytes; empty buffers have one of their own too."""
         size = arena_place(size)
-        start = 0
-        for position, (at, length) in enumerate(self.used):
-            if at - start >= size:
-                self.used.insert(position, (start, size))
-                return start
-            start = at + length
-        self.used.append((start, size))
+        place = next(k for k, (start, end) in enumerate(self.gaps) if end - start >= size)
+        start, end = self.gaps[place]
+        self.gaps[place : place + 1] = [(start + size, end)] if end - start > size else []
+        self.sizes[start] = size
         self.most = max(self.most, start + size)
         return start
 
     def release(self, offset: int) -> None:
-        self.used = [(at, length) for at, length in self.used if at != offset]
+        """The place is a gap again, one with those beside it."""
+        start, end = offset, float(offset + self.sizes.pop(offset))
+        place = bisect_left(self.gaps, (start, end))
+        first = last = place
+        if place and self.gaps[place - 1][1] == start:
+            first, start = place - 1, self.gaps[place - 1][0]
+        if self.gaps[place][0] == end:
+            last, end = place + 1, self.gaps[place][1]
+        self.gaps[first:last] = [(start, end)]
 
 
 def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
