@@ -93,7 +93,7 @@ def nested(w: Any, xs: Any) -> Any:
 def branches_in_a_loop(xs: Any) -> Any:
     def body(total: Any, x: Any) -> Any:
         new = pb.cond(x > 0, lambda t: t + np.sqrt(abs(x)), lambda t: t * 0.5, total)
-        return new, pb.switch(np.int64(2 * x), [lambda: x, lambda: x * x, lambda: SCALE * x])
+        return new, pb.switch(np.int64(2 * x + 0.25), [lambda: x, lambda: x * x, lambda: SCALE * x])
 
     return pb.scan(body, 0.0, xs)
 

@@ -18,7 +18,8 @@ from pullback.derivatives import jvp
 from pullback.inspection import Call, Report
 from pullback.inspection.report import counted
 from pullback.jitted import Jitted, Method
-from pullback.tracer import TracedArray, TreeDef, flatten, rebuild
+from pullback.tracer import TracedArray, TreeDef, current, flatten, rebuild
+from pullback.tracer.array import as_traced, created
 from pullback.tree import places
 from pullback.uncompiled import in_python
 
@@ -136,7 +137,7 @@ class _Subject:
 
     def run(self, function: Any, leaves: Sequence[Any]) -> tuple[list[Any], TreeDef]:
         """What a function gives for these leaves; arrays are copied, since it may write into them."""
-        found = [x.copy() if isinstance(x, np.ndarray | TracedArray) and x.ndim else x for x in leaves]
+        found = [_copied(x) if isinstance(x, np.ndarray | TracedArray) and x.ndim else x for x in leaves]
         args, kwargs = rebuild(self.call.signature.tree, found)
         if function is not self.plain:
             return flatten(function(*args, **kwargs))
@@ -262,6 +263,11 @@ def _plain(f: Any) -> Any:
     if not isinstance(f, Jitted):
         return f
     return _plain(f.__wrapped__) if f.is_plain else None
+
+
+def _copied(x: Any) -> Any:
+    """A copy of an array; in a trace a traced one, which traced values can index."""
+    return x.copy() if current() is None else created(as_traced(x))
 
 
 def _titled(function: Scalar, title: str) -> Scalar:
