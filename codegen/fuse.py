@@ -10,7 +10,8 @@ scalars. A kernel runs over the rows; for each row it makes passes over the row'
 need a reduction of the row. Reductions over other axes end with the kernel and are used by other groups only.
 
 Constants, positions, reindexing, gathers and scalars that depend on nothing stored cost no memory traffic: they are copied
-into every group that reads them.
+into every group that reads them. Of the elements that one group computes and another reads, ``saving`` says which are stored and
+which are computed again by each group that reads them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
 from pullback.codegen.positions import positions
+from pullback.codegen.saving import Graph, Saving, Use, joined, weight
 from pullback.ir.builder import Builder
 from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.control import Check, group
@@ -65,13 +67,22 @@ class Cluster:
 
 def fuse(function: Function) -> Function:
     """Group the instructions of a function into kernels, in regions of loops and branches too: each on its own."""
+    return fused(function)[0]
+
+
+def fused(function: Function) -> tuple[Function, Saving]:
+    """As ``fuse``, with what is stored and what is computed again."""
     prepared = positions(contractions(split(composed(function))))
-    made = [replace(i, regions=tuple(map(_fused, i.regions))) if i.regions else i for i in prepared.instructions]
-    return _Fuser(replace(prepared, body=replace(prepared.body, instructions=tuple(made)))).run()
+    savings: list[Saving] = []
 
+    def region(block: Block) -> Block:
+        inner, saving = fused(Function("region", block))
+        savings.append(saving)
+        return inner.body
 
-def _fused(region: Block) -> Block:
-    return fuse(Function("region", region)).body
+    made = [replace(i, regions=tuple(map(region, i.regions))) if i.regions else i for i in prepared.instructions]
+    fuser = _Fuser(replace(prepared, body=replace(prepared.body, instructions=tuple(made))))
+    return fuser.run(), joined([fuser.saving, *savings])
 
 
 @dataclass(frozen=True)
@@ -93,12 +104,14 @@ class _Fuser:
         self.checked: Cluster | None = None
         self.floating: dict[Value, int] = {}
         self.position = {i: k for k, i in enumerate(function.instructions)}
+        self.saving = Saving()
 
     def run(self) -> Function:
         for instruction in self.function.instructions:
             self.place(instruction)
         for value in self.function.results:
             self.store(value)
+        self.save()
         return self.emit()
 
     # what an instruction is
@@ -289,7 +302,7 @@ class _Fuser:
 
     def add(self, cluster: Cluster, instruction: Instruction, reads: Sequence[_Read], phase: int) -> None:
         cluster.members.append(instruction)
-        cluster.weight += _weight(instruction)
+        cluster.weight += weight(instruction)
         for value in instruction.results:
             cluster.phase[value] = phase
             self.home[value] = cluster
@@ -409,6 +422,54 @@ class _Fuser:
         """The group that computes, or stores, a value."""
         return self.home.get(value) or self.copied.get(value)
 
+    # saving
+
+    def save(self) -> None:
+        """Choose what groups compute again instead of reading it."""
+        stored = dict.fromkeys(self.function.parameters, "an argument")
+        stored.update((self.base(v), "a result") for v in self.function.results)
+        stored.update(
+            (self.base(i.operands[0]), "elements are picked") for i in self.function.instructions if isinstance(i.op, Gather)
+        )
+        groups: list[list[Use]] = []
+        for cluster in self.clusters:
+            values = [*(v for i in cluster.members for v in i.operands), *cluster.copies]
+            if cluster.opaque:
+                (made,) = cluster.members
+                stored.update((self.base(v), f"an operand of {made.op.name}") for v in values)
+                stored.update((v, made.op.name) for v in made.results)
+                continue
+            stored.update((v, "a copy") for v in cluster.copies)
+            groups.append([Use(r.root, v.type.shape, self.holder(r.root) is cluster) for v in values for r in self.reads(v)])
+        for root in {use.root for uses in groups for use in uses if self.base(use.root) is not use.root}:
+            stored.update((v, "seen as another shape") for v in (root, self.base(root)) if v not in stored)
+        members = (i for c in self.clusters if not c.opaque for i in c.members)
+        makers = {i.result: i for i in members if isinstance(i.op, Elementwise) and i.result.type.shape}
+        self.saving = Graph(makers, self.made_from, stored, self.position).choose(groups)
+        for cluster in self.clusters if self.saving.again else ():
+            for value in [v for v in cluster.reads if v in self.saving.again]:
+                cluster.reads.update(self.sources_of(cluster, value))
+
+    def made_from(self, instruction: Instruction) -> list[Value]:
+        """The values that an elementwise instruction is computed from, through paths."""
+        return list(dict.fromkeys(r.root for v in instruction.operands for r in self.reads(v)))
+
+    def sources_of(self, cluster: Cluster, value: Value) -> list[Value]:
+        """What a group loads to have a value: itself, or what it is computed again from."""
+        found: dict[Value, None] = {}
+        seen: set[Value] = set()
+        stack = [r.root for r in self.reads(value)]
+        while stack:
+            root = stack.pop()
+            if root in seen:
+                continue
+            seen.add(root)
+            if root in self.saving.again and self.holder(root) is not cluster:
+                stack += self.made_from(self.producer[root])
+            else:
+                found[root] = None
+        return list(found)
+
     # the result
 
     def emit(self) -> Function:
@@ -417,6 +478,8 @@ class _Fuser:
         stored: dict[Value, Value] = {v: v for v in self.function.parameters}
         for cluster in self.order():
             if not cluster.members and not cluster.copies:
+                continue
+            if cluster.number not in outputs and not cluster.opaque and not any(isinstance(i.op, Check) for i in cluster.members):
                 continue
             if cluster.opaque:
                 (instruction,) = cluster.members
@@ -444,13 +507,14 @@ class _Fuser:
         for cluster in self.clusters:
             for instruction in cluster.members:
                 for value in instruction.operands:
-                    for root in [value] if cluster.opaque else [r.root for r in self.reads(value)]:
+                    for root in [value] if cluster.opaque else self.sources_of(cluster, value):
                         need(root, cluster)
             for value in cluster.copies:
                 found.setdefault(cluster.number, {})[value] = None
-                for read in self.reads(value):
-                    need(read.root, cluster)
-        for value in self.function.results:
+                for root in self.sources_of(cluster, value):
+                    need(root, cluster)
+        picked = (i.operands[0] for i in self.function.instructions if isinstance(i.op, Gather))
+        for value in (*picked, *self.function.results):
             need(value, None)
         return {n: list(values) for n, values in found.items()}
 
@@ -555,15 +619,11 @@ class _Fuser:
         while stack:
             value = stack.pop()
             made = self.producer.get(value)
-            if made is None or made in wanted or self.home.get(value) not in (None, cluster):
+            is_elsewhere = self.home.get(value) not in (None, cluster) and value not in self.saving.again
+            if made is None or made in wanted or is_elsewhere:
                 continue
             if isinstance(made.op, Reindex) and made.op.view:
                 continue
             wanted.add(made)
             stack.extend(made.operands[1:] if isinstance(made.op, Gather) else made.operands)
         return sorted(wanted, key=lambda i: self.position[i])
-
-
-def _weight(instruction: Instruction) -> int:
-    """About how many machine instructions an op becomes: LLVM's time grows faster than the size of a function."""
-    return 1 if not isinstance(instruction.op, Elementwise) or instruction.op.cheap else 30

@@ -393,7 +393,7 @@ def test_checkpoint_keeps_less_and_gives_the_same() -> None:
     kept = pb.grad(lambda ws: in_blocks(pb.checkpoint(chain), ws, x))
     for a, b in zip(kept(weights), plain(weights), strict=True):
         close(a, b)
-    assert kept.memory(weights).peak_bytes < 0.75 * plain.memory(weights).peak_bytes
+    assert kept.memory(weights).peak_bytes < 0.85 * plain.memory(weights).peak_bytes
 
 
 def test_checkpoint_among_transforms() -> None:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pullback.codegen.fuse import fuse
+from pullback.codegen.fuse import fused
 from pullback.codegen.lower import lower
+from pullback.codegen.saving import Saving
 from pullback.inspection.call import Call
 from pullback.ir.extents import Abstract, abstract, value_of
 from pullback.ir.ops.control import Group, Transform
@@ -47,13 +48,15 @@ class Step:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Anatomy:
     """``optimised`` and ``fused`` are array IR of named extents, ``sizes`` the values of these; ``locs`` the user's places, by
-    the number that stands for each. ``module`` is the lowered program with its kernels, whose steps have for locations the
-    numbers of what they run in ``sources``: the instructions of ``fused``, those of its control flow included."""
+    the number that stands for each. ``saving`` says why values are stored. ``module`` is the lowered program with its kernels, whose
+    steps have for locations the numbers of what they run in ``sources``: the instructions of ``fused``, those of its control flow
+    included."""
 
     found: Abstract
     outcomes: tuple[Outcome, ...]
     optimised: Function
     fused: Function
+    saving: Saving
     module: Module
     sources: Sequence[Instruction]
     locs: Sequence[Loc]
@@ -174,11 +177,13 @@ def dissect(call: Call) -> Anatomy | None:
         raise TraceError(str(error), error.loc) from None
     numbered, locs = _numbered(optimised.body)
     optimised = replace(optimised, body=numbered)
-    fused = fuse(optimised)
+    groups, saving = fused(optimised)
     sources: list[Instruction] = []
     layouts = layouts_of(call.trace, call.leaves, len(found.constants))
-    lowered = lower(replace(fused, body=_sourced(fused.body, sources)), layouts)
-    return Anatomy(found=found, outcomes=outcomes, optimised=optimised, fused=fused, module=lowered, sources=sources, locs=locs)
+    lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts)
+    return Anatomy(
+        found=found, outcomes=outcomes, optimised=optimised, fused=groups, saving=saving, module=lowered, sources=sources, locs=locs
+    )
 
 
 def is_forward(loc: Loc) -> bool:

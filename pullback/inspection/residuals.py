@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,8 @@ from pullback.inspection.call import Call
 from pullback.inspection.report import HARD_SPACE, Report, counted, paragraph, place, table
 from pullback.ir.ops.control import Gradient
 from pullback.ir.ops.reindex import Reindex
-from pullback.ir.structure import Instruction, Loc, Value
+from pullback.ir.passes.cut import MOST_EXACT
+from pullback.ir.structure import Instruction, Loc, Value, walk
 
 Kept = Literal["memory", "kernel", "recomputed"]
 WORDS = {"memory": "in memory", "kernel": "within a kernel", "recomputed": "computed again"}
@@ -23,7 +24,8 @@ class Residual:
     of the backward part read it, as places with the note "pullback(op)".
 
     ``kept``: "memory" (stored by one kernel and loaded by another, or a result), "kernel" (it lives within one kernel) or
-    "recomputed" (each kernel that reads it computes it again).
+    "recomputed" (each kernel that reads it computes it again). ``why`` says why a value in memory is not computed again: the kind
+    of op that made it, what else needs it in memory, or "fewest bytes", the choice of the minimum cut.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Residual:
     loc: Loc
     readers: tuple[Loc, ...]
     kept: Kept
+    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +52,15 @@ class ReadInput:
 class Residuals(Report):
     """What the backward part of ``function`` reads of the forward part, after all passes.
 
-    Views of whole values (a transpose, a broadcast) count as what they show; constants are no residuals. The text has one row
-    for values that are alike.
+    Views of whole values (a transpose, a broadcast) count as what they show; constants are no residuals. ``algorithm`` says how
+    it was chosen what is kept. The text has one row for values that are alike.
     """
 
     function: str
     has_gradient: bool
     residuals: tuple[Residual, ...]
     inputs: tuple[ReadInput, ...]
+    algorithm: str = ""
 
     @property
     def total_bytes(self) -> int:
@@ -82,7 +86,8 @@ class Residuals(Report):
             header = ("value", "type", "bytes", "made by", "kept", "read by")
             alike: dict[tuple[str, ...], list[Residual]] = {}
             for r in self.residuals:
-                key = (r.type, f"{r.op} {place(r.loc)}".strip(), WORDS[r.kept], _readers(r.readers))
+                where = WORDS[r.kept] + (f": {r.why}" if r.why else "")
+                key = (r.type, f"{r.op} {place(r.loc)}".strip(), where, _readers(r.readers))
                 alike.setdefault(key, []).append(r)
             sums = [(sum(r.bytes for r in same), _names(same), key) for key, same in alike.items()]
             rows = [(names, key[0], f"{total:,}", *key[1:]) for total, names, key in sorted(sums, key=lambda s: -s[0])]
@@ -90,6 +95,8 @@ class Residuals(Report):
         if self.inputs:
             lines += ["inputs that the backward part reads, which the caller keeps:"]
             lines += table(("input", "type", "read by"), [(f"%{i.name}", i.type, _readers(i.readers)) for i in self.inputs])
+        if self.residuals:
+            lines += [f"chosen by: {self.algorithm}"]
         return "\n".join(lines)
 
 
@@ -105,7 +112,7 @@ def _readers(locs: tuple[Loc, ...]) -> str:
 def residuals(call: Call) -> Residuals:
     """The report on a call."""
     title = call.title
-    if not any(isinstance(i.op, Gradient) for i in call.trace.function.instructions):
+    if not any(isinstance(i.op, Gradient) for i in walk(call.trace.function.body)):
         return Residuals(function=title, has_gradient=False, residuals=(), inputs=())
     anatomy = dissect(call)
     if anatomy is None:
@@ -116,18 +123,17 @@ def residuals(call: Call) -> Residuals:
 def _found(title: str, anatomy: Anatomy) -> Residuals:
     function = anatomy.optimised
     producer = {v: i for i in function.instructions for v in i.results}
+    read = _needed(producer, anatomy)
     readers: dict[Value, list[Loc]] = {}
     for instruction in function.instructions:
         loc = anatomy.loc(instruction)
         if is_forward(loc) or isinstance(instruction.op, Reindex):
             continue
         for value in instruction.operands:
-            root = _shown(value, producer, anatomy)
-            made = producer.get(root)
-            if made is None or is_forward(anatomy.loc(made)):
+            for root in read(value):
                 readers.setdefault(root, []).append(plain(loc))
     names = anatomy.names(function)
-    kept = _kept(anatomy)
+    kept, why = _kept(anatomy), _why(anatomy)
     variable = _variable(anatomy)
     found, inputs = [], []
     for value, locs in readers.items():
@@ -141,10 +147,11 @@ def _found(title: str, anatomy: Anatomy) -> Residuals:
             found.append(
                 Residual(
                     name=names[value], type=common[0], bytes=common[1], readers=common[2], op=made.op.name,
-                    loc=plain(anatomy.loc(made)), kept=kept(made),
+                    loc=plain(anatomy.loc(made)), kept=(where := kept(made)), why=why(made) if where == "memory" else "",
                 )
             )  # fmt: skip
-    return Residuals(function=title, has_gradient=True, residuals=tuple(found), inputs=tuple(inputs))
+    algorithm = "minimum cut" if anatomy.saving.is_exact else f"minimum cut, approximate above {MOST_EXACT:,} values"
+    return Residuals(function=title, has_gradient=True, residuals=tuple(found), inputs=tuple(inputs), algorithm=algorithm)
 
 
 def _variable(anatomy: Anatomy) -> set[Value]:
@@ -157,6 +164,27 @@ def _variable(anatomy: Anatomy) -> set[Value]:
     return found
 
 
+def _needed(producer: dict[Value, Instruction], anatomy: Anatomy) -> Callable[[Value], Iterator[Value]]:
+    """What a reader of a value needs of the forward part: the value, and what is kept to compute it again."""
+    again = {i.loc.line for i in anatomy.saving.again.values()}
+
+    def needed(value: Value) -> Iterator[Value]:
+        stack, seen = [value], set[Value]()
+        while stack:
+            root = _shown(stack.pop(), producer, anatomy)
+            made = producer.get(root)
+            if root in seen or (made is not None and not is_forward(anatomy.loc(made))):
+                continue
+            is_computed = made is not None and made.loc.line in again
+            if not seen or not is_computed:
+                yield root
+            seen.add(root)
+            if made is not None and is_computed:
+                stack += made.operands
+
+    return needed
+
+
 def _shown(value: Value, producer: dict[Value, Instruction], anatomy: Anatomy) -> Value:
     """The value of which a view shows every element; a part of a value is a value of its own."""
     while (made := producer.get(value)) is not None and isinstance(made.op, Reindex) and len(made.operands) == 1:
@@ -164,6 +192,12 @@ def _shown(value: Value, producer: dict[Value, Instruction], anatomy: Anatomy) -
             break
         value = made.operands[0]
     return value
+
+
+def _why(anatomy: Anatomy) -> Callable[[Instruction], str]:
+    """Why the result of an instruction of ``optimised`` is stored: what the choice says, or the kind of op."""
+    known = {i.loc.line: text for i, text in anatomy.saving.why.items()}
+    return lambda made: known.get(made.loc.line) or type(made.op).__name__.lower()
 
 
 def _kept(anatomy: Anatomy) -> Callable[[Instruction], Kept]:

@@ -1,0 +1,136 @@
+"""saving: which of the values that one group computes and another reads are stored, and which each reader computes again.
+
+The minimum cut (``ir/passes/cut.py``) over bytes moved. A stored value is written once and read by each group that needs it; one
+that is in memory anyway (a parameter, the result or operand of a contraction or of any op with a kernel of its own) is only read.
+Elementwise ops between values of one shape can be computed again: a cheap op counts as a sixteenth of moving its result, a
+function (exp, tanh) as three quarters. All else is kept: results of reductions, contractions, sorts and factorisations, and what
+a broadcast repeats. A chain of more than ``MOST_AGAIN`` machine instructions, about ten functions, is cut.
+
+Extents are names at this stage. Each counts as ``NOMINAL``, so a program is decided once for all shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pullback.ir.extents import product
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.passes.cut import Node, cut
+from pullback.ir.structure import Instruction, Value
+from pullback.ir.types import Shape
+
+NOMINAL = 256
+MOST_AGAIN = 400
+UNIT = 16
+FUNCTION = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Saving:
+    """``again``: the values that each group which reads them computes anew, rather than their own group storing them. ``why``:
+    for the instructions whose results are stored, the reason. ``is_exact``: whether no other choice moves fewer bytes."""
+
+    again: Mapping[Value, Instruction] = field(default_factory=dict)
+    why: Mapping[Instruction, str] = field(default_factory=dict)
+    is_exact: bool = True
+
+
+def joined(savings: Sequence[Saving]) -> Saving:
+    """The choices of a function and of its regions as one."""
+    again = {v: i for saving in savings for v, i in saving.again.items()}
+    why = {i: text for saving in savings for i, text in saving.why.items()}
+    return Saving(again, why, all(saving.is_exact for saving in savings))
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """A group's reading of a value for an operand of some shape. ``inside``: the group computes the value itself."""
+
+    root: Value
+    shape: Shape
+    inside: bool
+
+
+class Graph:
+    """``makers``: the elementwise instructions of groups, by their results. ``made_from(i)``: what one is computed from.
+    ``stored``: the values that are in memory in any case, and why."""
+
+    def __init__(
+        self,
+        makers: Mapping[Value, Instruction],
+        made_from: Callable[[Instruction], Sequence[Value]],
+        stored: Mapping[Value, str],
+        position: Mapping[Instruction, int],
+    ) -> None:
+        self.makers, self.made_from, self.stored, self.position = dict(makers), made_from, stored, position
+        self.why = {i: stored[v] for v, i in makers.items() if v in stored}
+
+    def choose(self, groups: Sequence[Sequence[Use]]) -> Saving:
+        """Which values are computed again, of those that the groups read."""
+        for use in (use for uses in groups for use in uses if use.root.type.shape != use.shape):
+            made = self.makers.pop(use.root, None)
+            if made is not None:
+                self.why.setdefault(made, "repeated by a broadcast")
+        own: dict[Value, int] = {}
+        for uses in groups:
+            outside = dict.fromkeys(use.root for use in uses if not use.inside)
+            if any(v in self.makers and v not in self.stored for v in outside):
+                for value in outside:
+                    own[value] = own.get(value, 0) + 1
+        if not own:
+            return Saving(why=self.why)
+        operands = self.operands(own)
+        values = sorted(operands, key=lambda v: self.position[self.makers[v]] if v in self.makers else -1)
+        nodes = self.nodes(values, operands, own)
+        found = cut(nodes)
+        for value in (values[k] for k in found.kept if values[k] in self.makers):
+            self.why.setdefault(self.makers[value], "fewest bytes" if found.is_exact else "fewer bytes")
+        again = {values[k]: self.makers[values[k]] for k in sorted(found.again)}
+        return Saving(again, self.why, found.is_exact)
+
+    def operands(self, read: Iterable[Value]) -> dict[Value, list[Value]]:
+        """What is read and what that can be computed from, and so on, each with its operands: none if it has to be kept."""
+        found: dict[Value, list[Value]] = {}
+        stack = list(read)
+        while stack:
+            value = stack.pop()
+            if value not in found:
+                found[value] = list(self.made_from(self.makers[value])) if value in self.makers else []
+                stack += found[value]
+        return found
+
+    def nodes(self, values: Sequence[Value], operands: Mapping[Value, Sequence[Value]], own: Mapping[Value, int]) -> list[Node]:
+        """The nodes of values in program order; ``own``: how many groups read each."""
+        counts = dict(own)
+        for value in reversed(values):
+            for operand in operands[value]:
+                counts[operand] = max(counts.get(operand, 0), counts.get(value, 1))
+        place = {v: k for k, v in enumerate(values)}
+        chains: dict[Value, frozenset[Value]] = {}
+        nodes = []
+        for value in values:
+            size, count = bytes_of(value), counts[value]
+            node = Node(UNIT * size * (count + (value not in self.stored)), is_read=value in own)
+            chain = frozenset((value,)).union(*(chains.get(v, ()) for v in operands[value]))
+            if operands[value] and sum(weight(self.makers[v]) for v in chain) <= MOST_AGAIN:
+                node.again = size * count * (FUNCTION if weight(self.makers[value]) > 1 else 1)
+                node.operands = [place[v] for v in operands[value]]
+                chains[value] = chain
+            elif operands[value]:
+                self.why.setdefault(self.makers[value], "end of a long chain")
+            nodes.append(node)
+        return nodes
+
+
+def bytes_of(value: Value) -> int:
+    """The bytes of a value whose named extents are all ``NOMINAL``."""
+    extent = product(value.type.shape)
+    factors = [extent] if isinstance(extent, int) else [int(f) if f.isdigit() else NOMINAL for f in extent.split("*")]
+    return int(math.prod(factors)) * value.type.dtype.bytes
+
+
+def weight(instruction: Instruction) -> int:
+    """About how many machine instructions an op becomes: LLVM's time grows faster than the size of a function."""
+    return 1 if not isinstance(instruction.op, Elementwise) or instruction.op.cheap else 30

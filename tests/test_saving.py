@@ -1,0 +1,163 @@
+"""What is kept for a gradient and what is computed again: the minimum cut, and what it finds in programs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import erf
+
+import pullback as pb
+from pullback.ir.passes.cut import NEVER, Cut, Node, cut
+
+RNG = np.random.default_rng(7)
+Array = Any
+
+
+# the minimum cut
+
+
+def cost(nodes: list[Node], found: Cut) -> int:
+    needed, total = [n.is_read for n in nodes], 0
+    for k in reversed(range(len(nodes))):
+        if needed[k]:
+            total += nodes[k].keep if k in found.kept else nodes[k].again
+            for operand in () if k in found.kept else nodes[k].operands:
+                needed[operand] = True
+    return total
+
+
+def random_nodes(r: random.Random, count: int) -> list[Node]:
+    nodes = []
+    for k in range(count):
+        operands = r.sample(range(k), min(k, r.randint(0, 3)))
+        nodes.append(Node(r.randint(0, 9), r.choice([0, 1, 2, NEVER]) if operands else NEVER, operands, r.random() < 0.5))
+    return nodes
+
+
+def test_no_choice_costs_less() -> None:
+    r = random.Random(0)
+    for _ in range(200):
+        nodes = random_nodes(r, r.randint(1, 8))
+        subsets = itertools.product([False, True], repeat=len(nodes))
+        every = (Cut(frozenset(k for k, yes in enumerate(s) if yes), frozenset(), is_exact=True) for s in subsets)
+        best = min(cost(nodes, found) for found in every)
+        assert best < NEVER
+        found = cut(nodes)
+        assert found.is_exact and cost(nodes, found) == best
+        nearly = cut(nodes, most_exact=1)
+        assert best <= cost(nodes, nearly) < NEVER
+
+
+def test_of_equal_costs_the_fewest_are_computed_again() -> None:
+    nodes = [Node(8), Node(8, 0, [0]), Node(8, 0, [1], is_read=True)]
+    assert cut(nodes).kept == {2} and not cut(nodes).again
+
+
+# programs
+
+
+def in_memory(function: Callable[..., Any], *args: Any, argnums: Any = 0) -> list[str]:
+    """The ops whose results are kept in memory for a gradient, but operands of contractions, which always are."""
+    found = pb.value_and_grad(function, argnums=argnums).residuals(*args)
+    assert found.algorithm == "minimum cut"
+    return [r.op for r in found.residuals if r.kept == "memory" and not r.why.startswith("an operand")]
+
+
+def normalised(x: Array, gain: Array, bias: Array, w: Array) -> Array:
+    mean = x.mean(0)
+    variance = ((x - mean) ** 2).mean(0)
+    return np.sum(np.tanh(((x - mean) / np.sqrt(variance + 1e-5) * gain + bias) @ w))
+
+
+def gelu_layers(x: Array, w1: Array, w2: Array) -> Array:
+    z = x @ w1
+    return np.sum(np.tanh((0.5 * z * (1 + erf(z / np.sqrt(2)))) @ w2))
+
+
+def by_pairs(x: Array, scale: Array) -> Array:
+    kernel = np.exp(-0.5 * ((x[:, None] - x[None, :]) / scale) ** 2)
+    return np.sum(np.tanh(kernel @ x))
+
+
+def chain_of(step: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
+    def chain(x: Array, w: Array) -> Array:
+        for _ in range(10):
+            x = step(x)
+        return np.sum(np.tanh(x @ w))
+
+    return chain
+
+
+X, GAIN, BIAS, W = RNG.normal(size=(40, 6)), RNG.normal(size=6), RNG.normal(size=6), RNG.normal(size=(6, 3))
+SQUARE = RNG.normal(size=(6, 6))
+
+
+def test_batch_norm_keeps_mean_and_deviation_not_the_normalised_input() -> None:
+    args = X, GAIN, BIAS, W
+    found = pb.value_and_grad(normalised, argnums=(0, 1, 2, 3)).residuals(*args)
+    big = [r for r in found.residuals if r.type == "f64[40,6]"]
+    assert [r.op for r in big if r.kept == "memory"] == ["add"]
+    assert {r.op for r in big if r.kept == "recomputed"} <= {"sub", "div"}
+    assert all(r.kept == "memory" for r in found.residuals if r.type == "f64[6]")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [np.sin, np.tanh, np.exp, lambda x: x * x - 0.5, lambda x: x / (1 + np.abs(x)), lambda x: np.maximum(x, 0.1 * x)],
+    ids=["sin", "tanh", "exp", "square", "softsign", "relu"],
+)
+def test_a_chain_keeps_its_input(step: Callable[[Array], Array]) -> None:
+    assert in_memory(chain_of(step), 0.1 * X, W, argnums=(0, 1)) == []
+
+
+def test_layers_keep_products_and_no_more() -> None:
+    assert in_memory(gelu_layers, X, SQUARE, W, argnums=(0, 1, 2)) == ["contract"]
+
+
+def test_pairs_are_not_kept() -> None:
+    assert "sub" not in in_memory(by_pairs, GAIN, 0.7, argnums=(0, 1))
+
+
+CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    (normalised, (X, GAIN, BIAS, W)),
+    (gelu_layers, (X, SQUARE, W)),
+    (by_pairs, (GAIN, 0.7)),
+    (chain_of(np.sin), (X, W)),
+    (chain_of(lambda x: np.where(x > 0, x / 2, np.tanh(x))), (X, W)),
+]
+
+
+@pytest.mark.parametrize(("function", "args"), CASES, ids=["batch norm", "gelu", "pairs", "sin", "where"])
+def test_gradients_are_right(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    pb.check_grad(function, order=2)(*args)
+
+
+def test_what_is_written_in_place_is_still_read() -> None:
+    def f(x: Array, w: Array) -> Array:
+        y = np.sin(x @ w)
+        z = y * 2
+        y[1:3] = 0.5
+        return np.sum((np.tanh(z) @ w) * (y @ w))
+
+    def again(x: Array, w: Array) -> Array:
+        y = np.sin(x @ w)
+        mask = np.ones((40, 1))
+        mask[1:3] = 0
+        return np.sum((np.tanh(y * 2) @ w) * ((mask * y + 0.5 * (1 - mask)) @ w))
+
+    for a, b in zip(pb.grad(f, (0, 1))(X, SQUARE), pb.grad(again, (0, 1))(X, SQUARE), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_what_elements_are_picked_of_is_in_memory() -> None:
+    def f(x: Array, k: Array) -> Array:
+        y = np.sin(x) * 2
+        total = np.sum(np.tanh(y @ SQUARE))
+        return total + np.sum((y * y)[k] * y[k])
+
+    pb.check_grad(f, argnums=0)(X, np.array([3, 0, 3, 39]))
