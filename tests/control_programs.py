@@ -317,3 +317,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "linear systems": (solved, (W,)),
     "branches for the elements of a list": (lambda x: [pb.cond(v > 1, lambda v=v: v, lambda v=v: -v) for v in x], (XS,)),
 }
+
+NO_DERIVATIVE = {
+    "for, between arguments", "for, none", "for, float32", "while, integers", "scan of a slice", "scan, complex", "scan, float32",
+    "switch, known", "transforms in a body", "random numbers", "a bool that ends a loop", "a callback", "a size in a body",
+    "bytes", "complex64", "no rows", "no elements", "a constant carry",
+}  # fmt: skip
+"""Those without floats to differentiate by, and those whose derivatives are not their differences."""

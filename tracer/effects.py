@@ -22,8 +22,8 @@ import numpy as np
 from pullback.ir import NOWHERE, Loc
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import digest
-from pullback.tracer.outside import RANDOM
-from pullback.tracer.ownership import is_users, user_frame
+from pullback.tracer.outside import RANDOM, Outside
+from pullback.tracer.ownership import is_users, is_users_object, user_frame
 from pullback.tracer.tree import container_of
 
 OUTSIDE = "which comes from outside; return the value instead"
@@ -80,11 +80,11 @@ class Effects:
         """Raises TraceError if ``function``, which is ``what`` and runs once for all times, changes what its closure holds."""
         found: list[tuple[Callable[[], bool], str]] = []
         instead = f"{what} changes {{}}, which comes from outside it; put the value in what it is given, and return it"
+        seen: set[int] = set()
         for name, value, is_unchanged in reached(function):
-            found.append((is_unchanged, instead.format(name)))
-            before = _contents(value)
-            if before is not None:
-                found.append((partial(_is_as_before, value, before), instead.format(name)))
+            message = instead.format(name)
+            found.append((is_unchanged, message))
+            found += [(unchanged, message) for unchanged in _kept(value, seen)]
         self._reached.append(found)
         try:
             yield
@@ -108,11 +108,16 @@ def reached(function: Any) -> Iterator[tuple[str, Any, Callable[[], bool]]]:
     work, seen = [function], set()
     while work:
         found = work.pop()
-        if isinstance(found, partial | MethodType):
-            work += [found.func, *found.args] if isinstance(found, partial) else [found.__func__]
+        if isinstance(found, partial):
+            work += [found.func, *found.args]
+        if isinstance(found, MethodType):
+            work.append(found.__func__)
+            yield type(found.__self__).__name__, found.__self__, lambda: True
         if not isinstance(found, FunctionType) or found in seen:
             continue
         seen.add(found)
+        for value in (*(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).values()):
+            yield f"a default of {found.__name__}", value, lambda: True
         for cell, name in zip(found.__closure__ or (), found.__code__.co_freevars):
             with suppress(ValueError):
                 value = cell.cell_contents
@@ -130,7 +135,20 @@ def _contents(value: Any) -> Any:
         return digest(value)
     if type(value) in (set, deque):
         return list(enumerate(value))
+    if is_users_object(value) and not issubclass(type(value), Outside) and hasattr(value, "__dict__"):
+        return list(vars(value).items())
     return _items(value)
+
+
+def _kept(value: Any, seen: set[int]) -> Iterator[Callable[[], bool]]:
+    """Whether a value, and what it holds, are as they are now."""
+    before = None if id(value) in seen else _contents(value)
+    if before is None:
+        return
+    seen.add(id(value))
+    yield partial(_is_as_before, value, before)
+    for _, inside in before if isinstance(before, list) else ():
+        yield from _kept(inside, seen)
 
 
 def _is_as_before(value: Any, before: Any) -> bool:

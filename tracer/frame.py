@@ -215,11 +215,14 @@ def used_after_trace(x: TracedArray) -> TraceError:
     site = here()
     if x.loc is not None and (site.frame is None or not is_users(site.frame.f_code)):
         site = site_at(x.loc.file, x.loc.line)
-    error = TraceError(
-        "traced value used after its trace, or in another thread or trace; "
-        "return it from the traced function instead of keeping it",
-        site=site,
-    )
+    if x.frame is not None and x.frame.sealed:
+        what = f"a value of {x.frame.sealed.partition('; ')[0]} is used outside of it; return it from there instead of keeping it"
+    else:
+        what = (
+            "traced value used after its trace, or in another thread or trace; "
+            "return it from the traced function instead of keeping it"
+        )
+    error = TraceError(what, site=site)
     error.origins = error.origins or (x.described("it", (error.file, error.line)),)
     if x.frame is not None:
         x.frame.root.refusals.append(error)
