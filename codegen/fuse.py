@@ -31,7 +31,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast
-from pullback.ir.passes.dce import is_pure
+from pullback.ir.passes.activity import is_pure
 from pullback.ir.passes.split import split
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import Shape

@@ -21,7 +21,7 @@ from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.ir import OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.extents import Abstract, abstract, rename
-from pullback.ir.passes.dce import is_pure
+from pullback.ir.passes.activity import is_pure
 from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.text import canonical, print_module

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from pullback.ir.ops.loops import Loop, StackLength, Switch
 from pullback.ir.passes.loop_parts import LoopParts, parts_of
-from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
 
 
@@ -82,39 +82,51 @@ def _through_loop(instruction: Instruction, marks: Sequence[bool], smooth: bool)
     return [*carries, not smooth and is_batched_condition(parts.condition, [False, *carries, *sequences, *captures]), *rows]
 
 
-def requisites(block: Block, results: Iterable[Value]) -> set[Value]:
-    """The values of a block whose derivatives ``results`` may need, those among them."""
+def requisites(block: Block, results: Iterable[Value], smooth: bool = True) -> set[Value]:
+    """The values of a block that ``results`` need, or whose derivatives theirs may need; those among them. What has an effect or
+    can fail needs what it reads."""
     found = set(results)
     for instruction in reversed(block.instructions):
-        if not found.isdisjoint(instruction.results):
-            marks = back(instruction, [v in found for v in instruction.results])
+        if not found.isdisjoint(instruction.results) or (not smooth and not is_pure(instruction)):
+            marks = back(instruction, [v in found for v in instruction.results], smooth)
             found.update(v for v, mark in zip(instruction.operands, marks, strict=True) if mark)
     return found
 
 
-def back(instruction: Instruction, marks: Sequence[bool]) -> list[bool]:
+def is_pure(instruction: Instruction) -> bool:
+    """Whether neither the instruction nor anything in its regions can fail or has an effect."""
+    return instruction.op.effect == "pure" and all(
+        inner.op.effect == "pure" for region in instruction.regions for inner in walk(region)
+    )
+
+
+def back(instruction: Instruction, marks: Sequence[bool], smooth: bool = True) -> list[bool]:
     """Which operands the marked results need."""
     op, operands = instruction.op, instruction.operands
     if isinstance(op, Loop):
         parts = parts_of(instruction)
-        carries, sequences, captures = carries_needed(parts, marks)
-        return [False] * parts.first + carries + sequences + captures
+        carries, sequences, captures = carries_needed(parts, marks, smooth)
+        return [not smooth] * parts.first + carries + sequences + captures
     if isinstance(op, Switch):
-        found = [_back(region, marks) for region in instruction.regions]
-        return [False, *(any(branches) for branches in zip(*found, strict=True))]
+        found = [_back(region, marks, smooth) for region in instruction.regions]
+        return [not smooth, *(any(branches) for branches in zip(*found, strict=True))]
     return [True] * len(operands)
 
 
-def _back(block: Block, marks: Sequence[bool]) -> list[bool]:
-    found = requisites(block, [v for v, mark in zip(block.results, marks, strict=True) if mark])
+def _back(block: Block, marks: Sequence[bool], smooth: bool) -> list[bool]:
+    found = requisites(block, [v for v, mark in zip(block.results, marks, strict=True) if mark], smooth)
     return [p in found for p in block.parameters]
 
 
-def carries_needed(parts: LoopParts, marks: Sequence[bool]) -> tuple[list[bool], list[bool], list[bool]]:
+def carries_needed(parts: LoopParts, marks: Sequence[bool], smooth: bool = True) -> tuple[list[bool], list[bool], list[bool]]:
     """Which carried values, sequences and captures the marked results need."""
     carries, rows = parts.results(marks)
+    tested = [False] * len(parts.body.parameters)
+    if parts.condition is not None and not smooth:
+        tested = _back(parts.condition, [True], smooth)
     while True:
-        again, slices, captures = parts.parameters(_back(parts.body, [*carries, *rows]))
+        given = _back(parts.body, [*carries, *rows], smooth)
+        again, slices, captures = parts.parameters([a or b for a, b in zip(given, tested, strict=True)])
         grown = [old or new for old, new in zip(carries, again, strict=True)]
         if grown == carries:
             return carries, slices, captures

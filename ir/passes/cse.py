@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.op import Op
-from pullback.ir.passes.dce import is_pure
+from pullback.ir.passes.activity import is_pure
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.text import canonical, print_literal
 

@@ -18,6 +18,7 @@ from pullback.ir.ops.effect import Barrier, Stop, Tap
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reindex import Reindex
+from pullback.ir.passes.dce import live
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import StackType
 
@@ -79,26 +80,30 @@ class _Unknown(dict[str, int]):
 
 
 def needed(instructions: Sequence[Instruction], wanted: Iterable[Value], known: Collection[Value]) -> list[Instruction]:
-    """The instructions that compute ``wanted`` from ``known``, in order, without prints and checks."""
+    """The instructions that compute ``wanted`` from ``known``, in order."""
     missing = {v for v in wanted if v not in known}
     kept = []
     for instruction in reversed(instructions):
-        if missing.isdisjoint(instruction.results):
-            continue
-        missing.update(v for v in instruction.operands if v not in known)
-        regions = tuple(map(quiet, instruction.regions))
-        kept.append(replace(instruction, regions=regions) if regions else instruction)
+        if not missing.isdisjoint(instruction.results):
+            missing.update(v for v in instruction.operands if v not in known)
+            kept.append(instruction)
     return kept[::-1]
 
 
-def quiet(block: Block) -> Block:
-    """A block without what it says and checks: it ran before."""
-    kept = []
-    for instruction in block.instructions:
-        if instruction.results or instruction.op.effect == "pure":
-            regions = tuple(map(quiet, instruction.regions))
-            kept.append(replace(instruction, regions=regions) if regions else instruction)
-    return replace(block, instructions=tuple(kept))
+def quiet(block: Block, results: Sequence[Value]) -> Block:
+    """A block for its second run: with other results, and without what it says and checks."""
+    return live(Block(block.parameters, tuple(map(_quiet, filter(_is_computed, block.instructions))), tuple(results)))
+
+
+def _quiet(instruction: Instruction) -> Instruction:
+    regions = []
+    for region in instruction.regions:
+        regions.append(replace(region, instructions=tuple(map(_quiet, filter(_is_computed, region.instructions)))))
+    return replace(instruction, regions=tuple(regions)) if regions else instruction
+
+
+def _is_computed(instruction: Instruction) -> bool:
+    return bool(instruction.results) or instruction.op.effect == "pure"
 
 
 def constant_carries(block: Block, carried: int) -> list[int]:

@@ -23,7 +23,7 @@ from pullback.ir.passes.dce import live
 from pullback.ir.passes.derive import Cotangents, Derived, derive, pair, part_under, predicate_of, total_under, whole_predicate
 from pullback.ir.passes.loop_parts import LoopParts, parts_of, scan
 from pullback.ir.passes.predicates import History
-from pullback.ir.passes.residuals import choose, constant_carries, counters, needed
+from pullback.ir.passes.residuals import choose, constant_carries, counters, needed, quiet
 from pullback.ir.passes.reverse import STRUCTURED, Cotangent, Part, Step, Sum, replay
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, ArrayType
@@ -89,9 +89,10 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     made_last = {v for i in last.instructions for v in i.results}
     required = [v for v in derived.read(results) if v not in made_last]
     known = _known_carries(loop, derived, inits)
-    kept = choose(derived.forward, required, {*derived.own[:1], *own_rows, *own_captures, *known})
+    again = quiet(derived.forward, required)
+    kept = choose(again, required, {*derived.own[:1], *own_rows, *own_captures, *known})
     row_pairs += zip(kept, _keep(b, step, loop, derived.forward, kept), strict=True)
-    body = [*needed(derived.forward.instructions, required, {*kept, *derived.own}), *derived.backward, *last.instructions]
+    body = [*needed(again.instructions, required, {*kept, *derived.own}), *derived.backward, *last.instructions]
     used = {v for i in body for v in i.operands} | set(results)
     for parameter, (pairs, instructions) in known.items():
         if parameter in used and parameter not in kept:

@@ -10,7 +10,7 @@ from pullback.ir.op import ZERO
 from pullback.ir.ops.loops import Switch
 from pullback.ir.passes.dce import live
 from pullback.ir.passes.derive import Cotangents, Derived, derive, pair, predicate_of, total_under, whole_predicate
-from pullback.ir.passes.residuals import choose, needed
+from pullback.ir.passes.residuals import choose, needed, quiet
 from pullback.ir.passes.reverse import STRUCTURED, Cotangent, Part, Step, Sum
 from pullback.ir.structure import Block, Value, copied
 
@@ -32,13 +32,14 @@ def reverse_switch(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool
         return [(ZERO, None), *(total_under(b, whole, None, before.get(k)) for k in range(len(captures)))]
 
     lasts = [Builder(b.loc, hint=b.hint) for _ in branches]
-    results, required, kept = [], [], []
+    results, required, again, kept = [], [], [], []
     for branch, last in zip(branches, lasts, strict=True):
         found = [(branch.found[p], captures[order[p]]) for p in adding]
         results.append([last.zeros_like(x) if ct is None else ct.value for ct, x in found])
         made_last = {v for i in last.instructions for v in i.results}
         required.append([v for v in branch.read(results[-1]) if v not in made_last])
-        kept.append(choose(branch.forward, required[-1], branch.own))
+        again.append(quiet(branch.forward, required[-1]))
+        kept.append(choose(again[-1], required[-1], branch.own))
     columns: list[tuple[Value, list[Value]]] = [*_slots(b, step, branches, kept)]
     columns += [(x, [branch.own[k] for branch in branches]) for k, x in enumerate(captures)]
     for p, j in enumerate(taken):
@@ -51,8 +52,8 @@ def reverse_switch(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool
         assert old is not None
         columns.append((old.value, [branch.sums[p].value for branch in branches]))
     bodies = [
-        [*needed(branch.forward.instructions, wanted, {*own, *branch.own}), *branch.backward, *last.instructions]
-        for branch, wanted, own, last in zip(branches, required, kept, lasts, strict=True)
+        [*needed(block.instructions, wanted, {*own, *branch.own}), *branch.backward, *last.instructions]
+        for branch, block, wanted, own, last in zip(branches, again, required, kept, lasts, strict=True)
     ]
     used = {v for body, found in zip(bodies, results, strict=True) for v in (*(x for i in body for x in i.operands), *found)}
     columns = [column for column in columns if not used.isdisjoint(column[1])]

@@ -20,7 +20,7 @@ from pullback.ir.ops.control import Group, Transform
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.loops import Loop, Switch
 from pullback.ir.ops.program import Alloc, Branch, Launch, Repeat, RepeatWhile
-from pullback.ir.passes.dce import is_pure
+from pullback.ir.passes.activity import is_pure
 from pullback.ir.passes.grad import GradientError, expand, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
