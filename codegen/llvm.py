@@ -25,7 +25,7 @@ from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
-from pullback.ir.ops.kernel import Extent, Fail, For, Load, Store, Sub
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.sort import SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
@@ -210,6 +210,8 @@ class Emitter(Writer):
                 self.sub(i)
             case For():
                 self.loop(i)
+            case If():
+                self.branch(i)
             case Fail():
                 self.fail(i)
             case SortRow():
@@ -420,7 +422,20 @@ class Emitter(Writer):
         assert isinstance(t, RefType)
         self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
 
-    # loops
+    # branches and loops
+
+    def branch(self, i: Instruction) -> None:
+        assert self.width == 1, "lanes of one vector do not part"
+        saved = self.env, self.splats
+        self.env, self.splats = dict(self.env), dict(self.splats)
+        self.count += 1
+        then, after = f"then{self.count}", f"after{self.count}"
+        self.line(f"br i1 {saved[0][i.operands[0]].text}, label %{then}, label %{after}")
+        self.label(then)
+        self.block(i.regions[0])
+        self.line(f"br label %{after}")
+        self.label(after)
+        self.env, self.splats = saved
 
     def loop(self, i: Instruction) -> None:
         saved = self.env, self.splats

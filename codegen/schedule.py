@@ -16,6 +16,7 @@ from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.elementwise import Elementwise, cast
+from pullback.ir.ops.kernel import For
 from pullback.ir.ops.library import Library
 from pullback.ir.structure import Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.types import F32, DType
@@ -36,9 +37,9 @@ def _map(block: Block) -> Block:
             continue
         inside = list(walk(i.regions[0]))
         blocked = any(isinstance(k.op, Library) or is_independent(k) for k in inside)
-        how = "vector" if is_independent(i) and not blocked else "serial"
+        how = {"map": "vector" if is_independent(i) and not blocked else "serial"} if isinstance(i.op, For) else {}
         regions = tuple(_map(r) for r in i.regions)
-        made.append(Instruction(i.op, i.operands, i.results, {**i.params, "map": how}, regions, i.loc))
+        made.append(Instruction(i.op, i.operands, i.results, {**i.params, **how}, regions, i.loc))
     return Block(block.parameters, tuple(made), block.results)
 
 

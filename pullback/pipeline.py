@@ -19,6 +19,7 @@ from pullback.codegen.cuda import emit_all
 from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
+from pullback.codegen.thin import thin
 from pullback.ir import OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.extents import Abstract, abstract, rename
 from pullback.ir.passes.activity import is_pure
@@ -214,6 +215,7 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
         module = lower(function, layouts)
     observe("lower", module)
     with counters.timed("schedule"):
+        module = thin(module) if device == "cpu" else module
         module = Module(tuple(schedule(f, device) if f.kind == "kernel" else f for f in module.functions))
     observe("schedule", module)
     return module
