@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pullback.ir.passes.cse import cse
 from pullback.ir.passes.dce import dce
+from pullback.ir.passes.fission import fission
 from pullback.ir.passes.grad import grad
 from pullback.ir.passes.guards import guards_first
 from pullback.ir.passes.norms import norms
@@ -21,12 +22,12 @@ Pass = Callable[[Function], Function]
 Observer = Callable[[str, Function], None]
 
 PASSES: dict[str, Pass] = {
-    p.__name__: p for p in (simplify, cse, norms, grad, sums, uncustom, untap, guards_first, dce, unbarrier)
+    p.__name__: p for p in (simplify, cse, norms, grad, sums, fission, uncustom, untap, guards_first, dce, unbarrier)
 }
 """Every pass by its name, as files and the command line call it."""
 
 BEFORE_GRAD: list[Pass] = [simplify, cse, norms, dce]
-OPTIMIZE: list[Pass] = [uncustom, untap, guards_first, simplify, cse, sums, dce, unbarrier]
+OPTIMIZE: list[Pass] = [uncustom, untap, guards_first, simplify, cse, sums, dce, fission, simplify, dce, unbarrier]
 
 
 def run(function: Function, passes: Sequence[Pass], observe: Observer | None = None) -> Function:
