@@ -14,6 +14,7 @@ from pullback.ir.op import OPS
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.structure import Block, Function, Instruction, Value
+from pullback.ir.types import ArrayType
 
 PASSED_ON = frozenset(("sum", "cast", "real", "squeeze", "broadcast", "transpose", "reshape"))
 
@@ -38,7 +39,7 @@ def _marked(block: Block, outer: frozenset[int] = frozenset()) -> Block:
     for instruction in block.instructions:
         op, operands = instruction.op, instruction.operands
         if any(v in active for v in operands):
-            active.update(instruction.results)
+            active.update(v for v in instruction.results if isinstance(v.type, ArrayType) and v.type.dtype.is_inexact)
         if instruction.regions:
             wrt = instruction.params.get("wrt", ())
             reached = frozenset(k for k, v in enumerate(operands) if v in active or k in wrt)
