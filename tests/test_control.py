@@ -105,12 +105,18 @@ def in_a_branch(x: Any) -> Any:
     return pb.cond(x[0] > 0, lambda: taken.add("yes") or x, lambda: x), len(taken)
 
 
+def in_an_iterator(x: Any) -> Any:
+    weights = iter([1.0, 2.0, 3.0])
+    return pb.fori_loop(0, 3, lambda i, s: s * next(weights), x)
+
+
 LEAKS: dict[str, Callable[..., Any]] = {
     "a list": in_a_list,
     "an array": in_an_array,
     "a variable": in_a_variable,
     "a default": in_a_default,
     "a set, in a branch": in_a_branch,
+    "an iterator": in_an_iterator,
     "an attribute": lambda x: pb.fori_loop(0, 3, Counter().counting, x),
     "a list of an object": lambda x: pb.fori_loop(0, 3, Counter().keeping, x),
 }
@@ -118,7 +124,7 @@ LEAKS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", LEAKS)
 def test_what_a_body_changes_outside_of_itself_is_refused(name: str) -> None:
-    with pytest.raises(pb.TraceError, match=r"from outside (it|the body of a loop)"):
+    with pytest.raises(pb.TraceError, match=r"from outside (it|the body of a loop)|uses the iterator"):
         pb.jit(LEAKS[name])(np.arange(3.0))
 
 

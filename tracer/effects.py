@@ -82,6 +82,8 @@ class Effects:
         instead = f"{what} changes {{}}, which comes from outside it; put the value in what it is given, and return it"
         seen: set[int] = set()
         for name, value, is_unchanged in reached(function):
+            if isinstance(value, Iterator) and not is_users_object(value):
+                raise TraceError(f"{what} uses the iterator {name}, which its one run uses up; index an array instead")
             message = instead.format(name)
             found.append((is_unchanged, message))
             found += [(unchanged, message) for unchanged in _kept(value, seen)]
