@@ -6,7 +6,7 @@ A value that is dear to compute and needed again in a later pass is kept: in the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,15 +21,32 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
-from pullback.ir.structure import Instruction, Value
-from pullback.ir.types import BOOL, I64, ArrayType, RefType, scalar
+from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.types import BOOL, I64, ArrayType, RefType, Shape, scalar
 
 Key = tuple[Value, tuple[Value, ...], Value | None]
 
 
-def group_kernel(space: Space, layouts: Sequence[str]) -> Draft:
-    """The kernel of a collapsed group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value."""
-    return _GroupKernel(space, layouts).run()
+def group_kernel(space: Space, layouts: Sequence[str], over: Mapping[int, int] | None = None) -> Draft:
+    """The kernel of a collapsed group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value. ``over``:
+    for the position of each result that is written over an operand, that operand's; the kernel has one reference for both."""
+    return _GroupKernel(space, layouts, over or {}).run()
+
+
+def is_read_in_step(region: Block, parameter: Value, space: Shape) -> bool:
+    """Whether the kernel of a group reads each element of a parameter for results of that element alone, and reductions."""
+    if parameter.type.shape != space or parameter in region.results:
+        return False
+    depends, reduced = {parameter}, set[Value]()
+    for i in region.instructions:
+        is_in_step = isinstance(i.op, Elementwise | Check | Reduce)
+        if not is_in_step and not (depends | reduced).isdisjoint(i.operands):
+            return False
+        if not depends.isdisjoint(i.operands):
+            depends.update(i.results)
+        if isinstance(i.op, Reduce) or not reduced.isdisjoint(i.operands):
+            reduced.update(i.results)
+    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +58,7 @@ class Out:
 
 
 class _GroupKernel:
-    def __init__(self, space: Space, layouts: Sequence[str]) -> None:
+    def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         self.space = space
         self.region = space.region
         self.rank, self.rows = len(space.extents), space.rows
@@ -59,8 +76,11 @@ class _GroupKernel:
         self.outputs: dict[Value, Out] = {}
         self.copies: list[tuple[Value, Out]] = []
         for position, value in enumerate(self.region.results):
-            ref = Value(RefType(value.type.dtype, self.b.shape(value.type.shape)), value.name or f"out{position}")
-            self.parameters.append(ref)
+            if position in over:
+                ref = self.refs[self.region.parameters[over[position]]]
+            else:
+                ref = Value(RefType(value.type.dtype, self.b.shape(value.type.shape)), value.name or f"out{position}")
+                self.parameters.append(ref)
             for stored, out in self.outs(value, ref):
                 self.outputs.setdefault(stored, out)
                 self.copies.append((stored, out))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.codegen.collapse import collapse
-from pullback.codegen.group_kernel import Draft, group_kernel
+from pullback.codegen.group_kernel import Draft, group_kernel, is_read_in_step
 from pullback.codegen.lower_loops import lower_scan, lower_switch, lower_while
 from pullback.codegen.op_kernels import op_kernel
 from pullback.ir.builder import Builder
@@ -129,7 +129,10 @@ class Lowering:
                 self.memory[result] = self.seen_as(b.at(b.loc, result.name), source, result.type)
             case Group():
                 layouts = tuple(self.layout(v) for v in instruction.operands)
-                self.launch(b, instruction, group_kernel(collapse(instruction, layouts), layouts), instruction.operands)
+                over = self.overwritten(instruction)
+                places = {instruction.results.index(r): instruction.operands.index(v) for r, v in over.items()}
+                draft = group_kernel(collapse(instruction, layouts), layouts, places)
+                self.launch(b, instruction, draft, instruction.operands, over=over)
             case Switch():
                 lower_switch(self, b, instruction)
             case Scan():
@@ -150,7 +153,26 @@ class Lowering:
                 draft = op_kernel(instruction)
                 base, *others = instruction.operands
                 in_place = draft.updates_first and self.ends_here(base, others)
-                self.launch(b, instruction, draft, instruction.operands, operands, in_place)
+                self.launch(b, instruction, draft, instruction.operands, operands, {instruction.result: base} if in_place else {})
+
+    def overwritten(self, instruction: Instruction) -> dict[Value, Value]:
+        """The results of a group that are written over operands: element by element, each read before it is written."""
+        found: dict[Value, Value] = {}
+        (region,) = instruction.regions
+        for result, made in zip(instruction.results, region.results, strict=True):
+            for operand, parameter in zip(instruction.operands, region.parameters, strict=True):
+                is_free = operand.type == result.type and result.type.shape and operand not in found.values()
+                others = [v for v in instruction.operands if v is not operand]
+                if (
+                    is_free
+                    and made not in region.parameters
+                    and instruction.operands.count(operand) == 1
+                    and self.ends_here(operand, others)
+                    and is_read_in_step(region, parameter, instruction.params["space"])
+                ):
+                    found[result] = operand
+                    break
+        return found
 
     def buffer(self, b: Builder, value: Value) -> Value:
         """A buffer for a value."""
@@ -164,19 +186,22 @@ class Lowering:
         draft: Draft,
         operands: Sequence[Value],
         refs: Sequence[Value] | None = None,
-        in_place: bool = False,
+        over: Mapping[Value, Value] | None = None,
     ) -> None:
+        """``over``: the results that are written over an operand."""
         arguments = list(refs) if refs is not None else [self.memory[v] for v in operands]
-        for position, result in enumerate(instruction.results):
-            if position == 0 and in_place:
-                self.memory[result] = arguments[0]
-                self.takes_over(result, operands[0])
-                continue
-            self.memory[result] = self.buffer(b, result)
+        for result in instruction.results:
+            if over and result in over:
+                self.memory[result] = arguments[operands.index(over[result])]
+                self.takes_over(result, over[result])
+            else:
+                self.memory[result] = self.buffer(b, result)
+        in_place = draft.updates_first and bool(over)
         buffers = [b.at(b.loc, "scratch").alloc(dtype=t.dtype, shape=t.shape) for t in draft.scratch]
-        chosen = arguments[1:] if draft.updates_first and in_place else arguments
+        chosen = arguments[1:] if in_place else arguments
         kernel = draft.in_place if in_place and draft.in_place is not None else draft.kernel
-        given = [*chosen, *(self.memory[v] for v in instruction.results), *buffers]
+        made = [v for v in instruction.results if in_place or not over or v not in over]
+        given = [*chosen, *(self.memory[v] for v in made), *buffers]
         everything = tuple(self.real(b, ref) for ref in given)
         params: dict[str, Any] = {"kernel": self.named(kernel), "sizes": draft.sizes}
         if draft.failures:

@@ -1,8 +1,9 @@
 """schedule: says how a target runs a kernel's loops, and spells out what the target has no instruction for.
 
 Requires: a lowered kernel. Keeps: its meaning. On the CPU the innermost loops whose iterations are independent become vector
-loops, the others run serially; functions spelled ``recipe`` become kernel ops, shared parts once. Half-precision functions are
-computed in float32. On CUDA the outermost loops become grids of threads or blocks (``map_loops``).
+loops, the others run serially, and short reductions are made four rows at a time (``jam``); functions spelled ``recipe`` become
+kernel ops, shared parts once. Half-precision functions are computed in float32. On CUDA the outermost loops become grids of
+threads or blocks (``map_loops``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.codegen.cuda_loops import is_independent, map_loops
+from pullback.codegen.jam import jam
 from pullback.codegen.math import NEEDS_SLOW
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.ir.builder import Builder
@@ -26,7 +28,7 @@ def schedule(kernel: Function, target: str = "cpu") -> Function:
     """The kernel as ``target`` ("cpu" or "cuda") runs it."""
     if target == "cuda":
         return Function(kernel.name, map_loops(kernel.body), kernel.kind)
-    return Function(kernel.name, _map(_Spelling(target).block(kernel.body, {})), kernel.kind)
+    return Function(kernel.name, _map(jam(_Spelling(target).block(kernel.body, {}))), kernel.kind)
 
 
 def _map(block: Block) -> Block:

@@ -267,9 +267,7 @@ def _pinv(a: Any, u: Any, s: Any, vt: Any, inverse: Any, form: str, cut: bool) -
     return np.swapaxes(vt, -1, -2).conj() @ (inverse[..., None] * np.swapaxes(u, -1, -2).conj())
 
 
-def _compose_pinv(
-    b: Any, a: Value, u: Value, s: Value, vt: Value, inverse: Value, form: str, cut: bool
-) -> tuple[Value, ...]:
+def _compose_pinv(b: Any, a: Value, u: Value, s: Value, vt: Value, inverse: Value, form: str, cut: bool) -> tuple[Value, ...]:
     scaled = b.mul(columns_of(b, inverse, u.type), u)
     return (matmul(b, conj(b, vt), conj(b, scaled), "ki", "jk"),)
 

@@ -141,10 +141,20 @@ class Anatomy:
                 made = [a for a in waiting if a.result.name != "scratch"]
                 found.update((a.result, None) for a in waiting)
                 if step.source is not None and not step.is_copy:
-                    values = makers_of(step.source)
-                    found.update(zip((a.result for a in made), values[max(len(values) - len(made), 0) :]))
+                    found.update(_matched(made, step.source))
                 waiting = []
         return found
+
+
+def _matched(allocs: Sequence[Instruction], source: Instruction) -> Iterator[tuple[Value, Instruction | None]]:
+    """Each buffer with what makes its contents; results that are written over an operand have none of their own."""
+    results = iter(zip(source.results, makers_of(source), strict=True))
+    for i in allocs:
+        t = i.result.type
+        for value, made in results:
+            if (value.type.dtype, value.type.shape) == (t.dtype, t.shape):
+                yield i.result, made
+                break
 
 
 def makers_of(source: Instruction) -> list[Instruction | None]:
@@ -182,7 +192,14 @@ def dissect(call: Call) -> Anatomy | None:
     layouts = layouts_of(call.trace, call.leaves, len(found.constants))
     lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts)
     return Anatomy(
-        found=found, outcomes=outcomes, optimised=optimised, fused=groups, saving=saving, module=lowered, sources=sources, locs=locs
+        found=found,
+        outcomes=outcomes,
+        optimised=optimised,
+        fused=groups,
+        saving=saving,
+        module=lowered,
+        sources=sources,
+        locs=locs,
     )
 
 

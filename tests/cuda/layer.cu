@@ -67,20 +67,19 @@ extern "C" __global__ void k0(
 }
 
 // A thread for each element.
-extern "C" __global__ void k1_0(double* __restrict__ d2, long long s0) {
+extern "C" __global__ void k1_0(double* __restrict__ d, long long s0) {
     for (long long i = pb_first(); i < s0; i += pb_step()) {
-        d2[i] = 0.0;
+        d[i] = 0.0;
     }
 }
 
 // A block for each row.
 extern "C" __global__ void k1_1(
-        const double* __restrict__ b, const double* __restrict__ h, const double* __restrict__ y,
-        double* __restrict__ d, long long s0, long long s1, double* __restrict__ d2_parts,
-        double* __restrict__ add_parts) {
-    double* d2_own = d2_parts + blockIdx.x * s0;
+        const double* __restrict__ b, double* __restrict__ h, const double* __restrict__ y, long long s0,
+        long long s1, double* __restrict__ d_parts, double* __restrict__ add_parts) {
+    double* d_own = d_parts + blockIdx.x * s0;
     for (long long n = threadIdx.x; n < s0; n += blockDim.x) {
-        d2_own[n] = 0.0;
+        d_own[n] = 0.0;
     }
     __syncthreads();
     pb_sum<double> add_part;
@@ -98,18 +97,18 @@ extern "C" __global__ void k1_1(
             double r = t - y2;
             double q = r * r;
             // layer.py:9 pullback(tanh)
-            double d3 = t + 1.0;
-            double d4 = 1.0 - t;
-            double d5 = d4 * d3;
+            double d2 = t + 1.0;
+            double d3 = 1.0 - t;
+            double d4 = d3 * d2;
             // layer.py:10 pullback(sub)
-            double d6 = r + r;
+            double d5 = r + r;
             // layer.py:9 pullback(tanh)
-            double d7 = d6 * d5;
-            double t2 = d2_own[j];
+            double d6 = d5 * d4;
+            double t2 = d_own[j];
             // layer.py:8 pullback(broadcast)
-            double t3 = t2 + d7;
-            d2_own[j] = t3;
-            d[i2 * s0 + j] = d7;
+            double t3 = t2 + d6;
+            d_own[j] = t3;
+            h[i2 * s0 + j] = d6;
             add_part2.add(q);
         }
         double add_all2 = pb_block<pb_add<double>>(add_part2.total());
@@ -120,15 +119,15 @@ extern "C" __global__ void k1_1(
     }
 }
 
-// A thread for each element of d2 adds up what the blocks found.
+// A thread for each element of d adds up what the blocks found.
 extern "C" __global__ void k1_2(
-        double* __restrict__ d2, long long s0, const double* __restrict__ d2_parts, long long blocks) {
+        double* __restrict__ d, long long s0, const double* __restrict__ d_parts, long long blocks) {
     for (long long n2 = pb_first(); n2 < s0; n2 += pb_step()) {
         pb_sum<double> all_part;
         for (long long k = 0; k < blocks; ++k) {
-            all_part.add(d2_parts[k * s0 + n2]);
+            all_part.add(d_parts[k * s0 + n2]);
         }
-        d2[n2] = d2[n2] + all_part.total();
+        d[n2] = d[n2] + all_part.total();
     }
 }
 
