@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.special
 
 import pullback as pb
 
@@ -239,6 +240,76 @@ def solved(w: Any) -> Any:
     return pb.fori_loop(0, 3, lambda i, s: np.linalg.solve(w + np.eye(3) * (i + 2), s), np.ones(3))
 
 
+def filtered(q: Any, ys: Any) -> Any:
+    """A Kalman filter of a position and its velocity."""
+    move, look = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[1.0, 0.0]])
+
+    def step(state: Any, y: Any) -> Any:
+        mean, cov, loss = state
+        mean, cov = move @ mean, move @ cov @ move.T + np.exp(q) * np.eye(2)
+        var = look @ cov @ look.T + 1.0
+        gain, error = cov @ look.T / var, y - look @ mean
+        return (mean + gain @ error, cov - gain @ look @ cov, loss + np.log(var[0, 0]) + error[0] ** 2 / var[0, 0]), mean
+
+    return pb.scan(step, (np.zeros(2), np.eye(2), 0.0), ys)
+
+
+def likelihood(a: Any, b: Any, seen: Any) -> Any:
+    """The forward algorithm of a hidden Markov model."""
+
+    def step(p: Any, k: Any) -> Any:
+        return scipy.special.logsumexp(p[:, None] + a, axis=0) + b[:, k], None
+
+    return scipy.special.logsumexp(pb.scan(step, b[:, seen[0]], seen[1:])[0])
+
+
+def edits(a: Any, b: Any) -> Any:
+    """The edit distance of two sequences."""
+
+    def row(above: Any, x: Any) -> Any:
+        def cell(left: Any, k: Any) -> Any:
+            best = np.minimum(np.minimum(left + 1, above[k + 1] + 1), above[k] + (x != b[k]))
+            return best, best
+
+        rest = pb.scan(cell, above[0] + 1, np.arange(len(b)))[1]
+        return np.concatenate([above[:1] + 1, rest]), None
+
+    return pb.scan(row, np.arange(len(b) + 1), a)[0][-1]
+
+
+def escape(c: Any) -> Any:
+    """How long each point stays near 0 (the Mandelbrot set)."""
+
+    def turns(c: Any) -> Any:
+        return pb.while_loop(lambda s: (np.abs(s[0]) < 2) & (s[1] < 50), lambda s: (s[0] ** 2 + c, s[1] + 1), (0j, 0))[1]
+
+    return pb.map(turns, c)
+
+
+def searched(x: Any) -> Any:
+    """Steepest descent whose steps are halved until they go down."""
+
+    def f(x: Any) -> Any:
+        return np.sum((x**2 - 2) ** 2)
+
+    def step(state: Any) -> Any:
+        x, count = state
+        d = -4 * x * (x**2 - 2)
+        t = pb.while_loop(lambda t: f(x + t * d) > f(x) - 1e-4 * t * np.sum(d * d), lambda t: t * 0.5, 1.0)
+        return x + t * d, count + 1
+
+    return pb.while_loop(lambda s: (f(s[0]) > 1e-10) & (s[1] < 30), step, (x, 0))
+
+
+def bisected(low: Any, high: Any) -> Any:
+    def body(i: Any, s: Any) -> Any:
+        low, high = s
+        middle = (low + high) / 2
+        return pb.cond(middle**3 > 2, lambda: (low, middle), lambda: (middle, high))
+
+    return pb.fori_loop(0, 60, body, (low, high))
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "cond, true": (lambda x: pb.cond(x > 0, lambda x: x + 1, lambda x: x * 0.5, x), (2.0,)),
     "cond, false": (lambda x: pb.cond(x > 0, lambda x: x + 1, lambda x: x * 0.5, x), (-2.0,)),
@@ -315,12 +386,22 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a constant carry": (lambda x: pb.fori_loop(0, 3, lambda i, s: x, np.zeros(5)), (XS,)),
     "sorts": (lambda x: pb.fori_loop(0, 3, lambda i, s: np.sort(s)[::-1] * 1.1 + np.cumsum(s) * 0.1, x), (XS,)),
     "linear systems": (solved, (W,)),
+    "a Kalman filter": (filtered, (-1.0, np.cumsum(XS))),
+    "a hidden Markov model": (
+        likelihood,
+        (np.log([[0.9, 0.1], [0.2, 0.8]]), np.log([[0.5, 0.4, 0.1], [0.1, 0.3, 0.6]]), np.array([0, 2, 1, 1, 2])),
+    ),
+    "an edit distance": (edits, (np.array([1, 2, 3, 4, 5]), np.array([1, 3, 4, 6]))),
+    "the Mandelbrot set": (escape, (np.array([0.1 + 0.1j, 1 + 1j, -1 + 0j, 0.3 + 0.6j]),)),
+    "a line search": (searched, (np.array([1.0, 3.0]),)),
+    "a bisection": (bisected, (0.0, 2.0)),
     "branches for the elements of a list": (lambda x: [pb.cond(v > 1, lambda v=v: v, lambda v=v: -v) for v in x], (XS,)),
 }
 
 NO_DERIVATIVE = {
-    "for, between arguments", "for, none", "for, float32", "while, integers", "scan of a slice", "scan, complex", "scan, float32",
-    "switch, known", "transforms in a body", "random numbers", "a bool that ends a loop", "a callback", "a size in a body",
-    "bytes", "complex64", "no rows", "no elements", "a constant carry",
+    "for, between arguments", "for, none", "for, float32", "while, integers", "scan of a slice", "scan, complex",
+    "scan, float32", "switch, known", "transforms in a body", "random numbers", "a bool that ends a loop", "a callback",
+    "a size in a body", "bytes", "complex64", "no rows", "no elements", "a constant carry", "an edit distance",
+    "the Mandelbrot set", "a line search", "a bisection",
 }  # fmt: skip
 """Those without floats to differentiate by, and those whose derivatives are not their differences."""
