@@ -130,6 +130,49 @@ def test_a_wrong_rule_is_named_by_argument_and_place(wrong_rule: None) -> None:
     assert str(caught.value) == str(report)
 
 
+def test_the_jacobian_names_the_element_of_the_result(wrong_rule: None) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return {"a": np.sin(x), "b": (x[0], np.arctanh(x) * y)}
+
+    with pytest.raises(AssertionError, match=r"derivative of result\['b'\]\[1\] at \[1\] by x at \[1\]: found") as caught:
+        pb.check_grad(f, modes=["jac"])(np.array([0.1, 0.7]), 2.0)
+    report = caught.value.report  # type: ignore[attr-defined]
+    assert sum(s.what.startswith("of ") for s in report.slopes) == 5 * 3
+    (wrong,) = report.wrong
+    assert (wrong.what, wrong.name, wrong.index) == ("of result['b'][1] at [1]", "x", (1,))
+    assert len(pb.check_grad(f)(np.array([0.1, 0.2]), 2.0).slopes) == 3 + 2 + 5 * 3
+
+
+def test_forward_mode_beside_reverse() -> None:
+    @pb.custom_vjp
+    def f(x: Any) -> Any:
+        return x**3
+
+    f.defvjp(lambda x: (x**3, x), lambda x, ct: (3 * x**2 * ct,))
+    f.defjvp(lambda primals, tangents: (primals[0] ** 3, 3 * primals[0] ** 2 * tangents[0] + 1e-5 * tangents[0]))
+    pb.check_grad(f, modes=["rev"])(X)
+    with pytest.raises(AssertionError, match="derivative in forward mode, beside reverse mode, by x in a random direction"):
+        pb.check_grad(f)(X)
+
+
+def test_the_gradient_in_float32() -> None:
+    def unstable(x: Any) -> Any:
+        return np.sum((x + 1e6) ** 2 - 2e6 * x)
+
+    report = pb.check_grad(loss, f32=True)(P, X)
+    assert sum(s.what == "in float32" for s in report.slopes) == 3 + 1 + X.size
+    pb.check_grad(unstable)(X)
+    with pytest.raises(AssertionError, match="derivative in float32 by x at"):
+        pb.check_grad(unstable, f32=True)(X)
+
+
+def test_large_jacobians_are_left_out() -> None:
+    report = pb.check_grad(np.cumsum)(np.linspace(0, 1, 50))
+    assert {s.what for s in report.slopes} == {"", "in forward mode, beside reverse mode,"}
+    report = pb.check_grad(np.cumsum)(np.linspace(0, 1, 40))
+    assert len(report.slopes) == 40 + 1 + 1600
+
+
 def test_many_elements_are_checked_along_directions_and_then_singly(wrong_rule: None) -> None:
     with pytest.raises(AssertionError) as caught:
         pb.check_grad(many_wrong)(np.linspace(0.6, 0.9, 1000))

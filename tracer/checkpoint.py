@@ -47,7 +47,7 @@ def _emitted(closed: Closed) -> list[TracedArray]:
     frame, loc = frame_of(), user_loc()
     values = [frame.lift(x, loc) for x in closed.given]
     own = _inexact(closed.block.results)
-    by = _inexact(values)
+    by = tuple(k for k in _inexact(values) if not frame.is_outside(values[k]))
     if not own or not by:
         return closed.inline()
     rules = [_rule(closed, values, own, by, is_vjp) for is_vjp in (True, False)]

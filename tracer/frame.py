@@ -182,6 +182,17 @@ class Frame:
             self.outer.append(outer)
         return found
 
+    def is_outside(self, value: Value) -> bool:
+        """Whether a value comes from outside the traced function: no derivative is taken by it."""
+        frame = self
+        while frame.parent is not None:
+            given = frame.given.get(value)
+            if not isinstance(given, tuple) or frame._lifted.get(given[0]) is not value:
+                return False
+            value, frame = given
+        found = dict(zip(frame.parameters, frame.inputs)).get(value)
+        return isinstance(found, Captured | Constant | Called)
+
     def strides_of(self, argument: int) -> Strides | None:
         """The strides of an argument of a root, on which its trace depends from now on."""
         self.pinned_strides[argument] = self.strides[argument]

@@ -30,7 +30,8 @@ class Options:
 @dataclass(frozen=True, kw_only=True)
 class Slope:
     """One derivative beside its difference quotient. ``name``: the argument or the part of it; ``index``: the coordinate, None
-    for a random direction through all elements. ``order``: of the derivative. ``allowed``: how far they may be apart."""
+    for a random direction through all elements. ``order``: of the derivative. ``allowed``: how far they may be apart.
+    ``what``: "of" an element of the result, or how it was computed; empty for the gradient of a random combination of all."""
 
     name: str
     index: tuple[int, ...] | None
@@ -38,6 +39,7 @@ class Slope:
     found: float
     expected: float
     allowed: float
+    what: str = ""
 
     @property
     def is_right(self) -> bool:
@@ -52,6 +54,7 @@ class Slope:
     def __str__(self) -> str:
         at = "in a random direction" if self.index is None else f"at {list(self.index)}" if self.index else ""
         order = "" if self.order == 1 else f" of order {self.order}"
+        order += f" {self.what}" if self.what else ""
         where = f"{self.name} {at}".strip()
         return f"derivative{order} by {where}: found {self.found:.10g}, expected {self.expected:.10g} ± {self.allowed:.2g}"
 

@@ -5,7 +5,8 @@ The differences are of the plain function, which knows nothing of this package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
@@ -14,11 +15,12 @@ import numpy as np
 from pullback.api import grad, jit
 from pullback.debugging.differences import Differences, Options, Slope
 from pullback.debugging.divergence import Difference, diverging_line, unlike
+from pullback.debugging.jacobians import MOST_ENTRIES, Entries, in_single
 from pullback.derivatives import jvp
 from pullback.inspection import Call, Report
 from pullback.inspection.report import counted
 from pullback.jitted import Jitted, Method
-from pullback.tracer import TracedArray, TreeDef, current, flatten, rebuild
+from pullback.tracer import TracedArray, TraceError, TreeDef, current, flatten, rebuild
 from pullback.tracer.array import as_traced, created
 from pullback.tree import places
 from pullback.uncompiled import in_python
@@ -71,7 +73,7 @@ class WrongGradient(AssertionError):
 
 def check_grad(
     f: Callable[P, Any], *, order: int = 1, argnums: Argnums = None, rtol: float | None = None,
-    atol: float = 0.0, seed: int = 0, modes: Sequence[str] = ("rev",),
+    atol: float = 0.0, seed: int = 0, modes: Sequence[str] = ("rev", "jac"), f32: bool = False,
 ) -> Callable[P, GradientReport]:  # fmt: skip
     """A function that checks the gradient of ``f`` at the arguments of a call, for tests.
 
@@ -85,7 +87,10 @@ def check_grad(
     them. Complex numbers are checked as their parts, along a last axis of two. With ``order`` above 1 the derivatives of each
     gradient are compared with its differences.
 
-    ``modes``: "rev", the gradient, "fwd", the derivative along random directions by ``pb.jvp``, or both.
+    ``modes``: "rev", the gradient of each order; "jac", for the first order the whole Jacobian, entry by entry, where it has at
+    most 2048, and the dot-product test, if there is a forward mode: along random directions beside reverse mode; "fwd", forward
+    mode of each order along random directions beside differences. With ``f32`` the gradient is also computed in float32, and
+    compared with that in float64.
 
     The step follows the dtype and the size of each argument; float64 is recommended, since float32 leaves two or three digits.
     ``rtol`` is by default 1e-6 (float64), 1e-2 (float32), 0.2 (below). Where a function has a corner, any slope between those
@@ -96,13 +101,13 @@ def check_grad(
     """
 
     def check(*args: P.args, **kwargs: P.kwargs) -> GradientReport:
-        if not set(modes) <= {"rev", "fwd"} or not modes:
-            raise ValueError(f'modes {modes!r}: "rev", "fwd" or both')
+        if not set(modes) <= {"rev", "fwd", "jac"} or not modes:
+            raise ValueError(f'modes {modes!r}: some of "rev", "fwd" and "jac"')
         subject = _Subject.of(f, args, kwargs)
         options = Options(rtol=rtol, atol=atol, rng=np.random.default_rng(seed))
         with np.errstate(all="ignore"):
             value = subject.difference()
-            slopes = subject.slopes(order, argnums, options, modes) if value is None else []
+            slopes = subject.slopes(order, argnums, options, modes, f32) if value is None else []
         report = GradientReport(function=subject.call.title, value=value, slopes=tuple(slopes))
         if not report.is_right:
             raise WrongGradient(report)
@@ -162,34 +167,55 @@ class _Subject:
         line = diverging_line(call, lambda: self.run(self.plain, call.leaves))
         return line or Difference(what=name, file="", line=0, source="", found=was, expected=should)
 
-    def slopes(self, order: int, argnums: Argnums, options: Options, modes: Sequence[str]) -> list[Slope]:
+    def slopes(self, order: int, argnums: Argnums, options: Options, modes: Sequence[str], f32: bool) -> list[Slope]:
         """The derivatives up to an order, each beside its difference quotient."""
         title, leaves = self.call.title, self.call.leaves
         names = [a.name for a in self.call.arguments if not a.is_static]
         chosen = [k for k in self.positions(argnums) if _is_float(leaves[k])]
         if not chosen:
             raise ValueError(f"{title} has no float argument to differentiate by")
-        results = [x for x in self.run(self.function, leaves)[0] if _is_float(x)]
+        found, tree = self.run(self.function, leaves)
+        shapes = [(n, _shape(x)) for n, x in zip((f"result{at}" for at in places(tree, "")), found, strict=True) if _is_float(x)]
+        results = [x for x in found if _is_float(x)]
         if not results:
             raise ValueError(f"{title} has no float result to differentiate")
         weights = _weights(results, options.rng)
 
-        def scalar(function: Any) -> Scalar:
+        def given(function: Any, made: Callable[[Sequence[Any]], Any]) -> Scalar:
             def call(*values: Any) -> Any:
                 whole = list(leaves)
                 for k, value in zip(chosen, values, strict=True):
                     whole[k] = value[..., 0] + 1j * value[..., 1] if _is_complex(leaves[k]) else value
-                return _combined(self.run(function, whole)[0], weights)
+                return made(self.run(function, whole)[0])
 
             return _titled(call, title)
+
+        def scalar(function: Any) -> Scalar:
+            return given(function, lambda found: _combined(found, weights))
 
         values = [_parts(leaves[k]) if _is_complex(leaves[k]) else leaves[k] for k in chosen]
         coarsest = min((np.asarray(np.real(x)).dtype for x in (*values, *results)), key=lambda dtype: dtype.itemsize)
         inner = scalar(self.function)
         outer = jit(inner) if self.plain is None else scalar(self.plain)
         check = _Check(title=title, names=[names[k] for k in chosen], values=values, dtype=coarsest, options=options)
-        reverse = check.reverse(inner, outer, order) if "rev" in modes else []
-        return reverse + (check.forward(inner, outer, order) if "fwd" in modes else [])
+        slopes: list[Slope] = []
+        if "rev" in modes:
+            slopes += check.reverse(inner, outer, order)
+        if "fwd" in modes:
+            slopes += check.forward(inner, outer, order)
+        if "jac" in modes:
+            with contextlib.suppress(TraceError):
+                slopes += check.dots(inner, outer)
+        vector = given(self.function, _in_a_row)
+        plain = jit(vector) if self.plain is None else given(self.plain, _in_a_row)
+        entries = Entries(
+            vector=vector, plain=plain, names=check.names, values=values, results=shapes, dtype=coarsest, options=options
+        )
+        if "jac" in modes and entries.count <= MOST_ENTRIES and not ("rev" in modes and entries.is_gradient):
+            slopes += entries.slopes()
+        if f32:
+            slopes += in_single(inner, values, check.names, grad(inner, argnums=tuple(range(len(values))))(*values), options)
+        return slopes
 
     def positions(self, argnums: Argnums) -> list[int]:
         """The leaves of the arguments at some positions; of all of them if None."""
@@ -229,6 +255,27 @@ class _Check:
             inner = _titled(_weighted(gradient, _weights(slopes, self.options.rng)), self.title)
             outer = jit(inner)
         return found
+
+    def dots(self, inner: Scalar, outer: Scalar) -> Iterator[Slope]:
+        """Forward mode along a random direction for each value, beside the product of that direction with the gradient."""
+        differences = Differences(outer, self.values, self.dtype, self.options)
+        gradient = grad(inner, argnums=tuple(range(len(self.values))))(*self.values)
+        for position, value in enumerate(self.values):
+            direction = np.asarray(self.options.rng.standard_normal(np.shape(value)))
+            products = np.asarray(gradient[position], float) * direction
+            if not products.size or not np.isfinite(products).all():
+                continue
+            along = float(_along(inner, position, direction.astype(np.asarray(value).dtype))(*self.values))
+            size = float(np.sum(np.abs(products)))
+            yield Slope(
+                name=self.names[position],
+                index=None,
+                order=1,
+                found=along,
+                expected=float(np.sum(products)),
+                allowed=differences.atol + 0.01 * differences.rtol * size + 8 * differences.eps * abs(differences.middle),
+                what="in forward mode, beside reverse mode,",
+            )
 
     def forward(self, inner: Scalar, outer: Scalar, order: int) -> list[Slope]:
         """In forward mode: of each order, along a random direction for each value; the last is differentiated for the next."""
@@ -300,6 +347,15 @@ def _weights(results: Sequence[Any], rng: np.random.Generator) -> list[Any]:
         return [1.0]
     shapes = [(*np.shape(x), 2) if _is_complex(x) else np.shape(x) for x in results]
     return [rng.standard_normal(shape).astype(np.asarray(np.real(x)).dtype) for x, shape in zip(results, shapes, strict=True)]
+
+
+def _in_a_row(results: Sequence[Any]) -> Any:
+    """All elements of the floats among some results."""
+    return np.concatenate([np.reshape(_parts(x) if _is_complex(x) else x, (-1,)) for x in filter(_is_float, results)])
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    return (*np.shape(x), 2) if _is_complex(x) else np.shape(x)
 
 
 def _combined(results: Sequence[Any], weights: Sequence[Any]) -> Any:
