@@ -6,22 +6,20 @@ Elementwise ops between values of one shape can be computed again: a cheap op co
 function (exp, tanh) as three quarters. All else is kept: results of reductions, contractions, sorts and factorisations, and what
 a broadcast repeats. A chain of more than ``MOST_AGAIN`` machine instructions, about ten functions, is cut.
 
-Extents are names at this stage. Each counts as ``NOMINAL``, so a program is decided once for all shapes.
+Extents are names at this stage. Each counts as one number (``nominal_bytes``), so a program is decided once for all shapes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pullback.ir.extents import product
+from pullback.ir.extents import nominal_bytes
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.cut import Node, cut
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import Shape
 
-NOMINAL = 256
 MOST_AGAIN = 400
 UNIT = 16
 FUNCTION = 12
@@ -111,7 +109,7 @@ class Graph:
         chains: dict[Value, frozenset[Value]] = {}
         nodes = []
         for value in values:
-            size, count = bytes_of(value), counts[value]
+            size, count = nominal_bytes(value.type), counts[value]
             node = Node(UNIT * size * (count + (value not in self.stored)), is_read=value in own)
             chain = frozenset((value,)).union(*(chains.get(v, ()) for v in operands[value]))
             if operands[value] and sum(weight(self.makers[v]) for v in chain) <= MOST_AGAIN:
@@ -122,13 +120,6 @@ class Graph:
                 self.why.setdefault(self.makers[value], "end of a long chain")
             nodes.append(node)
         return nodes
-
-
-def bytes_of(value: Value) -> int:
-    """The bytes of a value whose named extents are all ``NOMINAL``."""
-    extent = product(value.type.shape)
-    factors = [extent] if isinstance(extent, int) else [int(f) if f.isdigit() else NOMINAL for f in extent.split("*")]
-    return int(math.prod(factors)) * value.type.dtype.bytes
 
 
 def weight(instruction: Instruction) -> int:

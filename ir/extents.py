@@ -17,6 +17,7 @@ from pullback.ir.ops.create import Constant
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import ArrayType, DType, Extent, RefType, StackType, Type
 
+NOMINAL = 256
 LITERALS = (0, 1, -1, 2, -2, 3, 4, 0.5, -0.5)
 
 
@@ -170,6 +171,13 @@ def product(extents: Sequence[Extent]) -> Extent:
     if not names or number == 0:
         return number
     return "*".join(names if number == 1 else [*names, str(number)])
+
+
+def nominal_bytes(t: Type) -> int:
+    """The bytes of a type, for comparing: every named extent counts as ``NOMINAL``."""
+    extent = product(t.shape)
+    factors = [extent] if isinstance(extent, int) else [int(f) if f.isdigit() else NOMINAL for f in extent.split("*")]
+    return math.prod(factors) * t.dtype.bytes
 
 
 def value_of(extent: Extent, sizes: Mapping[str, int]) -> int:

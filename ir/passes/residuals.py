@@ -7,11 +7,10 @@ read if that is less: a number read from an array that a loop carries, not the a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from pullback.ir.extents import value_of
+from pullback.ir.extents import nominal_bytes
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.effect import Barrier, Stop, Tap
@@ -23,8 +22,6 @@ from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import StackType
 
 CHEAP = (Elementwise, Reindex, Gather, Constant, Iota, Count, Barrier, Stop, Tap)
-UNKNOWN = 64
-"""The extent that a named one is taken for where sizes are compared."""
 
 
 def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -> list[Value]:
@@ -70,13 +67,7 @@ def _runs_again(instruction: Instruction) -> bool:
 
 
 def _bytes(value: Value) -> int:
-    extents = [e if isinstance(e, int) else value_of(e, _Unknown()) for e in value.type.shape]
-    return value.type.dtype.bytes * math.prod(extents)
-
-
-class _Unknown(dict[str, int]):
-    def __missing__(self, name: str) -> int:
-        return UNKNOWN
+    return nominal_bytes(value.type)
 
 
 def needed(instructions: Sequence[Instruction], wanted: Iterable[Value], known: Collection[Value]) -> list[Instruction]:
