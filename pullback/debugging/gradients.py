@@ -80,12 +80,12 @@ def check_grad(
         pb.check_grad(loss)(w, x, y)
         pb.check_grad(model.predict, order=2)(x)
 
-    First the compiled function is compared with its plain NumPy run, in which ``pb.cond``, ``pb.scan`` and the like are Python's
-    branches and loops; where they differ, the first line after which a variable differs is named. Then its derivatives by all
-    floats of the arguments (of those at the positions ``argnums``) are compared with central differences of the plain function: one by one if there are few, else along random directions, and one by one
-    where a direction is wrong. A function with several results, or with arrays, is checked through a random combination of
-    them. Complex numbers are checked as their parts, along a last axis of two. With ``order`` above 1 the derivatives of each
-    gradient are compared with its differences.
+    First the compiled function is compared with its plain NumPy run, in which ``pb.cond``, ``pb.scan`` and the like are
+    Python's branches and loops; where they differ, the first line after which a variable differs is named. Then its derivatives
+    by all floats of the arguments (of those at the positions ``argnums``) are compared with central differences of the plain
+    function: one by one if there are few, else along random directions, and one by one where a direction is wrong. A function
+    with several results, or with arrays, is checked through a random combination of them. Complex numbers are checked as their
+    parts, along a last axis of two. With ``order`` above 1 the derivatives of each gradient are compared with its differences.
 
     ``modes``: "rev", the gradient of each order; "jac", for the first order the whole Jacobian, entry by entry, where it has at
     most 2048, and the dot-product test, if there is a forward mode: along random directions beside reverse mode; "fwd", forward

@@ -115,11 +115,12 @@ def find_nan(f: Callable[P, Any], *, inf: bool = True) -> Callable[P, NonFiniteR
         print(pb.find_nan(pb.grad(loss))(w, x, y))
 
     ``f`` is any function or transformed function. The call is traced and run by the interpreter, one instruction at a time,
-    forward and backward and through each turn of a loop, as it is before it is optimised; all its intermediate values are in memory
-    at once. From each result that is NaN or infinite the report follows the values that made it so, to an instruction that made it
-    of ordinary operands: its op, or "pullback(op)" for a gradient, the line of the source, and the operands there; or to the
-    argument that had it already. What no result depends on is not reported, as in a branch of ``where`` that is not taken, nor are infinities that the
-    program writes itself where a NaN is made of them. ``inf``: False leaves infinite results out, which NumPy gives too.
+    forward and backward and through each turn of a loop, as it is before it is optimised; all its intermediate values are in
+    memory at once. From each result that is NaN or infinite the report follows the values that made it so, to an instruction
+    that made it of ordinary operands: its op, or "pullback(op)" for a gradient, the line of the source, and the operands there;
+    or to the argument that had it already. What no result depends on is not reported, as in a branch of ``where`` that is not
+    taken, nor are infinities that the program writes itself where a NaN is made of them. ``inf``: False leaves infinite results
+    out, which NumPy gives too.
 
     The report's ``str`` is its text, its fields say the same; it is false if all results are finite. Raises what the call
     raises.

@@ -49,8 +49,8 @@ class Step:
 class Anatomy:
     """``optimised`` and ``fused`` are array IR of named extents, ``sizes`` the values of these; ``locs`` the user's places, by
     the number that stands for each. ``saving`` says why values are stored. ``module`` is the lowered program with its kernels,
-    whose steps have for locations the numbers of what they run in ``sources``: the instructions of ``fused``, those of its control
-    flow included."""
+    whose steps have for locations the numbers of what they run in ``sources``: the instructions of ``fused``, those of its
+    control flow included."""
 
     found: Abstract
     outcomes: tuple[Outcome, ...]
