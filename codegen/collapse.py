@@ -10,6 +10,7 @@ from pullback.ir.extents import product
 from pullback.ir.ops.complexes import Interleave, component
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import broadcast
 from pullback.ir.structure import Block, Instruction, Value
@@ -59,6 +60,8 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
         shape = i.results[0].type.shape if i.results else ()
         if isinstance(i.op, Interleave) or (i.op is component and _is_read(space, i) and shape in (extents, row_shape)):
             continue
+        if isinstance(i.op, Gather):
+            return [False] * (rank - 1)
         if isinstance(i.op, Elementwise | Check) or not shape:
             if isinstance(i.op, Reduce):
                 alike(i.params["axes"])

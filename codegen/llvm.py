@@ -36,8 +36,6 @@ from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, RefType, StackType
 
 MOST_LANES = 16
-MOST_INLINED = 400
-"""So many lines of a kernel are put in place of its call, where it is a part of a larger module."""
 
 
 def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True) -> Emitted:
@@ -56,9 +54,9 @@ class Place:
 
 
 class Emitter(Writer):
-    """``direct``: an internal function of a larger module, whose arguments are parameters, instead of one that reads slots."""
+    """``direct``, if not empty: the attribute of an internal function of a larger module, whose arguments are parameters."""
 
-    def __init__(self, kernel: Function, name: str, vector_bytes: int, has_fma: bool, direct: bool = False) -> None:
+    def __init__(self, kernel: Function, name: str, vector_bytes: int, has_fma: bool, direct: str = "") -> None:
         super().__init__()
         self.kernel, self.name = kernel, name
         self.vector_bytes, self.has_fma = vector_bytes, has_fma
@@ -149,8 +147,7 @@ class Emitter(Writer):
         if not self.direct:
             return f"define i64 @{self.name}(ptr noalias %args)"
         types = ("ptr" if what[0] == "pointer" else "i64" for what in self.slots)
-        inline = "alwaysinline" if len(self.lines) <= MOST_INLINED else "noinline"
-        return f"define internal i64 @{self.name}({', '.join(f'{t} %a{k}' for k, t in enumerate(types))}) {inline}"
+        return f"define internal i64 @{self.name}({', '.join(f'{t} %a{k}' for k, t in enumerate(types))}) {self.direct}"
 
     def parameter(self, position: int, value: Value) -> None:
         t = value.type

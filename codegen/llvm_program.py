@@ -11,7 +11,8 @@ The status is 0, or the position from 1 of what failed in ``Driver.failures``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +35,13 @@ from pullback.ir.ops.program import (
     Stack,
     View,
 )
-from pullback.ir.structure import Block, Function, Instruction, Value
+from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, Extent, RefType, Shape, StackType
 
 FIRST_TICK = 8
+MOST_INLINED = 400
+MOST_TOGETHER = 2000
+"""So many lines a kernel may take that is put in place of its calls, which are in loops; and all of them together."""
 MOST_ON_STACK = 8
 """So many numbers a buffer of fixed size may have that is on the stack."""
 LEAST_BLOCK = 1024
@@ -176,11 +180,14 @@ class _Program(Writer):
         self.places: dict[Value, _Buffer] = {}
         self.scalars: dict[Value, str] = {}
         self.stacks: dict[Value, _Stack] = {}
-        self.called: dict[str, tuple[str, tuple[tuple[Any, ...], ...]]] = {}
+        self.called: dict[str, tuple[str, tuple[tuple[Any, ...], ...], bool]] = {}
+        self.small: set[str] = set()
         self.functions: list[str] = []
         self.cold: list[str] = []
         self.cells: list[tuple[str, RefType, str]] = []
         self.limited: dict[Extent, None] = {}
+        self.inner = Counter(i.params["kernel"] for i in _inner_launches(program.body))
+        self.inlined = 0
         self.ticks = False
 
     def run(self) -> Driver:
@@ -296,6 +303,7 @@ class _Program(Writer):
         t: Any = i.result.type
         if on_stack(t):
             cell = self.slot(_cell(t))
+            self.small.add(cell)
             self.places[i.result] = _Buffer(cell)
             if i.result in self.returned:
                 self.buffers.append(i.result)
@@ -351,14 +359,16 @@ class _Program(Writer):
     # steps
 
     def launch(self, i: Instruction) -> None:
-        name, slots = self.kernel(i.params["kernel"])
+        name, slots, is_inlined = self.kernel(i.params["kernel"])
         given = []
+        shown = {} if is_inlined else self.shown(i.operands)
         if any(slot[0] == "library" for slot in slots):
             self.limited.update(dict.fromkeys(map(_flat, i.params["sizes"])))
         for kind, *what in slots:
             match kind:
                 case "pointer":
-                    given.append(f"ptr {self.argument_pointer(i.operands[what[0]])}")
+                    value = i.operands[what[0]]
+                    given.append(f"ptr {shown.get(value, self.places[value].pointer)}")
                 case "stride":
                     given.append(f"i64 {self.stride(i.operands[what[0]], what[1])}")
                 case "scalar":
@@ -368,53 +378,60 @@ class _Program(Writer):
                 case _:
                     given.append(f"i64 {self.native(kind, *what)}")
         status = self.let(f"call i64 @{name}({', '.join(given)})")
+        for value, pointer in shown.items():
+            self.move(value.type, pointer, self.places[value].pointer)
         failures = i.params.get("failures", ())
         if failures:
             base = len(self.failures)
             self.failures.extend(tuple(failure) for failure in failures)
             self.leave_if_failed(status, base)
 
-    def argument_pointer(self, value: Value) -> str:
-        return self.places[value].pointer
+    def shown(self, values: Sequence[Value]) -> dict[Value, str]:
+        """Copies of the small buffers among values, for a function that is called: a buffer whose address nobody has is a
+        register."""
+        found = {}
+        for value in values:
+            if value in self.places and self.places[value].pointer in self.small:
+                found[value] = self.slot(_cell(value.type))
+                self.move(value.type, self.places[value].pointer, found[value])
+        return found
 
     def stride(self, value: Value, axis: int) -> str:
         place = self.places[value]
         return str(value.type.dtype.bytes) if axis == place.axes else self.native("stride", place.position, axis)
 
-    def kernel(self, name: str) -> tuple[str, tuple[tuple[Any, ...], ...]]:
-        """The function of a kernel and what it takes."""
+    def kernel(self, name: str) -> tuple[str, tuple[tuple[Any, ...], ...], bool]:
+        """The function of a kernel, what it takes, and whether it takes the place of its calls."""
         if name not in self.called:
-            emitter = Emitter(self.kernels[name], f"kernel{len(self.called)}", self.vector_bytes, self.has_fma, direct=True)
+            own = f"kernel{len(self.called)}"
+            emitter = Emitter(self.kernels[name], own, self.vector_bytes, self.has_fma, direct="alwaysinline")
             emitted = emitter.run()
+            size = len(emitter.lines) * self.inner[name]
+            is_inlined = 0 < size <= MOST_INLINED and self.inlined + size <= MOST_TOGETHER
+            if is_inlined:
+                self.inlined += size
+            else:
+                emitter = Emitter(self.kernels[name], own, self.vector_bytes, self.has_fma, direct="noinline")
+                emitted = emitter.run()
             self.declared.update(emitter.declared)
             self.functions.append(emitted.text)
-            self.called[name] = emitted.name, emitted.slots
+            self.called[name] = emitted.name, emitted.slots, is_inlined
         return self.called[name]
 
     def host(self, i: Instruction) -> None:
-        """A step in Python. Scalars are given in places of their own, so that those of the program stay in registers."""
-        op = i.op
-        assert isinstance(op, Host)
-        first_output = len(i.operands) - op.outputs(i.params)
+        """A step in Python."""
         table = self.slot(f"[{max(len(i.operands), 1)} x ptr]")
-        back = []
+        shown = self.shown(i.operands)
         for k, value in enumerate(i.operands):
-            pointer = self.places[value].pointer
-            if on_stack(value.type):
-                shown = self.slot(_cell(value.type))
-                if k < first_output:
-                    self.move(value.type, pointer, shown)
-                else:
-                    back.append((value.type, shown, pointer))
-                pointer = shown
+            pointer = shown.get(value, self.places[value].pointer)
             self.line(f"store ptr {pointer}, ptr {self.let(f'getelementptr ptr, ptr {table}, i64 {k}')}")
         callee = self.callee("host", len(self.hosts))
         self.hosts.append(i)
         status = self.let(f"call i64 {callee}(ptr {table})")
         self.failures.append(None)
         self.leave_if_failed(status, len(self.failures) - 1)
-        for t, shown, pointer in back:
-            self.move(t, shown, pointer)
+        for value, pointer in shown.items():
+            self.move(value.type, pointer, self.places[value].pointer)
 
     # leaving
 
@@ -602,6 +619,13 @@ class _Program(Writer):
             self.block(region)
             self.line(f"br label %{after}")
         self.label(after)
+
+
+def _inner_launches(block: Block) -> Iterator[Instruction]:
+    """The launches in regions."""
+    for i in block.instructions:
+        for region in i.regions:
+            yield from (k for k in walk(region) if isinstance(k.op, Launch))
 
 
 def on_stack(t: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,10 @@ from pullback.ir.ops.host import HostFunction
 from pullback.ir.text import parse_function, parse_module, print_module
 from pullback.ir.verify import verify, verify_module
 from pullback.runtime import counters
-from pullback.runtime.program import Executable
+from pullback.runtime.engine import Engine, runtime_symbols
+from pullback.runtime.objects import object_symbols
+from pullback.runtime.platforms import HOSTS
+from pullback.runtime.program import Executable, emit_driver
 
 # Each program with the arguments it is run on. Types of regions are those of the operands.
 PROGRAMS: dict[str, tuple[str, list[list[Any]]]] = {}
@@ -594,3 +598,85 @@ def test_a_new_length_compiles_nothing() -> None:
 def abstract_sizes(function: Function, *values: int) -> dict[str, int]:
     names = dict.fromkeys(e for v in function.parameters for e in v.type.shape)
     return dict(zip(names, values, strict=True))
+
+
+@pytest.mark.parametrize("rows", range(10))
+@pytest.mark.parametrize("width", [0, 1, 8, 13])
+def test_rows_reduced_together_are_those_reduced_alone(rows: int, width: int) -> None:
+    """A row's sum does not depend on how many rows there are."""
+    function = parse_function(
+        """func f(%a: f64[m,n], %x: f64[n], %b: f64[m]) -> (f64[m]) {
+  %p: f64[m] = contract %a, %x {spec="ij,j->i"}
+  %q: f64[m] = mul %p, %b
+  return %q
+}"""
+    )
+    executable = Executable(lowered(function)["schedule"])
+    rng = np.random.default_rng(rows)
+    a, x, b = rng.normal(size=(rows, width)), rng.normal(size=width), rng.normal(size=rows)
+    (found,) = executable.run([a, x, b], {"m": rows, "n": width})
+    for k in range(rows):
+        (alone,) = executable.run([a[k : k + 1], x, b[k : k + 1]], {"m": 1, "n": width})
+        assert_same([found[k : k + 1]], [alone])
+
+
+OVERWRITTEN = {
+    "read and written at the same place": ("%r: f64[4,3] = exp %m", 1),
+    "written twice": ("%r0: f64[4,3] = exp %m\n  %r: f64[4,3] = add %r0, %m", 1),
+    "read at another place": (
+        "%t: f64[3,4] = transpose %m {perm=[1,0]}\n  %u: f64[4,3] = reshape %t\n  %r: f64[4,3] = add %u, %m", 2
+    ),
+    "read again after a reduction": (
+        "%s: f64[4] = sum %m {axes=[1]}\n  %e: f64[4,3] = broadcast %s {axes=[1]}\n  %r: f64[4,3] = div %m, %e", 2
+    ),
+    "an element of it read by all": (
+        "%k: i64[] = const {value=1}\n  %v: f64[] = gather %m, %k, %k {axes=[0,1]}\n  %e: f64[4,3] = broadcast %v {axes=[0,1]}"
+        "\n  %r: f64[4,3] = sub %m, %e", 2
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_an_array_that_ends_is_written_over(name: str) -> None:
+    """``%m`` ends with what follows; the number is that of the buffers of its size."""
+    body, buffers = OVERWRITTEN[name]
+    text = f"""func f(%x: f64[4,3], %y: f64[3,4], %z: f64[4,4]) -> (f64[4,3]) {{
+  %m: f64[4,3] = contract %z, %x {{spec="ij,jk->ik"}}
+  {body}
+  return %r
+}}"""
+    rng = np.random.default_rng(0)
+    arguments = [rng.normal(size=s) for s in ((4, 3), (3, 4), (4, 4))]
+    expected = interpret(parse_function(text), *arguments)
+    stages = lowered(parse_function(text))
+    made = [i for i in stages["lower"].functions[0].instructions if i.op.name == "alloc" and i.result.type.rank == 2]
+    assert len(made) == buffers
+    for stage in stages.values():
+        assert_same(interpret(stage.functions[0], *arguments, module=stage), expected, bitwise=False)
+    assert_same(Executable(stages["schedule"]).run(list(arguments), {}), expected, bitwise=False)
+
+
+SHOWN = {
+    "scan": "an array carried, sequences in and out",
+    "while": "as long as the data say, what it went through read backwards",
+    "switch": "a branch in a loop",
+    "in_place": "a loop in a loop, written in place",
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_lowered_text_is_the_expected_one(name: str, bless: bool) -> None:
+    path = Path(__file__).parent / "lowered" / f"{name}.ir"
+    function, _, _ = prepared(PROGRAMS[SHOWN[name]][0], PROGRAMS[SHOWN[name]][1][0], True)
+    text = print_module(Module(lowered(function)["lower"].functions[:1]))
+    if bless:
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+def test_a_driver_becomes_an_object_on_every_platform() -> None:
+    function, _, _ = prepared(PROGRAMS[SHOWN["while"]][0], PROGRAMS[SHOWN["while"]][1][0], True)
+    for name, host in HOSTS.items():
+        driver = emit_driver(lowered(function)["schedule"], host)
+        symbols = object_symbols(Engine(host=host).compile(driver.text))
+        assert symbols is not None and driver.name in symbols[0] and symbols[1] <= runtime_symbols(host.triple), name
