@@ -10,6 +10,7 @@ import pytest
 import pullback as pb
 from pullback.paths import MANY_PATHS, MOST_PATHS
 from pullback.runtime import counters
+from pullback.uncompiled import in_python
 
 
 def by_sign(x):
@@ -200,6 +201,39 @@ def test_effects_happen_once_for_each_call(capsys):
     assert [f(a) for _ in range(4)] == [0.0, 2.0, 4.0, 6.0]
     assert a.tolist() == [4.0, 9.0] and seen == [0.0, 1.0, 2.0, 3.0]
     assert capsys.readouterr().out.split() == ["in", "0.0", "in", "1.0", "in", "2.0", "big", "in", "3.0", "big"]
+
+
+def scanned(x, s):
+    return pb.scan(lambda c, r: (c + (r if s * 2 > 0 else -r * c), c), 1.0, x)[0]
+
+
+def looped(x, s):
+    return pb.fori_loop(0, 3, lambda k, c: c * x[0] if pb.grad(np.sin)(s) > 0.5 else c + k, s)
+
+
+def chosen_twice(x, s):
+    return pb.cond(x[0] > 0, lambda: 1.0 if s + 1 > 0 else 2.0, lambda: 3.0 if s * 3 > 0 else 4.0)
+
+
+def after_a_loop(x, s):
+    y = pb.while_loop(lambda c: np.abs(c) < 4, lambda c: c * 1.5, s)
+    return y * x[1] if y > 0 else y
+
+
+@pytest.mark.parametrize("function", [scanned, looped, chosen_twice, after_a_loop])
+def test_in_bodies_branches_on_what_does_not_change_there(function, capsys):
+    @pb.jit(guards=True)
+    def f(x, s):
+        pb.print("run")
+        return function(x, s)
+
+    calls = [(ROW, 1.0), (ROW, -1.25), (-ROW, 2.0), (-ROW, -0.5), (ROW, 0.25)]
+    found = [f(*args) for args in calls]
+    assert capsys.readouterr().out.split() == ["run"] * len(calls)
+    with in_python():
+        np.testing.assert_allclose(found, [function(*args) for args in calls])
+        slopes = [[(function(x + e, s) - function(x - e, s)) / 2e-6 for e in np.eye(3) * 1e-6] for x, s in calls]
+    np.testing.assert_allclose([pb.grad(f)(*args) for args in calls], slopes, rtol=1e-6, atol=1e-8)
 
 
 def test_a_check_before_a_branch_fails_as_in_numpy():

@@ -176,10 +176,24 @@ class Frame:
         if found is None:
             if self.parent is None:
                 raise used_after_trace(x)
-            outer = self.parent.lift(x, loc)
-            found = self._lifted[value] = self.parameter(x.type, outer.name)
-            self.given[found] = outer, self.parent
-            self.outer.append(outer)
+            found = self._read(value, self.parent.lift(x, loc), self.parent)
+        return found
+
+    def lift_value(self, value: Value, frame: Frame) -> Value:
+        """A value of this frame or of one around it, in this frame."""
+        if frame is self:
+            return value
+        found = self._lifted.get(value)
+        if found is None:
+            assert self.parent is not None
+            found = self._read(value, self.parent.lift_value(value, frame), self.parent)
+        return found
+
+    def _read(self, value: Value, outer: Value, parent: Frame) -> Value:
+        """A parameter for a value, which is ``outer`` in the frame around."""
+        found = self._lifted[value] = self.parameter(outer.type, outer.name)  # type: ignore[arg-type]
+        self.given[found] = outer, parent
+        self.outer.append(outer)
         return found
 
     def is_outside(self, value: Value) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from pullback.ir.ops.host import Callback
 from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.guards import GUARD
 from pullback.ir.passes.pipeline import BEFORE_GRAD, run
-from pullback.ir.structure import walk
+from pullback.ir.structure import copied, walk
 from pullback.tracer.errors import NotKnown, TraceError, here, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Given
 from pullback.tracer.source import MOST_TEXT, line_text
@@ -91,10 +91,8 @@ class Outcomes:
         Raises NotKnown, and CheckFailed where a check of the trace so far does not pass.
         """
         is_truth = ask is bool
-        value, frame = x.value, x.frame or current
         outer = list(_outward(current))
-        while isinstance(given := frame.given.get(value), tuple) and given[1] in outer:
-            value, frame = given
+        value, frame = _home(x.value, x.frame or current, outer)
         if (value, is_truth) not in self._asked:
             if not self._is_long and sum(len(f.builder.instructions) for f in outer) > MANY_OPS:
                 self._is_long = True
@@ -104,7 +102,7 @@ class Outcomes:
             found = self._value(value, frame)
             found = found.item() if x.weak else found[()] if not found.ndim else found
             if isinstance(frame.given.get(value, ()), tuple):
-                self._guard(frame, outer, value, found, is_truth)
+                self._guard(*self._out_of_bodies(value, frame, outer), outer, found, is_truth)
             self._asked[value, is_truth] = found
         return ask(self._asked[value, is_truth])
 
@@ -113,7 +111,40 @@ class Outcomes:
         values = self._values
         return {v: (i, [values[o] for o in i.operands], values[v]) for v, i in self._made.items() if v in values}
 
-    def _guard(self, frame: Frame, inside: Sequence[Frame], value: Value, found: Any, is_truth: bool) -> None:
+    def _out_of_bodies(self, value: Value, frame: Frame, outer: Sequence[Frame]) -> tuple[Value, Frame]:
+        """A known value, computed again before the branches and loops in whose bodies it is: they may have effects first."""
+        while frame.parent is not None and any(f.sealed for f in _outward(frame)):
+            value, frame = _home(self._replayed(value, frame, frame.parent), frame.parent, outer)
+        return value, frame
+
+    def _replayed(self, value: Value, frame: Frame, target: Frame) -> Value:
+        """The same value of the frame around, by copies of the instructions that it needs."""
+        made: dict[Value, Value] = {}
+        work = [value]
+        while work:
+            v = work[-1]
+            instruction = self._definition(v, frame)
+            if v in made:
+                work.pop()
+            elif instruction is None:
+                given = self._given(v, frame)
+                if isinstance(given, tuple):
+                    made[v] = target.lift_value(*given)
+                else:
+                    made[v] = target.builder.const(given.item(), v.type.dtype)
+            elif missing := [o for o in instruction.operands if o not in made]:
+                work += missing
+            else:
+                results = tuple(Value(r.type, r.name) for r in instruction.results)
+                operands = tuple(made[o] for o in instruction.operands)
+                regions = tuple(map(copied, instruction.regions))
+                target.builder.append(replace(instruction, operands=operands, results=results, regions=regions))
+                for old, new in zip(instruction.results, results, strict=True):
+                    made[old] = new
+                    self._values[new] = self._values[old]
+        return made[value]
+
+    def _guard(self, value: Value, frame: Frame, inside: Sequence[Frame], found: Any, is_truth: bool) -> None:
         """Records that a value of a frame, one of those around the current one, is what was found."""
         loc, site = user_loc(), here()
         inside = inside[: inside.index(frame)]
@@ -209,6 +240,13 @@ class Outcomes:
             self.failed = failed
             raise
         self._values.update(zip(i.results, found, strict=True))
+
+
+def _home(value: Value, frame: Frame, outer: Sequence[Frame]) -> tuple[Value, Frame]:
+    """Where a value that a region was given is made."""
+    while isinstance(given := frame.given.get(value), tuple) and given[1] in outer:
+        value, frame = given
+    return value, frame
 
 
 def _outward(frame: Frame | None) -> Iterator[Frame]:
