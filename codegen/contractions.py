@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product
 from pullback.ir.ops.contract import Contract, split
-from pullback.ir.passes.reverse import replay
+from pullback.ir.passes.replay import replay
 from pullback.ir.structure import Function, Value
 from pullback.ir.types import Extent
 

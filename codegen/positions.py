@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pullback.ir.builder import Builder
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.passes.reverse import replay
+from pullback.ir.passes.replay import replay
 from pullback.ir.structure import Function, Instruction, Value
 
 

@@ -15,9 +15,9 @@ R = TypeVar("R")
 
 _cond = jit(control.cond)
 _switch = jit(control.switch)
-_while_loop = jit(control.while_loop)
-_fori_loop = jit(control.fori_loop)
-_scan = jit(control.scan, static_argnames=("length", "reverse"))
+_while_loop = jit(control.while_loop, static_argnames=("checkpoint",))
+_fori_loop = jit(control.fori_loop, static_argnames=("checkpoint",))
+_scan = jit(control.scan, static_argnames=("length", "reverse", "checkpoint"))
 _map = jit(control.map)
 _associative_scan = jit(control.associative_scan, static_argnames=("reverse", "axis"))
 
@@ -59,7 +59,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any) -> 
 
 
 @with_users_frames
-def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_val: C) -> C:
+def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_val: C, checkpoint: str | int | None = None) -> C:
     """The last of ``init_val, body_fun(init_val), ...`` for which ``cond_fun`` is false; how many there are only the data knows.
 
         x, steps = pb.while_loop(lambda s: abs(s[0] ** 2 - a) > 1e-9, lambda s: ((s[0] + a / s[0]) / 2, s[1] + 1), (a, 0))
@@ -68,29 +68,37 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
     Python numbers take the dtype that ``body_fun`` gives them. ``cond_fun`` returns a bool. Both functions may read other values
     of the function around. ``body_fun`` gets a copy of the carry: it may write into it, and returns it.
 
-    Derivatives of any order and either mode; reverse mode keeps what it needs of each turn. Ctrl-C stops a loop without end.
+    Derivatives of any order and either mode; reverse mode keeps what it needs of each turn. With ``checkpoint="sqrt"`` it keeps
+    as much as for the square root of the turns, and runs them again, once they are counted. Ctrl-C stops a loop without end.
+
     Raises TraceError for a carry that changes its type, and for a condition that is no bool.
     """
-    found: C = _run(control.while_loop, _while_loop, (cond_fun, body_fun), cond_fun, body_fun, init_val)
+    found: C = _run(control.while_loop, _while_loop, (cond_fun, body_fun), cond_fun, body_fun, init_val, checkpoint)
     return found
 
 
 @with_users_frames
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, C], C], init_val: C) -> C:
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, C], C], init_val: C, checkpoint: str | int | None = None) -> C:
     """``for i in range(lower, upper): val = body_fun(i, val)`` from ``init_val``: one loop in the program, not unrolled.
 
         pb.fori_loop(0, len(x), lambda i, total: total + x[i] * x[i - 1], 0.0)
 
     ``lower`` and ``upper`` are integers, traced ones too; ``i`` is an int64 that takes part in promotion like a Python int. The
-    carry is as in ``pb.while_loop``. Raises TraceError for a carry that changes its type.
+    carry is as in ``pb.while_loop``. With ``checkpoint="sqrt"`` a gradient keeps as much as for the square root of the turns, and
+    runs them again; with a number of bytes, if it would keep more. Raises TraceError for a carry that changes its type.
     """
-    found: C = _run(control.fori_loop, _fori_loop, (body_fun,), lower, upper, body_fun, init_val)
+    found: C = _run(control.fori_loop, _fori_loop, (body_fun,), lower, upper, body_fun, init_val, checkpoint)
     return found
 
 
 @with_users_frames
 def scan(
-    f: Callable[[C, Any], tuple[C, Any]], init: C, xs: Any = None, length: int | None = None, reverse: bool = False
+    f: Callable[[C, Any], tuple[C, Any]],
+    init: C,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    checkpoint: str | int | None = None,
 ) -> tuple[C, Any]:
     """A loop over the rows of ``xs`` that carries a state and collects results: ``carry, y = f(carry, x)`` for each row ``x``.
 
@@ -99,12 +107,12 @@ def scan(
     Returns the last carry and the ``y`` of all rows, stacked along a new first axis. ``xs`` is an array or a tree of arrays with
     equally long first axes, of which ``f`` gets a tree of rows; without arrays ``length`` says how many times ``f`` runs, with
     None for ``x``. ``reverse``: from the last row to the first; the results are in the order of the rows. The carry is as in
-    ``pb.while_loop``. ``y`` is a tree of arrays and numbers, or None.
+    ``pb.while_loop``, and ``checkpoint`` as in ``pb.fori_loop``. ``y`` is a tree of arrays and numbers, or None.
 
     Raises TraceError for a carry that changes its type, for first axes of different lengths, and for a ``length`` that is none of
     theirs.
     """
-    found: tuple[C, Any] = _run(control.scan, _scan, (f,), f, init, xs, length, bool(reverse))
+    found: tuple[C, Any] = _run(control.scan, _scan, (f,), f, init, xs, length, bool(reverse), checkpoint)
     return found
 
 

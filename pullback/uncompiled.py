@@ -47,21 +47,23 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
     return _call(branches[min(max(operator.index(index), 0), len(branches) - 1)], *operands)
 
 
-def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
+def while_loop(cond_fun: Function, body_fun: Function, init_val: Any, checkpoint: Any = None) -> Any:
     found = init_val
     while _call(cond_fun, found):
         found = _call(body_fun, found)
     return found
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
+def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, checkpoint: Any = None) -> Any:
     found = init_val
     for i in range(lower, upper):
         found = _call(body_fun, i, found)
     return found
 
 
-def scan(f: Function, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple[Any, Any]:
+def scan(
+    f: Function, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, checkpoint: Any = None
+) -> tuple[Any, Any]:
     leaves = tree.leaves(xs)
     size = len(leaves[0]) if leaves else operator.index(length)  # type: ignore[arg-type]
     if not size:

@@ -35,12 +35,12 @@ class Recorded:
     def switch(self, index: Any, branches: Any, *operands: Any) -> Any:
         return branches[min(max(self.decide(index), 0), len(branches) - 1)](*operands)
 
-    def while_loop(self, cond_fun: Any, body_fun: Any, value: Any) -> Any:
+    def while_loop(self, cond_fun: Any, body_fun: Any, value: Any, checkpoint: Any = None) -> Any:
         while self.decide(cond_fun(value)):
             value = body_fun(value)
         return value
 
-    def fori_loop(self, lower: Any, upper: Any, body_fun: Any, value: Any) -> Any:
+    def fori_loop(self, lower: Any, upper: Any, body_fun: Any, value: Any, checkpoint: Any = None) -> Any:
         for i in range(*(x if isinstance(x, int) else self.decide(x) for x in (lower, upper))):
             value = body_fun(i, value)
         return value
@@ -48,7 +48,7 @@ class Recorded:
     def checkpoint(self, function: Any) -> Any:
         return function
 
-    def scan(self, f: Any, carry: Any, xs: Any = None, length: Any = None, reverse: bool = False) -> Any:
+    def scan(self, f: Any, carry: Any, xs: Any = None, length: Any = None, reverse: bool = False, checkpoint: Any = None) -> Any:
         size = length if xs is None else len(pb.tree.leaves(xs)[0])
         rows: list[Any] = [None] * size
         for k in reversed(range(size)) if reverse else range(size):
@@ -224,6 +224,29 @@ def saved_while(c: Any, x: Any) -> Any:
     return c.scan(lambda h, r: (block(h, r) * 0.3, h), x[0], x)[0]
 
 
+def chunks(c: Any, x: Any, w: Any) -> Any:
+    rows = np.concatenate([x, x * 0.5, x + 0.1, x[:1]])
+    (h, k), ys = c.scan(
+        lambda s, r: ((np.tanh(w @ s[0] + r) * s[0][s[1] % 2], s[1] + 1), (s[0] * r, s[1])), (x[0], 0), rows, checkpoint="sqrt"
+    )
+    return np.sum(h) * k + np.sum(np.sin(ys[0]) * ys[1][:, np.newaxis])
+
+
+def backward_chunks(c: Any, x: Any) -> Any:
+    rows = np.concatenate([x, x * 0.5])
+    h, ys = c.scan(lambda h, r: (np.sin(h) * r, h + r), x[0], rows, reverse=True, checkpoint="sqrt")
+    return h * np.sum(ys * rows)
+
+
+def counted_chunks(c: Any, x: Any) -> Any:
+    return c.fori_loop(1, np.int64(x[0] * 12), lambda i, s: s * np.sin(x[i % 3] + s) + 1, x[1], checkpoint="sqrt")
+
+
+def while_in_chunks(c: Any, x: Any) -> Any:
+    grow = lambda s: (s[0] * 1.2 + np.sin(s[1]) * x[2] ** 2, s[1] * 0.9 + x[1])  # noqa: E731
+    return c.while_loop(lambda s: s[0] < 20.0, grow, (x[0], x[1]), checkpoint="sqrt")[0]
+
+
 X, XS = np.array([0.7, 1.1, 1.3]), np.array([[0.5, 0.9, 0.2], [1.2, -0.4, 0.7]])
 W = np.array([[0.3, -0.5, 0.8], [0.6, 0.1, -0.2], [0.4, 0.7, -0.9]])
 
@@ -234,5 +257,6 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         (no_trips, X), (dynamic_count, X), (reads, X), (writes, X), (writes_once, X), (nested, XS, W), (while_in_scan, X),
         (while_in_while, X), (branches, X), (switch_in_while, X), (while_in_switch, X), (length_one, X), (length_zero, X),
         (dead_branch, X), (dead_elements, X), (gradient_inside, X), (loop_in_gradient_inside, X), (saved_while, X),
+        (chunks, XS, W), (backward_chunks, X), (counted_chunks, X), (while_in_chunks, X),
     ]
 }  # fmt: skip

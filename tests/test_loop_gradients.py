@@ -11,6 +11,7 @@ from tracing import run
 
 import pullback as pb
 from loops import PROGRAMS, Compiled, Recorded
+from pullback.ir.interpret import interpret
 from pullback.ir.passes import pipeline
 from pullback.ir.passes.grad import grad as expand_gradients
 from pullback.tracer import trace
@@ -81,9 +82,7 @@ def agree(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-11)
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_as_unrolled(program: str, transform: str) -> None:
+def compare_unrolled(run: Function, program: str, transform: str) -> None:
     function, *args = PROGRAMS[program]
     plain = Recorded()
     with np.errstate(all="ignore"):
@@ -95,9 +94,7 @@ def test_as_unrolled(program: str, transform: str) -> None:
         agree(looped, run(TRANSFORMS[transform](lambda *a: function(plain.replay(), *a)), *args))
 
 
-@pytest.mark.parametrize("transform", BY_ROWS)
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_rows_as_one_by_one(program: str, transform: str) -> None:
+def compare_rows(run: Function, program: str, transform: str) -> None:
     function, *args = PROGRAMS[program]
     outer, inner = BY_ROWS[transform]
     plain = [Recorded() for _ in ROWS]
@@ -106,6 +103,39 @@ def test_rows_as_one_by_one(program: str, transform: str) -> None:
             function(c, *(rows(x, k) for x in args))
     looped = run(outer(batched(lambda k: inner(lambda *a: function(Compiled, *a)))), *args)
     agree(looped, run(outer(one_by_one(lambda k: inner(lambda *a: function(plain[k].replay(), *a)))), *args))
+
+
+def compiled(function: Function, *args: Any) -> Any:
+    return pb.jit(function)(*args)
+
+
+every_program = pytest.mark.parametrize("program", PROGRAMS)
+
+
+@every_program
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_as_unrolled(program: str, transform: str) -> None:
+    compare_unrolled(run, program, transform)
+
+
+@every_program
+@pytest.mark.parametrize("transform", BY_ROWS)
+def test_rows_as_one_by_one(program: str, transform: str) -> None:
+    compare_rows(run, program, transform)
+
+
+@every_program
+def test_compiled(program: str) -> None:
+    compare_unrolled(compiled, program, "grad")
+
+
+@pytest.mark.long
+@every_program
+def test_all_compiled(program: str) -> None:
+    for transform in TRANSFORMS:
+        compare_unrolled(compiled, program, transform)
+    for transform in BY_ROWS:
+        compare_rows(compiled, program, transform)
 
 
 def gathered(x: Any, i: Any) -> Any:
@@ -182,3 +212,29 @@ def _written(i: Any, a: Any) -> Any:
 def test_what_a_loop_keeps(name: str) -> None:
     function, expected = KEPT[name]
     assert sequences(function, np.array([0.7, 1.1, 1.3])) == expected
+
+
+@pytest.mark.parametrize("checkpoint", [None, "sqrt", 100, 10**6])
+def test_a_checkpointed_loop_keeps_the_square_root(checkpoint: Any) -> None:
+    """What is alive at once of the values that are kept, counted in the interpreter."""
+
+    def loop(x: Any) -> Any:
+        return np.sum(pb.fori_loop(0, 400, lambda i, h: np.sin(h * x) + h * 0.1, x, checkpoint=checkpoint))
+
+    x = np.array([0.7, 1.1, 1.3])
+    function = expand_gradients(trace(grad(loop), (x,)).function)
+    lengths: list[int] = []
+
+    def observe(instruction: Any, operands: Any, results: Any) -> None:
+        kept = range(instruction.params.get("carried", 0), len(results))
+        lengths.extend(len(results[k]) for k in kept if instruction.op.name == "scan")
+
+    found = interpret(function, x, observe=observe)
+    agree(found, pb.grad(loop)(x))
+    assert max(lengths) == (20 if checkpoint in ("sqrt", 100) else 400)
+
+
+@pytest.mark.parametrize("checkpoint", ["square", -1, 2.5, True])
+def test_a_checkpoint_is_sqrt_or_bytes(checkpoint: Any) -> None:
+    with pytest.raises(pb.TraceError, match='give "sqrt", or how many bytes the gradient may keep'):
+        pb.jit(lambda x: pb.fori_loop(0, 3, lambda i, h: h * x, x, checkpoint=checkpoint))(1.0)

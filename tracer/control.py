@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.passes.residuals import bytes_of_run
 from pullback.ir.types import I64, ArrayType, scalar
 from pullback.tracer.array import TracedArray, as_traced, cast, created, emit, fresh
 from pullback.tracer.batching import moved_axis
@@ -147,7 +148,7 @@ def _chosen(
 # loops
 
 
-def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
+def while_loop(cond_fun: Function, body_fun: Function, init_val: Any, checkpoint: Any = None) -> Any:
     """See ``pullback.while_loop``."""
     carry = Carry("while_loop", init_val, "init_val")
     returned = None
@@ -162,7 +163,8 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
         instead = "return one comparison, such as np.any(x > 0)"
         test = _scalar(_one(found, cond_fun), "the condition of while_loop", "b", instead)
     regions = [(condition, [cast(test, bool)]), (body, returned)]
-    results = emit_regions("while", {"carried": len(returned)}, body.operands, regions)
+    params = {"carried": len(returned), **_kept("while_loop", checkpoint, body, len(returned), None)}
+    results = emit_regions("while", params, body.operands, regions)
     return carry.rebuilt(results[: len(returned)])
 
 
@@ -173,7 +175,7 @@ def _one(found: Any, function: Function) -> Any:
     return leaves[0]
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
+def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, checkpoint: Any = None) -> Any:
     """See ``pullback.fori_loop``."""
     start, stop = _bound(lower, "lower"), _bound(upper, "upper")
     is_known = isinstance(start, int) and isinstance(stop, int)
@@ -185,7 +187,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
         at.weak = "int"
         return body.call(body_fun, (at, state)), None
 
-    return _counted(Carry("fori_loop", init_val, "init_val"), body_fun, run, count)[0]
+    return _counted(Carry("fori_loop", init_val, "init_val"), body_fun, run, count, checkpoint=checkpoint)[0]
 
 
 def _bound(x: Any, name: str) -> Any:
@@ -193,7 +195,9 @@ def _bound(x: Any, name: str) -> Any:
     return int(x) if is_static(x) else cast(found, np.int64)
 
 
-def scan(f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bool = False) -> tuple[Any, Any]:
+def scan(
+    f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bool = False, checkpoint: Any = None
+) -> tuple[Any, Any]:
     """See ``pullback.scan``."""
     rows, tree, count = _rows("scan", xs, length)
 
@@ -204,7 +208,7 @@ def scan(f: Function, init: Any, xs: Any = None, length: Any = None, reverse: bo
             raise TraceError(f"{titled(f)}, which scan runs, returns {kind}; return a pair (carry, y), with None for no y")
         return found[0], found[1]
 
-    return _counted(Carry("scan", init, "init"), f, run, count, reverse)
+    return _counted(Carry("scan", init, "init"), f, run, count, reverse, checkpoint)
 
 
 def map(f: Function, xs: Any) -> Any:
@@ -251,6 +255,7 @@ def _counted(
     run: Callable[[Body, TracedArray, Any], tuple[Any, Any]],
     count: int | TracedArray,
     reverse: bool = False,
+    checkpoint: Any = None,
 ) -> tuple[Any, Any]:
     """The last carry and the rows of a loop whose body is ``run(body, index, carry)``, which gives both."""
     returned = None
@@ -269,10 +274,24 @@ def _counted(
         "sliced": len(body.operands) - size,
         "length": (count,) if static else (),
         "reverse": bool(reverse),
+        **_kept(carry.loop, checkpoint, body, size, count if isinstance(count, int) else None),
     }
     operands = body.operands if isinstance(count, int) else [count, *body.operands]
     results = emit_regions("scan", params, operands, [(body, [*returned, *rows])])
     return carry.rebuilt(results[:size]), rebuild(tree, results[size:])
+
+
+def _kept(loop: str, checkpoint: Any, body: Body, carried: int, count: int | None) -> dict[str, str]:
+    """The param that says what the gradient of a loop keeps: that of ``count`` runs, if that is known, may be in a budget."""
+    if checkpoint is None:
+        return {}
+    if checkpoint != "sqrt" and (type(checkpoint) is not int or checkpoint < 0):
+        raise TraceError(f'checkpoint of {loop} is {checkpoint!r}; give "sqrt", or how many bytes the gradient may keep')
+    parameters = body.inner.parameters[1 : 1 + carried]
+    if checkpoint != "sqrt" and count is not None:
+        if count * bytes_of_run(parameters, body.inner.builder.instructions) <= checkpoint:
+            return {}
+    return {"checkpoint": "sqrt"}
 
 
 def associative_scan(fn: Function, elems: Any, reverse: bool = False, axis: int = 0) -> Any:

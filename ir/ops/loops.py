@@ -9,6 +9,8 @@ the position.
 
 A ``while`` has carried values, and result sequences that are stacks; it also gives the count of its runs.
 
+A loop may have the param ``checkpoint=sqrt``: its gradient keeps as much as for the square root of its runs, and runs it again.
+
     %h1: f64[3], %hs: f64[n,3] = scan %h, %xs, %w {carried=1, length=[n], reverse=false, sliced=1}
         (%i: i64[], %h0: f64[3], %x: f64[3], %w0: f64[3]) { ... yield %next, %y }
     %x1: f64[], %trips: i64[], %xs: f64[*] = while %x, %tol {carried=1}

@@ -15,7 +15,7 @@ from pullback.ir.ops.control import Check
 from pullback.ir.ops.custom import Custom
 from pullback.ir.ops.index import Gather, Scatter
 from pullback.ir.passes.activity import dependents
-from pullback.ir.passes.reverse import replay
+from pullback.ir.passes.replay import replay
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import BOOL, ArrayType, Extent
 

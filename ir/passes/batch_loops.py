@@ -15,7 +15,7 @@ from pullback.ir.ops.loops import Scan, StackLength, Switch, While
 from pullback.ir.passes.activity import carries_reached, flow, is_batched_condition
 from pullback.ir.passes.batch import STRUCTURED, along, spread_mask, with_axis
 from pullback.ir.passes.loop_parts import LoopParts, parts_of, scan
-from pullback.ir.passes.reverse import replay
+from pullback.ir.passes.replay import replay
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import BOOL, I64, ArrayType, Extent, scalar
 
@@ -60,6 +60,7 @@ def batch_scan(
         loop.length,
         count,
         loop.reverse,
+        instruction.params.get("checkpoint"),
     )
     finals, made = loop.results(outputs)
     return finals + [_rows_inside(b, v) if mark and loop.length else v for v, mark in zip(made, rows, strict=True)]

@@ -15,13 +15,13 @@ from pullback.ir.ops.custom import Custom, rule
 from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.loop_parts import zeros_like
+from pullback.ir.passes.replay import inline
 from pullback.ir.passes.reverse import (
     GradientError,
     active_values,
     apply_rule,
     check_custom,
     check_derivative,
-    inline,
     run_forward,
     transposed,
 )

@@ -15,7 +15,8 @@ from pullback.ir.passes import reverse_loops as reverse_loops
 from pullback.ir.passes import reverse_switch as reverse_switch
 from pullback.ir.passes.batch import batch
 from pullback.ir.passes.forward import push
-from pullback.ir.passes.reverse import GradientError, differentiate, replay
+from pullback.ir.passes.replay import replay
+from pullback.ir.passes.reverse import GradientError, differentiate
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 
 __all__ = ["GradientError", "expand", "grad"]

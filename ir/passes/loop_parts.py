@@ -84,10 +84,13 @@ def scan(
     length: tuple[Any, ...],
     count: Value | None,
     reverse: bool = False,
+    checkpoint: str | None = None,
 ) -> tuple[Value, ...]:
     """Emit a scan."""
     counted = () if count is None or length else (count,)
-    params = {"carried": len(carries), "sliced": len(sequences), "length": length, "reverse": reverse}
+    params: dict[str, Any] = {"carried": len(carries), "sliced": len(sequences), "length": length, "reverse": reverse}
+    if checkpoint is not None:
+        params["checkpoint"] = checkpoint
     return b.emit(OPS["scan"], (*counted, *carries, *sequences, *captures), params, [body])
 
 

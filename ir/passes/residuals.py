@@ -19,7 +19,7 @@ from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.passes.dce import live
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import StackType
+from pullback.ir.types import ArrayType, StackType
 
 CHEAP = (Elementwise, Reindex, Gather, Constant, Iota, Count, Barrier, Stop, Tap)
 
@@ -68,6 +68,12 @@ def _runs_again(instruction: Instruction) -> bool:
 
 def _bytes(value: Value) -> int:
     return nominal_bytes(value.type)
+
+
+def bytes_of_run(carried: Sequence[Value], instructions: Sequence[Instruction]) -> int:
+    """About what a loop keeps of a run for its gradient: the carried numbers, and results that are dear to compute again."""
+    dear = [v for i in instructions if not isinstance(i.op, CHEAP) for v in i.results]
+    return sum(_bytes(v) for v in (*carried, *dear) if isinstance(v.type, ArrayType) and v.type.dtype.is_inexact)
 
 
 def needed(instructions: Sequence[Instruction], wanted: Iterable[Value], known: Collection[Value]) -> list[Instruction]:

@@ -21,9 +21,11 @@ from pullback.ir.op import ZERO, Contribution, Into, NoDerivative, Op, Zero
 from pullback.ir.ops.custom import Custom, positions, rule
 from pullback.ir.ops.elementwise import Elementwise, select
 from pullback.ir.passes.activity import dependents, requisites
+from pullback.ir.passes.chunks import in_chunks
 from pullback.ir.passes.dce import live
 from pullback.ir.passes.loop_parts import add, either
 from pullback.ir.passes.predicates import History, carried, shielded
+from pullback.ir.passes.replay import inline, replay
 from pullback.ir.structure import Block, Instruction, Loc, Value
 
 
@@ -64,24 +66,6 @@ STRUCTURED: dict[type[Op], Structured] = {}
 """Reverse mode of the ops whose regions are differentiated: ``rule(builder, step, cotangents, wants, sum)`` gives a contribution
 for each operand. ``sum(k)`` takes the contributions to operand k that there are, for the rule to add its own to; it may put
 another instruction in the place of its forward part."""
-
-
-def inline(builder: Builder, region: Block, operands: Sequence[Value]) -> tuple[Value, ...]:
-    """Append the instructions of a region on ``operands``; its results."""
-    env = dict(zip(region.parameters, operands, strict=True))
-    for instruction in region.instructions:
-        made = replay(builder, instruction, [env[v] for v in instruction.operands])
-        env.update(zip(instruction.results, made, strict=True))
-    return tuple(env[v] for v in region.results)
-
-
-def replay(builder: Builder, instruction: Instruction, operands: Sequence[Value]) -> tuple[Value, ...]:
-    """Append a copy of an instruction that reads other operands."""
-    results = tuple(Value(v.type, v.name) for v in instruction.results)
-    builder.append(
-        Instruction(instruction.op, tuple(operands), results, instruction.params, instruction.regions, instruction.loc)
-    )
-    return results
 
 
 def differentiate(
@@ -125,6 +109,9 @@ def pull(
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
     forward: list[Step] = []
     active = active_values(region, wrt, of)
+    chunked = in_chunks(region, active)
+    if chunked is not region:
+        region, active = chunked, active_values(chunked, wrt, of)
     for instruction in region.instructions:
         inputs = tuple(env[v] for v in instruction.operands)
         position = len(builder.instructions)

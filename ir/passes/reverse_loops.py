@@ -23,8 +23,9 @@ from pullback.ir.passes.dce import live
 from pullback.ir.passes.derive import Cotangents, Derived, derive, pair, part_under, predicate_of, total_under, whole_predicate
 from pullback.ir.passes.loop_parts import LoopParts, parts_of, scan
 from pullback.ir.passes.predicates import History
+from pullback.ir.passes.replay import replay
 from pullback.ir.passes.residuals import choose, constant_carries, counters, needed, quiet
-from pullback.ir.passes.reverse import STRUCTURED, Cotangent, Part, Step, Sum, replay
+from pullback.ir.passes.reverse import STRUCTURED, Cotangent, Part, Step, Sum
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, ArrayType
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pullback.ir.builder import Builder
 from pullback.ir.ops.custom import Custom
-from pullback.ir.passes.reverse import inline, replay
+from pullback.ir.passes.replay import inline, replay
 from pullback.ir.structure import Block, Function, Value, walk
 
 
