@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 
 from pullback.ir.extents import nominal_bytes
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.passes.cut import Node, cut
+from pullback.ir.passes.cut import UNIT, Node, again_cost, cut
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import Shape
 
 MOST_AGAIN = 400
-UNIT = 16
-FUNCTION = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +111,7 @@ class Graph:
             node = Node(UNIT * size * (count + (value not in self.stored)), is_read=value in own)
             chain = frozenset((value,)).union(*(chains.get(v, ()) for v in operands[value]))
             if operands[value] and sum(weight(self.makers[v]) for v in chain) <= MOST_AGAIN:
-                node.again = size * count * (FUNCTION if weight(self.makers[value]) > 1 else 1)
+                node.again = again_cost(self.makers[value], size * count)
                 node.operands = [place[v] for v in operands[value]]
                 chains[value] = chain
             elif operands[value]:

@@ -11,9 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.structure import Instruction
+
 MOST_EXACT = 4000
 NEVER = 1 << 62
 """The cost of what cannot be done."""
+UNIT, FUNCTION = 16, 12
+"""The cost of moving a byte; of computing one by a function (exp, tanh). By a cheap op it is 1."""
+
+
+def again_cost(instruction: Instruction, size: int) -> int:
+    """The cost of computing ``size`` bytes again elementwise, where moving them costs ``UNIT`` a byte."""
+    is_function = isinstance(instruction.op, Elementwise) and not instruction.op.cheap
+    return size * (FUNCTION if is_function else 1)
 
 
 @dataclass(slots=True)
@@ -44,7 +55,9 @@ def cut(nodes: Sequence[Node], most_exact: int = MOST_EXACT) -> Cut:
     is_exact = True
     for part in _parts(nodes):
         if len(part) == 1:
-            kept.update(k for k in part if nodes[k].is_read)
+            (only,) = part
+            if nodes[only].is_read:
+                (again if nodes[only].again < nodes[only].keep else kept).add(only)
         elif len(part) <= most_exact:
             _exactly(nodes, part, kept, again)
         else:

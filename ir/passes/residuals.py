@@ -1,13 +1,13 @@
 """What a loop or branch keeps of its forward part for its gradient, and what the gradient computes again.
 
-``choose`` picks the values to keep. It walks back from what the gradient reads through ops that are cheap to run again, to the
-values where that ends: carried values, and results of contractions, reductions, loops and the like. It keeps those, or what was
-read if that is less: a number read from an array that a loop carries, not the array.
+``choose`` picks the values to keep: a minimum cut over bytes between what the gradient reads and where ops end that are cheap to
+run again, which is at carried values and at results of contractions, reductions, loops and the like. So of a number read from an
+array that a loop carries it keeps the number, not the array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pullback.ir.extents import nominal_bytes
@@ -17,6 +17,7 @@ from pullback.ir.ops.effect import Barrier, Stop, Tap
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reindex import Reindex
+from pullback.ir.passes.cut import NEVER, UNIT, Node, again_cost, cut
 from pullback.ir.passes.dce import live
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import ArrayType, StackType
@@ -26,48 +27,40 @@ CHEAP = (Elementwise, Reindex, Gather, Constant, Iota, Count, Barrier, Stop, Tap
 
 def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -> list[Value]:
     """The values of ``forward`` to keep so that ``required`` can be computed from them and ``free``, in the order of their
-    definition. Stacks are not kept: what makes them runs again."""
+    definition: those of fewest bytes. Stacks are not kept: what makes them runs again."""
     made = {v: i for i in forward.instructions for v in i.results}
-    ends: dict[Value, frozenset[Value]] = dict.fromkeys(free, frozenset())
-
-    def ends_of(value: Value) -> frozenset[Value]:
-        pending = [value]
-        while pending:
-            v = pending[-1]
-            instruction = made.get(v)
-            if v in ends or instruction is None or not _runs_again(instruction):
-                ends.setdefault(v, frozenset((v,)))
-                pending.pop()
-            elif unknown := [x for x in instruction.operands if x not in ends]:
-                pending.extend(unknown)
-            else:
-                ends[v] = frozenset().union(*(ends[x] for x in instruction.operands))
-                pending.pop()
-        return ends[value]
-
-    wanted = {v: ends_of(v) for v in dict.fromkeys(required)}
-    kept = {v for v, sources in wanted.items() if sources == {v}}
-    wanted = {v: sources - kept for v, sources in wanted.items() if sources - kept}
-    for source in sorted({s for sources in wanted.values() for s in sources}, key=_bytes, reverse=True):
-        readers = [v for v, sources in wanted.items() if source in sources and not isinstance(v.type, StackType)]
-        if not any(source in sources for sources in wanted.values()):
-            continue
-        if len(readers) == sum(source in sources for sources in wanted.values()) and sum(map(_bytes, readers)) <= _bytes(source):
-            kept.update(readers)
-            wanted = {v: sources for v, sources in wanted.items() if v not in kept}
-        else:
-            kept.add(source)
-            wanted = {v: sources - {source} for v, sources in wanted.items() if sources - {source}}
-    order = [*forward.parameters, *(v for i in forward.instructions for v in i.results)]
-    return [v for v in order if v in kept]
+    read = dict.fromkeys(required)
+    wanted: dict[Value, None] = {}
+    stack = list(read)
+    while stack:
+        value = stack.pop()
+        if value not in wanted:
+            wanted[value] = None
+            stack += _sources(value, made, free)
+    order = [v for v in (*forward.parameters, *made) if v in wanted]
+    order = [*(v for v in wanted if v not in made and v not in forward.parameters), *order]
+    place = {v: k for k, v in enumerate(order)}
+    nodes = []
+    for value in order:
+        size = 0 if value in free else nominal_bytes(value.type)
+        node = Node(2 * UNIT * size, is_read=value in read)
+        if value not in free and value in made and _runs_again(made[value], value):
+            node.again = again_cost(made[value], size)
+            if isinstance(value.type, StackType):
+                node.keep, node.again = NEVER, 0
+        node.operands = [place[v] for v in _sources(value, made, free)]
+        nodes.append(node)
+    return [order[k] for k in sorted(cut(nodes).kept) if order[k] not in free]
 
 
-def _runs_again(instruction: Instruction) -> bool:
-    return isinstance(instruction.op, CHEAP) or any(isinstance(v.type, StackType) for v in instruction.results)
+def _sources(value: Value, made: Mapping[Value, Instruction], free: Collection[Value]) -> Sequence[Value]:
+    """What a value is computed again from; nothing if it is not."""
+    instruction = made.get(value)
+    return () if instruction is None or value in free or not _runs_again(instruction, value) else instruction.operands
 
 
-def _bytes(value: Value) -> int:
-    return nominal_bytes(value.type)
+def _runs_again(instruction: Instruction, result: Value) -> bool:
+    return isinstance(instruction.op, CHEAP) or isinstance(result.type, StackType)
 
 
 def bytes_of_run(carried: Sequence[Value], instructions: Sequence[Instruction]) -> int:
