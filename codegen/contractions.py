@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product
 from pullback.ir.ops.contract import Contract, split
+from pullback.ir.passes.cse import cse
 from pullback.ir.passes.replay import replay
 from pullback.ir.structure import Function, Value
 from pullback.ir.types import Extent
@@ -23,7 +24,7 @@ LIBRARY_DTYPES = ("f32", "f64")
 
 
 def contractions(function: Function) -> Function:
-    """The function with canonical contractions."""
+    """The function with canonical contractions, whose operands are rearranged once for all that want them so."""
     if not any(isinstance(i.op, Contract) for i in function.instructions):
         return function
     builder = Builder()
@@ -35,7 +36,8 @@ def contractions(function: Function) -> Function:
             continue
         b = builder.at(i.loc, i.result.name)
         renamed[i.result] = _canonical(b, operands[0], operands[1], i.params["spec"])
-    return builder.function(function.name, function.parameters, [renamed.get(v, v) for v in function.results], function.kind)
+    results = [renamed.get(v, v) for v in function.results]
+    return cse(builder.function(function.name, function.parameters, results, function.kind))
 
 
 @dataclass(frozen=True, eq=False)

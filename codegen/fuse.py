@@ -30,7 +30,7 @@ from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex, broadcast
+from pullback.ir.ops.reindex import Reindex, broadcast, squeeze
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.passes.split import split
 from pullback.ir.structure import Block, Function, Instruction, Value
@@ -120,10 +120,17 @@ class _Fuser:
         """Whether an instruction is copied into its readers."""
         op = instruction.op
         if isinstance(op, Reindex):
-            return not op.view
+            return not self.is_view(instruction)
         if isinstance(op, Constant | Count | Iota | Gather):
             return True
         return isinstance(op, Elementwise) and instruction.result in self.floating
+
+    def is_view(self, instruction: Instruction) -> bool:
+        """Whether an instruction is a view of a stored value. A squeeze of what is copied into its readers is copied, too."""
+        if not isinstance(instruction.op, Reindex) or not instruction.op.view:
+            return False
+        made = self.producer.get(instruction.operands[0])
+        return instruction.op is not squeeze or made is None or not self.is_path(made)
 
     def place(self, instruction: Instruction) -> None:
         op = instruction.op
@@ -407,7 +414,7 @@ class _Fuser:
     def base(self, value: Value) -> Value:
         """What a view is a view of."""
         made = self.producer.get(value)
-        while made is not None and isinstance(made.op, Reindex) and made.op.view:
+        while made is not None and self.is_view(made):
             value = made.operands[0]
             made = self.producer.get(value)
         return value
@@ -622,7 +629,7 @@ class _Fuser:
             is_elsewhere = self.home.get(value) not in (None, cluster) and value not in self.saving.again
             if made is None or made in wanted or is_elsewhere:
                 continue
-            if isinstance(made.op, Reindex) and made.op.view:
+            if self.is_view(made):
                 continue
             wanted.add(made)
             stack.extend(made.operands[1:] if isinstance(made.op, Gather) else made.operands)

@@ -655,6 +655,11 @@ PARAMS: dict[str, Any] = {
     "shift": _unary(
         ((4,), {"axis": 0, "by": 1}), ((2, 3), {"axis": 1, "by": -2}), ((2,), {"axis": 0, "by": 5}), ((0,), {"axis": 0, "by": 1}),
     ),
+    "windows": _unary(
+        ((5,), {"axis": 0, "shape": (3, 3)}), ((2, 4, 3), {"axis": 1, "shape": (2, 3, 2, 3)}),
+        ((3,), {"axis": 0, "shape": (1, 3)}),
+        ((0, 3), {"axis": 1, "shape": (0, 2, 2)}), ((2,), {"axis": 0, "shape": (3, 0)}), ((20,), {"axis": 0, "shape": (3, 18)}),
+    ),
     **{name: _transforms(name) for name in ("fft", "ifft", "rfft", "irfft")},
     "component": lambda dtype: [
         (_arrays(dtype, shape), {"at": at}, {}) for shape, at in (((3, 2), 1), ((2, 0, 2), 0)) if dtype.is_float

@@ -17,7 +17,7 @@ import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Into, Op, Same
 from pullback.ir.structure import Block, Value
-from pullback.ir.types import ArrayType, Shape, Type
+from pullback.ir.types import I64, ArrayType, Shape, Type
 
 Access = Callable[..., list[tuple[int, list[Value], Value | None]]]
 
@@ -366,4 +366,60 @@ concat = Reindex(
     name="concat", reference=lambda *xs, axis, starts, shape: np.concatenate(xs, axis),
     typed=("shape",), extents=("starts", "shape"), literal=_concat_literal,
     shape=_concat_shape, access=_concat_access, pullback=_concat_rule,
+)  # fmt: skip
+
+
+# windows: the elements from each place on along an axis, which become an axis after it; its extent is small or a name
+
+
+UNROLLED = 16
+
+
+def _windows_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
+    (x,), axis, shape = types, params["axis"], tuple(params["shape"])
+    if not 0 <= axis < x.rank or len(shape) != x.rank + 1:
+        raise TypeError(f"axis {axis} and shape {list(shape)} are not of windows of rank {x.rank}")
+    for e, f in zip((*x.shape[:axis], *x.shape[axis + 1 :]), (*shape[:axis], *shape[axis + 2 :]), strict=True):
+        same(e, f)
+    count, size, whole = shape[axis], shape[axis + 1], x.shape[axis]
+    if isinstance(count, int) and isinstance(size, int) and isinstance(whole, int) and count + size != whole + 1:
+        raise TypeError(f"{whole} elements do not have {count} windows of {size}")
+    return shape
+
+
+def _windows(x: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    return np.moveaxis(np.lib.stride_tricks.sliding_window_view(x, shape[axis + 1], axis), -1, axis + 1)
+
+
+def _windows_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any) -> Any:
+    axis = params["axis"]
+    return [(0, [*index[:axis], b.add(index[axis], index[axis + 1]), *index[axis + 2 :]], None)]
+
+
+def _windows_literal(types: Sequence[Type], params: Mapping[str, Any]) -> Mapping[str, Sequence[bool]]:
+    return {"shape": [k == params["axis"] + 1 and e <= UNROLLED for k, e in enumerate(params["shape"])]}
+
+
+def _windows_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """Each place of a window, where it lies in the whole: one after another if the extent is known, else scattered."""
+    (x,), (ct,), axis = inputs, cts, params["axis"]
+    count, size = ct.type.shape[axis], ct.type.shape[axis + 1]
+    if not isinstance(size, int):
+        places = [b.iota(axis=k, shape=(count, size), dtype=I64) for k in (0, 1)]
+        parts = b.transpose(ct, perm=(axis, axis + 1, *(k for k in range(ct.type.rank) if k not in (axis, axis + 1))))
+        return [b.scatter_add(b.zeros_like(x), b.add(*places), parts, axes=(axis,))]
+    total = None
+    one = tuple(1 if k == axis + 1 else e for k, e in enumerate(ct.type.shape))
+    for place in range(size):
+        at = tuple(place if k == axis + 1 else None for k in range(ct.type.rank))
+        part = b.squeeze(b.slice(ct, start=at, step=(1,) * ct.type.rank, shape=one), axes=(axis + 1,))
+        at = tuple(place if k == axis else None for k in range(x.type.rank))
+        part = b.pad(part, start=at, step=(1,) * x.type.rank, shape=x.type.shape)
+        total = part if total is None else b.add(total, part)
+    return [ZERO if total is None else total]
+
+
+windows = Reindex(
+    name="windows", reference=_windows, typed=("shape",), extents=("shape",), literal=_windows_literal,
+    shape=_windows_shape, access=_windows_access, pullback=_windows_rule,
 )  # fmt: skip

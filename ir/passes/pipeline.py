@@ -12,6 +12,7 @@ from pullback.ir.passes.grad import grad
 from pullback.ir.passes.guards import guards_first
 from pullback.ir.passes.norms import norms
 from pullback.ir.passes.regions import regions
+from pullback.ir.passes.shifts import shifts
 from pullback.ir.passes.simplify import simplify
 from pullback.ir.passes.sums import sums
 from pullback.ir.passes.uncustom import uncustom
@@ -24,11 +25,11 @@ Observer = Callable[[str, Function], None]
 
 PASSES: dict[str, Pass] = {
     p.__name__: p
-    for p in (simplify, regions, cse, norms, grad, sums, fission, uncustom, untap, guards_first, dce, unbarrier)
+    for p in (simplify, regions, cse, norms, shifts, grad, sums, fission, uncustom, untap, guards_first, dce, unbarrier)
 }
 """Every pass by its name, as files and the command line call it."""
 
-BEFORE_GRAD: list[Pass] = [simplify, regions, cse, norms, dce]
+BEFORE_GRAD: list[Pass] = [simplify, regions, cse, norms, shifts, dce]
 OPTIMIZE: list[Pass] = [uncustom, untap, guards_first, simplify, regions, cse, sums, dce, fission, simplify, dce, unbarrier]
 
 

@@ -411,21 +411,17 @@ def sliding_window_view(
     if any(n < 0 for n in counts):
         raise ValueError("window shape cannot be larger than input array shape")
     recipe = Recipe(
-        take=lambda base: _windows(base, axes, sizes, counts),
+        take=lambda base: _windows(base, axes, sizes),
         put=None,
         strides=lambda strides: (*strides, *(strides[k] for k in axes)),
         key=("windows", sizes, tuple(axes)),
     )
-    return view(_windows(a, axes, sizes, counts), a, recipe)
+    return view(_windows(a, axes, sizes), a, recipe)
 
 
-def _windows(x: TracedArray, axes: Sequence[int], sizes: Sequence[int], counts: Sequence[int]) -> TracedArray:
-    """The windows of one axis after another, each a gather of its own."""
-    left = list(x.shape)
+def _windows(x: TracedArray, axes: Sequence[int], sizes: Sequence[int]) -> TracedArray:
+    """The windows along one axis after another."""
     for k, n in zip(axes, sizes, strict=True):
-        left[k] -= n - 1
-        place = as_traced(np.arange(left[k])[:, None] + np.arange(n))
-        found = emit("gather", x, place, axes=(k,))
-        rest = range(2, found.ndim)
-        x = permute(found, [*rest[:k], 0, *rest[k:], 1])
+        found = emit("windows", x, axis=k, shape=(*x.shape[:k], x.shape[k] - n + 1, n, *x.shape[k + 1 :]))
+        x = permute(found, [*(a for a in range(found.ndim) if a != k + 1), k + 1])
     return x
