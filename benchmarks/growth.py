@@ -1,7 +1,8 @@
 """How time and memory grow: compile time with the steps of a loop and with the length of straight code, memory with checkpoints,
 time of a chain of element reads and writes.
 
-Times are of fresh processes without the kernel cache, each the best of `--runs`; memory is what `f.memory` reports.
+Times are of fresh processes of one thread without the kernel cache, each the best of `--runs`; memory is what
+`f.memory` reports.
 
     python benchmarks/growth.py                     everything
     python benchmarks/growth.py lstm_compile
@@ -26,11 +27,13 @@ Array = Any
 
 
 def first_call(f: Callable[..., Any], *arguments: Any) -> float:
-    """Seconds of the first call beyond those of a later one."""
-    start = time.perf_counter()
-    f(*arguments)
-    first = time.perf_counter() - start
-    return first - seconds(f, *arguments)
+    """Processor seconds of the first call beyond those of a later one."""
+    times = []
+    for _ in range(2):
+        start = time.process_time()
+        f(*arguments)
+        times.append(time.process_time() - start)
+    return times[0] - times[1]
 
 
 def seconds(f: Callable[..., Any], *arguments: Any) -> float:
@@ -94,7 +97,7 @@ def reads_and_writes(x: Array) -> Array:
     """Each element is read by its index and written into an array."""
 
     def body(i: Array, a: Array) -> Array:
-        a[i] = np.sin(x[i]) * a[i - 1]
+        a[i] = np.sin(x[i]) + 0.5 * a[i - 1]
         return a
 
     return np.sum(pb.fori_loop(1, len(x), body, np.ones(len(x))))
@@ -129,7 +132,8 @@ GROWTHS = {
 
 def fresh(name: str, size: int) -> float:
     """The measure in a process of its own."""
-    environment = {**os.environ, "PULLBACK_CACHE_DIR": "off"}
+    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PULLBACK_NUM_THREADS"), "1")
+    environment = {**os.environ, **one, "PULLBACK_CACHE_DIR": "off"}
     command = [sys.executable, str(Path(__file__)), name, "--only", str(size)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
