@@ -66,7 +66,7 @@ def _runs_again(instruction: Instruction, result: Value) -> bool:
 def bytes_of_run(carried: Sequence[Value], instructions: Sequence[Instruction]) -> int:
     """About what a loop keeps of a run for its gradient: the carried numbers, and results that are dear to compute again."""
     dear = [v for i in instructions if not isinstance(i.op, CHEAP) for v in i.results]
-    return sum(_bytes(v) for v in (*carried, *dear) if isinstance(v.type, ArrayType) and v.type.dtype.is_inexact)
+    return sum(nominal_bytes(v.type) for v in (*carried, *dear) if isinstance(v.type, ArrayType) and v.type.dtype.is_inexact)
 
 
 def needed(instructions: Sequence[Instruction], wanted: Iterable[Value], known: Collection[Value]) -> list[Instruction]:
