@@ -234,6 +234,15 @@ def test_a_checkpointed_loop_keeps_the_square_root(checkpoint: Any) -> None:
     assert max(lengths) == (20 if checkpoint in ("sqrt", 100) else 400)
 
 
+def test_the_memory_report_grows_as_the_square_root() -> None:
+    def loop(x: Any, n: int) -> Any:
+        return np.sum(pb.fori_loop(0, n, lambda i, h: np.sin(h * x) + h * 0.1, x, checkpoint="sqrt"))
+
+    reports = [pb.grad(lambda x, n=n: loop(x, n)).memory(np.ones(50)) for n in (400, 1600, 6400)]
+    assert [r.stack_bytes for r in reports] == [2 * k * 400 for k in (20, 40, 80)]
+    assert all(r.peak_bytes - r.stack_bytes == reports[0].peak_bytes - reports[0].stack_bytes for r in reports)
+
+
 @pytest.mark.parametrize("checkpoint", ["square", -1, 2.5, True])
 def test_a_checkpoint_is_sqrt_or_bytes(checkpoint: Any) -> None:
     with pytest.raises(pb.TraceError, match='give "sqrt", or how many bytes the gradient may keep'):

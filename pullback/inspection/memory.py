@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+import numpy as np
+
 from pullback.inspection.anatomy import Anatomy, dissect, plain
 from pullback.inspection.call import Call
 from pullback.inspection.report import Report, counted, paragraph, place, table
+from pullback.inspection.stacks import lengths
 from pullback.ir.ops.program import Alloc, Free, Launch, Stack
 from pullback.ir.structure import NOWHERE, Instruction, Loc, Value, walk
 from pullback.ir.types import ArrayType
@@ -25,8 +28,9 @@ MOST_SHOWN = 12
 class Buffer:
     """One buffer. ``name`` is its name in the stage lower; ``op`` and ``loc`` say what computes its contents, where it is known.
 
-    A temporary lies at ``offset`` of the arena from launch ``first`` to launch ``last``, counted from 0. Of a stack, ``type`` and
-    ``bytes`` are those of one of its values.
+    A temporary lies at ``offset`` of the arena from launch ``first`` to launch ``last``, counted from 0. Of a stack, ``type`` is
+    that of one of its values, and ``length`` how many it comes to hold; where only the data knows that it is None, and ``bytes``
+    are those of one.
     """
 
     role: Role
@@ -38,6 +42,7 @@ class Buffer:
     offset: int | None = None
     first: int | None = None
     last: int | None = None
+    length: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -47,8 +52,9 @@ class Memory(Report):
     ``inputs`` (of the caller, and read from outside) and ``constants`` (arrays that the trace met) are there before the call;
     ``results`` are made by it, without arguments that are returned as they are. ``arena_bytes`` is the block in which
     ``temporaries`` lie, some in the places of others that are dead: with memory of their own they would take
-    ``unshared_bytes``. The arena stays for the next call. ``stacks`` are what loops keep whose length only the run knows: they
-    grow as it goes on, to at most twice what they hold, and are in no sum here.
+    ``unshared_bytes``. The arena stays for the next call. ``stacks`` are what loops keep whose count of turns is computed.
+    Where the sizes say how many values they come to hold they take ``stack_bytes``; others grow as the loop goes on, to at most
+    twice what they hold, and are in no sum here.
     """
 
     function: str
@@ -62,8 +68,13 @@ class Memory(Report):
 
     @property
     def allocated_bytes(self) -> int:
-        """What the call itself takes: results and arena."""
-        return _total(self.results) + self.arena_bytes
+        """What the call itself takes: results, arena and stacks."""
+        return _total(self.results) + self.arena_bytes + self.stack_bytes
+
+    @property
+    def stack_bytes(self) -> int:
+        """What the stacks of known length hold."""
+        return sum(b.bytes for b in self.stacks if b.length is not None)
 
     @property
     def peak_bytes(self) -> int:
@@ -83,10 +94,12 @@ class Memory(Report):
             ("results", f"{_total(self.results):,}", counted(len(self.results), "array")),
             ("temporaries", f"{self.arena_bytes:,}", counted(len(self.temporaries), "array") + shared),
         ]
-        if self.stacks:
-            rows.append(
-                ("stacks", f"{_total(self.stacks):,}+", f"for each run of the loops of {counted(len(self.stacks), 'stack')}")
-            )
+        measured = tuple(b for b in self.stacks if b.length is not None)
+        growing = tuple(b for b in self.stacks if b.length is None)
+        if measured:
+            rows.append(("stacks", f"{_total(measured):,}", counted(len(measured), "stack")))
+        if growing:
+            rows.append(("stacks", f"{_total(growing):,}+", f"for each run of the loops of {counted(len(growing), 'stack')}"))
         lines = [*paragraph(self.headline, ""), *table(("memory", "bytes", "of"), rows, right=("bytes",))]
         everything = sorted((*self.inputs, *self.constants, *self.results, *self.temporaries), key=lambda b: -b.bytes)
         if everything:
@@ -155,10 +168,14 @@ def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], t
 
 def _stacks(anatomy: Anatomy) -> Iterator[Buffer]:
     names = anatomy.names(anatomy.program)
-    for i in walk(anatomy.program.body):
-        if isinstance(i.op, Stack):
-            value = i.result
-            yield Buffer(role="stack", name=names[value], type=anatomy.type_text(value), bytes=anatomy.bytes_of(value))
+    made = [i.result for i in walk(anatomy.program.body) if isinstance(i.op, Stack)]
+    given = anatomy.fused.parameters[len(anatomy.fused.parameters) - len(anatomy.found.constants) :]
+    constants = {p: np.asarray(c, p.type.dtype.numpy) for p, c in zip(given, anatomy.found.constants, strict=True)}
+    for value, length in zip(made, lengths(anatomy.fused, anatomy.sizes, constants), strict=True):
+        yield Buffer(
+            role="stack", name=names[value], type=anatomy.type_text(value), length=length,
+            bytes=anatomy.bytes_of(value) * (1 if length is None else length),
+        )  # fmt: skip
 
 
 def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buffer]:
