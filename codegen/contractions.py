@@ -10,14 +10,16 @@ broadcasts, a product and a sum, which fuse with their neighbours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product
 from pullback.ir.ops.contract import Contract, split
-from pullback.ir.passes.cse import cse
+from pullback.ir.ops.reindex import Reindex
+from pullback.ir.passes.cse import key
 from pullback.ir.passes.replay import replay
-from pullback.ir.structure import Function, Value
+from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import Extent
 
 LIBRARY_DTYPES = ("f32", "f64")
@@ -37,7 +39,24 @@ def contractions(function: Function) -> Function:
         b = builder.at(i.loc, i.result.name)
         renamed[i.result] = _canonical(b, operands[0], operands[1], i.params["spec"])
     results = [renamed.get(v, v) for v in function.results]
-    return cse(builder.function(function.name, function.parameters, results, function.kind))
+    return _rearranged_once(builder.function(function.name, function.parameters, results, function.kind))
+
+
+def _rearranged_once(function: Function) -> Function:
+    """The function with one of equal rearrangements. Other instructions that are equal are so on purpose."""
+    first: dict[Value, Value] = {}
+    known: dict[tuple[Any, ...], Value] = {}
+    kept: list[Instruction] = []
+    for i in function.instructions:
+        operands = tuple(first.get(v, v) for v in i.operands)
+        if isinstance(i.op, Reindex):
+            earlier = known.setdefault(key(i.op, operands, i.params), i.result)
+            if earlier is not i.result:
+                first[i.result] = earlier
+                continue
+        kept.append(i if operands == i.operands else replace(i, operands=operands))
+    results = tuple(first.get(v, v) for v in function.results)
+    return replace(function, body=Block(function.parameters, tuple(kept), results))
 
 
 @dataclass(frozen=True, eq=False)
