@@ -247,3 +247,37 @@ def test_the_memory_report_grows_as_the_square_root() -> None:
 def test_a_checkpoint_is_sqrt_or_bytes(checkpoint: Any) -> None:
     with pytest.raises(pb.TraceError, match='give "sqrt", or how many bytes the gradient may keep'):
         pb.jit(lambda x: pb.fori_loop(0, 3, lambda i, h: h * x, x, checkpoint=checkpoint))(1.0)
+
+
+def over_a_logarithm(x: Any) -> Any:
+    z = np.log(x)
+    return np.sum(np.where(x > 0.5, pb.fori_loop(0, 3, lambda i, h: h * 0.5 + z * z, z), x))
+
+
+def over_rows(x: Any) -> Any:
+    _, ys = pb.scan(lambda h, r: (h * 0.5 + 1, np.sqrt(r) * h), 1.0, x)
+    return np.sum(np.where(x > 0.5, ys, x))
+
+
+def over_a_root(x: Any) -> Any:
+    w = pb.while_loop(lambda s: s < 10.0, lambda s: s * s + np.sqrt(x[0]), 2.0 + x[1])
+    return np.where(x[0] > 0, w, x[1] ** 2)
+
+
+DEAD: dict[str, tuple[Function, Any, Any]] = {
+    "elements of a carry": (over_a_logarithm, np.array([0.0, 1.2, 2.0]), 1.0),
+    "rows": (over_rows, np.array([0.0, 1.2, 2.0]), 1.0),
+    "a while": (over_a_root, np.array([0.0, 1.0]), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", DEAD)
+def test_a_loop_that_is_not_chosen_gives_no_nan(name: str) -> None:
+    """At both orders; a row of a batch is no different."""
+    function, x, first = DEAD[name]
+    gradient, hessian = pb.jit(pb.grad(function))(x), pb.jit(pb.hessian(function))(x)
+    assert gradient[0] == first
+    assert np.isfinite(gradient).all() and np.isfinite(hessian).all()
+    both = np.stack([x, x + 0.3])
+    agree(pb.jit(pb.grad(lambda x: np.sum(pb.vmap(function)(x))))(both), np.stack([pb.grad(function)(row) for row in both]))
+    agree(pb.jit(pb.vmap(pb.hessian(function)))(both)[0], hessian)
