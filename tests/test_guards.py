@@ -95,6 +95,20 @@ def first_above(x, level):
     return 0.0
 
 
+def positive(x):
+    return x[x > 0] * 2
+
+
+def weighed(x):
+    return sum(k * v for k, v in enumerate(x[x > -1]))
+
+
+def places(x):
+    y = x.copy()
+    y[y > 0] *= 3
+    return np.concatenate([y, x[np.nonzero(x < 0)[0]]])
+
+
 ROW = np.array([0.5, -1.5, 2.0])
 CALLS: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
     (by_sign, [(ROW,), (-ROW,), (ROW * 2,), (ROW * np.nan,)]),
@@ -110,6 +124,9 @@ CALLS: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
     (rounded, [(1.25,), (100.5,), (1.25,)]),
     (grown, [(ROW, 2.0), (ROW, 3.0)]),
     (root, [(2.0,), (8.0,), (2.0,)]),
+    (positive, [(ROW,), (-ROW,), (ROW * 0,), (ROW[::-1] + 2,)]),
+    (weighed, [(ROW,), (-ROW,), (np.abs(ROW),)]),
+    (places, [(ROW,), (-ROW,)]),
     (first_above, [(ROW, 0.0), (ROW, 1.0), (ROW, 9.0), (-ROW, 1.0)]),
 ]
 
@@ -132,7 +149,16 @@ def test_a_path_is_traced_once(function, calls):
     assert (counters.snapshot() - before).runs.get("trace", 0) == 0
 
 
-GRADIENTS = [(by_sign, ROW), (by_sign, -ROW), (newton, 3.0), (newton, 50.0), (factorial, 4.5), (line_search, ROW)]
+GRADIENTS = [
+    (by_sign, ROW),
+    (by_sign, -ROW),
+    (newton, 3.0),
+    (newton, 50.0),
+    (factorial, 4.5),
+    (line_search, ROW),
+    (positive, ROW),
+    (places, ROW),
+]
 
 
 @pytest.mark.parametrize("function, x", GRADIENTS)
@@ -234,6 +260,12 @@ def test_in_bodies_branches_on_what_does_not_change_there(function, capsys):
         np.testing.assert_allclose(found, [function(*args) for args in calls])
         slopes = [[(function(x + e, s) - function(x - e, s)) / 2e-6 for e in np.eye(3) * 1e-6] for x, s in calls]
     np.testing.assert_allclose([pb.grad(f)(*args) for args in calls], slopes, rtol=1e-6, atol=1e-8)
+
+
+def test_what_a_mask_chooses_is_counted_only_where_its_shape_is_asked_for():
+    f = pb.jit(lambda x: x[x > 0].sum(), guards=True)
+    assert [f(v) for v in (ROW, -ROW, ROW * 0)] == [2.5, 1.5, 0.0]
+    assert f.explain(ROW).variants == 1 and not f.explain(ROW).branches
 
 
 def test_a_check_before_a_branch_fails_as_in_numpy():

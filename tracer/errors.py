@@ -31,6 +31,7 @@ class TraceError(Exception):
     __module__ = "pullback"
     is_effect = False
     wants_traced = False
+    wants_counts = False
 
     def __init__(self, message: str, loc: Loc | None = None, *, site: Site | None = None) -> None:
         super().__init__(message)

@@ -107,7 +107,8 @@ class Frame:
     ``customs`` which functions with rules of their own have their rules traced for one of them.
     ``strides`` those of a root's arguments, and ``pinned_strides`` those of them that
     the trace depends on. ``given`` says what a region's parameters stand for, where they are the same at each run of it, and
-    ``outcomes`` what a root's values are. ``traces_made``: in a root, arrays that functions make of static values are traced too.
+    ``outcomes`` what a root's values are. ``traces_made``: in a root, arrays that functions make of static values are traced too;
+    ``counts_chosen``: what a mask chooses is an array of as many elements as it has in this call.
     ``sealed``: not empty where arrays of outer frames cannot be written, and what errors say of it.
     """
 
@@ -123,6 +124,7 @@ class Frame:
         self.refusals: list[TraceError] = []
         self.written: dict[int, TracedArray] = {}
         self.traces_made = False
+        self.counts_chosen = False
         self.sealed = ""
         self.kept_readonly: set[int] = set()
         self.strides: dict[int, Strides | None] = {}

@@ -25,13 +25,14 @@ from pullback.tracer.array import (
     full,
 )
 from pullback.tracer.errors import TraceError, here
-from pullback.tracer.frame import frame_of
+from pullback.tracer.frame import current, frame_of
 from pullback.tracer.promotion import name_of
 from pullback.tracer.tables import HOOKS
 
 # NumPy as it is called on traced arrays, of which its type stubs know nothing.
 xp: Any = np
 MASK = "keep all elements: np.where(mask, x, 0), or where=mask in np.sum, np.mean, np.max and their like"
+COUNTS = "; or have them counted by pb.jit(guards=True)"
 DATA_DEPENDENT = f"the shape of its result depends on values; {MASK}"
 
 
@@ -51,6 +52,15 @@ def _operators(ufunc: np.ufunc) -> Any:
     return forward, reflected, in_place
 
 
+def counted(chosen: Selection) -> Any:
+    """A selection; or, where branches are followed and its shape is asked for, the chosen elements, whose number is guarded."""
+    root = frame_of().root
+    if not (root.counts_chosen and root.outcomes.follows):
+        return chosen
+    packed, count = chosen.packed()
+    return packed[(slice(None),) * chosen.axis + (slice(operator.index(HOOKS["as_int"](count))),)]
+
+
 class Selection(ComesFirst):
     """The elements of ``values`` where ``mask`` holds, in row-major order of the mask, whose axes are those of ``values`` from
     ``axis`` on; in the selection they are one.
@@ -68,7 +78,11 @@ class Selection(ComesFirst):
 
     def refusal(self) -> TraceError:
         """The error for a use that is not possible."""
-        return TraceError(f"{self.what}: {DATA_DEPENDENT}", site=self._site)
+        frame = current()
+        follows = "" if frame is not None and frame.root.counts_chosen else COUNTS
+        error = TraceError(f"{self.what}: {DATA_DEPENDENT}{follows}", site=self._site)
+        error.wants_counts = True
+        return error
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise self.refusal()

@@ -235,10 +235,10 @@ def trace(
     try:
         return run()
     except TraceError as error:
-        if error.wants_traced:
-            # Once more, with traced arrays for those of static values, into which it may write.
+        if error.wants_traced or error.wants_counts:
+            # Once more, with traced arrays for those of static values, into which it may write, or with counts that are guarded.
             with suppress(TraceError):
-                return run(traces_made=True)
+                return run(traces_made=error.wants_traced, counts_chosen=error.wants_counts)
         if not error.is_effect:
             raise
     # Once more, to find the line. It passes if what changed was the doing of another thread.
@@ -247,11 +247,11 @@ def trace(
 
 def _trace(
     function: Callable[..., Any], call: Signature, found: Parameters, title: str, captured: frozenset[str],
-    by_line: bool = False, traces_made: bool = False,
+    by_line: bool = False, traces_made: bool = False, counts_chosen: bool = False,
 ) -> Trace:  # fmt: skip
     """``trace``, with a look at the function's effects after each line or in the end."""
     frame, loc = Frame(), user_loc()
-    frame.traces_made = traces_made
+    frame.traces_made, frame.counts_chosen = traces_made, counts_chosen
     names = frame.names = Names(frame, captured)
     frame.outcomes = Outcomes(frame, call.leaves, title)
     tree = call.tree

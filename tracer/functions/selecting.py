@@ -14,7 +14,7 @@ from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import as_bool, axis_of, choose_where, positions, reshaped, xp
 from pullback.tracer.functions.indexing import getitem, is_static_mask, mask_mismatch
 from pullback.tracer.functions.writing import setitem
-from pullback.tracer.selection import DATA_DEPENDENT, FUNCTIONS, Selection, chosen_of
+from pullback.tracer.selection import DATA_DEPENDENT, FUNCTIONS, Selection, chosen_of, counted
 from pullback.tracer.twins import twin
 
 MASKED = "an index that is a traced mask"
@@ -83,7 +83,7 @@ def key_of(x: TracedArray, key: Any) -> Key | None:
 def getitem_or_select(x: TracedArray, key: Any) -> Any:
     """``x[key]`` where the key may have a traced mask."""
     found = key_of(x, key) if _may_select(key) else None
-    return getitem(x, key) if found is None else found.selection(x)
+    return getitem(x, key) if found is None else counted(found.selection(x))
 
 
 def _may_select(key: Any) -> bool:
@@ -132,14 +132,14 @@ def _aligned(target: Selection, value: Any) -> Any:
 # positions
 
 
-def _positions(condition: Any, what: str) -> tuple[Selection, ...]:
+def _positions(condition: Any, what: str) -> tuple[Any, ...]:
     mask = as_bool(as_traced(condition))
     if not mask.ndim:
         raise ValueError(
             "Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead. If the context of this "
             "error is of the form `arr[nonzero(cond)]`, just use `arr[cond]`."
         )
-    return tuple(Selection(positions(mask.shape, k), mask, 0, what, place=k) for k in range(mask.ndim))
+    return tuple(counted(Selection(positions(mask.shape, k), mask, 0, what, place=k)) for k in range(mask.ndim))
 
 
 @register_method("nonzero")
@@ -158,7 +158,7 @@ def flatnonzero(a: Any) -> Any:
 def argwhere(a: Any) -> Any:
     mask = as_bool(as_traced(a))
     places = [positions(mask.shape, k) for k in range(mask.ndim)]
-    return Selection(xp.stack(places, axis=-1), mask, 0, "np.argwhere of a traced array")
+    return counted(Selection(xp.stack(places, axis=-1), mask, 0, "np.argwhere of a traced array"))
 
 
 def where_of(condition: Any) -> tuple[Any, ...]:
@@ -166,7 +166,7 @@ def where_of(condition: Any) -> tuple[Any, ...]:
     return _positions(condition, "np.where(condition) alone")
 
 
-def compressed(what: str, mask: TracedArray, a: Any, axis: Any) -> Selection:
+def compressed(what: str, mask: TracedArray, a: Any, axis: Any) -> Any:
     """The entries along an axis where a mask holds, which may be short."""
     x = as_traced(a)
     if axis is None:
@@ -176,7 +176,7 @@ def compressed(what: str, mask: TracedArray, a: Any, axis: Any) -> Selection:
         raise ValueError("condition must be a 1-d array")
     if mask.size > x.shape[at]:
         raise IndexError(f"index {mask.size - 1} is out of bounds for axis {at} with size {x.shape[at]}")
-    return Selection(x[(slice(None),) * at + (slice(mask.size),)], mask, at, what)
+    return counted(Selection(x[(slice(None),) * at + (slice(mask.size),)], mask, at, what))
 
 
 # functions of what is chosen
