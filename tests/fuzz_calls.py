@@ -85,6 +85,7 @@ class Program:
 
     pick: Pick
     rng: np.random.Generator
+    dtypes: Sequence[str] = DTYPES
     arguments: list[Any] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Program:
 
     def __post_init__(self) -> None:
         for k in range(1 + self.pick(3)):
-            self.values[f"a{k}"] = argument(self.one(DTYPES), self.shape(), self.rng)
+            self.values[f"a{k}"] = argument(self.one(self.dtypes), self.shape(), self.rng)
         self.arguments = copy.deepcopy(list(self.values.values()))
 
     def one(self, options: Sequence[Any]) -> Any:

@@ -77,3 +77,20 @@ def test_what_cannot_be_infinite_is_not_selected() -> None:
     text = str(pb.jit(pb.grad(loss, argnums=(0, 1))).stages(np.ones((3, 4)), np.ones((4, 2)), np.ones((5, 3)))["simplify"])
     assert " any " not in text
     assert text.count(" select ") == 4
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.sqrt(np.where(x > 0, x, 0.0)).sum(),
+        lambda x: np.sqrt(np.abs(np.where(x > 0, x, 0.0))).sum(),
+        lambda x: np.sqrt(np.where(x > 0, np.where(x > 1, x, 2.0), 0.0)).sum(),
+        lambda x: np.log(np.concatenate([np.where(x > 0, x, 0.0)[::-1], np.zeros(2)]).reshape(2, 2).T)[0].sum(),
+        lambda x: np.sqrt(np.sum(np.where(x > 9, x, 0.0))) + np.sqrt(x[1]),
+    ],
+)
+def test_a_constant_branch_has_no_tangent(f: Callable[[Any], Any]) -> None:
+    x, direction = np.array([0.0, 4.0]), np.array([3.0, 2.0])
+    forward = pb.jvp(f, (x,), (direction,))[1]
+    np.testing.assert_allclose(forward, pb.grad(f)(x) @ direction)
+    assert forward > 0

@@ -1,8 +1,9 @@
 """Forward mode: the tangents of a region's results, emitted beside its instructions.
 
 A linear op is itself on the tangents. An elementwise op is the diagonal of its gradient rule: the tangent in the cotangent's
-place. Every other op has its gradient rule transposed: rules are linear in the cotangents, so what a rule emits, differentiated
-by the cotangents with the tangents as seeds, are the tangents of the results. Zero tangents are no values, as in reverse mode.
+place; where that is zero because of a ``select``, so is what becomes of it, whatever the derivative is. Every other op has its
+gradient rule transposed: rules are linear in the cotangents, so what a rule emits, differentiated by the cotangents with the
+tangents as seeds, are the tangents of the results. Zero tangents are no values, as in reverse mode.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pullback.ir.ops.custom import Custom, rule
 from pullback.ir.ops.effect import Tap
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.loop_parts import zeros_like
+from pullback.ir.passes.predicates import TAME, pushed
 from pullback.ir.passes.replay import inline
 from pullback.ir.passes.reverse import (
     GradientError,
@@ -64,6 +66,7 @@ def advance(
     """Emit a region on ``operands``, which have the tangents ``given``; its results and the tangents of those at ``of``."""
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
     moved: dict[Value, Tangent] = dict(zip(region.parameters, given, strict=True))
+    under: dict[Value, Value] = {}
     active = active_values(region, [k for k, t in enumerate(given) if not isinstance(t, Zero)], of)
     for instruction in region.instructions:
         inputs = tuple(env[v] for v in instruction.operands)
@@ -78,7 +81,11 @@ def advance(
             outputs, found = run_forward(builder, instruction, inputs, active), [ZERO] * len(wanted)
             if is_moved:
                 try:
-                    found = _tangents(step, instruction, inputs, outputs, tangents, wanted)
+                    off = [under.get(v) for v in instruction.operands]
+                    found = _tangents(step, instruction, inputs, outputs, tangents, wanted, off)
+                    predicate = pushed(step, instruction, inputs, [not isinstance(t, Zero) for t in tangents], off)
+                    if predicate is not None:
+                        under[instruction.results[0]] = predicate
                 except GradientError as error:
                     found = [error if want else ZERO for want in wanted]
         env.update(zip(instruction.results, outputs, strict=True))
@@ -105,7 +112,9 @@ def _tangents(
     outputs: Sequence[Value],
     given: Sequence[Tangent],
     wanted: Sequence[bool],
+    off: Sequence[Value | None],
 ) -> Sequence[Tangent]:
+    """``off``: predicates where the tangents ``given`` are not zero, of those of which one is known."""
     op = instruction.op
     if op.nondifferentiable:
         return [ZERO] * len(outputs)
@@ -120,12 +129,17 @@ def _tangents(
         return b.emit(op, operands, dict(instruction.params))
     check_derivative(instruction, [not isinstance(t, Zero) for t in given])
     if is_diagonal:
-        return [_diagonal(b, instruction, inputs, outputs, given)]
+        return [_diagonal(b, instruction, inputs, outputs, given, off)]
     return _transposed(b, instruction, inputs, outputs, given, wanted)
 
 
 def _diagonal(
-    b: Builder, instruction: Instruction, inputs: Sequence[Value], outputs: Sequence[Value], given: Sequence[Tangent]
+    b: Builder,
+    instruction: Instruction,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    given: Sequence[Tangent],
+    off: Sequence[Value | None],
 ) -> Tangent:
     """The sum over the operands of each contribution to it, of its tangent."""
     rule = instruction.op.pullback
@@ -139,6 +153,9 @@ def _diagonal(
         part = rule(b, instruction.op, inputs, outputs, [symbol], instruction.params, wants)[position]
         if isinstance(part, Value):
             known(tangent)
+            predicate = off[position]
+            if predicate is not None and instruction.op.name not in TAME:
+                part = b.select(predicate, part, b.zeros_like(part))
             total = b.add(total, part) if isinstance(total, Value) else part
     return total
 

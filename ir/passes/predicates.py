@@ -16,7 +16,7 @@ from pullback.ir.builder import Builder
 from pullback.ir.op import Into
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.effect import Tap
-from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.elementwise import Elementwise, select
 from pullback.ir.ops.fourier import Fourier
 from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.linalg import Composed, Linalg
@@ -158,7 +158,7 @@ def _moved(
     wants: Sequence[bool],
 ) -> Predicates:
     """As cotangents go: the gradient rule itself, of bools, whose sum is "or"."""
-    bools = [b.full(False, v.type.with_dtype(BOOL)) if v.type.dtype is not I64 else v for v in inputs]  # type: ignore[union-attr]
+    bools = [v if isinstance(v.type, ArrayType) and v.type.dtype is I64 else _none(b, v) for v in inputs]
     params: Mapping[str, Any] = instruction.params
     assert instruction.op.pullback is not None
     found = instruction.op.pullback(b, instruction.op, bools, outputs, predicates, params, wants)
@@ -189,6 +189,48 @@ def _by_rows(
     return [
         _spread(b, rows, tuple(range(batch, len(_shape(x)))), x) if want else None for x, want in zip(inputs, wants, strict=True)
     ]
+
+
+def pushed(
+    b: Builder, instruction: Instruction, inputs: Sequence[Value], is_moved: Sequence[bool], off: Predicates
+) -> Value | None:
+    """In forward mode: where the tangent of the result is not zero, given the operands that have tangents and where those are
+    not; None if that is not known."""
+    op = instruction.op
+    if op is select:
+        return _chosen(b, inputs[0], is_moved[1:], off[1:])
+    if op.name == "abs" and instruction.results[0].type == inputs[0].type:
+        return b.ne(inputs[0], b.zeros_like(inputs[0]))
+    given = [p for p, moved in zip(off, is_moved, strict=True) if moved]
+    if any(p is None for p in given):
+        return None
+    if isinstance(op, Elementwise | Tap):
+        found = given[0]
+        for other in given[1:]:
+            found = found if other is found else b.bitor(found, other)
+        return found
+    if isinstance(op, Reduce) and op.linear:
+        return b.any(given[0], **instruction.params)
+    if isinstance(op, Reindex):
+        bools = [_none(b, x) if p is None else p for x, p in zip(inputs, off, strict=True)]
+        return b.emit(op, bools, dict(instruction.params))[0]
+    return None
+
+
+def _chosen(b: Builder, condition: Value, is_moved: Sequence[bool], off: Predicates) -> Value | None:
+    """Of a select: where a branch is taken that has a tangent."""
+    parts: list[Value] = []
+    for taken, moved, predicate in zip((condition, b.bitnot(condition)), is_moved, off, strict=True):
+        if moved and predicate is None and all(is_moved):
+            return None
+        if moved:
+            parts.append(taken if predicate is None else b.bitand(taken, predicate))
+    return parts[0] if len(parts) == 1 else b.bitor(*parts)
+
+
+def _none(b: Builder, x: Value) -> Value:
+    """False for each element of a value."""
+    return b.full(False, ArrayType(BOOL, _shape(x)))
 
 
 def _shape(x: Value) -> tuple[Any, ...]:
