@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw
+from acceptance import Program, check, cotangent, draw
 from layers.normalisation import batch_norm1d, batch_norm2d, layer_norm, lrn
 
 import pullback as pb
@@ -215,6 +215,15 @@ def test_batch_norm_takes_two_reductions_back(name: str) -> None:
     assert backward.count("= sum ") == 2
     (normalised,) = re.findall(r"(%\d+): .* = div %\d+, %\d+\n.*\n.* = mul \1, ", forward)
     assert f"{normalised}," not in backward and f"{normalised} " not in backward
+
+
+def test_batch_norm_keeps_means_and_deviations_alone() -> None:
+    """Without being told: what SystemDS kept, the normalised input, is as large as the input."""
+    x, gamma, beta, mean, var = PROGRAMS["batch_norm2d, training"].args
+    weights = cotangent(x)
+    f = pb.value_and_grad(lambda *a: np.sum(weights * batch_norm2d(*a, mean, var)[0]), argnums=(0, 1, 2))
+    kept = [r.type for r in f.residuals(x, gamma, beta).residuals if r.kept == "memory"]
+    assert kept == ["f64[2]", "f64[2]"]
 
 
 def halves(text: str) -> tuple[str, str]:
