@@ -102,7 +102,7 @@ def compare(lines: Sequence[str], arguments: Sequence[Any], target: Callable[...
         raise Mismatch(f"{type(found).__name__}: {found}")
     first, forward, second = found
     expected = slope(lambda t: loss(*moved(t)), 1.0)
-    if expected is None:
+    if expected is None or (not np.isfinite(first) and has_fixed_zeros(lines, points, moved(1e-3))):
         return
     agree("order 1", first, expected, 1e-4)
     agree("forward mode", forward, first, 1e-7)
@@ -112,6 +112,13 @@ def compare(lines: Sequence[str], arguments: Sequence[Any], target: Callable[...
     rows = [np.stack([x, y]) for x, y in zip(points, moved(1e-3))]
     batched = target(pb.vmap(along), rows)
     agree("a batch", batched[0], first, 1e-7)
+
+
+def has_fixed_zeros(lines: Sequence[str], here: Sequence[Any], there: Sequence[Any]) -> bool:
+    """Whether a number is 0 at both places, like ``x - x``: the slope of its root is infinite."""
+    function = defined(text_of(lines, len(here)))
+    found = [quiet(function, *[np.array(x) for x in values]) for values in (here, there)]
+    return any(np.any((np.asarray(x) == 0) & (np.asarray(found[1][name]) == 0)) for name, x in found[0].items())
 
 
 def agree(name: str, found: Any, expected: Any, tolerance: float) -> None:
