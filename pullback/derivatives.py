@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from pullback import tree
-from pullback.jitted import Jitted, transformed
+from pullback.jitted import transformed
 from pullback.tracer import (
     Chosen,
     Linear,
@@ -24,7 +24,7 @@ from pullback.tracer import (
     jacobian_call,
 )
 from pullback.tracer.array import as_traced
-from pullback.tracer.checkpoint import checkpoint_call
+from pullback.tracer.checkpoint import POLICIES, Policy, checkpoint_call
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.transform import Argnames, Argnums, Derivative, Function, Transform, checked_argnames, checked_argnums
 
@@ -284,20 +284,39 @@ def stop_gradient(x: T) -> T:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Transform):
-    """A function whose derivatives compute its values anew."""
+    """A function whose derivatives compute its values anew, but those that the policy keeps."""
+
+    policy: Policy = "nothing"
+    budget: int | None = None
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return checkpoint_call(function, args, kwargs)
+        return checkpoint_call(function, args, kwargs, self.policy, self.budget)
 
 
 @with_users_frames
-def checkpoint(function: Callable[P, Any]) -> Jitted[P, Any]:
+def checkpoint(
+    function: Callable[P, Any] | None = None, *, policy: Policy = "nothing", budget: int | None = None
+) -> Any:
     """The same function, of which a gradient keeps the arguments and not what is computed on the way; also a decorator.
 
         block = pb.checkpoint(lambda x, w: np.tanh(np.tanh(x @ w) @ w))
 
+        @pb.checkpoint(policy="contractions")
+        def block(x, w): ...
+
     The gradient computes those values again when it comes to them: less memory for more time. Values and derivatives are the
     same, at every order; forward mode keeps nothing anyway.
+
+    ``policy``: what is kept beside the arguments: "nothing", the results of "contractions" (matrix products), "everything" that
+    would be kept without ``pb.checkpoint``, or a function of the name of an op and of its place, "model.py:12", that says whether
+    its results are kept. ``budget``: a number of bytes up to which results of matrix products, reductions, loops, sorts and
+    ``np.linalg`` are kept, those first that cost most to compute for their bytes; the arguments do not count. Raises ValueError
+    on other policies and budgets.
     """
-    found: Jitted[P, Any] = transformed(function, Checkpoint(name="checkpoint"))
-    return found
+    if not (callable(policy) or policy in POLICIES):
+        raise ValueError(f"policy={policy!r}: takes {', '.join(map(repr, POLICIES))} or a function of an op's name and its place")
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
+        raise ValueError(f"budget={budget!r}: takes a number of bytes")
+    if function is None:
+        return functools.partial(checkpoint, policy=policy, budget=budget)
+    return transformed(function, Checkpoint(name="checkpoint", policy=policy, budget=budget))

@@ -19,6 +19,7 @@ from gradients import check_by_differences, gradient_of_gradient, loss_of, with_
 from pullback.ir import OPS, ArrayType, Builder, Op, Value
 from pullback.ir.interpret import interpret
 from pullback.ir.op import resolve
+from pullback.ir.ops.effect import Barrier, Known, Stop, Tap
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.linalg import Composed, Linalg
 from pullback.ir.ops.loops import Loop, StackLength, Switch
@@ -29,8 +30,8 @@ from pullback.ir.types import DTYPES, F64
 from pullback.ir.verify import verify
 
 TESTED = covered_ops()
-SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "tap", "stop_gradient", "barrier"} | {
-    op.name for op in OPS.values() if isinstance(op, Switch | Loop | StackLength)
+SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom"} | {
+    op.name for op in OPS.values() if isinstance(op, Switch | Loop | StackLength | Tap | Stop | Barrier | Known)
 }
 every_op = pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
 

@@ -396,6 +396,45 @@ def test_checkpoint_keeps_less_and_gives_the_same() -> None:
     assert kept.memory(weights).peak_bytes < 0.85 * plain.memory(weights).peak_bytes
 
 
+POLICIES: dict[str, dict[str, Any]] = {
+    "nothing": {"policy": "nothing"},
+    "contractions": {"policy": "contractions"},
+    "everything": {"policy": "everything"},
+    "a function": {"policy": lambda op, place: op == "tanh" and place.startswith("test_transforms.py:")},
+    "no bytes": {"budget": 0},
+    "some bytes": {"budget": 40_000},
+    "all bytes": {"budget": 1 << 30},
+}
+
+
+@pytest.mark.parametrize("options", POLICIES.values(), ids=POLICIES.keys())
+def test_policies_of_checkpoint_change_no_value(options: dict[str, Any]) -> None:
+    weights, x = list(RNG.normal(size=(9, 8, 8)) / 4), RNG.normal(size=(12, 8))
+    plain = pb.grad(lambda ws: in_blocks(chain, ws, x))
+    kept = pb.grad(lambda ws: in_blocks(pb.checkpoint(**options)(chain), ws, x))
+    for a, b in zip(kept(weights), plain(weights), strict=True):
+        close(a, b)
+    square = pb.checkpoint(lambda x: np.sum(np.tanh(x @ x) @ x), **options)
+    close(pb.hessian(square)(x[:3, :3]), pb.hessian(lambda x: np.sum(np.tanh(x @ x) @ x))(x[:3, :3]))
+    batch = RNG.normal(size=(2, 3, 3))
+    close(pb.vmap(pb.grad(square))(batch), np.stack([pb.grad(square)(row) for row in batch]))
+
+
+def test_a_budget_is_spent_on_products() -> None:
+    weights, x = list(RNG.normal(size=(9, 16, 16)) / 4), RNG.normal(size=(64, 16))
+
+    def flops(**options: Any) -> int:
+        return pb.grad(lambda ws: in_blocks(pb.checkpoint(chain, **options), ws, x)).cost(weights).total.flops
+
+    assert flops(budget=1 << 30) == flops(policy="contractions") < flops(budget=20_000) < flops(budget=0) == flops()
+
+
+@pytest.mark.parametrize("options", [{"policy": "all"}, {"budget": -1}, {"budget": 1.5}, {"budget": True}])
+def test_policies_that_there_are_not(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="takes"):
+        pb.checkpoint(chain, **options)
+
+
 def test_checkpoint_among_transforms() -> None:
     weight = W[0]
 

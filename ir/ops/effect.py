@@ -1,5 +1,5 @@
 """What is there for the passes alone: ``tap`` shows the cotangent that arrives at a value, ``stop_gradient`` lets none through,
-``barrier`` keeps apart what is computed twice."""
+``barrier`` keeps apart what is computed twice, ``known`` says where what is computed twice has been kept."""
 
 from __future__ import annotations
 
@@ -51,6 +51,24 @@ class Barrier(Op):
         return found
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Known(Op):
+    """Its second operand, which is the first as it was kept; derivatives go to the first. ``untap`` removes it."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        computed, kept = types
+        if type(computed) is not type(kept) or computed.dtype is not kept.dtype or computed.rank != kept.rank:
+            raise TypeError("takes two values of one type")
+        for a, b in zip(computed.shape, kept.shape, strict=True):
+            same(a, b)
+        return (kept,)
+
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
+        """Both with the axis."""
+        found: tuple[Value, ...] = b.emit(self, leading(b, operands, batched, size))
+        return found
+
+
 def _shown(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     (ct,) = cts
     if isinstance(ct, Value):
@@ -67,5 +85,10 @@ stop_gradient = Stop(name="stop_gradient", reference=_same, nondifferentiable="t
 barrier = Barrier(
     name="barrier",
     reference=lambda x, after: np.asarray(x),
+    pullback=lambda b, op, inputs, outputs, cts, params, wants: [cts[0], ZERO],
+)
+known = Known(
+    name="known",
+    reference=lambda computed, kept: np.asarray(kept),
     pullback=lambda b, op, inputs, outputs, cts, params, wants: [cts[0], ZERO],
 )

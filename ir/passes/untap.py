@@ -1,20 +1,20 @@
-"""Removes what passes leave of ``tap``, ``stop_gradient`` and ``barrier``."""
+"""Removes what passes leave of ``tap``, ``stop_gradient``, ``known`` and ``barrier``."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from pullback.ir.ops.effect import Barrier, Stop, Tap
+from pullback.ir.ops.effect import Barrier, Known, Stop, Tap
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 
 
 def untap(function: Function) -> Function:
-    """Read the operand of each ``tap`` and ``stop_gradient`` in its place.
+    """Read the operand of each ``tap`` and ``stop_gradient`` in its place, and the value that is kept in that of each ``known``.
 
     Requires: a func without gradient instructions, where no cotangent will arrive any more; other kinds are returned as they are.
     """
-    return without(function, Tap | Stop)
+    return without(function, Tap | Stop | Known)
 
 
 def unbarrier(function: Function) -> Function:
@@ -23,7 +23,7 @@ def unbarrier(function: Function) -> Function:
 
 
 def without(function: Function, kinds: Any) -> Function:
-    """The function without the ops of these classes, each the same as its first operand; regions too."""
+    """The function without the ops of these classes, each the same as an operand; regions too."""
     if not any(isinstance(i.op, kinds) for i in walk(function.body)):
         return function
     return replace(function, body=_block(function.body, kinds))
@@ -35,7 +35,7 @@ def _block(block: Block, kinds: Any) -> Block:
     for instruction in block.instructions:
         operands = tuple(source.get(v, v) for v in instruction.operands)
         if isinstance(instruction.op, kinds):
-            source[instruction.result] = operands[0]
+            source[instruction.result] = operands[1 if isinstance(instruction.op, Known) else 0]
         else:
             regions = tuple(_block(region, kinds) for region in instruction.regions)
             kept.append(replace(instruction, operands=operands, regions=regions))
