@@ -39,6 +39,7 @@ from pullback.ir.types import Shape
 MOST_WEIGHT = 1000
 MOST_PASSES = 6
 MOST_WAITING = 32
+MOST_FOLLOWED = 64
 MOST_FLOATING = 64
 """So many scalar instructions, of parameters and constants alone, are computed again by each group that needs them."""
 ENDED = 1 << 20
@@ -98,6 +99,10 @@ class _Fuser:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.producer = {v: i for i in function.instructions for v in i.results}
+        self.readers: dict[Value, list[Instruction]] = {}
+        for i in function.instructions:
+            for v in i.operands:
+                self.readers.setdefault(v, []).append(i)
         self.clusters: list[Cluster] = []
         self.home: dict[Value, Cluster] = {}
         self.copied: dict[Value, Cluster] = {}
@@ -248,6 +253,8 @@ class _Fuser:
         if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):
             level = "element"
         elif row_shape is not None and shape == row_shape and not isinstance(op, Reduce):
+            if isinstance(op, Elementwise) and not op.cheap and not self.is_spread(instruction.result):
+                return None
             level = "row"
         elif not shape:
             level = "scalar"
@@ -270,6 +277,23 @@ class _Fuser:
         if level == "scalar" and space:
             return ENDED if phase else None
         return phase
+
+    def is_spread(self, value: Value) -> bool:
+        """Whether elements of a larger space may need a value. A function of rows that none needs is left to a group of its own,
+        which computes many at a time."""
+        stack, seen = [value], {value}
+        while stack:
+            if len(seen) > MOST_FOLLOWED:
+                return True
+            for reader in self.readers.get(stack.pop(), ()):
+                if not isinstance(reader.op, Elementwise):
+                    if isinstance(reader.op, Reindex):
+                        return True
+                    continue
+                if reader.result not in seen:
+                    seen.add(reader.result)
+                    stack.append(reader.result)
+        return False
 
     def read_phase(self, cluster: Cluster, read: _Read, level: str) -> int | None:
         """When a member of the group is known to a reader at a level; None if it never is."""

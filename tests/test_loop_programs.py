@@ -680,3 +680,17 @@ def test_a_driver_becomes_an_object_on_every_platform() -> None:
         driver = emit_driver(lowered(function)["schedule"], host)
         symbols = object_symbols(Engine(host=host).compile(driver.text))
         assert symbols is not None and driver.name in symbols[0] and symbols[1] <= runtime_symbols(host.triple), name
+
+
+@pytest.mark.parametrize(("tail", "groups"), [("%r: f64[4] = tanh %s", 2), ("%r: f64[4] = neg %s", 1)])
+def test_a_function_of_rows_is_computed_many_at_a_time(tail: str, groups: int) -> None:
+    """A cheap op stays with the reduction that it reads."""
+    text = f"""func f(%x: f64[4,3]) -> (f64[4]) {{
+  %s: f64[4] = sum %x {{axes=[1]}}
+  {tail}
+  return %r
+}}"""
+    stages = lowered(parse_function(text))
+    assert len(stages["fuse"].functions[0].instructions) == groups
+    (found,) = Executable(stages["schedule"]).run([ROWS], {})
+    assert_same([found], interpret(parse_function(text), ROWS), bitwise=False)
