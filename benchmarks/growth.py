@@ -82,7 +82,8 @@ def states(checkpoint: Any) -> Callable[..., Any]:
 
 def allocated(steps: int, checkpoint: Any) -> int:
     arguments = np.eye(100), np.ones((steps, 100))
-    return int(states(checkpoint).memory(*arguments).allocated_bytes)
+    report = states(checkpoint).memory(*arguments)
+    return int(report.allocated_bytes - sum(buffer.bytes for buffer in report.results))
 
 
 def memory(steps: int) -> float:
