@@ -1,7 +1,7 @@
 """Solutions with implicit derivatives: ``fixed_point`` and ``odeint``.
 
-The iterations run in Python, on compiled steps; in a transformed function they are a callback. The derivatives are those of the
-equation that the solution fulfils, not of the iterations.
+Fixed points are iterated natively; SciPy integrates, on a compiled right side, and in a transformed function that is a callback.
+The derivatives are those of the equation that the solution fulfils, not of the iterations.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from pullback import tree
 from pullback.api import jit
 from pullback.callbacks import ShapeDtypeStruct, callback
+from pullback.control import while_loop
 from pullback.custom import custom_vjp
 from pullback.derivatives import jvp, vjp
 from pullback.tracer import current, follow, twin
@@ -28,29 +29,14 @@ Array = Any
 # fixed points
 
 
-@jit
-def _step(f: Function, a: Any, x: Any) -> Any:
-    return f(a)(x)
-
-
-@jit
-def _apart(distance: Function, x: Any, previous: Any) -> Any:
-    return distance(x, previous)
-
-
-def _iterate(f: Function, distance: Function, a: Any, x0: Any, tol: Any) -> Any:
-    x, previous = _step(f, a, x0), x0
-    while _apart(distance, x, previous) > tol:
-        x, previous = _step(f, a, x), x
-    return x
-
-
 def _solve(f: Function, a: Any, x0: Any, distance: Function, tol: Any) -> Any:
-    if current() is None:
-        return _iterate(f, distance, a, x0, tol)
-    return callback(partial(_iterate, f, distance), f(a)(x0), a, x0, tol)
+    step = follow(f)(a)
+    x = step(x0)
+    before = tree.map(lambda start, found: as_traced(start).astype(found.dtype), x0, x)
+    return while_loop(lambda s: follow(distance)(*s) > tol, lambda s: (step(s[0]), s[0]), (x, before))[0]
 
 
+_solved = jit(_solve)
 _solution = custom_vjp(_solve, nondiff_argnums=(0, 3, 4))
 
 
@@ -73,7 +59,21 @@ def _solution_with_residuals(f: Function, a: Any, x0: Any, distance: Function, t
     return x, (a, x)
 
 
+def _along_step(f: Function, parameters: Any) -> Function:
+    """The iteration whose fixed point is ``u = moved + (df/dx) u``."""
+    a, x, moved = parameters
+    return lambda u: tree.map(lambda part, by_a: part + by_a, jvp(follow(f)(a), (x,), (u,))[1], moved)
+
+
+def _solution_along(f: Function, distance: Function, tol: Any, primals: Any, tangents: Any) -> Any:
+    a, x0 = primals
+    x = _solution(f, a, x0, distance, tol)
+    _, moved = jvp(lambda a: follow(f)(a)(x), (a,), (tangents[0],))
+    return x, _solution(partial(_along_step, f), (a, x, moved), tree.map(np.zeros_like, x), distance, tol)
+
+
 _solution.defvjp(_solution_with_residuals, _solution_back)
+_solution.defjvp(_solution_along)
 
 
 def fixed_point(f: Callable[[Any], Callable[[T], T]], a: Any, x0: T, distance: Callable[[T, T], Any], tol: float) -> T:
@@ -84,12 +84,13 @@ def fixed_point(f: Callable[[Any], Callable[[T], T]], a: Any, x0: T, distance: C
 
     ``x`` and ``a`` are trees of arrays; ``f`` and ``distance`` are plain NumPy. As
     ``autograd.misc.fixed_points.fixed_point``, whose derivative it has: that of the equation, by the same iteration on its
-    adjoint (Christianson, 1994), of any order; that by ``x0`` is zero. In a transformed function ``f`` and ``distance`` run
-    after the trace: pass traced values in ``a``.
+    adjoint (Christianson, 1994) or, in forward mode, on its tangent, of any order; that by ``x0`` is zero. The iteration is one
+    loop of machine code. Pass traced values in ``a``: what ``f`` reads otherwise is a constant to derivatives.
 
-    It runs for ever where the iteration does not converge.
+    It runs until Ctrl-C where the iteration does not converge.
     """
-    return _solution(f, a, x0, distance, tol)
+    found: T = (_solved if current() is None else _solution)(f, a, x0, distance, tol)
+    return found
 
 
 # ordinary differential equations

@@ -30,6 +30,8 @@ def test_fixed_point() -> None:
     np.testing.assert_allclose(pb.grad(root)(2.0), 0.5 / np.sqrt(2))
     np.testing.assert_allclose(pb.grad(pb.grad(root))(2.0), -0.25 / 2**1.5)
     np.testing.assert_allclose(pb.vmap(root)(np.array([2.0, 3.0])), np.sqrt([2, 3]))
+    np.testing.assert_allclose(pb.jvp(root, (2.0,), (1.0,)), [np.sqrt(2), 0.5 / np.sqrt(2)])
+    np.testing.assert_allclose(pb.jacfwd(pb.grad(root))(2.0), -0.25 / 2**1.5)
     np.testing.assert_allclose(pb.grad(lambda x0: pb.fixed_point(newton, 2.0, x0, far, 1e-14))(1.5), 0.0)
 
 
