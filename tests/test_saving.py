@@ -161,3 +161,23 @@ def test_what_elements_are_picked_of_is_in_memory() -> None:
         return total + np.sum((y * y)[k] * y[k])
 
     pb.check_grad(f, argnums=0)(X, np.array([3, 0, 3, 39]))
+
+
+def reads(x: Array) -> Array:
+    total = 0.0
+    for k in range(len(x)):
+        total = total + x[k] * x[k]
+    return total
+
+
+def writes(x: Array) -> Array:
+    a = np.zeros(len(x))
+    for k in range(len(x)):
+        a[k] = np.sin(x[k])
+    return np.sum(a * a)
+
+
+@pytest.mark.parametrize("function", [reads, writes])
+def test_elements_one_by_one_move_bytes_in_proportion(function: Callable[[Array], Array]) -> None:
+    small, large = (pb.value_and_grad(function).cost(np.ones(n)).total.bytes for n in (30, 120))
+    assert large < 4.2 * small
