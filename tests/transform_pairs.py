@@ -299,7 +299,7 @@ def _while_loop(m: Any, f: Function) -> Function:
             k, z, sum = state
             return k + 1, 0.75 * z, sum + 0.5 * f(z) * (k + 1)
 
-        k, z, sum = m.while_loop(lambda state: m.np.sum(state[1] ** 2) > 0.2, body, (0, x, 0 * f(x)))
+        k, z, sum = m.while_loop(lambda state: m.np.sum(state[1] ** 2) > 0.15, body, (0, x, 0 * f(x)))
         return _joined(m, sum, z * k)
 
     return g
