@@ -16,6 +16,7 @@ which are computed again by each group that reads them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +40,7 @@ from pullback.ir.types import Shape
 MOST_WEIGHT = 1000
 MOST_PASSES = 6
 MOST_WAITING = 32
+MOST_NEAR = 64
 MOST_FOLLOWED = 64
 MOST_FLOATING = 64
 """So many scalar instructions, of parameters and constants alone, are computed again by each group that needs them."""
@@ -51,7 +53,8 @@ class Cluster:
     """A group in the making.
 
     ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which other
-    groups read.
+    groups read. ``needs``: the groups whose values it reads. ``readers``: those that read what it updates, and so come first
+    where they can.
     """
 
     number: int
@@ -61,6 +64,7 @@ class Cluster:
     copies: list[Value] = field(default_factory=list)
     phase: dict[Value, int] = field(default_factory=dict)
     needs: set[int] = field(default_factory=set)
+    readers: set[int] = field(default_factory=set)
     reads: set[Value] = field(default_factory=set)
     opaque: bool = False
     weight: int = 0
@@ -108,6 +112,8 @@ class _Fuser:
         self.copied: dict[Value, Cluster] = {}
         self.checked: Cluster | None = None
         self.floating: dict[Value, int] = {}
+        self.updates: dict[Value, Cluster] = {}
+        self.reading: dict[Value, dict[int, None]] = {}
         self.position = {i: k for k, i in enumerate(function.instructions)}
         self.saving = Saving()
 
@@ -320,16 +326,34 @@ class _Fuser:
     def is_acyclic(self, cluster: Cluster, reads: Sequence[_Read], before: Cluster | None = None) -> bool:
         """Whether nothing that an instruction reads elsewhere, and no group that must run before it, depends on the group."""
         origins = [before, *(self.holder(r.root) for r in reads)]
-        stack = [origin.number for origin in origins if origin is not None and origin is not cluster]
+        starts = [o.number for o in origins if o is not None and o is not cluster]
+        return not self.reads_before(starts, cluster) and not self.leads(starts, cluster)
+
+    def leads(self, starts: Sequence[int], cluster: Cluster) -> bool:
+        """Whether any of some groups is this one or needs it."""
+        stack = list(starts)
         seen: set[int] = set()
         while stack:
             number = stack.pop()
             if number == cluster.number:
-                return False
+                return True
             if number not in seen:
                 seen.add(number)
                 stack.extend(self.clusters[number].needs)
-        return True
+        return False
+
+    def reads_before(self, starts: Sequence[int], cluster: Cluster) -> bool:
+        """Whether a group reads what one of some groups, or one of those just before them, updates."""
+        queue = deque(starts)
+        seen = set(starts)
+        while queue and len(seen) < MOST_NEAR:
+            found = self.clusters[queue.popleft()]
+            if cluster.number in found.readers:
+                return True
+            new = (found.needs | found.readers) - seen
+            seen |= new
+            queue.extend(new)
+        return False
 
     def add(self, cluster: Cluster, instruction: Instruction, reads: Sequence[_Read], phase: int) -> None:
         cluster.members.append(instruction)
@@ -348,6 +372,14 @@ class _Fuser:
                 cluster.reads.add(read.root)
                 if origin is not None:
                     cluster.needs.add(origin.number)
+                self.read_early(cluster, self.base(read.root))
+
+    def read_early(self, cluster: Cluster, base: Value) -> None:
+        """Keep what reads an array apart from what needs its update: it comes first, and the update needs no copy."""
+        self.reading.setdefault(base, {})[cluster.number] = None
+        update = self.updates.get(base)
+        if update is not None and update.number not in (cluster.number, *cluster.needs):
+            update.readers.add(cluster.number)
 
     def merge_neighbours(self, cluster: Cluster, reads: Sequence[_Read]) -> None:
         """Take in the other groups that an instruction just added reads from, where they can be one kernel."""
@@ -361,17 +393,7 @@ class _Fuser:
 
     def is_apart(self, a: Cluster, b: Cluster) -> bool:
         """Whether a third group must run between two groups."""
-        for first, last in ((a, b), (b, a)):
-            stack = [n for n in first.needs if n != last.number]
-            seen: set[int] = set()
-            while stack:
-                number = stack.pop()
-                if number == last.number:
-                    return True
-                if number not in seen:
-                    seen.add(number)
-                    stack.extend(self.clusters[number].needs)
-        return False
+        return any(self.leads([n for n in first.needs if n != last.number], last) for first, last in ((a, b), (b, a)))
 
     def merge(self, cluster: Cluster, other: Cluster) -> None:
         """Make two groups one, if every member finds a phase in it."""
@@ -416,6 +438,10 @@ class _Fuser:
         cluster = self.new_cluster(())
         cluster.opaque = True
         self.add(cluster, instruction, [_Read(self.base(v), "other", v.type.rank) for v in instruction.operands], 0)
+        base = self.updated(cluster.number)
+        if base is not None and base not in self.function.parameters and base not in self.updates:
+            self.updates[base] = cluster
+            cluster.readers.update(n for n in self.reading.get(base, ()) if n != cluster.number)
         self.follow(cluster, instruction)
 
     # storing

@@ -83,7 +83,7 @@ def pseudo_inverse(a: TracedArray, cutoff: Any, is_cut: bool) -> tuple[TracedArr
     counts = s > cutoff(xp.max(s, axis=-1, keepdims=True, initial=0))
     zero, one = full(s.shape, 0, s.dtype), full(s.shape, 1, s.dtype)
     inverse = choose_where(counts, one / choose_where(counts, s, one), zero)
-    found: TracedArray = emit("pinv", a, u, s, vt, inverse, form=form, cut=is_cut)
+    found: TracedArray = emit("pinv", a, u, s, vt, inverse, form=form, cut=bool(is_cut))
     return found, counts
 
 
