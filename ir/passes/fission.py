@@ -7,12 +7,12 @@ The gradient of a recurrence by its weights is such a sum. One large product rea
 
 from __future__ import annotations
 
-import math
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pullback.ir.builder import Builder
+from pullback.ir.extents import nominal_bytes
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.loops import Scan
@@ -20,15 +20,12 @@ from pullback.ir.passes.dce import live
 from pullback.ir.passes.loop_parts import parts_of
 from pullback.ir.structure import Block, Function, Instruction, Value, use_counts, walk
 
-UNKNOWN = 64
-"""The extent that a named one is taken for where sizes are compared."""
-
 
 def fission(function: Function) -> Function:
     """Move sums of products out of scans of a known length, those in regions too.
 
     Requires: a func without instructions of transforms; other kinds are returned as they are. Keeps: results but for the order of
-    these sums. A sum is moved if the rows to stack have at most twice as many elements as the total.
+    these sums. A sum is moved if a row to stack takes at most twice the bytes of the total.
     """
     if not any(isinstance(i.op, Scan) for i in walk(function.body)):
         return function
@@ -72,7 +69,7 @@ def _sums(scan: Instruction) -> list[_Sum]:
         products = [made.get(term) for term in _terms(carry, result, made, counts)]
         moved = [i for i in products if i is not None and isinstance(i.op, Contract) and still.isdisjoint(i.operands)]
         stacked = {v for i in moved for v in i.operands} - free
-        if moved and len(moved) == len(products) and sum(map(_elements, stacked)) <= 2 * _elements(carry):
+        if moved and len(moved) == len(products) and sum(nominal_bytes(v.type) for v in stacked) <= 2 * nominal_bytes(carry.type):
             found.append(_Sum(k, tuple(moved)))
     return found
 
@@ -90,10 +87,6 @@ def _terms(carry: Value, result: Value, made: dict[Value, Instruction], counts: 
         terms.append(term)
         result = before
     return terms[::-1] if counts[carry] == 1 and carry not in terms else []
-
-
-def _elements(value: Value) -> int:
-    return math.prod(e if isinstance(e, int) else UNKNOWN ** (e.count("*") + 1) for e in value.type.shape)
 
 
 def _moved(b: Builder, scan: Instruction, operands: tuple[Value, ...], sums: Sequence[_Sum]) -> list[Value]:
