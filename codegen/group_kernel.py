@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.collapse import Space
+from pullback.codegen.cost import Cost, Schedule, elements, moved_once, work
 from pullback.codegen.draft import Draft, KernelBuilder
-from pullback.ir.extents import product
+from pullback.ir.extents import nominal_bytes, product
 from pullback.ir.op import OPS
 from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.control import Check
@@ -27,10 +28,10 @@ from pullback.ir.types import BOOL, I64, ArrayType, RefType, Shape, scalar
 Key = tuple[Value, tuple[Value, ...], Value | None]
 
 
-def group_kernel(space: Space, layouts: Sequence[str], over: Mapping[int, int] | None = None) -> Draft:
+def group_kernel(space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> Draft:
     """The kernel of a collapsed group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value. ``over``:
     for the position of each result that is written over an operand, that operand's; the kernel has one reference for both."""
-    return _GroupKernel(space, layouts, over or {}).run()
+    return _GroupKernel(space, layouts, over).run()
 
 
 def is_read_in_step(region: Block, parameter: Value, space: Shape) -> bool:
@@ -457,3 +458,45 @@ def wrapped(b: KernelBuilder, position: Value, extent: Value) -> Value:
     moved = b.select(b.lt(position, zero), b.add(position, extent), position)
     found: Value = b.maximum(b.minimum(moved, b.sub(extent, one)), zero)
     return found
+
+
+def _flat_cost(space: Space) -> Cost:
+    """One pass: each operand and result moves once. A reduction over axes that are not the last reads and writes its sums for
+    each element, and these stay in cache."""
+    sums = [i for i in space.region.instructions if isinstance(i.op, Reduce) and _is_scattered(space, i)]
+    near = 2 * elements(space) * sum(i.result.type.dtype.bytes for i in sums)
+    footprint = sum(nominal_bytes(i.result.type) for i in sums)
+    moved = moved_once(space)
+    return Cost(bytes=moved, near=moved + near, flops=work(space.region.instructions), footprint=footprint)
+
+
+def _is_scattered(space: Space, i: Instruction) -> bool:
+    axes, rank = i.params["axes"], len(space.extents)
+    return i.operands[0].type.shape == space.extents and tuple(axes) != tuple(range(rank - len(axes), rank))
+
+
+def _rows_cost(space: Space) -> Cost:
+    """As many passes over a row as its reductions ask for: its operands move from memory once and from cache each time, and what
+    is cheap is computed again."""
+    flat = _flat_cost(space)
+    passes = 1 + len({i for i in space.region.instructions if isinstance(i.op, Reduce) and not _is_scattered(space, i)})
+    row = sum(
+        nominal_bytes(ArrayType(v.type.dtype, v.type.shape[space.rows :]))
+        for v in (*space.region.parameters, *space.region.results)
+        if v.type.shape == space.extents
+    )
+    return Cost(bytes=flat.bytes, near=passes * flat.near, flops=passes * flat.flops, footprint=flat.footprint + row)
+
+
+FLAT = Schedule(
+    name="flat",
+    fits=lambda space, layouts: "elements need reductions of their rows" if space.rows else None,
+    cost=_flat_cost,
+    draft=group_kernel,
+)
+ROWS = Schedule(
+    name="rows",
+    fits=lambda space, layouts: None if space.rows else "no element needs a reduction of its row",
+    cost=_rows_cost,
+    draft=group_kernel,
+)

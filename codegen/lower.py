@@ -1,8 +1,8 @@
 """lower: from fused array IR to a program and its kernels.
 
 Requires: a fused function. Keeps: its meaning. The program allocates, launches, and frees; each group and each op with a kernel
-of its own becomes a kernel. Control flow becomes loops and branches of the program, see ``lower_loops``. Target-neutral: loops
-say what they combine, not how they run.
+of its own becomes a kernel; which of the ways to write a group's is taken, ``schedules`` says. Control flow becomes loops and
+branches of the program, see ``lower_loops``. Loops say what they combine, not how they run.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pullback.codegen.collapse import collapse
-from pullback.codegen.group_kernel import Draft, group_kernel, is_read_in_step
+from pullback.codegen.draft import Draft
+from pullback.codegen.group_kernel import is_read_in_step
 from pullback.codegen.lower_loops import lower_scan, lower_switch, lower_while
 from pullback.codegen.op_kernels import op_kernel
+from pullback.codegen.schedules import group_draft
 from pullback.ir.builder import Builder
 from pullback.ir.ops.complexes import Reinterpret
 from pullback.ir.ops.control import Group, group
@@ -26,15 +27,16 @@ from pullback.ir.text import canonical
 from pullback.ir.types import I64, ArrayType, RefType, Type, interleaved
 
 
-def lower(function: Function, layouts: Sequence[str] = ()) -> Module:
-    """The program of a fused function, then its kernels. ``layouts``: "c" or "strided" for each parameter."""
+def lower(function: Function, layouts: Sequence[str] = (), target: str = "cpu") -> Module:
+    """The program of a fused function, then its kernels. ``layouts``: "c" or "strided" for each parameter; ``target``: "cpu" or
+    "cuda", whose schedules are chosen from."""
     memory = {}
     for value, layout in zip(function.parameters, layouts or ["c"] * len(function.parameters), strict=True):
         t = value.type
         in_memory = t.shape or t.dtype.is_complex
         memory[value] = Value(RefType(t.dtype, t.shape, layout), value.name) if in_memory else Value(t, value.name)
     kernels: dict[str, Function] = {}
-    work = Lowering(function.body, memory, frozenset(function.parameters), kernels, {})
+    work = Lowering(function.body, memory, frozenset(function.parameters), kernels, {}, target)
     work.run()
     results = [work.result(v) for v in function.results]
     program = work.b.function(function.name, [memory[v] for v in function.parameters], results, "program")
@@ -55,12 +57,14 @@ class Lowering:
         fixed: frozenset[Value],
         kernels: dict[str, Function],
         whole: dict[Value, Value],
+        target: str,
     ) -> None:
         self.block = block
         self.memory = dict(memory)
         self.fixed = fixed
         self.kernels = kernels
         self.whole = whole
+        self.target = target
         self.b = Builder()
         self.last_use: dict[Value, int] = {}
         self.owner: dict[Value, Value] = {}
@@ -75,7 +79,7 @@ class Lowering:
 
     def inside(self, region: Block, memory: Mapping[Value, Value], fixed: frozenset[Value]) -> Lowering:
         """The lowering of a region."""
-        return Lowering(region, memory, fixed, self.kernels, self.whole)
+        return Lowering(region, memory, fixed, self.kernels, self.whole, self.target)
 
     # lives
 
@@ -131,7 +135,7 @@ class Lowering:
                 layouts = tuple(self.layout(v) for v in instruction.operands)
                 over = self.overwritten(instruction)
                 places = {instruction.results.index(r): instruction.operands.index(v) for r, v in over.items()}
-                draft = group_kernel(collapse(instruction, layouts), layouts, places)
+                draft = group_draft(instruction, layouts, places, self.target)
                 self.launch(b, instruction, draft, instruction.operands, over=over)
             case Switch():
                 lower_switch(self, b, instruction)
@@ -250,7 +254,7 @@ class Lowering:
         )
         layouts = (self.layout(value),)
         result = copy.results[0]
-        self.launch(b, copy, group_kernel(collapse(copy, layouts), layouts), (value,))
+        self.launch(b, copy, group_draft(copy, layouts, {}, self.target), (value,))
         return self.memory[result]
 
     def sequence(self, b: Builder, value: Value) -> Value:

@@ -212,7 +212,7 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
         function = fuse(function)
     observe("fuse", Module((function,)))
     with counters.timed("lower"):
-        module = lower(function, layouts)
+        module = lower(function, layouts, device)
     observe("lower", module)
     with counters.timed("schedule"):
         module = thin(module) if device == "cpu" else module

@@ -1,10 +1,13 @@
-"""What every test stands on: a kernel cache of its own, the verifier after every pass, and `--bless`."""
+"""What every test stands on: a kernel cache of its own, the verifier after every pass, `--bless` and `--schedules`."""
 
 import importlib.util
 import os
 import tempfile
 
 import pytest
+from forced import at_random
+
+from pullback.codegen import schedules
 
 CACHE = tempfile.TemporaryDirectory(prefix="pullback-tests-")
 os.environ["PULLBACK_CACHE_DIR"] = CACHE.name
@@ -13,6 +16,17 @@ os.environ["PULLBACK_VERIFY"] = "1"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write the expected texts of golden tests anew")
+    parser.addoption(
+        "--schedules", default="cheapest", metavar="random:SEED", help="groups get a random schedule of those that fit"
+    )
+
+
+@pytest.fixture(autouse=True)
+def chosen_schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `--schedules=random:SEED`, groups get a schedule that depends on the seed and the group."""
+    rule, _, seed = str(request.config.getoption("--schedules")).partition(":")
+    if rule == "random":
+        monkeypatch.setattr(schedules, "pick", at_random(int(seed)))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def scheduled(function: Function, layouts: Sequence[str] = ()) -> tuple[Module, 
     """The program of a func with its kernels scheduled for CUDA, and the func with abstract extents."""
     found = abstract(function)
     constants = ["c"] * (len(found.function.parameters) - len(layouts))
-    module = lower(fuse(run(grad(found.function), OPTIMIZE)), [*layouts, *constants] if layouts else ())
+    module = lower(fuse(run(grad(found.function), OPTIMIZE)), [*layouts, *constants] if layouts else (), "cuda")
     program, *kernels = module.functions
     module = Module((program, *(schedule(k, "cuda") for k in kernels)))
     verify_module(module)

@@ -1,0 +1,74 @@
+"""What a schedule of a group costs: a written model, in nominal sizes, since a program is scheduled once for all shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pullback.codegen.collapse import Space
+from pullback.codegen.draft import Draft
+from pullback.ir.extents import nominal_bytes
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.structure import Instruction
+from pullback.ir.types import BOOL, ArrayType
+
+MEMORY_RATE, CACHE_RATE, WORK_RATE = 40.0, 250.0, 60.0
+"""Bytes a nanosecond from memory and from the first cache, and operations a nanosecond, of one core with wide vectors."""
+KEPT = 1 << 19
+"""So many bytes stay in a core's second cache between two passes over them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """``bytes`` to and from memory; ``near``, those between a core and its caches; ``flops``, a function counting as thirty;
+    ``footprint``, the bytes that must stay in cache for ``bytes`` to be right."""
+
+    bytes: int
+    near: int
+    flops: int
+    footprint: int = 0
+
+    @property
+    def time(self) -> float:
+        """Nanoseconds: whichever of memory, caches and arithmetic takes longest."""
+        spilled = self.near if self.footprint > KEPT else self.bytes
+        return max(spilled / MEMORY_RATE, self.near / CACHE_RATE, self.flops / WORK_RATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A way to write the kernel of a group.
+
+    ``fits``: why a group with operands in these layouts cannot have it; None if it can. ``draft``: the kernel; its arguments are
+    those of ``group_kernel``. ``targets``: the devices that it serves.
+    """
+
+    name: str
+    fits: Callable[[Space, Sequence[str]], str | None]
+    cost: Callable[[Space], Cost]
+    draft: Callable[[Space, Sequence[str], Mapping[int, int]], Draft]
+    targets: frozenset[str] = frozenset({"cpu", "cuda"})
+
+
+def moved_once(space: Space) -> int:
+    """The bytes of a group's operands and results, each moved once."""
+    return sum(nominal_bytes(v.type) for v in (*space.region.parameters, *space.region.results))
+
+
+def elements(space: Space) -> int:
+    """How many elements a space has, nominally."""
+    return nominal_bytes(ArrayType(BOOL, space.extents))
+
+
+def work(instructions: Sequence[Instruction]) -> int:
+    """The operations of instructions on all their elements."""
+    return sum(_weight(i) * _elements(i) for i in instructions)
+
+
+def _weight(i: Instruction) -> int:
+    return 30 if isinstance(i.op, Elementwise) and not i.op.cheap else 1
+
+
+def _elements(i: Instruction) -> int:
+    wide = [*i.operands, *i.results]
+    return max((nominal_bytes(ArrayType(BOOL, v.type.shape)) for v in wide), default=0)

@@ -1,0 +1,40 @@
+"""schedules: which kernel a group gets.
+
+A registry of the ways to write the kernel of a group, each with what it fits and what it costs. The cheapest that fits is taken,
+the first of equals. Add one here and it is fuzzed like all others: tests choose at random among those that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pullback.codegen.collapse import Space, collapse
+from pullback.codegen.cost import Schedule
+from pullback.codegen.draft import Draft
+from pullback.codegen.group_kernel import FLAT, ROWS
+from pullback.ir.structure import Instruction
+
+SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS)
+
+Pick = Callable[[Space, Sequence[Schedule]], Schedule]
+
+
+def fitting(space: Space, layouts: Sequence[str], target: str) -> list[Schedule]:
+    """The schedules that a collapsed group can have on a target."""
+    return [s for s in SCHEDULES if target in s.targets and s.fits(space, layouts) is None]
+
+
+def cheapest(space: Space, choices: Sequence[Schedule]) -> Schedule:
+    """The schedule of least cost."""
+    return choices[0] if len(choices) == 1 else min(choices, key=lambda s: s.cost(space).time)
+
+
+pick: Pick = cheapest
+"""Tests put another rule here."""
+
+
+def group_draft(group: Instruction, layouts: Sequence[str], over: Mapping[int, int], target: str) -> Draft:
+    """The kernel of a group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value. ``over``: for the
+    position of each result that is written over an operand, that operand's; the kernel has one reference for both."""
+    space = collapse(group, layouts)
+    return pick(space, fitting(space, layouts, target)).draft(space, layouts, over)
