@@ -116,5 +116,14 @@ class KernelBuilder(Builder):
         body = Block((index,), tuple(self.levels.pop()), ())
         self.put(len(self.levels) - 1, OPS["for"], (count,), {"ordered": True}, (body,))
 
+    def enter(self) -> None:
+        """Enter what runs under a condition."""
+        self.levels.append([])
+
+    def leave_if(self, condition: Value) -> None:
+        """Leave what runs if a condition holds."""
+        body = Block((), tuple(self.levels.pop()), ())
+        self.put(len(self.levels) - 1, OPS["if"], (condition,), {}, (body,))
+
     def kernel(self, parameters: Sequence[Value]) -> Function:
         return Function("k", Block(tuple(parameters), tuple(self.levels[0]), ()), "kernel")

@@ -24,6 +24,7 @@ from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
 from pullback.codegen.positions import positions
 from pullback.codegen.saving import Graph, Saving, Use, joined, weight
+from pullback.codegen.sorted_twice import sorted_twice
 from pullback.ir.builder import Builder
 from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.control import Check, group
@@ -77,7 +78,7 @@ def fuse(function: Function) -> Function:
 
 def fused(function: Function) -> tuple[Function, Saving]:
     """As ``fuse``, with what is stored and what is computed again."""
-    prepared = positions(contractions(split(composed(function))))
+    prepared = positions(contractions(split(sorted_twice(composed(function)))))
     savings: list[Saving] = []
 
     def region(block: Block) -> Block:

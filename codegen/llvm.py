@@ -18,8 +18,9 @@ from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_fourier import fourier_lines
-from pullback.codegen.llvm_native import library, slow, sort_row, ufunc
+from pullback.codegen.llvm_native import library, slow, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
+from pullback.codegen.llvm_sort import settle_row, sort_row
 from pullback.codegen.llvm_text import Emitted, Writer
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
@@ -27,7 +28,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub
 from pullback.ir.ops.library import Library
-from pullback.ir.ops.sort import SortRow
+from pullback.ir.ops.sort import SettleRow, SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import BOOL as _BOOL
 from pullback.ir.types import F32 as _F32
@@ -211,6 +212,8 @@ class Emitter(Writer):
                 self.branch(i)
             case Fail():
                 self.fail(i)
+            case SettleRow():
+                settle_row(self, i)
             case SortRow():
                 sort_row(self, i)
             case Lines():

@@ -1,4 +1,4 @@
-"""Calls of native functions in emitted LLVM code: the loops of NumPy's and SciPy's ufuncs, NumPy's sorts, BLAS and LAPACK.
+"""Calls of native functions in emitted LLVM code: the loops of NumPy's and SciPy's ufuncs, BLAS and LAPACK.
 
 Their addresses are arguments of the kernel."""
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import element, literal, wide
 from pullback.ir.ops.library import Library
-from pullback.ir.ops.sort import SortRow
 from pullback.ir.structure import Instruction
 from pullback.ir.types import DType
 
@@ -97,59 +96,6 @@ def number(e: Emitter, value: float, dtype: DType, is_complex: bool) -> str:
         address = e.let(f"getelementptr {element(dtype)}, ptr {slot}, i64 {k}")
         e.line(f"store {element(dtype)} {literal(part, dtype)}, ptr {address}")
     return slot
-
-
-def sort_row(e: Emitter, i: Instruction) -> None:
-    """A call of a sort of NumPy's: ``int sort(void *row, intp n, void *)``, ``int argsort(void *row, intp *places, intp n,
-    void *)``."""
-    op = i.op
-    assert isinstance(op, SortRow)
-    row, *rest = (e.places[v] for v in i.operands)
-    count = row.extents[0].text
-    pointers = ", ".join(f"ptr {place.pointer}" for place in (row, *rest))
-    callee = e.callee("sort", op.symbol(row.type.dtype))
-    e.let(f"call i32 {callee}({pointers}, i64 {count}, ptr null)")
-    if rest:
-        _settle_ties(e, row.pointer, rest[0].pointer, count, row.type.dtype)
-
-
-def _settle_ties(e: Emitter, row: str, places: str, count: str, dtype: DType) -> None:
-    """Sort the places of each run of equal elements."""
-    t = element(dtype)
-    e.count += 1
-    head, body, flush, several, after, done = (f"{name}{e.count}" for name in ("tie", "in", "end", "several", "next", "ties"))
-    first, at = stored(e, "i64", "0"), stored(e, "i64", "1")
-    e.line(f"br label %{head}")
-    e.label(head)
-    k = e.let(f"load i64, ptr {at}")
-    e.line(f"br i1 {e.let(f'icmp sle i64 {k}, {count}')}, label %{body}, label %{done}")
-    e.label(body)
-    is_inside = e.let(f"icmp slt i64 {k}, {count}")
-    before = e.let(f"sub i64 {k}, 1")
-    here = e.let(f"select i1 {is_inside}, i64 {k}, i64 {before}")
-    values = []
-    for index in (before, here):
-        place = e.let(f"load i64, ptr {e.let(f'getelementptr i64, ptr {places}, i64 {index}')}")
-        values.append(e.let(f"load {t}, ptr {e.let(f'getelementptr {t}, ptr {row}, i64 {place}')}"))
-    if dtype.is_float:
-        nan = [e.let(f"fcmp uno {t} {v}, {v}") for v in values]
-        same = e.let(f"or i1 {e.let(f'fcmp oeq {t} {values[0]}, {values[1]}')}, {e.let(f'and i1 {nan[0]}, {nan[1]}')}")
-    else:
-        same = e.let(f"icmp eq {t} {values[0]}, {values[1]}")
-    e.line(f"br i1 {e.let(f'and i1 {same}, {is_inside}')}, label %{after}, label %{flush}")
-    e.label(flush)
-    start = e.let(f"load i64, ptr {first}")
-    length = e.let(f"sub i64 {k}, {start}")
-    e.line(f"store i64 {k}, ptr {first}")
-    e.line(f"br i1 {e.let(f'icmp sgt i64 {length}, 1')}, label %{several}, label %{after}")
-    e.label(several)
-    callee = e.callee("sort", "sort.int64")
-    e.let(f"call i32 {callee}(ptr {e.let(f'getelementptr i64, ptr {places}, i64 {start}')}, i64 {length}, ptr null)")
-    e.line(f"br label %{after}")
-    e.label(after)
-    e.line(f"store i64 {e.let(f'add i64 {k}, 1')}, ptr {at}")
-    e.line(f"br label %{head}")
-    e.label(done)
 
 
 def at_least_one(e: Emitter, text: str) -> str:
