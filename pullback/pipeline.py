@@ -21,7 +21,8 @@ from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.codegen.thin import thin
 from pullback.ir import OPS, Block, Function, Instruction, Module, Value
-from pullback.ir.extents import Abstract, abstract, rename
+from pullback.ir.classes import templated
+from pullback.ir.extents import Abstract, rename
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
@@ -131,7 +132,7 @@ def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
     function, outcomes = split_outcomes(trace)
     if not function.results and all(map(is_pure, function.instructions)):
         return Program(template=None, instance=None, sizes={}, constants=(), outcomes=outcomes)
-    found = abstract(function)
+    found = templated(function)
     layouts = layouts_of(trace, leaves, len(found.constants))
     key = template_key(found, layouts, device)
     with work.underway():
@@ -256,7 +257,7 @@ def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, location
     Funcs and programs have the shapes of the call, so that their texts can be run; kernels serve all shapes.
     """
     texts: dict[str, str] = {}
-    found = abstract(trace.function)
+    found = templated(trace.function)
 
     def observe(stage: str, module: Module) -> None:
         functions = tuple(f if f.kind == "kernel" else concrete(f, found) for f in module.functions)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from pullback.ir.passes.components import components
 from pullback.ir.passes.cse import cse
 from pullback.ir.passes.dce import dce
 from pullback.ir.passes.fission import fission
 from pullback.ir.passes.grad import grad
 from pullback.ir.passes.guards import guards_first
+from pullback.ir.passes.mirrors import mirrors
 from pullback.ir.passes.norms import norms
 from pullback.ir.passes.regions import regions
 from pullback.ir.passes.shifts import shifts
@@ -25,12 +27,31 @@ Observer = Callable[[str, Function], None]
 
 PASSES: dict[str, Pass] = {
     p.__name__: p
-    for p in (simplify, regions, cse, norms, shifts, grad, sums, fission, uncustom, untap, guards_first, dce, unbarrier)
+    for p in (
+        simplify,
+        regions,
+        cse,
+        norms,
+        shifts,
+        grad,
+        components,
+        mirrors,
+        sums,
+        fission,
+        uncustom,
+        untap,
+        guards_first,
+        dce,
+        unbarrier,
+    )
 }
 """Every pass by its name, as files and the command line call it."""
 
 BEFORE_GRAD: list[Pass] = [simplify, regions, cse, norms, shifts, dce]
-OPTIMIZE: list[Pass] = [uncustom, untap, guards_first, simplify, regions, cse, sums, dce, fission, simplify, dce, unbarrier]
+OPTIMIZE: list[Pass] = [
+    *(uncustom, untap, guards_first, simplify, regions, cse, components, mirrors, sums, dce),
+    *(fission, simplify, dce, unbarrier),
+]
 
 
 def run(function: Function, passes: Sequence[Pass], observe: Observer | None = None) -> Function:

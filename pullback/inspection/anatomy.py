@@ -15,7 +15,8 @@ from pullback.codegen.fuse import fused
 from pullback.codegen.lower import lower
 from pullback.codegen.saving import Saving
 from pullback.inspection.call import Call
-from pullback.ir.extents import Abstract, abstract, value_of
+from pullback.ir.classes import templated
+from pullback.ir.extents import Abstract, value_of
 from pullback.ir.ops.control import Group, Transform
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.loops import Loop, Switch
@@ -179,7 +180,7 @@ def dissect(call: Call) -> Anatomy | None:
     function, outcomes = split_outcomes(call.trace)
     if not function.results and all(map(is_pure, function.instructions)):
         return None
-    found = abstract(function)
+    found = templated(function)
     prepared = run(found.function, BEFORE_GRAD)
     try:
         optimised = run(grad(_marked(prepared)), OPTIMIZE)

@@ -10,7 +10,7 @@ from pullback.codegen.schedule import schedule
 from pullback.inspection.anatomy import dissect
 from pullback.inspection.call import ArgumentType, Call, key_text, shortened, type_text
 from pullback.inspection.report import Report, counted, paragraph, place, table
-from pullback.ir.extents import abstract
+from pullback.ir.classes import templated
 from pullback.ir.structure import Loc, Module
 from pullback.pipeline import has_template, layouts_of, split_outcomes
 from pullback.runtime.engine import default_engine
@@ -284,7 +284,7 @@ def _prospect(call: Call) -> tuple[str, Mapping[str, int]]:
     anatomy = dissect(call)
     if anatomy is None:
         return "none", {}
-    found = abstract(function)
+    found = templated(function)
     if has_template(found, layouts_of(call.trace, call.leaves, len(found.constants)), call.device):
         return "known", {}
     if call.device != "cpu":
