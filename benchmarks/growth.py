@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import loops
 import numpy as np
 
-import loops
 import pullback as pb
 
 Array = Any

@@ -4,9 +4,9 @@ import functools
 from typing import Any
 
 import numpy as np
+from workload import Workload
 
 import pullback as pb
-from workload import Workload
 
 Array = Any
 Arguments = tuple[Any, ...]

@@ -119,10 +119,7 @@ def compare(workload: Any, names: list[str], rounds: int) -> dict[str, Any]:
     calls, absent = prepare(workload, names)
     times = measure(calls, rounds)
     base = next(iter(times))
-    ratios = {
-        name: statistics.median(t / b for t, b in zip(taken, times[base], strict=True))
-        for name, taken in times.items()
-    }
+    ratios = {name: statistics.median(t / b for t, b in zip(taken, times[base], strict=True)) for name, taken in times.items()}
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     return {"title": workload.title, "base": base, "ratios": ratios, "seconds": medians, "absent": absent}
 

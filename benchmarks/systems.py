@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from workload import Workload
 
 Call = Callable[[], Any]

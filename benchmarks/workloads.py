@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import loops
 import numpy as np
 from scipy.special import erf
-
-import loops
 from workload import Workload
 
 Array = Any

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loops import PROGRAMS, Compiled, Recorded
 from tracing import run
 
 import pullback as pb
-from loops import PROGRAMS, Compiled, Recorded
 from pullback.ir.interpret import interpret
 from pullback.ir.passes import pipeline
 from pullback.ir.passes.grad import grad as expand_gradients

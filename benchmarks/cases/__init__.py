@@ -1,0 +1,8 @@
+"""Every case, by workload, in the order of the table."""
+
+from benchmarks.case import Case
+from benchmarks.cases import convolutions, elementwise, index, loops, matrices, pairs, rows, small
+
+MODULES = (elementwise, rows, matrices, pairs, loops, index, small, convolutions)
+CASES: tuple[Case, ...] = tuple(case for module in MODULES for case in module.CASES)
+WORKLOADS: tuple[str, ...] = tuple(dict.fromkeys(case.workload for case in CASES))

@@ -1,0 +1,1 @@
+"""Loops written by hand, with the gradient derived by hand."""

@@ -1,0 +1,175 @@
+"""Checks and times the systems on one workload in one process of a given number of threads; prints JSON.
+
+Run by `python -m benchmarks`; environment and processors are set before NumPy is imported, since all libraries count them
+then.
+
+Systems take turns in rounds, so that a busy machine slows all alike. A turn is a burst of calls, each timed alone (many at
+once if they are short), whose median counts; a system's time is that of its quietest burst. A call's results die within
+its time.
+"""
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+Call = Callable[[], Any]
+VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR", "PULLBACK")
+BURST_SECONDS = 0.04
+SHORTEST = 20e-6
+TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
+
+
+def pin(threads: int) -> None:
+    """Binds the process to its last processors; must come before NumPy, JAX and the others count them."""
+    chosen = sorted(os.sched_getaffinity(0))[-threads:]
+    os.sched_setaffinity(0, chosen)
+    for name in VARIABLES:
+        os.environ[f"{name}_NUM_THREADS"] = str(len(chosen))
+
+
+def leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        tree = [tree[key] for key in sorted(tree)]
+    if isinstance(tree, (tuple, list)):
+        return [leaf for child in tree for leaf in leaves(child)]
+    return [tree]
+
+
+def widened(tree: Any) -> Any:
+    """The same with every float32 array as float64."""
+    import numpy as np
+
+    if isinstance(tree, dict):
+        return {key: widened(value) for key, value in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(widened(child) for child in tree)
+    return tree.astype(np.float64) if tree.dtype == np.float32 else tree
+
+
+def difference(got: Any, expected: Any, dtype: str) -> float:
+    """The largest difference between two results, relative to the largest number of each array; infinite if they do not match."""
+    import numpy as np
+
+    worst = 0.0
+    ours, theirs = leaves(got), leaves(expected)
+    if len(ours) != len(theirs):
+        return float("inf")
+    for a, b in zip(ours, theirs):
+        if np.shape(a) != np.shape(b) or not isinstance(a, (np.ndarray, np.generic, float)):
+            return float("inf")
+        if isinstance(a, np.ndarray) and a.ndim and str(a.dtype) != dtype:
+            return float("inf")
+        gap = float(np.max(np.abs(a - b), initial=0.0)) / max(float(np.max(np.abs(b), initial=0.0)), 1e-300)
+        worst = max(worst, gap if gap == gap else float("inf"))
+    return worst
+
+
+def prepare(case: Any, dtype: str, names: list[str], sizes: Any) -> tuple[dict[str, Call], dict[str, str]]:
+    """The calls that work and are right, and for each other system why not."""
+    from benchmarks.peers import PEERS
+
+    arguments = case.make(dtype, **sizes)
+    expected = case.by_hand(*widened(arguments))
+    calls: dict[str, Call] = {}
+    absent: dict[str, str] = {}
+    for name in names:
+        try:
+            call = PEERS[name](case, arguments)
+            gap = difference(call(), expected, dtype)
+        except ModuleNotFoundError as error:
+            absent[name] = f"{error.name} is not installed"
+        except Exception as error:
+            absent[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        else:
+            if gap <= TOLERANCE[dtype]:
+                calls[name] = call
+            else:
+                absent[name] = f"wrong result (relative difference {gap:.1e})"
+    return calls, absent
+
+
+def burst(call: Call, number: int, repeats: int) -> float:
+    """The median over repeats of the seconds a call takes, `number` calls timed at once."""
+    taken = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        taken.append((time.perf_counter() - start) / number)
+    return statistics.median(taken)
+
+
+def plan(call: Call) -> tuple[int, int]:
+    """How many calls are timed at once and how often, so that a burst takes BURST_SECONDS, and at least three calls."""
+    once = min(burst(call, 1, 1) for _ in range(3))
+    number = max(1, round(SHORTEST / max(once, 1e-9))) if once < SHORTEST else 1
+    return number, max(3, min(200, round(BURST_SECONDS / (once * number))))
+
+
+def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
+    """Seconds a call for each system and round."""
+    plans = {name: plan(call) for name, call in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    gc.collect()
+    gc.disable()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            call()
+            times[name].append(burst(call, *plans[name]))
+    gc.enable()
+    return times
+
+
+def compare(case: Any, dtype: str, names: list[str], rounds: int, small: bool) -> dict[str, Any]:
+    sizes = case.small if small else case.sizes
+    calls, absent = prepare(case, dtype, names, sizes)
+    times = measure(calls, rounds)
+    return {
+        "workload": case.workload,
+        "case": case.name,
+        "dtype": dtype,
+        "sizes": dict(sizes),
+        "seconds": {name: min(taken) for name, taken in times.items()},
+        "spread": {name: max(taken) / min(taken) for name, taken in times.items()},
+        "absent": absent,
+    }
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="time systems on one workload")
+    parser.add_argument("workload")
+    parser.add_argument("--peers", required=True)
+    parser.add_argument("--cases", default="")
+    parser.add_argument("--dtypes", default="float64,float32")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--large", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
+    pin(options.threads)
+    from benchmarks.cases import CASES
+
+    for case in CASES:
+        wanted = case.workload == options.workload and case.name.startswith(tuple(options.cases.split(",")))
+        if not wanted or (case.large and not options.large):
+            continue
+        for dtype in case.dtypes:
+            if dtype in options.dtypes.split(","):
+                result = compare(case, dtype, options.peers.split(","), options.rounds, options.small)
+                print(json.dumps({**result, "threads": options.threads}), flush=True)
+                gc.collect()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""Loops written by hand: Numba's and C's. They write into arrays made once, which the other systems do not."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.case import Arguments, Case
+
+Call = Callable[[], Any]
+
+
+def prepare(module: str, case: Case, arguments: Arguments) -> Call:
+    loops = importlib.import_module(module)
+    make = loops.LOOPS.get((case.workload, case.kind))
+    if make is None:
+        raise NotImplementedError("no loop written by hand for this one")
+    return make(*arguments)
+
+
+def prepare_numba(case: Case, arguments: Arguments) -> Call:
+    return prepare("benchmarks.hand.numba_loops", case, arguments)
+
+
+def prepare_c(case: Case, arguments: Arguments) -> Call:
+    return prepare("benchmarks.hand.c_loops", case, arguments)
