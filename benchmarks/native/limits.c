@@ -1,0 +1,97 @@
+/* What the machine can do: bytes read and written at a given mix, multiply-adds, calls of libmvec's functions. */
+
+#include <math.h>
+
+/* glibc declares the vector forms of libmvec under -ffast-math alone. */
+#define VECTOR __attribute__((__simd__("notinbranch")))
+VECTOR double exp(double);
+VECTOR double log(double);
+VECTOR double erf(double);
+VECTOR float expf(float);
+VECTOR float logf(float);
+VECTOR float erff(float);
+#include <omp.h>
+
+typedef double vector __attribute__((vector_size(64)));
+
+static double sink;
+
+/* Reads `reads` and writes `writes` vectors, in blocks by turns; streams the writes past the caches or not. */
+#define TRAFFIC(name, STORE)                                                                               \
+    void name(long blocks, long reads, const vector *in, long writes, vector *out)                         \
+    {                                                                                                      \
+        _Pragma("omp parallel for schedule(static)") for (long b = 0; b < blocks; b++)                     \
+        {                                                                                                  \
+            long r = b * reads / blocks, r_end = (b + 1) * reads / blocks;                                 \
+            long w = b * writes / blocks, w_end = (b + 1) * writes / blocks;                               \
+            vector s0 = {0}, s1 = s0, s2 = s0, s3 = s0;                                                    \
+            for (; r + 4 <= r_end; r += 4) s0 += in[r], s1 += in[r + 1], s2 += in[r + 2], s3 += in[r + 3]; \
+            for (; r < r_end; r++) s0 += in[r];                                                            \
+            s0 += s1 + s2 + s3;                                                                            \
+            if (s0[0] == 0.123456) sink = s0[0];                                                           \
+            for (; w < w_end; w++) STORE(out + w, s1);                                                     \
+        }                                                                                                  \
+    }
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#define STREAM(p, v) _mm512_stream_pd((double *)(p), (__m512d)(v))
+#else
+#define STREAM(p, v) (*(volatile vector *)(p) = (v))
+#endif
+#define KEEP(p, v) (*(volatile vector *)(p) = (v))
+
+TRAFFIC(traffic_streamed, STREAM)
+TRAFFIC(traffic_kept, KEEP)
+
+/* Twelve chains of multiply-adds in registers; 4 cycles each and two at once would need eight. */
+#define PEAK(name, REAL, LANES)                                                                          \
+    double name(long turns)                                                                              \
+    {                                                                                                    \
+        typedef REAL wide __attribute__((vector_size(64)));                                              \
+        _Pragma("omp parallel")                                                                          \
+        {                                                                                                \
+            wide x = {0}, y, a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1;                             \
+            x += (REAL)0.999, y = x * (REAL)0.001;                                                       \
+            a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = a8 = a9 = b0 = b1 = x;                               \
+            for (long t = 0; t < turns; t++) {                                                           \
+                a0 = a0 * x + y, a1 = a1 * x + y, a2 = a2 * x + y, a3 = a3 * x + y, a4 = a4 * x + y;     \
+                a5 = a5 * x + y, a6 = a6 * x + y, a7 = a7 * x + y, a8 = a8 * x + y, a9 = a9 * x + y;     \
+                b0 = b0 * x + y, b1 = b1 * x + y;                                                        \
+                __asm__ volatile("" : "+v"(a0), "+v"(a1), "+v"(a2), "+v"(a3), "+v"(a4), "+v"(a5));       \
+                __asm__ volatile("" : "+v"(a6), "+v"(a7), "+v"(a8), "+v"(a9), "+v"(b0), "+v"(b1));       \
+            }                                                                                            \
+            a0 += a1 + a2 + a3 + a4 + a5 + a6 + a7 + a8 + a9 + b0 + b1;                                  \
+            if (a0[0] == 0.123456) sink = a0[0];                                                         \
+        }                                                                                                \
+        return 2.0 * LANES * 12 * turns * omp_get_max_threads();                                         \
+    }
+
+PEAK(peak_float64, double, 8)
+PEAK(peak_float32, float, 16)
+
+/* Elements of a kilobyte each thread keeps, turns times. */
+#define CALLS(function, name, REAL)                                                 \
+    double name(long turns)                                                         \
+    {                                                                               \
+        _Pragma("omp parallel")                                                     \
+        {                                                                           \
+            REAL x[1024], y[1024];                                                  \
+            for (int i = 0; i < 1024; i++) x[i] = 0.5 + i * 1e-3;                   \
+            for (long t = 0; t < turns; t++) {                                      \
+                _Pragma("omp simd") for (int i = 0; i < 1024; i++) y[i] = function(x[i]); \
+                x[t & 1023] = y[(t + 7) & 1023] > 2 ? 1 : 0.75;                     \
+                __asm__ volatile("" : : "r"(y) : "memory");                         \
+            }                                                                       \
+        }                                                                           \
+        return 1024.0 * turns * omp_get_max_threads();                              \
+    }
+
+CALLS(exp, exp_float64, double)
+CALLS(log, log_float64, double)
+CALLS(erf, erf_float64, double)
+CALLS(sqrt, sqrt_float64, double)
+CALLS(expf, exp_float32, float)
+CALLS(logf, log_float32, float)
+CALLS(erff, erf_float32, float)
+CALLS(sqrtf, sqrt_float32, float)
