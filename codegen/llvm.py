@@ -18,6 +18,7 @@ from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_fourier import fourier_lines
+from pullback.codegen.llvm_lookup import lookup
 from pullback.codegen.llvm_native import library, slow, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
 from pullback.codegen.llvm_sort import settle_row, sort_row
@@ -68,6 +69,7 @@ class Emitter(Writer):
         self.splats: dict[tuple[str, str, int | None], str] = {}
         self.places: dict[Value, Place] = {}
         self.sizes: dict[str, Lanes] = {}
+        self.constants: dict[tuple[object, ...], str] = {}
 
     def argument(self, *what: object) -> str:
         if not self.direct:
@@ -246,6 +248,8 @@ class Emitter(Writer):
             text = self.let(f"bitcast {wide(element(dtype), width)} {texts[0]} to {wide(element(i.params['dtype']), width)}")
         elif spelling == "slow":
             text = slow(self, texts, dtype, width, i.params["function"])
+        elif spelling == "lookup":
+            text = lookup(self, texts[0], dtype, i.params["values"], i.params["dtype"], width)
         elif spelling.startswith("ufunc:"):
             text = ufunc(self, spelling[6:], texts, dtype, width)
         else:

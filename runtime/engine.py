@@ -61,6 +61,8 @@ _INTRINSICS = re.compile(
     r"|[su](?:add|sub|mul)\.with\.overflow|[su](?:add|sub|shl)\.sat|[su](?:max|min)|sqrt|trunc"
     r"|vector\.reduce\.[a-z]+|vector\.(?:interleave|deinterleave)2|get\.active\.lane\.mask)(?:\.[A-Za-z0-9_.]+)?"
 )
+# And those of an x86 processor whose vectors have so many bytes.
+_INTRINSICS_OF_WIDTH = {32: r"x86\.avx2\.permps", 64: r"x86\.avx512\.(?:permvar\.[ds]f|vpermi2var\.p[ds])\.512"}
 # Kernels whose addresses were handed out alone: dropping one would unmap code that somebody still calls.
 _kept: set[Kernel] = set()
 
@@ -131,7 +133,7 @@ def find_host(level: str | None = None) -> Host:
     triple = llvm.get_process_triple()
     have = llvm.get_host_cpu_features()
     if level == "native":
-        wide = 64 if have.get("avx512f") else 32 if have.get("avx") else 16
+        wide = 64 if have.get("avx512f") else 32 if have.get("avx2") else 16
         has_fma = bool(have.get("fma")) or triple.startswith(("aarch64", "arm64"))
         return Host(triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide, has_fma=has_fma)
     if level not in _LEVELS:
@@ -328,7 +330,7 @@ class Engine:
     @contextmanager
     def _module(self, text: str, passes: Passes) -> Iterator[Any]:
         """The text parsed, checked and optimised, in an LLVM context of its own."""
-        _refuse(text)
+        _refuse(text, self._host)
         llvm = _llvm()
         # A module must go before its context, also where a traceback would keep it.
         with ExitStack() as stack:
@@ -370,7 +372,7 @@ class Engine:
         manager.run(module, builder)
 
 
-def _refuse(text: str) -> None:
+def _refuse(text: str, host: Host) -> None:
     """Raises CompileError for what LLVM would abort on and what would escape the host's description."""
     if "\0" in text:
         raise CompileError(text.replace("\0", "?"), "the text holds a zero byte")
@@ -379,7 +381,9 @@ def _refuse(text: str) -> None:
     if refused is not None:
         raise CompileError(text, f"{refused[0]!r} is not accepted in a kernel")
     for intrinsic in sorted(set(_INTRINSIC.findall(code))):
-        if not _INTRINSICS.fullmatch(intrinsic):
+        of_width = (pattern for width, pattern in _INTRINSICS_OF_WIDTH.items() if width <= host.vector_bytes)
+        is_known = _INTRINSICS.fullmatch(intrinsic) or any(re.fullmatch(pattern, intrinsic) for pattern in of_width)
+        if not is_known:
             raise CompileError(text, f"intrinsic llvm.{intrinsic} is not accepted in a kernel")
 
 

@@ -221,6 +221,10 @@ def elementwise_params(op: Elementwise, dtype: DType) -> list[dict[str, Any]]:
     """The params with which an elementwise op is tried."""
     if op.name == "bitcast":
         return [{"dtype": d} for d in DTYPES.values() if d.bits == dtype.bits and d.kind in "ifu" and d.kind != dtype.kind != "b"]
+    if op.name == "lookup":
+        of = DTYPES[f"f{dtype.bits}"] if dtype.bits in (32, 64) else DTYPES["f64"]
+        values = tuple(0.25 * (k - 3) ** 3 for k in range(32))
+        return [{"values": values[:count], "dtype": of} for count in (1, 2, 8, 16, 32)]
     if op.gives == "dtype":
         names = "f64 f32 i8 bool c64 c128" if dtype.kind == "c" else "f64 f32 f16 i64 i8 u8 bool c64 c128"
         return [{"dtype": DTYPES[n]} for n in names.split()]

@@ -574,3 +574,7 @@ select_slow = Elementwise(
     llvm="slow", cuda="{1}",
     vocabularies=KERNEL,
 )  # fmt: skip
+lookup = Elementwise(
+    name="lookup", reference=meaning.lookup, kinds="u", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
+    llvm="lookup", vocabularies=KERNEL,
+)  # fmt: skip

@@ -191,6 +191,13 @@ def bitcast(x: Array, dtype: Any) -> Array:
     return np.asarray(x).view(dtype.numpy)
 
 
+def lookup(index: Array, values: tuple[float, ...], dtype: Any) -> Array:
+    """The value at the low bits of ``index``; the number of values is a power of two."""
+    table = np.asarray(values, dtype.numpy)
+    found: Array = table[np.asarray(index) % np.uint8(len(table))]
+    return found
+
+
 PHILOX = ((0xD2E7470EE14C6C93, 0xCA5A826395121157), (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B))
 """The multipliers of Philox4x64 and the increments of its keys; for narrower integers, their low bits."""
 PHILOX_ROUNDS = 10
