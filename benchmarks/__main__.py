@@ -63,6 +63,8 @@ def progress(result: dict[str, Any]) -> str:
     base = taken.get("pullback")
     ours = f"{base * 1e3:9.3f} ms" if base else f"{'-':>12}"
     others = "  ".join(f"{name} {base / t:.2f}" if base else name for name, t in taken.items() if name != "pullback")
+    limit = max(result["limit"].values(), default=0.0)
+    others += f"  limit {base / limit:.2f}" if base and limit else ""
     wrong = [f"{name}: {why}" for name, why in result["absent"].items() if "wrong" in why or name == "pullback"]
     return f"{key(result):<40}{ours}  ours / {others}" + "".join(f"\n    {note}" for note in wrong)
 

@@ -22,6 +22,7 @@ Call = Callable[[], Any]
 VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR", "PULLBACK")
 BURST_SECONDS = 0.04
 SHORTEST = 20e-6
+DTYPE_BYTES = {"float64": 8, "float32": 4}
 TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
 
 
@@ -127,24 +128,35 @@ def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
 
 
 def compare(case: Any, dtype: str, names: list[str], rounds: int, small: bool) -> dict[str, Any]:
+    from benchmarks import limits
+
     sizes = case.small if small else case.sizes
     calls, absent = prepare(case, dtype, names, sizes)
-    times = measure(calls, rounds)
+    work = case.work(DTYPE_BYTES[dtype], **sizes) if case.work else None
+    try:
+        traffic = limits.traffic(work) if work else {}
+        times = measure({**calls, **traffic}, rounds)
+        least = {name: min(taken) for name, taken in times.items()}
+        limit = limits.shares(work, dtype, least) if work else {}
+    except NotImplementedError:
+        times, limit = measure(calls, rounds), {}
     return {
         "workload": case.workload,
         "case": case.name,
         "dtype": dtype,
         "sizes": dict(sizes),
-        "seconds": {name: min(taken) for name, taken in times.items()},
+        "seconds": {name: min(times[name]) for name in calls},
         "spread": {name: max(taken) / min(taken) for name, taken in times.items()},
+        "limit": limit,
         "absent": absent,
     }
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="time systems on one workload")
-    parser.add_argument("workload")
-    parser.add_argument("--peers", required=True)
+    parser.add_argument("workload", nargs="?")
+    parser.add_argument("--machine", action="store_true", help="measure the limits of the machine alone")
+    parser.add_argument("--peers", default="")
     parser.add_argument("--cases", default="")
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--threads", type=int, required=True)
@@ -158,7 +170,11 @@ def main() -> int:
     options = arguments()
     pin(options.threads)
     from benchmarks.cases import CASES
+    from benchmarks.limits import machine
 
+    if options.machine:
+        print(json.dumps({"machine": machine(), "threads": options.threads}), flush=True)
+        return 0
     for case in CASES:
         wanted = case.workload == options.workload and case.name.startswith(tuple(options.cases.split(",")))
         if not wanted or (case.large and not options.large):

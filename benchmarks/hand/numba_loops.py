@@ -21,7 +21,7 @@ Call = Callable[[], Any]
 def black_scholes_fwd(spot: Array, strike: Array, years: Array, rate: Array, sigma: Array) -> Any:
     real = spot.dtype.type
     half, root_half, one = real(0.5), real(0.7071067811865476), real(1)
-    total = real(0)
+    total = 0.0
     for i in prange(len(spot)):
         s, k, t, r, v = spot[i], strike[i], years[i], rate[i], sigma[i]
         root = v * math.sqrt(t)
@@ -39,7 +39,7 @@ def black_scholes_grad(
 ) -> Any:  # fmt: skip
     real = spot.dtype.type
     half, root_half, one, density = real(0.5), real(0.7071067811865476), real(1), real(0.3989422804014327)
-    total = real(0)
+    total = 0.0
     for i in prange(len(spot)):
         s, k, t, r, v = spot[i], strike[i], years[i], rate[i], sigma[i]
         root_t = math.sqrt(t)

@@ -28,7 +28,7 @@ static double sink;
             for (; r + 4 <= r_end; r += 4) s0 += in[r], s1 += in[r + 1], s2 += in[r + 2], s3 += in[r + 3]; \
             for (; r < r_end; r++) s0 += in[r];                                                            \
             s0 += s1 + s2 + s3;                                                                            \
-            if (s0[0] == 0.123456) sink = s0[0];                                                           \
+            __asm__ volatile("" : : "v"(s0));                                                              \
             for (; w < w_end; w++) STORE(out + w, s1);                                                     \
         }                                                                                                  \
     }
