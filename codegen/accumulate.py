@@ -20,20 +20,28 @@ IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Red
 
 
 class Accumulators:
-    """The partial results of a combining loop: three tiers for sums of floats, one for everything else."""
+    """The partial results of a combining loop: three tiers for sums of floats, one for everything else. The lowest tier has
+    ``parts``, that need not wait for each other."""
 
-    def __init__(self, emitter: Emitter, combine: Sequence[str], dtypes: Sequence[DType], width: int) -> None:
+    def __init__(self, emitter: Emitter, combine: Sequence[str], dtypes: Sequence[DType], width: int, parts: int = 1) -> None:
         self.e, self.width = emitter, width
         self.groups = combined_values(combine, list(range(len(dtypes))))
         self.dtypes = list(dtypes)
         self.types = [wide(element(d), width) for d in dtypes]
-        self.tiers: list[list[str]] = []
+        self.sums = [p for name, positions in self.groups for p in positions if self.is_sum(name, p)]
+        self.lowest: list[list[str]] = []
+        self.upper: list[list[str]] = []
         for name, positions in self.groups:
             for part, position in enumerate(positions):
-                count = 3 if self.is_sum(name, position) else 1
-                self.tiers.append([emitter.slot(self.types[position]) for _ in range(count)])
-                for slot in self.tiers[-1]:
-                    emitter.line(f"store {self.types[position]} {self.identity(name, part, position)}, ptr {slot}")
+                start = self.identity(name, part, position)
+                self.lowest.append([self.cell(position, start) for _ in range(parts)])
+                self.upper.append([self.cell(position, start) for _ in range(2 if position in self.sums else 0)])
+
+    def cell(self, position: int, start: str) -> str:
+        """A slot that holds a value at first."""
+        slot = self.e.slot(self.types[position])
+        self.e.line(f"store {self.types[position]} {start}, ptr {slot}")
+        return slot
 
     def is_sum(self, name: str, position: int) -> bool:
         return name == "add" and self.dtypes[position].is_float and self.dtypes[position].bits > 16
@@ -47,52 +55,48 @@ class Accumulators:
         text = literal(value, dtype)
         return self.e.spread(Lanes(text), element(dtype), self.width) if self.width > 1 else text
 
-    def take(self, values: list[str], mask: str | None) -> None:
-        """Combine the values of one iteration, lane by lane; lanes outside the mask change nothing."""
+    def take(self, values: list[str], mask: str | None, part: int = 0) -> None:
+        """Combine the values of one iteration with a part, lane by lane; lanes outside the mask change nothing."""
         c = wide("i1", self.width)
         for name, positions in self.groups:
-            before = [self.e.let(f"load {self.types[p]}, ptr {self.tiers[p][0]}") for p in positions]
+            before = [self.e.let(f"load {self.types[p]}, ptr {self.lowest[p][part]}") for p in positions]
             given = [values[p] for p in positions]
             after = self.combined(name, before, given, positions, self.width)
             for position, old, new in zip(positions, before, after, strict=True):
                 t = self.types[position]
                 kept = new if mask is None else self.e.let(f"select {c} {mask}, {t} {new}, {t} {old}")
-                self.e.line(f"store {t} {kept}, ptr {self.tiers[position][0]}")
+                self.e.line(f"store {t} {kept}, ptr {self.lowest[position][part]}")
 
-    def flush(self, index: str, step: int) -> None:
-        """Every 64 iterations of a sum move its partial sums up a tier, every 4,096 those."""
-        sums = [p for name, positions in self.groups for p in positions if self.is_sum(name, p)]
-        if not sums:
-            return
-        for tier, period in ((0, 64), (1, 64 * 64)):
-            self.e.count += 1
-            full, on = f"full{self.e.count}", f"on{self.e.count}"
-            low = self.e.let(f"and i64 {index}, {period * step - 1}")
-            test = self.e.let(f"icmp eq i64 {low}, {(period - 1) * step}")
-            self.e.line(f"br i1 {test}, label %{full}, label %{on}")
-            self.e.label(full)
-            for p in sums:
-                t, slots = self.types[p], self.tiers[p]
-                total = self.added(p, slots[tier], slots[tier + 1])
-                self.e.line(f"store {t} {total}, ptr {slots[tier + 1]}")
-                self.e.line(f"store {t} {self.identity('add', 0, p)}, ptr {slots[tier]}")
-            self.e.line(f"br label %{on}")
-            self.e.label(on)
+    def flush(self, tier: int) -> None:
+        """Move the partial sums of floats up from a tier."""
+        low = self.joined_parts() if not tier else []
+        for p in self.sums:
+            t, below = self.types[p], self.lowest[p] if not tier else self.upper[p][:1]
+            target = self.upper[p][tier]
+            moved = low[p] if not tier else self.e.let(f"load {t}, ptr {below[0]}")
+            before = self.e.let(f"load {t}, ptr {target}")
+            self.e.line(f"store {t} {self.e.let(f'fadd {t} {before}, {moved}')}, ptr {target}")
+            for slot in below:
+                self.e.line(f"store {t} {self.identity('add', 0, p)}, ptr {slot}")
 
-    def added(self, position: int, lower: str, upper: str) -> str:
-        t = self.types[position]
-        a, b = (self.e.let(f"load {t}, ptr {slot}") for slot in (upper, lower))
-        return self.e.let(f"fadd {t} {a}, {b}")
+    def joined_parts(self) -> list[str]:
+        """Each value's parts of the lowest tier as one, halves first."""
+        rows = [
+            [self.e.let(f"load {t}, ptr {slots[k]}") for t, slots in zip(self.types, self.lowest, strict=True)]
+            for k in range(len(self.lowest[0]))
+        ]
+        while len(rows) > 1:
+            half = len(rows) // 2
+            rows = [self.join(low, high, self.width) for low, high in zip(rows[:half], rows[half:], strict=True)]
+        return rows[0]
 
     def total(self) -> list[str]:
         """Each value's tiers as one."""
-        found = []
-        for t, slots in zip(self.types, self.tiers, strict=True):
-            text = self.e.let(f"load {t}, ptr {slots[-1]}")
-            for slot in reversed(slots[:-1]):
-                below = self.e.let(f"load {t}, ptr {slot}")
-                text = self.e.let(f"fadd {t} {text}, {below}")
-            found.append(text)
+        found = self.joined_parts() if self.lowest else []
+        for p in self.sums:
+            t = self.types[p]
+            high, middle = (self.e.let(f"load {t}, ptr {slot}") for slot in reversed(self.upper[p]))
+            found[p] = self.e.let(f"fadd {t} {self.e.let(f'fadd {t} {high}, {middle}')}, {found[p]}")
         return found
 
     def across(self, values: list[str]) -> list[str]:

@@ -4,9 +4,9 @@ A kernel becomes ``i64 @name(ptr %args)``: %args points to 64-bit slots that hol
 for each reference (and the byte strides of a strided one), the bits of each scalar, the sizes, and the addresses of native
 functions. The result is the status, 0 or the code of the first failure.
 
-Vector loops are written with vector types: full vectors, then one masked iteration. Variables that change are stack slots, which
-LLVM turns into registers. Sums of floats flush their partial sums every 64 and every 4,096 iterations, so that no chain of
-additions is long.
+Vector loops are written with vector types: full vectors, several of them an iteration where the body is light, then masked ones
+(``llvm_loops``). Variables that change are stack slots, which LLVM turns into registers. Sums of floats flush their partial sums
+every 64 and every 4,096 iterations, so that no chain of additions is long.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_lookup import lookup
+from pullback.codegen.llvm_loops import loop
 from pullback.codegen.llvm_native import library, slow, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
 from pullback.codegen.llvm_sort import settle_row, sort_row
+from pullback.codegen.llvm_streams import NON_TEMPORAL, Streams, written_only
 from pullback.codegen.llvm_text import Emitted, Writer
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
@@ -36,8 +37,6 @@ from pullback.ir.types import F32 as _F32
 from pullback.ir.types import F64 as _F64
 from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, RefType, StackType
-
-MOST_LANES = 16
 
 
 def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True) -> Emitted:
@@ -65,11 +64,19 @@ class Emitter(Writer):
         self.direct = direct
         self.width = 1
         self.mask: str | None = None
+        self.part = 0
+        self.streams: Streams | None = None
+        self.written_only = written_only(kernel)
         self.env: dict[Value, Lanes] = {}
         self.splats: dict[tuple[str, str, int | None], str] = {}
         self.places: dict[Value, Place] = {}
         self.sizes: dict[str, Lanes] = {}
         self.constants: dict[tuple[object, ...], str] = {}
+
+    @property
+    def inlined(self) -> bool:
+        """Whether the function takes the place of its calls, and so had better be short."""
+        return self.direct == "alwaysinline"
 
     def argument(self, *what: object) -> str:
         if not self.direct:
@@ -341,6 +348,8 @@ class Emitter(Writer):
         if offset.step == 1 and not place.strides:
             pointer = self.pointers(place, Lanes(self.near(offset, mask) if guard is not None and mask else offset.text))
             if mask is None:
+                if self.streams is not None:
+                    self.streams.ahead(pointer, dtype, self.part)
                 return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
             m = mangled(name, self.width)
             found = self.intrinsic(
@@ -407,7 +416,9 @@ class Emitter(Writer):
         if offset.step == 1 and not place.strides:
             pointer = self.pointers(place, Lanes(offset.text))
             if mask is None:
-                self.line(f"store {t} {text}, ptr {pointer}, align {align}")
+                past = self.streams is not None and place.pointer in self.streams.past
+                how = f"align {dtype.bytes * self.width}{NON_TEMPORAL}" if past else f"align {align}"
+                self.line(f"store {t} {text}, ptr {pointer}, {how}")
                 return
             m = mangled(name, self.width)
             self.intrinsic("void", f"llvm.masked.store.{m}.p0", [(t, text), ("ptr", pointer), ("i32", str(align)), (c, mask)])
@@ -444,128 +455,9 @@ class Emitter(Writer):
     def loop(self, i: Instruction) -> None:
         saved = self.env, self.splats
         self.env, self.splats = dict(self.env), dict(self.splats)
-        if i.params.get("map") == "vector" and self.width == 1 and not self.ends_in_one_lane(i):
-            results = self.vector_loop(i)
-        else:
-            results = self.serial_loop(i)
+        results = loop(self, i)
         self.env, self.splats = saved
         self.env.update(zip(i.results, results, strict=True))
-
-    def ends_in_one_lane(self, i: Instruction) -> bool:
-        """Whether the last vector is known to hold one lane.
-
-        A masked store of that lane alone can overrun its element where the value is also narrowed (LLVM 22 on x86).
-        """
-        count = self.env[i.operands[0]].literal
-        return count is not None and count % self.choose_width(i.regions[0]) == 1
-
-    def counter(self, count: str, step: int) -> tuple[str, str, str]:
-        """Open a loop that runs while a full step fits; returns its counter's slot, the index, the label of its end."""
-        slot = self.slot("i64")
-        self.line(f"store i64 0, ptr {slot}")
-        self.count += 1
-        head, body, end = (f"{word}{self.count}" for word in ("head", "body", "end"))
-        self.line(f"br label %{head}")
-        self.label(head)
-        index = self.let(f"load i64, ptr {slot}")
-        test = self.let(
-            f"icmp slt i64 {index}, {count}" if step == 1 else f"icmp sle i64 {self.let(f'add i64 {index}, {step}')}, {count}"
-        )
-        self.line(f"br i1 {test}, label %{body}, label %{end}")
-        self.label(body)
-        return slot, index, f"{head} {end}"
-
-    def advance(self, slot: str, index: str, step: int, labels: str) -> None:
-        head, end = labels.split()
-        self.line(f"store i64 {self.let(f'add i64 {index}, {step}')}, ptr {slot}")
-        self.line(f"br label %{head}")
-        self.label(end)
-
-    def serial_loop(self, i: Instruction) -> list[Lanes]:
-        (region,) = i.regions
-        count, *initial = (self.env[v] for v in i.operands)
-        dtypes = [v.type.dtype for v in i.results]
-        combine = i.params.get("combine")
-        if combine is not None:
-            return self.combining_loop(i, count, initial, dtypes, combine)
-        slots = []
-        for start, dtype in zip(initial, dtypes, strict=True):
-            t = wide(element(dtype), self.width)
-            slots.append(self.slot(t))
-            self.line(f"store {t} {self.vector(start, dtype)}, ptr {slots[-1]}")
-        slot, index, labels = self.counter(count.text, 1)
-        self.splats = dict(self.splats)
-        self.env[region.parameters[0]] = Lanes(index)
-        step = None if self.width > 1 else 0
-        for parameter, carried, dtype in zip(region.parameters[1:], slots, dtypes, strict=True):
-            self.env[parameter] = Lanes(self.let(f"load {wide(element(dtype), self.width)}, ptr {carried}"), step)
-        self.block(region)
-        for value, carried, dtype in zip(region.results, slots, dtypes, strict=True):
-            self.line(f"store {wide(element(dtype), self.width)} {self.vector(self.env[value], dtype)}, ptr {carried}")
-        self.advance(slot, index, 1, labels)
-        return [
-            Lanes(self.let(f"load {wide(element(d), self.width)}, ptr {s}"), step) for s, d in zip(slots, dtypes, strict=True)
-        ]
-
-    def combining_loop(
-        self, i: Instruction, count: Lanes, initial: list[Lanes], dtypes: list[DType], combine: Sequence[str]
-    ) -> list[Lanes]:
-        """A serial loop of a scalar kernel that combines what its iterations yield."""
-        (region,) = i.regions
-        sums = Accumulators(self, combine, dtypes, self.width)
-        slot, index, labels = self.counter(count.text, 1)
-        self.env[region.parameters[0]] = Lanes(index)
-        self.block(region)
-        sums.take([self.vector(self.env[v], d) for v, d in zip(region.results, dtypes, strict=True)], None)
-        sums.flush(index, 1)
-        self.advance(slot, index, 1, labels)
-        start = [self.vector(v, d) for v, d in zip(initial, dtypes, strict=True)]
-        step = None if self.width > 1 else 0
-        return [Lanes(text, step) for text in sums.join(start, sums.total(), self.width)]
-
-    def vector_loop(self, i: Instruction) -> list[Lanes]:
-        (region,) = i.regions
-        count, *initial = (self.env[v] for v in i.operands)
-        dtypes = [v.type.dtype for v in i.results]
-        combine = i.params.get("combine") or ()
-        self.width = self.choose_width(region)
-        sums = Accumulators(self, combine, dtypes, self.width)
-        outer = dict(self.env)
-        self.splats = {}
-        slot, index, labels = self.counter(count.text, self.width)
-        self.body(region, index, sums, dtypes)
-        sums.flush(index, self.width)
-        self.advance(slot, index, self.width, labels)
-        rest = self.let(f"load i64, ptr {slot}")
-        self.count += 1
-        tail, after = f"tail{self.count}", f"after{self.count}"
-        self.line(f"br i1 {self.let(f'icmp slt i64 {rest}, {count.text}')}, label %{tail}, label %{after}")
-        self.label(tail)
-        self.env, self.splats = outer, {}
-        left = self.let(f"sub i64 {count.text}, {rest}")
-        lanes, t = ", ".join(f"i64 {k}" for k in range(self.width)), wide("i64", self.width)
-        self.mask = self.let(f"icmp slt {t} <{lanes}>, {self.spread(Lanes(left), 'i64', self.width)}")
-        self.body(region, rest, sums, dtypes)
-        self.mask = None
-        self.line(f"br label %{after}")
-        self.label(after)
-        totals = sums.across(sums.total()) if combine else []
-        self.width = 1
-        return [Lanes(text) for text in sums.join([v.text for v in initial], totals, 1)]
-
-    def body(self, region: Block, index: str, sums: Accumulators, dtypes: list[DType]) -> None:
-        self.env[region.parameters[0]] = Lanes(index, 1)
-        self.block(region)
-        sums.take([self.vector(self.env[v], d) for v, d in zip(region.results, dtypes, strict=True)], self.mask)
-
-    def choose_width(self, region: Block) -> int:
-        """As many lanes as the widest element of the loop allows; positions do not count."""
-        widest = 1
-        for i in walk(region):
-            for value in (*i.results, *(i.operands[:1] if isinstance(i.op, Store) else ())):
-                if isinstance(value.type, ArrayType) and value.type.dtype is not _I64 and not value.type.dtype.is_bool:
-                    widest = max(widest, value.type.dtype.bytes)
-        return max(2, min(self.vector_bytes // (8 if widest == 1 else widest), MOST_LANES))
 
     def fail(self, i: Instruction) -> None:
         before = self.let(f"load i64, ptr {self.status}")

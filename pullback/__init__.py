@@ -38,6 +38,7 @@ from pullback.hips import (
     vector_jacobian_product,
 )
 from pullback.mapping import vmap
+from pullback.runtime.memory import trim
 from pullback.solvers import fixed_point, odeint
 from pullback.tracer import TraceError
 from pullback.tracer.unrolled import UnrollWarning
@@ -53,7 +54,7 @@ __all__ = [
     "grad_named", "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd",
     "jacobian", "jacrev", "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
     "make_vjp", "map", "multigrad_dict", "odeint", "optimizers", "print", "print_grad", "random", "scan", "stop_gradient",
-    "switch", "tensor_jacobian_product", "tree", "value_and_grad", "vector_jacobian_product", "vjp", "vmap", "while_loop",
+    "switch", "tensor_jacobian_product", "tree", "trim", "value_and_grad", "vector_jacobian_product", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

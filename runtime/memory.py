@@ -32,7 +32,8 @@ from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.pool import ALLOCATOR, FIELDS, LARGE_BYTES, SERVICES, SOURCE, STATE_BYTES
 
 VARIABLE = "PULLBACK_POOL_BYTES"
-POOL_BYTES = 256 << 20
+LEAST_BYTES, MOST_BYTES = 256 << 20, 2 << 30
+"""The bounds of what the pool may hold where nothing else is said: a sixteenth of the machine's memory."""
 HANDLER_NAME = "pullback"
 
 _ABI_VERSION = 0x02000000
@@ -121,10 +122,13 @@ def is_large(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     return prod(shape) * dtype.itemsize >= LARGE_BYTES
 
 
-def clear() -> None:
-    """Give the memory that waits in the pool back to the system."""
+def trim(keep: int = 0) -> None:
+    """Give the memory that waits in the pool back to the system, all but ``keep`` bytes.
+
+    Large results take their memory from the pool, and it comes back to it when they die. Nothing that is in use is touched.
+    """
     if isinstance(found := _state.get("pool"), Pool):
-        found.trim()
+        found.trim(max(0, keep))
 
 
 def info() -> dict[str, int]:
@@ -176,8 +180,17 @@ def _find() -> Pool | None:
     return found if isinstance(found, Pool) else None
 
 
+def default_bytes() -> int:
+    """How many bytes the pool may hold on this machine."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        memory = 0
+    return min(max(memory // 16, LEAST_BYTES), MOST_BYTES)
+
+
 def _limit() -> int:
-    text = os.environ.get(VARIABLE, "").strip() or str(POOL_BYTES)
+    text = os.environ.get(VARIABLE, "").strip() or str(default_bytes())
     if not text.isdecimal() or int(text) >= 1 << 62:
         raise Unavailable(f"{VARIABLE}={text}: a number of bytes is expected")
     if int(text) < LARGE_BYTES:

@@ -162,16 +162,18 @@ def test_trim_gives_memory_back(pool: Pool) -> None:
     assert (pool["count"], pool["bytes"]) == (0, 0)
 
 
-def test_clear_and_info() -> None:
+def test_trim_and_info() -> None:
     gc.collect()
-    memory.clear()
+    memory.trim()
     before = memory.info()
     assert (before["bytes"], before["blocks"]) == (0, 0)
     array = memory.empty((LARGE_BYTES,), BYTE)
     del array
     after = memory.info()
     assert (after["bytes"], after["blocks"], after["misses"]) == (LARGE_BYTES, 1, before["misses"] + 1)
-    memory.clear()
+    pb.trim(keep=LARGE_BYTES)
+    assert memory.info()["blocks"] == 1
+    pb.trim()
     assert memory.info()["blocks"] == 0
 
 
@@ -386,7 +388,7 @@ def test_arrays_outlive_everything() -> None:
 def test_nothing_happens_before_the_first_large_result() -> None:
     code = (
         "import numpy as np; from pullback.runtime import memory; memory.empty((5,), np.dtype('f8'));"
-        "print(memory._state, memory.info()['misses']); memory.clear()"
+        "print(memory._state, memory.info()['misses']); memory.trim()"
     )
     assert run(code) == "{} 0"
 
@@ -405,7 +407,7 @@ def test_the_environment_turns_it_off(fresh: pytest.MonkeyPatch, value: str, rea
     assert numpy_core.get_handler_name(array) == "default_allocator"
     assert memory.status() == reason
     assert memory.info() == {"bytes": 0, "blocks": 0, "hits": 0, "misses": 0}
-    memory.clear()
+    memory.trim()
 
 
 def test_the_environment_bounds_it(fresh: pytest.MonkeyPatch) -> None:
@@ -418,7 +420,20 @@ def test_the_environment_bounds_it(fresh: pytest.MonkeyPatch) -> None:
 
 def test_the_default_bound(fresh: pytest.MonkeyPatch) -> None:
     fresh.delenv(memory.VARIABLE, raising=False)
-    assert memory.status() == "up to 268,435,456 bytes (PULLBACK_POOL_BYTES)"
+    limit = memory.default_bytes()
+    assert memory.LEAST_BYTES <= limit <= memory.MOST_BYTES
+    assert memory.status() == f"up to {limit:,} bytes (PULLBACK_POOL_BYTES)"
+
+
+@pytest.mark.parametrize(("pages", "expected"), [(1, 256 << 20), (2**21, 512 << 20), (2**30, 2 << 30), (None, 256 << 20)])
+def test_the_default_follows_the_machine(monkeypatch: pytest.MonkeyPatch, pages: int | None, expected: int) -> None:
+    def sysconf(name: str) -> int:
+        if pages is None:
+            raise ValueError("unrecognized configuration name")
+        return {"SC_PHYS_PAGES": pages, "SC_PAGE_SIZE": 4096}[name]
+
+    monkeypatch.setattr(memory.os, "sysconf", sysconf)
+    assert memory.default_bytes() == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,221 @@
+"""Loops in emitted LLVM code.
+
+A vector loop has a main part without masks and a rest of masked vectors. Where the body is light, an iteration of the main part
+takes several vectors, so that neither the counter nor the wait of one addition for another is what bounds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pullback.codegen.accumulate import Accumulators
+from pullback.codegen.lanes import Lanes, element, wide
+from pullback.codegen.llvm_streams import Streams
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.structure import Block, Instruction, walk
+from pullback.ir.types import I64, ArrayType, DType
+
+if TYPE_CHECKING:
+    from pullback.codegen.llvm import Emitter
+
+MOST_LANES = 16
+UNROLL = ((10, 4), (28, 2))
+"""The most weight of a body, and how many vectors of it an iteration takes; one where it is heavier."""
+
+
+def loop(e: Emitter, i: Instruction) -> list[Lanes]:
+    """A loop of a kernel; returns its results."""
+    if i.params.get("map") == "vector" and e.width == 1 and not _ends_in_one_lane(e, i):
+        return _vector_loop(e, i)
+    return _combining_loop(e, i) if i.params.get("combine") is not None else _serial_loop(e, i)
+
+
+def counted(e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], None]) -> None:
+    """Run a body while the number in a slot is below a limit, which steps meet exactly or pass."""
+    e.count += 1
+    head, inside, end = (f"{word}{e.count}" for word in ("head", "body", "end"))
+    e.line(f"br label %{head}")
+    e.label(head)
+    index = e.let(f"load i64, ptr {slot}")
+    e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {limit}')}, label %{inside}, label %{end}")
+    e.label(inside)
+    body(index)
+    e.line(f"store i64 {e.let(f'add i64 {index}, {step}')}, ptr {slot}")
+    e.line(f"br label %{head}")
+    e.label(end)
+
+
+@contextmanager
+def branch(e: Emitter, test: str) -> Iterator[None]:
+    """What is written inside runs if an i1 is true."""
+    e.count += 1
+    then, after = f"then{e.count}", f"after{e.count}"
+    e.line(f"br i1 {test}, label %{then}, label %{after}")
+    e.label(then)
+    yield
+    e.line(f"br label %{after}")
+    e.label(after)
+
+
+def _counter(e: Emitter) -> str:
+    slot = e.slot("i64")
+    e.line(f"store i64 0, ptr {slot}")
+    return slot
+
+
+def _serial_loop(e: Emitter, i: Instruction) -> list[Lanes]:
+    """A loop whose iterations run in order and may carry values."""
+    (region,) = i.regions
+    count, *initial = (e.env[v] for v in i.operands)
+    dtypes = [v.type.dtype for v in i.results]
+    types = [wide(element(d), e.width) for d in dtypes]
+    slots = [e.slot(t) for t in types]
+    for start, dtype, t, slot in zip(initial, dtypes, types, slots, strict=True):
+        e.line(f"store {t} {e.vector(start, dtype)}, ptr {slot}")
+    step = None if e.width > 1 else 0
+
+    def body(index: str) -> None:
+        e.splats = dict(e.splats)
+        e.env[region.parameters[0]] = Lanes(index)
+        for parameter, slot, t in zip(region.parameters[1:], slots, types, strict=True):
+            e.env[parameter] = Lanes(e.let(f"load {t}, ptr {slot}"), step)
+        e.block(region)
+        for value, slot, t, dtype in zip(region.results, slots, types, dtypes, strict=True):
+            e.line(f"store {t} {e.vector(e.env[value], dtype)}, ptr {slot}")
+
+    counted(e, _counter(e), count.text, 1, body)
+    return [Lanes(e.let(f"load {t}, ptr {slot}"), step) for slot, t in zip(slots, types, strict=True)]
+
+
+def _combining_loop(e: Emitter, i: Instruction) -> list[Lanes]:
+    """A serial loop that combines what its iterations yield."""
+    (region,) = i.regions
+    count, *initial = (e.env[v] for v in i.operands)
+    dtypes = [v.type.dtype for v in i.results]
+    sums = Accumulators(e, i.params["combine"], dtypes, e.width)
+
+    def body(index: str) -> None:
+        e.splats = dict(e.splats)
+        e.env[region.parameters[0]] = Lanes(index)
+        e.block(region)
+        sums.take([e.vector(e.env[v], d) for v, d in zip(region.results, dtypes, strict=True)], None)
+
+    _in_tiers(e, _counter(e), count.text, 1, sums, body)
+    start = [e.vector(v, d) for v, d in zip(initial, dtypes, strict=True)]
+    step = None if e.width > 1 else 0
+    return [Lanes(text, step) for text in sums.join(start, sums.total(), e.width)]
+
+
+def _in_tiers(e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, body: Callable[[str], None]) -> None:
+    """As ``counted``. Every 64 iterations move the partial sums of floats up a tier, every 4,096 those."""
+    if not sums.sums:
+        counted(e, slot, limit, step, body)
+        return
+    e.count += 1
+    head, inside, full, end = (f"{word}{e.count}" for word in ("tier", "part", "full", "whole"))
+    e.line(f"br label %{head}")
+    e.label(head)
+    index = e.let(f"load i64, ptr {slot}")
+    e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {limit}')}, label %{inside}, label %{end}")
+    e.label(inside)
+    far = e.let(f"add i64 {index}, {64 * step}")
+    until = e.intrinsic("i64", "llvm.smin.i64", [("i64", far), ("i64", limit)])
+    counted(e, slot, until, step, body)
+    sums.flush(0)
+    low = e.let(f"and i64 {far}, {64 * 64 * step - 1}")
+    e.line(f"br i1 {e.let(f'icmp eq i64 {low}, 0')}, label %{full}, label %{head}")
+    e.label(full)
+    sums.flush(1)
+    e.line(f"br label %{head}")
+    e.label(end)
+
+
+def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
+    (region,) = i.regions
+    count, *initial = (e.env[v] for v in i.operands)
+    dtypes = [v.type.dtype for v in i.results]
+    combine = i.params.get("combine") or ()
+    e.width = width = choose_width(e, region)
+    weight = weigh(region, combine)
+    unroll = 1 if e.inlined else choose_unroll(weight, width, count.literal)
+    sums = Accumulators(e, combine, dtypes, width, unroll)
+    outer = e.env
+    slot = _counter(e)
+
+    def body(index: str, part: int) -> None:
+        e.env, e.splats = dict(outer), {}
+        e.env[region.parameters[0]] = Lanes(index, 1)
+        e.part = part
+        e.block(region)
+        sums.take([e.vector(e.env[v], d) for v, d in zip(region.results, dtypes, strict=True)], e.mask, part)
+
+    def full(index: str) -> None:
+        for part in range(unroll):
+            body(e.let(f"add i64 {index}, {part * width}") if part else index, part)
+
+    def rest(index: str) -> None:
+        left = e.let(f"sub i64 {count.text}, {index}")
+        lanes = ", ".join(f"i64 {k}" for k in range(width))
+        e.mask = e.let(f"icmp slt {wide('i64', width)} <{lanes}>, {e.spread(Lanes(left), 'i64', width)}")
+        body(index, 0)
+        e.mask = None
+
+    step = width * unroll
+    whole = e.let(f"and i64 {count.text}, {-step}")
+    streams = Streams(e, region, weight)
+    if streams.test is not None:
+        with branch(e, streams.test), streams:
+            _in_tiers(e, slot, whole, step, sums, full)
+    _in_tiers(e, slot, whole, step, sums, full)
+    counted(e, slot, count.text, width, rest)
+    totals = sums.across(sums.total()) if combine else []
+    e.env, e.width = outer, 1
+    return [Lanes(text) for text in sums.join([v.text for v in initial], totals, 1)]
+
+
+def _ends_in_one_lane(e: Emitter, i: Instruction) -> bool:
+    """Whether the last vector is known to hold one lane.
+
+    A masked store of that lane alone can overrun its element where the value is also narrowed (LLVM 22 on x86).
+    """
+    count = e.env[i.operands[0]].literal
+    return count is not None and count % choose_width(e, i.regions[0]) == 1
+
+
+def choose_width(e: Emitter, region: Block) -> int:
+    """As many lanes as the widest element of the loop allows; positions do not count."""
+    widest = 1
+    for i in walk(region):
+        for value in (*i.results, *(i.operands[:1] if isinstance(i.op, Store) else ())):
+            if isinstance(value.type, ArrayType) and value.type.dtype is not I64 and not value.type.dtype.is_bool:
+                widest = max(widest, value.type.dtype.bytes)
+    return max(2, min(e.vector_bytes // (8 if widest == 1 else widest), MOST_LANES))
+
+
+def weigh(region: Block, combine: Sequence[str] = ()) -> int:
+    """Roughly the instructions of one vector of a loop's body; many if it is more than elementwise."""
+    weight = 12 * sum(name.startswith("arg") for name in combine)
+    for i in region.instructions:
+        if i.regions or not isinstance(i.op, Elementwise | Load | Store):
+            weight += 0 if not i.operands and not i.regions else 1000
+        else:
+            weight += _weight(i.results[0].type.dtype if i.results else i.operands[0].type.dtype, i)
+    return weight
+
+
+def choose_unroll(weight: int, width: int, count: int | None) -> int:
+    """How many vectors an iteration takes: as many as the weight of the body allows, and the count where that is known."""
+    most = next((unroll for limit, unroll in UNROLL if weight <= limit), 1)
+    while most > 1 and count is not None and count < most * width:
+        most //= 2
+    return most
+
+
+def _weight(dtype: DType, i: Instruction) -> int:
+    """Roughly the instructions of one vector: none for positions, several where halves are widened and narrowed."""
+    if dtype is I64 and isinstance(i.op, Elementwise):
+        return 0
+    return 5 if dtype.is_float and dtype.bits == 16 else 1

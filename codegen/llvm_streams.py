@@ -1,0 +1,124 @@
+"""Loops over more memory than caches hold: what they write goes past the caches, and what they read is asked for early.
+
+A vector loop whose body is light has a second copy of its main part (``Streams``). It runs if the arrays that the loop walks in
+one line take ``LARGE_BYTES`` or more together. Its stores to references that the kernel never reads are non-temporal, so that
+the memory that they fill is not read first; these need whole vectors at multiples of their size, hence a test of addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pullback.codegen.lanes import Lanes
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.types import I64, DType
+
+if TYPE_CHECKING:
+    from pullback.codegen.llvm import Emitter, Place
+
+LARGE_BYTES = 48 << 20
+"""More than the last-level cache of most machines, with room for what the caller has read and written just before."""
+AHEAD = 4096
+"""How many bytes before its use memory is asked for: a page, where the hardware's own prefetching begins anew."""
+LINE = 64
+MOST_WEIGHT = 40
+"""Heavier bodies wait for arithmetic, not for memory."""
+
+NON_TEMPORAL = ", !nontemporal !{i32 1}"
+
+
+def written_only(kernel: Function) -> frozenset[Value]:
+    """The references that a kernel stores elements to and does nothing else with."""
+    stored: set[Value] = set()
+    other: set[Value] = set()
+    for i in walk(kernel.body):
+        is_store = isinstance(i.op, Store)
+        for position, value in enumerate(i.operands):
+            (stored if is_store and position == 1 else other).add(value)
+    return frozenset(stored - other)
+
+
+class Streams:
+    """What the second copy of a vector loop does otherwise. ``test``: whether to run it, as an i1; None if there is none."""
+
+    def __init__(self, e: Emitter, region: Block, weight: int) -> None:
+        self.e, self.region = e, region
+        self.producer = {v: i for i in region.instructions for v in i.results}
+        self.test: str | None = None
+        self.past: set[str] = set()
+        walked: dict[str, Place] = {}
+        if e.inlined or weight > MOST_WEIGHT:
+            return
+        firsts: list[str] = []
+        for i in region.instructions:
+            first = self.first(i) if isinstance(i.op, Load | Store) and not i.op.masked else None
+            if first is None:
+                continue
+            value = i.operands[1 if isinstance(i.op, Store) else 0]
+            walked[e.places[value].pointer] = e.places[value]
+            if value in e.written_only and self.fills(value.type.dtype):
+                firsts.append(first)
+                self.past.add(e.places[value].pointer)
+        if walked:
+            self.test = self.asked(list(walked.values()), firsts)
+
+    def fills(self, dtype: DType) -> bool:
+        """Whether a vector of such elements is a register of its own, with a non-temporal store."""
+        return not dtype.is_bool and dtype.bytes * self.e.width in (16, 32, 64)
+
+    def first(self, i: Instruction) -> str | None:
+        """Where the memory begins that an access walks in one line; None if it does not."""
+        e = self.e
+        ref, *index = i.operands[1:] if isinstance(i.op, Store) else i.operands
+        place = e.places[ref]
+        if place.strides or not index or 0 in place.type.shape:
+            return None
+        saved = dict(e.env)
+        e.env[self.region.parameters[0]] = Lanes("0", 1)
+        offset = e.offset(place, [e.env[v] for v in index]) if all(map(self.know, index)) else None
+        e.env = saved
+        return None if offset is None or offset.step != 1 else e.pointers(place, Lanes(offset.text))
+
+    def know(self, value: Value) -> bool:
+        """Compute a position from the index of the loop and what is known outside; false if it needs more."""
+        if value in self.e.env:
+            return True
+        made = self.producer.get(value)
+        is_position = made is not None and isinstance(made.op, Elementwise) and made.result.type.dtype is I64
+        if made is None or not is_position or made.op.name not in ("add", "sub", "mul") or not all(map(self.know, made.operands)):
+            return False
+        self.e.instruction(made)
+        return True
+
+    def asked(self, places: Sequence[Place], firsts: Sequence[str]) -> str:
+        """Whether the arrays are large and the stores on whole vectors."""
+        e = self.e
+        total = "0"
+        for place in places:
+            size = str(place.type.dtype.bytes)
+            for extent in place.extents:
+                size = e.let(f"mul i64 {size}, {extent.text}")
+            total = e.let(f"add i64 {total}, {size}")
+        test = e.let(f"icmp sge i64 {total}, {LARGE_BYTES}")
+        for first in firsts:
+            low = e.let(f"and i64 {e.let(f'ptrtoint ptr {first} to i64')}, {LINE - 1}")
+            test = e.let(f"and i1 {test}, {e.let(f'icmp eq i64 {low}, 0')}")
+        return test
+
+    def __enter__(self) -> None:
+        self.e.streams = self
+
+    def __exit__(self, *_: object) -> None:
+        self.e.streams = None
+        if self.past:
+            self.e.line("fence seq_cst")
+
+    def ahead(self, pointer: str, dtype: DType, part: int) -> None:
+        """Ask for the line that a load will need, once for each line."""
+        stride = dtype.bytes * self.e.width
+        if stride >= LINE or part * stride % LINE == 0:
+            later = self.e.let(f"getelementptr i8, ptr {pointer}, i64 {AHEAD}")
+            self.e.intrinsic("void", "llvm.prefetch.p0", [("ptr", later), ("i32", "0"), ("i32", "3"), ("i32", "1")])
