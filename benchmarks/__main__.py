@@ -69,9 +69,15 @@ def progress(result: dict[str, Any]) -> str:
     return f"{key(result):<40}{ours}  ours / {others}" + "".join(f"\n    {note}" for note in wrong)
 
 
+def write(path: Path, report: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+
+
 def main() -> int:
     options = arguments()
     from benchmarks.cases import WORKLOADS
+    from benchmarks.report import markdown
 
     chosen = options.workloads or list(WORKLOADS)
     if missing := sorted(set(chosen) - set(WORKLOADS)) or sorted(set(options.peers) - set(PEERS)):
@@ -83,9 +89,11 @@ def main() -> int:
             for result in measured(options, workload, threads):
                 print(progress(result), flush=True)
                 report["results"][key(result)] = result
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"written to {options.json}")
+                write(options.json, report)
+    if not options.small:
+        table = options.json.with_suffix(".md")
+        table.write_text(markdown(report) + "\n")
+        print(f"\n{markdown(report)}\nwritten to {options.json} and {table}")
     return 0
 
 

@@ -22,6 +22,8 @@ Call = Callable[[], Any]
 VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR", "PULLBACK")
 BURST_SECONDS = 0.04
 SHORTEST = 20e-6
+SLOW = 0.1
+FAR = 8.0
 DTYPE_BYTES = {"float64": 8, "float32": 4}
 TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
 
@@ -106,23 +108,28 @@ def burst(call: Call, number: int, repeats: int) -> float:
     return statistics.median(taken)
 
 
-def plan(call: Call) -> tuple[int, int]:
-    """How many calls are timed at once and how often, so that a burst takes BURST_SECONDS, and at least three calls."""
-    once = min(burst(call, 1, 1) for _ in range(3))
+def plan(call: Call) -> tuple[float, int, int]:
+    """The seconds of a call, and how many calls are timed at once and how often in a burst."""
+    once = burst(call, 1, 1)
+    if once < SLOW:
+        once = min(once, burst(call, 1, 1), burst(call, 1, 1))
     number = max(1, round(SHORTEST / max(once, 1e-9))) if once < SHORTEST else 1
-    return number, max(3, min(200, round(BURST_SECONDS / (once * number))))
+    return once, number, max(1 if once > SLOW else 3, min(200, round(BURST_SECONDS / (once * number))))
 
 
 def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Seconds a call for each system and round."""
+    """Seconds a call for each system and round; a system far behind the fastest has two rounds."""
     plans = {name: plan(call) for name, call in calls.items()}
+    fastest = min(once for once, _, _ in plans.values())
     times: dict[str, list[float]] = {name: [] for name in calls}
     gc.collect()
     gc.disable()
-    for _ in range(rounds):
+    for turn in range(rounds):
         for name, call in calls.items():
-            call()
-            times[name].append(burst(call, *plans[name]))
+            once, number, repeats = plans[name]
+            if turn < 2 or once < FAR * fastest:
+                call()
+                times[name].append(burst(call, number, repeats))
     gc.enable()
     return times
 

@@ -29,11 +29,11 @@ def embedding(dtype: Any, rows: int, width: int, count: int) -> Arguments:
     return table.astype(dtype), rng.integers(0, rows, count), c.astype(dtype)
 
 
-def cumsum(x: Array, c: Array) -> Array:
+def running(x: Array, c: Array) -> Array:
     return np.cumsum(x)
 
 
-def cumsum_loss(x: Array, c: Array) -> Array:
+def running_loss(x: Array, c: Array) -> Array:
     return np.sum(np.cumsum(x) * c)
 
 
@@ -46,11 +46,11 @@ def series(dtype: Any, n: int) -> Arguments:
     return tuple(rng.normal(size=n).astype(dtype) for _ in range(2))
 
 
-def sort(x: Array, c: Array) -> Array:
+def ordered(x: Array, c: Array) -> Array:
     return np.sort(x)
 
 
-def sort_loss(x: Array, c: Array) -> Array:
+def ordered_loss(x: Array, c: Array) -> Array:
     return np.sum(np.sort(x) * c)
 
 
@@ -96,26 +96,26 @@ CASES = [
         "cumsum_fwd",
         2,
         **LONG,
-        function=cumsum,
-        by_hand=cumsum,
+        function=running,
+        by_hand=running,
         targets=dict.fromkeys(("float64", "float32"), Target(ad=0.1, hand=0.5, limit=2.5)),
     ),
     series_case(
         "cumsum_grad",
         3,
         **LONG,
-        function=cumsum_loss,
+        function=running_loss,
         by_hand=cumsum_by_hand,
         wanted=(0,),
         dtypes=("float64",),
         targets={"float64": Target(ad=0.05, hand=0.6, limit=2.5)},
     ),
-    series_case("sort_fwd", 0, **SHORT, function=sort, by_hand=sort, targets={"float64": Target(ad=0.07, hand=1.05)}),
+    series_case("sort_fwd", 0, **SHORT, function=ordered, by_hand=ordered, targets={"float64": Target(ad=0.07, hand=1.05)}),
     series_case(
         "sort_grad",
         0,
         **SHORT,
-        function=sort_loss,
+        function=ordered_loss,
         by_hand=sort_by_hand,
         wanted=(0,),
         targets={"float64": Target(ad=0.2, hand=0.6)},

@@ -17,7 +17,7 @@ Array = Any
 Call = Callable[[], Any]
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def black_scholes_fwd(spot: Array, strike: Array, years: Array, rate: Array, sigma: Array) -> Any:
     real = spot.dtype.type
     half, root_half, one = real(0.5), real(0.7071067811865476), real(1)
@@ -32,7 +32,7 @@ def black_scholes_fwd(spot: Array, strike: Array, years: Array, rate: Array, sig
     return total
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def black_scholes_grad(
     spot: Array, strike: Array, years: Array, rate: Array, sigma: Array,
     d_spot: Array, d_strike: Array, d_years: Array, d_rate: Array, d_sigma: Array,
@@ -57,7 +57,7 @@ def black_scholes_grad(
     return total
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def chain_map(x: Array, y: Array, out: Array) -> None:
     half = x.dtype.type(0.5)
     for i in prange(len(x)):
@@ -65,7 +65,7 @@ def chain_map(x: Array, y: Array, out: Array) -> None:
         out[i] = a * b + half * a * a * b - b * b * a
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def chain_fwd(x: Array, y: Array) -> Any:
     half = x.dtype.type(0.5)
     total = x.dtype.type(0)
@@ -75,7 +75,7 @@ def chain_fwd(x: Array, y: Array) -> Any:
     return total
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def chain_grad(x: Array, y: Array, dx: Array, dy: Array) -> Any:
     half, two = x.dtype.type(0.5), x.dtype.type(2)
     total = x.dtype.type(0)
@@ -87,7 +87,7 @@ def chain_grad(x: Array, y: Array, dx: Array, dy: Array) -> Any:
     return total
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def xent_fwd(z: Array, y: Array, part: Array) -> Any:
     rows, columns = z.shape
     for i in prange(rows):
@@ -101,7 +101,7 @@ def xent_fwd(z: Array, y: Array, part: Array) -> Any:
     return part.mean()
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def xent_grad(z: Array, y: Array, part: Array, dz: Array) -> Any:
     rows, columns = z.shape
     weight = z.dtype.type(1) / z.dtype.type(rows)
@@ -122,7 +122,7 @@ def xent_grad(z: Array, y: Array, part: Array, dz: Array) -> Any:
     return part.mean()
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def layer_norm_fwd(x: Array, gain: Array, bias: Array, out: Array) -> None:
     rows, columns = x.shape
     real = x.dtype.type
@@ -139,7 +139,7 @@ def layer_norm_fwd(x: Array, gain: Array, bias: Array, out: Array) -> None:
             out[i, j] = (x[i, j] - mean) * scale * gain[j] + bias[j]
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def layer_norm_grad(x: Array, gain: Array, bias: Array, c: Array, part: Array, dx: Array, gains: Array, biases: Array) -> Any:
     """gains and biases (chunks, columns) take the sums of each chunk of rows."""
     rows, columns = x.shape
@@ -178,7 +178,7 @@ def layer_norm_grad(x: Array, gain: Array, bias: Array, c: Array, part: Array, d
     return part.sum()
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def logreg_fwd(w: Array, x: Array, y: Array, part: Array) -> Any:
     rows, columns = x.shape
     real = x.dtype.type
@@ -193,7 +193,7 @@ def logreg_fwd(w: Array, x: Array, y: Array, part: Array) -> Any:
     return part.sum() / real(rows)
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def logreg_grad(w: Array, x: Array, y: Array, part: Array, parts: Array) -> Any:
     rows, columns = x.shape
     chunks = len(part)
@@ -214,13 +214,13 @@ def logreg_grad(w: Array, x: Array, y: Array, part: Array, parts: Array) -> Any:
     return part.sum() / real(rows)
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def embed_fwd(table: Array, place: Array, out: Array) -> None:
     for i in prange(len(place)):
         out[i] = table[place[i]]
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def embed_grad(table: Array, place: Array, c: Array, part: Array, gradient: Array) -> Any:
     """Each thread owns a range of the table's rows, and adds what falls into it."""
     owners = len(part)
@@ -238,7 +238,7 @@ def embed_grad(table: Array, place: Array, c: Array, part: Array, gradient: Arra
     return part.sum()
 
 
-@njit(parallel=True)
+@njit(parallel=True, cache=True)
 def cumsum_fwd(x: Array, part: Array, out: Array) -> None:
     """The sums of chunks first, then each chunk from the sum before it."""
     chunks = len(part)
@@ -256,7 +256,7 @@ def cumsum_fwd(x: Array, part: Array, out: Array) -> None:
             out[i] = total
 
 
-@njit
+@njit(cache=True)
 def cumsum_grad(x: Array, c: Array, out: Array) -> Any:
     """The value is the sum of x times the sum of c from there on."""
     total = value = x.dtype.type(0)
@@ -267,7 +267,7 @@ def cumsum_grad(x: Array, c: Array, out: Array) -> Any:
     return value
 
 
-@njit(fastmath=True)
+@njit(fastmath=True, cache=True)
 def rosenbrock(x: Array, gradient: Array) -> Any:
     gradient[:] = 0.0
     value = 0.0

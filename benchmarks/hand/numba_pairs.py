@@ -12,7 +12,7 @@ Call = Callable[[], Any]
 LOG_2_PI = 1.8378770664093453
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def nbody_fwd(x: Array, y: Array, z: Array, m: Array, part: Array) -> Any:
     real = x.dtype.type
     one, softening = real(1), real(1e-2)
@@ -25,7 +25,7 @@ def nbody_fwd(x: Array, y: Array, z: Array, m: Array, part: Array) -> Any:
     return part.sum()
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def nbody_grad(x: Array, y: Array, z: Array, m: Array, part: Array, gradient: Array) -> Any:
     real = x.dtype.type
     one, softening = real(1), real(1e-2)
@@ -65,7 +65,7 @@ def make_nbody_grad(x: Array, m: Array) -> Call:
     return call
 
 
-@njit(fastmath=True)
+@njit(fastmath=True, cache=True)
 def _responsibilities(alphas: Array, means: Array, q: Array, sums: Array, point: Array, inner: Array, scaled: Array) -> float:
     """Fills inner (k,) with the shares of the components in one point and scaled (k, d); gives the log of their sum."""
     k, d = means.shape
@@ -89,7 +89,7 @@ def _responsibilities(alphas: Array, means: Array, q: Array, sums: Array, point:
     return math.log(total) + top
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def gmm_loop(alphas: Array, means: Array, q: Array, sums: Array, x: Array, part: Array, shares: Array, d_means: Array, d_q: Array,
              gradient: bool) -> None:  # fmt: skip
     (n, d), k = x.shape, len(means)

@@ -11,7 +11,7 @@ Call = Callable[[], Any]
 STEPS = 100
 
 
-@njit(parallel=True, fastmath=True)
+@njit(parallel=True, fastmath=True, cache=True)
 def spread(u: Array, out: Array) -> None:
     rate, rest = u.dtype.type(0.2), u.dtype.type(1.0 - 0.8)
     for i in prange(1, u.shape[0] - 1):
@@ -19,7 +19,7 @@ def spread(u: Array, out: Array) -> None:
             out[i, j] = rest * u[i, j] + rate * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1])
 
 
-@njit(fastmath=True)
+@njit(fastmath=True, cache=True)
 def run(u: Array, one: Array, two: Array) -> Array:
     one[:] = u
     two[:] = u
@@ -29,7 +29,7 @@ def run(u: Array, one: Array, two: Array) -> Array:
     return one
 
 
-@njit(fastmath=True)
+@njit(fastmath=True, cache=True)
 def run_back(d: Array, one: Array, two: Array) -> None:
     """The cotangent of the start, from that of the end; both in d. The border only gives."""
     n, m = d.shape

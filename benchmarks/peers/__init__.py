@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.case import Arguments, Case
-from benchmarks.peers import hand, numpy_peers
+from benchmarks.peers import autograd_peer, drjit_peer, hand, jax_peer, numpy_peers, torch_peer
 
 Call = Callable[[], Any]
 Prepare = Callable[[Case, Arguments], Call]
@@ -20,5 +20,12 @@ HAND: dict[str, Prepare] = {
     "numba": hand.prepare_numba,
     "c": hand.prepare_c,
 }
-AD: dict[str, Prepare] = {}
+AD: dict[str, Prepare] = {
+    "jax": jax_peer.prepare_jax,
+    "torch": torch_peer.prepare_torch,
+    "tcompile": torch_peer.prepare_tcompile,
+    "tcompile_fn": torch_peer.prepare_tcompile_fn,
+    "drjit": drjit_peer.prepare_drjit,
+    "autograd": autograd_peer.prepare_autograd,
+}
 PEERS: dict[str, Prepare] = {**OURS, **AD, **HAND}

@@ -1,0 +1,153 @@
+"""The table of a run, in Markdown, and its geometric means."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.case import Case, Target
+from benchmarks.cases import CASES
+from benchmarks.peers import AD, HAND
+
+GOALS = Target(ad=0.45, hand=0.75, limit=1.7)
+OTHERWISE = 1.05
+NO_LIMIT = ("heat", "index/sort")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line: ours, the best of each kind by name, and what is aimed at."""
+
+    label: str
+    threads: int
+    ours: float
+    ad: tuple[str, float] | None
+    hand: tuple[str, float] | None
+    numpy: float | None
+    limit: float
+    target: Target | None
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Ours divided by the best AD system, the best by hand, the limit; where there are such."""
+        found = {"ad": self.ad and self.ad[1], "hand": self.hand and self.hand[1], "limit": self.limit}
+        return {name: self.ours / seconds for name, seconds in found.items() if seconds}
+
+    @property
+    def goals(self) -> dict[str, float]:
+        """The targets of the row; without any, no peer may be ahead of us by more than noise."""
+        if self.target is None:
+            return {"ad": OTHERWISE, "hand": OTHERWISE}
+        return {name: goal for name in ("ad", "hand", "limit") if (goal := getattr(self.target, name)) is not None}
+
+    def misses(self) -> dict[str, float]:
+        return {name: ratio for name, ratio in self.ratios.items() if ratio > self.goals.get(name, math.inf)}
+
+
+def best(seconds: dict[str, float], names: Iterable[str]) -> tuple[str, float] | None:
+    found = [(name, seconds[name]) for name in names if name in seconds]
+    return min(found, key=lambda item: item[1], default=None)
+
+
+def row_of(case: Case, dtype: str, result: dict[str, Any]) -> Row:
+    seconds = result["seconds"]
+    return Row(
+        label=case.label(dtype),
+        threads=result["threads"],
+        ours=seconds["pullback"],
+        ad=best(seconds, AD),
+        hand=best(seconds, HAND),
+        numpy=seconds.get("numpy"),
+        limit=max(result["limit"].values(), default=0.0),
+        target=case.targets.get(dtype),
+    )
+
+
+def rows(results: dict[str, Any], threads: int) -> Iterator[Row]:
+    """In the order of the cases; those that were not measured, or not by us, are left out."""
+    for case in CASES:
+        for dtype in case.dtypes:
+            result = results.get(f"{case.label(dtype)}@{threads}")
+            if result and "pullback" in result["seconds"]:
+                yield row_of(case, dtype, result)
+
+
+def span(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def ratio_cell(row: Row, name: str) -> str:
+    """The ratio, and the target that it misses or meets."""
+    if name not in row.ratios:
+        return ""
+    ratio, goal = row.ratios[name], row.goals.get(name) if row.target else None
+    aim = f" (≤ {goal:g})" if goal is not None else ""
+    return f"**{ratio:.2f}**{aim}" if name in row.misses() else f"{ratio:.2f}{aim}"
+
+
+def line(row: Row) -> str:
+    ad, hand = row.ad[0] if row.ad else "", row.hand[0] if row.hand else ""
+    cells = [
+        row.label,
+        span(row.ours),
+        ad,
+        ratio_cell(row, "ad"),
+        hand,
+        ratio_cell(row, "hand"),
+        ratio_cell(row, "limit"),
+        span(row.numpy),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def geometric(values: Iterable[float]) -> float:
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def means(chosen: list[Row]) -> dict[str, float]:
+    found = {name: geometric(row.ratios[name] for row in chosen if name in row.ratios) for name in ("ad", "hand")}
+    bounded = [row for row in chosen if "limit" in row.ratios and not row.label.startswith(NO_LIMIT)]
+    return {**found, "limit": geometric(row.ratios["limit"] for row in bounded)}
+
+
+def summary(chosen: list[Row]) -> list[str]:
+    """Geometric means over the rows with targets, and over all."""
+    lines = ["| geometric mean | ours / best AD | ours / best by hand | ours / limit |", "| --- | --- | --- | --- |"]
+    for title, some in (("rows with a target", [r for r in chosen if r.target]), ("all rows", chosen)):
+        found = means(some)
+        cells = [f"{found[name]:.2f} (≤ {getattr(GOALS, name):g})" for name in ("ad", "hand", "limit")]
+        lines.append(f"| {title} ({len(some)}) | {' | '.join(cells)} |")
+    missing = [row for row in chosen if row.misses()]
+    return [
+        *lines,
+        "",
+        f"{len(chosen) - len(missing)} of {len(chosen)} rows are at or below what they aim at; those above are bold.",
+    ]
+
+
+HEADER = [
+    "| workload / case | ours | best AD | ours / it | best by hand | ours / it | ours / limit | NumPy |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- |",
+]
+
+
+def machine_line(limits: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in limits.items())
+
+
+def markdown(report: dict[str, Any]) -> str:
+    parts: list[str] = []
+    for threads in (1, 2, 4, 8, 16):
+        chosen = list(rows(report["results"], threads))
+        if not chosen:
+            continue
+        parts += [f"## {threads} thread{'s' if threads > 1 else ''}", "", *summary(chosen), "", *HEADER, *map(line, chosen), ""]
+        if limits := report.get("machine", {}).get(str(threads)):
+            parts += [f"The machine: {machine_line(limits)}.", ""]
+    return "\n".join(parts)
