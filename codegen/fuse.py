@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
+from pullback.codegen.packed import packed
 from pullback.codegen.positions import positions
 from pullback.codegen.saving import Graph, Saving, Use, joined, weight
 from pullback.codegen.sorted_twice import sorted_twice
@@ -111,6 +112,7 @@ class _Fuser:
         self.clusters: list[Cluster] = []
         self.home: dict[Value, Cluster] = {}
         self.copied: dict[Value, Cluster] = {}
+        self.packed = packed(function.instructions)
         self.checked: Cluster | None = None
         self.floating: dict[Value, int] = {}
         self.updates: dict[Value, Cluster] = {}
@@ -131,6 +133,8 @@ class _Fuser:
     def is_path(self, instruction: Instruction) -> bool:
         """Whether an instruction is copied into its readers."""
         op = instruction.op
+        if not self.packed.isdisjoint(instruction.results):
+            return False
         if isinstance(op, Reindex):
             return not self.is_view(instruction)
         if isinstance(op, Constant | Count | Iota | Gather):
@@ -146,6 +150,11 @@ class _Fuser:
 
     def place(self, instruction: Instruction) -> None:
         op = instruction.op
+        if not self.packed.isdisjoint(instruction.results):
+            if isinstance(op, Gather):
+                self.store(instruction.operands[0])
+            self.store(instruction.result)
+            return
         if isinstance(op, Elementwise) and not instruction.result.type.shape and all(map(self.is_loose, instruction.operands)):
             weight = 1 + sum(self.floating.get(v, 0) for v in instruction.operands)
             if weight <= MOST_FLOATING:
@@ -177,15 +186,16 @@ class _Fuser:
             return not value.type.shape
         return value in self.floating or isinstance(made.op, Constant | Count)
 
-    def reads(self, value: Value) -> list[_Read]:
-        """What the evaluation of a value reads, through paths."""
+    def reads(self, value: Value, packs: bool = False) -> list[_Read]:
+        """What the evaluation of a value reads, through paths; ``packs``: by the group that packs it."""
         found: list[_Read] = []
         stack = [(value, "same", value.type.rank)]
         seen: set[tuple[Value, str]] = set()
         while stack:
             current, way, rank = stack.pop()
             made = self.producer.get(current)
-            if current in self.home or made is None or not self.is_path(made):
+            is_stored = made is None or not (self.is_path(made) or (packs and current is value))
+            if made is None or is_stored or current in self.home:
                 found.append(_Read(current, "scalar" if not current.type.shape else way, rank))
                 continue
             for position, operand in enumerate(made.operands):
@@ -428,7 +438,7 @@ class _Fuser:
                 return False
             self.add(cluster, instruction, reads, phase)
         for value in copies:
-            reads = self.reads(value)
+            reads = self.reads(value, packs=value in self.packed)
             phases = [self.read_phase(cluster, r, "element") for r in reads if self.holder(r.root) is cluster]
             if None in phases:
                 return False
@@ -452,8 +462,8 @@ class _Fuser:
         value = self.base(value)
         if value in self.home or value in self.copied or value not in self.producer:
             return
-        reads = self.reads(value)
         space = value.type.shape
+        reads = self.reads(value, packs=value in self.packed)
         for cluster in self.candidates(reads, space, scalar=False):
             inside = [r for r in reads if self.holder(r.root) is cluster]
             phases = [self.read_phase(cluster, r, "element") for r in inside]
@@ -475,6 +485,10 @@ class _Fuser:
         cluster.phase[value] = phase
         self.copied[value] = cluster
         self.link(cluster, reads)
+
+    def packs(self, cluster: Cluster, value: Value) -> bool:
+        """Whether a group is the one that packs a value."""
+        return value in self.packed and self.copied.get(value) is cluster
 
     def holder(self, value: Value) -> Cluster | None:
         """The group that computes, or stores, a value."""
@@ -498,7 +512,8 @@ class _Fuser:
                 stored.update((v, made.op.name) for v in made.results)
                 continue
             stored.update((v, "a copy") for v in cluster.copies)
-            groups.append([Use(r.root, v.type.shape, self.holder(r.root) is cluster) for v in values for r in self.reads(v)])
+            reads = [(r, v) for v in values for r in self.reads(v, self.packs(cluster, v))]
+            groups.append([Use(r.root, v.type.shape, self.holder(r.root) is cluster) for r, v in reads])
         for root in {use.root for uses in groups for use in uses if self.base(use.root) is not use.root}:
             stored.update((v, "seen as another shape") for v in (root, self.base(root)) if v not in stored)
         members = (i for c in self.clusters if not c.opaque for i in c.members)
@@ -516,7 +531,7 @@ class _Fuser:
         """What a group loads to have a value: itself, or what it is computed again from."""
         found: dict[Value, None] = {}
         seen: set[Value] = set()
-        stack = [r.root for r in self.reads(value)]
+        stack = [r.root for r in self.reads(value, self.packs(cluster, value))]
         while stack:
             root = stack.pop()
             if root in seen:
@@ -677,7 +692,8 @@ class _Fuser:
         while stack:
             value = stack.pop()
             made = self.producer.get(value)
-            is_elsewhere = self.home.get(value) not in (None, cluster) and value not in self.saving.again
+            origin = self.copied.get(value) if value in self.packed else self.home.get(value)
+            is_elsewhere = origin not in (None, cluster) and value not in self.saving.again
             if made is None or made in wanted or is_elsewhere:
                 continue
             if self.is_view(made):

@@ -1,0 +1,48 @@
+"""packed: what is put side by side in memory before rows that repeat it, because each of them would have to gather it.
+
+Columns of an array of points, for one: ``x[:, 0][None, :]`` reads every third number, once for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pullback.ir.ops.index import Gather
+from pullback.ir.ops.reindex import Reindex, broadcast, flip, slice_, squeeze, transpose
+from pullback.ir.structure import Instruction, Value
+
+
+def packed(instructions: Sequence[Instruction]) -> set[Value]:
+    """The values that a broadcast repeats along other axes than the last, and whose elements along the last lie apart."""
+    makers = {v: i for i in instructions for v in i.results}
+    found = set()
+    for i in instructions:
+        if i.op is broadcast and i.operands[0].type.shape and i.result.type.rank - 1 not in i.params["axes"]:
+            if _lies_apart(i.operands[0], makers):
+                found.add(i.operands[0])
+    return found
+
+
+def _lies_apart(value: Value, makers: Mapping[Value, Instruction]) -> bool:
+    """Whether neighbours along the last axis are no neighbours in memory."""
+    made = makers.get(value)
+    while made is not None and isinstance(made.op, Reindex | Gather):
+        source = made.operands[0].type
+        last = source.rank - 1
+        if isinstance(made.op, Gather):
+            return last in made.params["axes"]
+        if made.op is slice_:
+            apart = made.params["step"][last] != 1
+        elif made.op is squeeze:
+            apart = last in made.params["axes"] and isinstance(makers.get(made.operands[0], made).op, Reindex)
+            apart = apart and makers.get(made.operands[0]) is not None
+        elif made.op is transpose:
+            apart = made.params["perm"][last] != last
+        elif made.op is flip:
+            apart = last in made.params["axes"]
+        else:
+            return False
+        if apart:
+            return True
+        made = makers.get(made.operands[0])
+    return False
