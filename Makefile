@@ -2,7 +2,7 @@
 #
 #   make demo    train a digit reader by compiled gradients (run it twice)
 #   make test    ruff, mypy, then the tests
-#   make bench   compare with NumPy by hand, JAX, autograd and Numba
+#   make bench   time it beside JAX, PyTorch, Dr.Jit, Numba, C and the machine's limits
 #   make lint    ruff and mypy alone
 
 PYTHON ?= python3
@@ -20,7 +20,7 @@ test: lint
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 bench: .venv/.bench
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks --machine --memory --plot
 
 # mypy finds the root folders by their installed names through a folder of links.
 lint: .venv/.test

@@ -1,4 +1,4 @@
-"""Measures pullback beside other systems, prints the table and keeps it as JSON.
+"""Measures pullback beside other systems, prints the table, and keeps it as JSON, Markdown and plots.
 
     python -m benchmarks                                    everything, one and two threads
     python -m benchmarks --workloads chain,xent --threads 2 --dtypes f64 --peers numba,jax --rounds 5
@@ -15,10 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.about import about
+from benchmarks.cases import CASES, WORKLOADS
+from benchmarks.plot import draw_all
+from benchmarks.report import markdown
+
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("numba", "c", "numpy", "numexpr", "jax", "torch", "tcompile", "tcompile_fn", "drjit", "autograd")
-DTYPES = {"f64": "float64", "f32": "float32", "float64": "float64", "float32": "float32"}
+DTYPES = {"f64": "float64", "f32": "float32"}
+FOR_MEMORY = ("pullback", "jax")
+Result = dict[str, Any]
 
 
 def listed(text: str) -> list[str]:
@@ -27,38 +34,63 @@ def listed(text: str) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="time pullback beside other systems")
-    parser.add_argument("--workloads", type=listed, help="some of them, by commas (default: all)")
+    parser.add_argument("--workloads", type=listed, default=list(WORKLOADS), help="some of them, by commas (default: all)")
     parser.add_argument("--cases", default="", help="only cases whose names start so, by commas: grad, fwd-n1e6, …")
     parser.add_argument("--peers", type=listed, default=list(PEERS), help=f"some of {','.join(PEERS)}")
-    parser.add_argument("--threads", type=listed, default=["1", "2"], help="1, 2 or 1,2")
-    parser.add_argument("--dtypes", type=listed, default=["f64", "f32"])
+    parser.add_argument("--threads", type=listed, default=["1", "2"], help="numbers of threads, by commas (default: 1,2)")
+    parser.add_argument("--dtypes", type=listed, default=list(DTYPES), help="f64, f32 or both by a comma")
     parser.add_argument("--rounds", type=int, default=7, help="bursts of each system")
     parser.add_argument("--json", type=Path, default=RESULTS / "latest.json", help="results are merged into this file")
     parser.add_argument("--large", action="store_true", help="with the cases that take minutes")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to see whether everything runs")
+    parser.add_argument("--memory", action="store_true", help="measure peaks of memory too")
+    parser.add_argument("--machine", action="store_true", help="measure the limits of the machine alone too")
+    parser.add_argument("--plot", action="store_true", help="draw plots beside the JSON file (needs matplotlib)")
     return parser.parse_args()
 
 
-def measured(options: argparse.Namespace, workload: str, threads: str) -> Iterator[dict[str, Any]]:
-    """The results of a fresh process, one by one."""
-    command = [sys.executable, "-m", "benchmarks.measure", workload, "--threads", threads, "--rounds", str(options.rounds)]
-    command += ["--peers", ",".join(["pullback", *options.peers]), "--cases", options.cases]
-    command += ["--dtypes", ",".join(DTYPES[d] for d in options.dtypes)]
-    command += [f"--{name}" for name in ("small", "large") if getattr(options, name)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+def refusal(options: argparse.Namespace) -> str | None:
+    """What is asked for and does not exist."""
+    for asked, known in ((options.workloads, WORKLOADS), (options.peers, PEERS), (options.dtypes, tuple(DTYPES))):
+        if missing := sorted(set(asked) - set(known)):
+            return f"no such thing: {', '.join(missing)}; there are {', '.join(known)}"
+    return None
+
+
+def lines(*command: str) -> Iterator[Result]:
+    """The records that a fresh process prints, one by one."""
+    with subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("{"):
                 yield json.loads(line)
     if process.returncode:
-        raise SystemExit(f"{workload} ended with code {process.returncode}")
+        raise SystemExit(f"{' '.join(command)} ended with code {process.returncode}")
 
 
-def key(result: dict[str, Any]) -> str:
+def measured(options: argparse.Namespace, workload: str, threads: str) -> Iterator[Result]:
+    command = ["benchmarks.measure", workload, "--threads", threads, "--rounds", str(options.rounds)]
+    command += ["--peers", ",".join(["pullback", *options.peers]), "--cases", options.cases]
+    command += ["--dtypes", ",".join(DTYPES[d] for d in options.dtypes)]
+    command += [f"--{name}" for name in ("small", "large") if getattr(options, name)]
+    yield from lines(*command)
+
+
+def peaks(options: argparse.Namespace, workload: str) -> Iterator[tuple[str, dict[str, int]]]:
+    """Bytes beyond inputs and outputs, by system, of each case."""
+    for case in CASES:
+        if case.workload == workload and case.name.startswith(tuple(options.cases.split(","))) and not case.large:
+            for dtype in case.dtypes:
+                systems = [s for s in FOR_MEMORY if s == "pullback" or s in options.peers]
+                command = "benchmarks.memory", case.workload, case.name, dtype
+                yield case.label(dtype), {s: next(lines(*command, s))["beyond"] for s in systems}
+
+
+def key(result: Result) -> str:
     return f"{result['workload']}/{result['case']}-{result['dtype']}@{result['threads']}"
 
 
-def progress(result: dict[str, Any]) -> str:
+def progress(result: Result) -> str:
     taken = dict(sorted(result["seconds"].items(), key=lambda item: item[1]))
     base = taken.get("pullback")
     ours = f"{base * 1e3:9.3f} ms" if base else f"{'-':>12}"
@@ -69,31 +101,44 @@ def progress(result: dict[str, Any]) -> str:
     return f"{key(result):<40}{ours}  ours / {others}" + "".join(f"\n    {note}" for note in wrong)
 
 
-def write(path: Path, report: dict[str, Any]) -> None:
+def write(path: Path, report: Result) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def main() -> int:
-    options = arguments()
-    from benchmarks.cases import WORKLOADS
-    from benchmarks.report import markdown
-
-    chosen = options.workloads or list(WORKLOADS)
-    if missing := sorted(set(chosen) - set(WORKLOADS)) or sorted(set(options.peers) - set(PEERS)):
-        print(f"no such thing: {', '.join(missing)}; there are {', '.join((*WORKLOADS, *PEERS))}", file=sys.stderr)
-        return 2
-    report: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {"results": {}}
-    for threads in options.threads:
-        for workload in chosen:
+def measure(options: argparse.Namespace, report: Result) -> None:
+    """Fills the report, written after each result."""
+    for number, threads in enumerate(options.threads):
+        if options.machine:
+            report["machine"][threads] = next(lines("benchmarks.measure", "--machine", "--threads", threads))["machine"]
+        for place, workload in enumerate(options.workloads):
+            done = number * len(options.workloads) + place
+            print(f"[{done + 1}/{len(options.threads) * len(options.workloads)}] {workload}", file=sys.stderr)
             for result in measured(options, workload, threads):
                 print(progress(result), flush=True)
                 report["results"][key(result)] = result
                 write(options.json, report)
+    for workload in options.workloads if options.memory else []:
+        for label, beyond in peaks(options, workload):
+            print(f"{label:<40}{'  '.join(f'{system} {size / 1e6:.1f} MB' for system, size in beyond.items())}", flush=True)
+            report["memory"][label] = beyond
+            write(options.json, report)
+
+
+def main() -> int:
+    options = arguments()
+    if reason := refusal(options):
+        print(reason, file=sys.stderr)
+        return 2
+    report: Result = json.loads(options.json.read_text()) if options.json.exists() else {}
+    report = {"machine": {}, "results": {}, "memory": {}, **report, "about": about()}
+    measure(options, report)
     if not options.small:
         table = options.json.with_suffix(".md")
-        table.write_text(markdown(report) + "\n")
+        table.write_text(markdown(report))
         print(f"\n{markdown(report)}\nwritten to {options.json} and {table}")
+    if options.plot:
+        print(*draw_all(report, options.json), sep="\n")
     return 0
 
 

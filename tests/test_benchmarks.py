@@ -1,0 +1,72 @@
+"""The workloads of the benchmarks agree with NumPy at small sizes, and the program runs from end to end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.case import Case, Target
+from benchmarks.cases import CASES
+from benchmarks.measure import TOLERANCE, difference, prepare
+from benchmarks.report import Row, means
+
+ROOT = Path(__file__).parent.parent
+TRIED = {(case.function, case.wanted, tuple(case.small)): case for case in CASES}.values()
+PAIRS = [pytest.param(case, dtype, id=case.label(dtype)) for case in TRIED for dtype in case.dtypes]
+
+
+@pytest.mark.parametrize(("case", "dtype"), PAIRS)
+def test_pullback_and_numpy_agree_with_the_reference_in_float64(case: Case, dtype: str) -> None:
+    calls, absent = prepare(case, dtype, ["pullback", "numpy"], case.small)
+    assert absent == {}
+    assert list(calls) == ["pullback", "numpy"]
+
+
+def test_a_wrong_value_shape_or_dtype_is_seen() -> None:
+    right = (np.float64(2.0), (np.array([1.0, -4.0]),))
+    assert difference(right, right, "float64") == 0.0
+    assert difference((2.0, (np.array([1.0, -4.1]),)), right, "float64") == pytest.approx(0.025)
+    assert difference((np.float64("nan"), right[1]), right, "float64") == np.inf
+    wrong: list[Any] = [(2.0,), (2.0, (np.array([1.0]),)), (2.0, (np.array([1.0, -4.0], "f4"),)), (2, right[1])]
+    assert [difference(other, right, "float64") for other in wrong] == [np.inf] * 4
+    assert TOLERANCE["float64"] < 0.025
+
+
+def run(*arguments: str) -> str:
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_program_runs_from_end_to_end_and_keeps_earlier_results(tmp_path: Path) -> None:
+    place = tmp_path / "results.json"
+    shared = ("--peers", "numpy", "--threads", "1", "--rounds", "1", "--small", "--json", str(place))
+    assert "chain/map-n1e7-float64@1" in run("--workloads", "chain", "--cases", "map", *shared)
+    run("--workloads", "xent", "--cases", "grad", "--dtypes", "f32", *shared)
+    results = json.loads(place.read_text())["results"]
+    assert set(results) == {"chain/map-n1e7-float64@1", "chain/map-n1e7-float32@1", "xent/grad-4096x1000-float32@1"}
+    assert set(results["xent/grad-4096x1000-float32@1"]["seconds"]) == {"pullback", "numpy"}
+
+
+def test_an_unknown_workload_is_refused() -> None:
+    command = [sys.executable, "-m", "benchmarks", "--workloads", "chian"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "chian" in done.stderr
+
+
+def row(label: str, ours: float, ad: float, hand: float, limit: float, target: Target | None) -> Row:
+    return Row(label=label, threads=2, ours=ours, ad=("jax", ad), hand=("c", hand), numpy=None, limit=limit, target=target)
+
+
+def test_rows_miss_by_what_they_aim_at_and_means_leave_out_what_has_no_limit() -> None:
+    aimed = row("chain/x", 2.0, 4.0, 2.0, 1.0, Target(ad=0.5, hand=0.9))
+    assert aimed.misses() == {"hand": 1.0}
+    free = row("heat/x", 8.0, 1.0, 8.0, 1.0, None)
+    assert free.misses() == {"ad": 8.0}
+    assert means([aimed, free]) == pytest.approx({"ad": 2.0, "hand": 1.0, "limit": 2.0})
