@@ -19,8 +19,9 @@ from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_lookup import lookup
 from pullback.codegen.llvm_loops import loop
-from pullback.codegen.llvm_native import library, slow, ufunc
+from pullback.codegen.llvm_native import library, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
+from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_sort import settle_row, sort_row
 from pullback.codegen.llvm_streams import NON_TEMPORAL, Streams, written_only
 from pullback.codegen.llvm_text import Emitted, Writer
@@ -30,6 +31,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.parts import Rare
 from pullback.ir.ops.sort import SettleRow, SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import BOOL as _BOOL
@@ -229,6 +231,8 @@ class Emitter(Writer):
                 fourier_lines(self, i)
             case Library():
                 library(self, i)
+            case Rare():
+                rare(self, i)
             case Elementwise():
                 self.elementwise(i)
             case _:
@@ -253,8 +257,8 @@ class Emitter(Writer):
             text = cast(self, texts[0], dtype, i.params["dtype"], width, bool(i.params.get("in_range")))
         elif spelling == "bitcast":
             text = self.let(f"bitcast {wide(element(dtype), width)} {texts[0]} to {wide(element(i.params['dtype']), width)}")
-        elif spelling == "slow":
-            text = slow(self, texts, dtype, width, i.params["function"])
+        elif spelling == "parts":
+            text = part(self, op.name, texts, dtype, width)
         elif spelling == "lookup":
             text = lookup(self, texts[0], dtype, i.params["values"], i.params["dtype"], width)
         elif spelling.startswith("ufunc:"):
@@ -291,8 +295,7 @@ class Emitter(Writer):
             found = self.spelled(op, op.spelling("llvm", "f"), floats, _F32, width)
             return found if op.gives == "bool" else cast(self, found, _F32, dtype, width, False)
         if op.name == "fma" and not self.has_fma:
-            product = self.let(f"fmul {t} {texts[0]}, {texts[1]}")
-            return self.let(f"fadd {t} {product}, {texts[2]}")
+            return spelled_out(self, "fma", texts, dtype, width)
         m = mangled(element(dtype), width)
         text = spelling.format(*texts, t=t, m=m, c=wide("i1", width))
         if "@" in text:

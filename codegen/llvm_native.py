@@ -36,25 +36,6 @@ def ufunc(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> 
     return e.let(f"load {t}, ptr {buffers[len(texts) + place]}")
 
 
-def slow(e: Emitter, texts: list[str], dtype: DType, width: int, function: str) -> str:
-    """The quick result, unless some lane is slow: then those lanes are NumPy's."""
-    t, c = wide(element(dtype), width), wide("i1", width)
-    result = e.slot(t)
-    e.line(f"store {t} {texts[1]}, ptr {result}")
-    condition = texts[0]
-    if width > 1:
-        condition = e.intrinsic("i1", f"llvm.vector.reduce.or.v{width}i1", [(c, texts[0])])
-    e.count += 1
-    slow, done = f"slow{e.count}", f"done{e.count}"
-    e.line(f"br i1 {condition}, label %{slow}, label %{done}")
-    e.label(slow)
-    exact = ufunc(e, f"numpy.{function}", [texts[2]], dtype, width)
-    e.line(f"store {t} {e.let(f'select {c} {texts[0]}, {t} {exact}, {t} {texts[1]}')}, ptr {result}")
-    e.line(f"br label %{done}")
-    e.label(done)
-    return e.let(f"load {t}, ptr {result}")
-
-
 def library(e: Emitter, i: Instruction) -> None:
     """A call of a routine of BLAS or LAPACK, whose arguments are all addresses."""
     op = i.op

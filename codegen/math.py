@@ -1,10 +1,9 @@
 """The elementary functions of generated code: ``MATH`` maps the name of an op to the recipe that builds it.
 
 A recipe takes a builder and rank-0 values of float64 or float32 and appends straight-line code that serves
-vectors of any width on any target with a fused multiply-add. None reads memory. Special values follow C99
-and NumPy, subnormal numbers are kept, and no result depends on the lane it is computed in. ``NEEDS_SLOW``
-names the recipes with arguments they do not cover, and the recipe of the test for them: such lanes are for
-the C library. Greatest errors seen are in tests/test_math.py.
+vectors of any width on any target. They cover all arguments, and read no memory but constant tables. Special
+values follow C99 and NumPy, subnormal numbers are kept, and no result depends on the lane it is computed in.
+docs/math.md lists methods and errors.
 """
 
 from __future__ import annotations
@@ -43,5 +42,3 @@ MATH: Mapping[str, Recipe] = {
     "cbrt": math_power.cbrt,
     "hypot": math_power.hypot,
 }
-
-NEEDS_SLOW: Mapping[str, Recipe] = dict.fromkeys(("sin", "cos", "tan"), math_trig.needs_slow)

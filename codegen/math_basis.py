@@ -1,9 +1,9 @@
 """What the recipes of elementary functions share: float formats, constants, polynomials, scaling by powers
 of two.
 
-A recipe is a function of a builder and rank-0 float values that appends straight-line code (no branches, no
-memory) and returns a value of the same type. Equal subexpressions of two recipes are built alike, so that
-they merge.
+A recipe is a function of a builder and rank-0 float values that appends straight-line code and returns a value of the
+same type; the one branch there is leads to code for rare arguments (``rarely``). Equal subexpressions of two recipes
+are built alike, so that they merge.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
 from pullback.ir.structure import Value
 from pullback.ir.types import DTYPES, F32, F64, DType
 
@@ -37,7 +38,6 @@ class Format:
     smallest_normal: float
     ln2: tuple[float, float]
     half_pi: tuple[float, float, float]
-    sqrt_half_bits: int
 
 
 FORMATS = {
@@ -51,7 +51,6 @@ FORMATS = {
         smallest_normal=2.0**-1022,
         ln2=(0.6931471805598903, 5.497923018708371e-14),
         half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
-        sqrt_half_bits=0x3FE6A09E667F3BCD,
     ),
     "f32": Format(
         dtype=F32,
@@ -63,7 +62,6 @@ FORMATS = {
         smallest_normal=2.0**-126,
         ln2=(0.693145751953125, 1.428606765330187e-06),
         half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
-        sqrt_half_bits=0x3F3504F3,
     ),
 }
 
@@ -120,9 +118,10 @@ def power_of_two(b: Builder, biased: Value, like: Value) -> Value:
     return b.bitcast(b.shl(biased, b.const(fmt.digits, fmt.unsigned)), dtype=fmt.dtype)
 
 
-def where_positive(b: Builder, x: Value, y: Value, at_zero: float) -> Value:
-    """``y`` where 0 < x < inf; inf at inf, ``at_zero`` at 0, NaN at NaN and below 0."""
-    zero = number(b, x, 0.0)
-    y = b.select(b.lt(x, number(b, x, float("inf"))), y, x)
-    other = b.select(b.eq(x, zero), number(b, x, at_zero), number(b, x, float("nan")))
-    return b.select(b.gt(x, zero), y, other)
+def rarely(
+    b: Builder, condition: Value, usual: Sequence[Value], compute: Callable[[Builder], Sequence[Value]]
+) -> tuple[Value, ...]:
+    """What ``compute`` gives where the condition holds, and ``usual`` elsewhere; it costs nothing where it never holds."""
+    inside = b.region()
+    found = compute(inside)
+    return b.emit(OPS["rare"], (condition, *usual), {}, [inside.block((), found)])

@@ -1,8 +1,8 @@
 """Exponentials: exp, exp2, expm1, tanh, sinh, cosh, expit.
 
 Method: x = k ln2 + r with |r| <= ln2 / 2 (Cody and Waite, Software Manual for the Elementary Functions,
-1980), a minimax polynomial for exp(r) or expm1(r), scaling by 2**k in two steps where the result may be
-subnormal.
+1980), a minimax polynomial for exp(r) or expm1(r), scaling by 2**k, which alone rounds a subnormal result
+again.
 """
 
 from __future__ import annotations
@@ -52,8 +52,14 @@ TANH_HIGH = {"f64": 20.0, "f32": 10.0}
 LN2 = {"f64": (0.6931471805599453, 2.3190468138462996e-17), "f32": (0.6931471824645996, -1.9046542121259336e-09)}
 
 
+def nearest(b: Builder, x: Value, scale: float) -> Value:
+    """The whole number nearest to x * scale."""
+    shift = number(b, x, format_of(x).round)
+    return b.sub(b.fma(x, number(b, x, scale), shift), shift)
+
+
 def split_exponent(b: Builder, x: Value, scale: float, offset: int) -> tuple[Value, Value]:
-    """k = x * scale rounded, as a float and as an unsigned integer whose low bits hold k + offset."""
+    """``nearest`` as a float k and as an unsigned integer whose low bits hold k + offset."""
     shift = number(b, x, format_of(x).round + offset)
     shifted = b.fma(x, number(b, x, scale), shift)
     return b.sub(shifted, shift), bits_of(b, shifted)
@@ -67,29 +73,18 @@ def reduce_ln2(b: Builder, x: Value, k: Value) -> tuple[Value, Value, Value]:
     return b.fma(minus_k, number(b, x, low), first), first, minus_k
 
 
-def scale_twice(b: Builder, y: Value, exponent: Value, factor: Value | None = None) -> Value:
-    """factor * (1 + y) * 2**k in two steps, from an unsigned integer whose low bits hold k + 2 * bias.
-
-    The first result is never subnormal, so only a subnormal result is rounded twice.
-    """
-    half = b.shr(exponent, b.const(1, format_of(y).unsigned))
-    first = power_of_two(b, half, y)
-    first = b.fma(y, first, first)
-    if factor is not None:
-        first = b.mul(first, factor)
-    return b.mul(first, power_of_two(b, b.sub(exponent, half), y))
-
-
 def exp_of_sum(b: Builder, x: Value, low: Value | None = None, factor: Value | None = None) -> Value:
     """factor * exp(x + low) for ``x`` within EXP_RANGE or NaN, and ``low`` at most a few ulp of it."""
-    k, exponent = split_exponent(b, x, math.log2(math.e), 2 * format_of(x).bias)
+    k = nearest(b, x, math.log2(math.e))
     r, first, minus_k = reduce_ln2(b, x, k)
     if low is not None:
         r = b.add(r, low)
     tail = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.mul(b.mul(r, r), polynomial(b, r, EXP)))
     if low is not None:
         tail = b.add(tail, low)
-    return scale_twice(b, b.add(first, tail), exponent, factor)
+    total = b.add(first, tail)
+    one = number(b, x, 1.0)
+    return b.scalb(b.add(total, one) if factor is None else b.fma(total, factor, factor), k)
 
 
 def exp_minus_abs(b: Builder, x: Value) -> Value:
@@ -107,13 +102,13 @@ def exp2(b: Builder, x: Value) -> Value:
     """2**x: the reduction is exact, r ln2 is formed as a sum of two."""
     low, high = EXP2_RANGE[x.type.dtype.name]
     x = clamp(b, x, low, high)
-    k, exponent = split_exponent(b, x, 1.0, 2 * format_of(x).bias)
+    k = nearest(b, x, 1.0)
     fraction = b.sub(x, k)
     ln2_high, ln2_low = (number(b, x, part) for part in LN2[x.type.dtype.name])
     r = b.mul(fraction, ln2_high)
     rest = b.fma(fraction, ln2_low, b.fma(fraction, ln2_high, b.neg(r)))
     tail = b.add(r, b.fma(b.mul(r, r), polynomial(b, r, EXP), rest))
-    return scale_twice(b, tail, exponent)
+    return b.scalb(b.add(tail, number(b, x, 1.0)), k)
 
 
 def expm1_parts(b: Builder, x: Value, offset: int) -> tuple[Value, Value, Value]:
@@ -156,8 +151,12 @@ def sinh(b: Builder, x: Value) -> Value:
     fmt = format_of(x)
     size = b.abs(x)
     r, c, s = expm1_parts(b, clamp(b, size, None, SINH_HIGH[fmt.dtype.name]), fmt.bias - 2)
-    t = b.fma(s, c, b.fma(s, r, b.sub(s, number(b, x, 0.25))))
-    y = b.add(t, b.div(t, b.fma(number(b, x, 4.0), t, number(b, x, 1.0))))
+    whole = b.sub(s, number(b, x, 0.25))
+    near = b.fma(s, r, whole)
+    rest = b.fma(s, c, b.fma(s, r, b.sub(whole, near)))
+    t = b.add(near, rest)
+    t_low = b.sub(rest, b.sub(t, near))
+    y = b.add(t, b.add(b.div(t, b.fma(number(b, x, 4.0), t, number(b, x, 1.0))), t_low))
     tiny = b.lt(size, number(b, x, 2.0 ** -(fmt.digits // 2 + 2)))
     return b.copysign(b.select(tiny, size, b.add(y, y)), x)
 

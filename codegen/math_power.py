@@ -23,25 +23,20 @@ from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
 from pullback.ir.types import F32, F64
 
-# (atanh(s) / s - 1 - z / 3) / z**2 in z = s**2 for s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)]; the
-# error in atanh(s) is below 2**-65 of it.
+# (atanh(s) / s - 1 - z / 3) / z**2 in z = s**2 for s = (m - 1) / (m + 1), m in [3/4, 3/2]; the error in atanh(s) is below
+# 2**-67 of it.
 ATANH_REST: Coefficients = {
     "f64": (
-        0.1999999999999999, 0.1428571428572192, 0.11111111108894797, 0.09090909422015384,
-        0.07692279212330357, 0.06668132346361587, 0.058378879918463085, 0.05990899311927319,
+        0.1999999999999986, 0.1428571428578999, 0.11111111095397413, 0.09090910782260006, 0.07692202279258682,
+        0.06670608810436399, 0.05795471006972109, 0.06291290250696896,
     ),
 }  # fmt: skip
 THIRD = (0.3333333333333333, 1.850371707708594e-17)
-# a**(-1/3) on [sqrt(1/2), sqrt(2)], relative error 2**-CBRTERR.
+# a**(-1/3) on [3/4, 3/2], relative error 2**-12.
 INVERSE_CBRT: Coefficients = {
-    "f64": (
-        1.9991699581674012, -2.485916986575298, 2.792206552342637, -1.8981298375820321, 0.7007383865724658,
-        -0.1080642260228639,
-    ),
-    "f32": (
-        1.8745192, -1.8618314, 1.561306, -0.70238656, 0.12836939,
-    ),
-}  # fmt: skip
+    "f64": (1.6970656, -1.1886336, 0.6217526, -0.13028125),
+    "f32": (1.6970656, -1.1886336, 0.6217526, -0.13028125),
+}
 # A greater value than the first is multiplied by the second before squaring, a smaller one than the third
 # by the fourth.
 HYPOT_SCALES = {

@@ -8,9 +8,10 @@ holds to abs(x) <= LIMIT; the recipes must not be asked beyond it, which ``needs
 
 from __future__ import annotations
 
+import itertools
 import math
 
-from pullback.codegen.math_basis import Coefficients, bits_of, format_of, number, polynomial
+from pullback.codegen.math_basis import Coefficients, bits_of, format_of, number, polynomial, rarely
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
 
@@ -63,16 +64,37 @@ ASIN: Coefficients = {
     ),
 }  # fmt: skip
 
+# The first 1,248 bits of 2 / pi.
+TWO_OVER_PI = int(
+    "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e006492eea09d1921cfe1deb1cb129a73ee882"
+    "35f52ebb4484e99c7026b45f7e413991d639835339f49c845f8bbdf9283b1ff897ffde05980fef2f118b5a0a6d1f6d367ecf27cb09b74f463f66"
+    "9e5fea2d7527bac7ebe5f17b3d0739f78a5292ea6bfb5fb11f8d5d0856033046fc7b6babf0cfbc20",
+    16,
+)
 
-def needs_slow(b: Builder, x: Value) -> Value:
-    """Whether ``x`` is finite and too large for sin, cos and tan of this module."""
-    size = b.abs(x)
-    large = b.gt(size, number(b, x, LIMIT[x.type.dtype.name]))
-    return b.bitand(large, b.lt(size, number(b, x, float("inf"))))
+
+def _words(bits: int, count: int) -> tuple[int, ...]:
+    """A word of zeros, then the bits of 2 / pi in words of ``bits``; ``count`` in all."""
+    total = TWO_OVER_PI << (bits * count) >> (1248 + bits)
+    return tuple((total >> (bits * (count - 1 - k))) & ((1 << bits) - 1) for k in range(count))
+
+
+# As many as arguments of the format reach, and zeros up to a power of two.
+TABLES = {64: _words(64, 20) + (0,) * 12, 32: _words(32, 8)}
 
 
 def reduce_half_pi(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """r, what r lacks, and an unsigned integer whose low bits hold k, for x = k pi/2 + r."""
+    """r, what r lacks, and an unsigned integer whose low bits hold k, for x = k pi/2 + r and finite ``x``; else r is NaN."""
+    fmt = format_of(x)
+    size = b.abs(x)
+    large = b.gt(size, number(b, x, LIMIT[fmt.dtype.name]))
+    large = b.bitand(large, b.lt(size, number(b, x, float("inf"))))
+    r, rest, k = rarely(b, large, _reduce_small(b, x), lambda inside: _reduce_large(inside, x))
+    return r, rest, k
+
+
+def _reduce_small(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """The reduction for abs(x) <= LIMIT."""
     first, second, third = (number(b, x, part) for part in format_of(x).half_pi)
     shift = number(b, x, format_of(x).round)
     shifted = b.fma(x, number(b, x, 2.0 / math.pi), shift)
@@ -83,6 +105,86 @@ def reduce_half_pi(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     r = b.add(high, product)
     r_low = b.sub(product, b.sub(r, high))
     return r, b.fma(minus_k, third, b.add(r_low, product_low)), bits_of(b, shifted)
+
+
+def _reduce_large(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """The reduction for LIMIT < abs(x) < inf, by Payne and Hanek's method: abs(x) = m 2**e with a whole number m is multiplied
+    by those bits of 2/pi that matter modulo 4, three words of them, and the top words of the product are k and a fraction."""
+    fmt = format_of(x)
+    word = fmt.unsigned.bits
+
+    def const(value: int) -> Value:
+        return b.const(value, fmt.unsigned)
+
+    # Lanes for which nothing is asked hold the limit, so that they read inside the table.
+    limit = number(b, x, LIMIT[fmt.dtype.name])
+    bits = bits_of(b, b.select(b.gt(b.abs(x), limit), b.abs(x), limit))
+    mantissa = b.bitor(b.bitand(bits, const((1 << fmt.digits) - 1)), const(1 << fmt.digits))
+    # The table begins with a word of zeros. Bit p of it counts m 2**1.
+    place = b.sub(b.shr(bits, const(fmt.digits)), const(fmt.bias + fmt.digits + 2 - word))
+    top, middle = _product_modulo_4(b, mantissa, _bits_at(b, place))
+    high = b.bitor(b.shl(top, const(2)), b.shr(middle, const(word - 2)))
+    down = b.shr(high, const(word - 1))
+    k = b.add(b.shr(top, const(word - 2)), down)
+    negative = b.sub(const(0), down)
+    high, low = b.bitxor(high, negative), b.bitxor(b.shl(middle, const(2)), negative)
+    r, rest = _times_half_pi(b, x, high, low)
+    sign = b.shr(bits_of(b, x), const(word - 1))
+    flip = b.shl(b.bitxor(sign, down), const(word - 1))
+    r, rest = (b.bitcast(b.bitxor(bits_of(b, v), flip), dtype=fmt.dtype) for v in (r, rest))
+    mask = b.sub(const(0), sign)
+    return r, rest, b.sub(b.bitxor(k, mask), mask)
+
+
+def _bits_at(b: Builder, place: Value) -> list[Value]:
+    """Three words of the table of 2/pi from a bit of it on."""
+    word = place.type.dtype.bits
+
+    def const(value: int) -> Value:
+        return b.const(value, place.type.dtype)
+
+    index = b.shr(place, const(word.bit_length() - 1))
+    words = [b.lookup(b.add(index, const(k)), values=TABLES[word], dtype=place.type.dtype) for k in range(4)]
+    shift = b.bitand(place, const(word - 1))
+    back = b.sub(const(word - 1), shift)
+    return [b.bitor(b.shl(a, shift), b.shr(b.shr(c, const(1)), back)) for a, c in itertools.pairwise(words)]
+
+
+def _product_modulo_4(b: Builder, mantissa: Value, words: list[Value]) -> tuple[Value, Value]:
+    """The upper two of the three low words of the product of a number and three words; the third is left out."""
+    first, second, third = words
+    part = b.mul(mantissa, second)
+    middle = b.add(b.mulhi(mantissa, third), part)
+    top = b.add(b.mul(mantissa, first), b.mulhi(mantissa, second))
+    return b.add(top, b.cast(b.lt(middle, part), dtype=mantissa.type.dtype)), middle
+
+
+def _times_half_pi(b: Builder, x: Value, high: Value, low: Value) -> tuple[Value, Value]:
+    """pi/2 times the fraction with these two words, at most 1/2, and what that lacks."""
+    fmt = format_of(x)
+    parts = [_half_word(b, x, words, place, 2 * k + place) for k, words in enumerate((high, low)) for place in (0, 1)]
+    near = b.add(parts[0], parts[1])
+    missing = b.add(b.sub(parts[1], b.sub(near, parts[0])), b.add(parts[2], parts[3]))
+    fraction = b.add(near, missing)
+    fraction_low = b.sub(missing, b.sub(fraction, near))
+    first, second, _ = (number(b, x, part) for part in fmt.half_pi)
+    product = b.mul(fraction, first)
+    product_low = b.fma(fraction, first, b.neg(product))
+    product_low = b.fma(fraction_low, first, b.fma(fraction, second, product_low))
+    r = b.add(product, product_low)
+    return r, b.sub(product_low, b.sub(r, product))
+
+
+def _half_word(b: Builder, x: Value, words: Value, is_lower: int, position: int) -> Value:
+    """The upper or lower half of a word as a float of the type of ``x``, in its place in a fraction."""
+    fmt = format_of(x)
+    half = fmt.unsigned.bits // 2
+    mask = b.const((1 << half) - 1, fmt.unsigned)
+    piece = b.bitand(words, mask) if is_lower else b.shr(words, b.const(half, fmt.unsigned))
+    # An integer below 2**digits is the low bits of 2**digits + integer.
+    biased = b.bitor(piece, b.const((fmt.bias + fmt.digits) << fmt.digits, fmt.unsigned))
+    whole = b.sub(b.bitcast(biased, dtype=fmt.dtype), number(b, x, 2.0**fmt.digits))
+    return b.mul(whole, number(b, x, 2.0 ** -(half * (position + 1))))
 
 
 def sin_parts(b: Builder, r: Value, rest: Value) -> tuple[Value, Value]:

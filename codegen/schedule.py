@@ -13,7 +13,6 @@ from typing import Any
 
 from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.jam import jam
-from pullback.codegen.math import NEEDS_SLOW
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS, Op
@@ -66,12 +65,16 @@ class _Expander(Builder):
             params = {**params, "in_range": True}
         if self.inside and op.name in ("shl", "shr"):
             op = OPS[f"raw_{op.name}"]
-        key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())))
+        key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())), *map(_shape, regions))
         found = self.known.get(key)
         if found is None:
-            found = (self.spell(op, operands, params),) if _needs_recipe(op, operands) else super().emit(op, operands, params)
+            spelled = _needs_recipe(op, operands)
+            found = (self.spell(op, operands, params),) if spelled else super().emit(op, operands, params, regions)
             self.known[key] = found
         return found
+
+    def region(self) -> _Expander:
+        return _Expander(self.loc, [], {}, self.inside)
 
     def spell(self, op: Op, operands: Sequence[Value], params: dict[str, Any]) -> Value:
         inner = _Expander(self.loc, self.instructions, self.known, True)
@@ -80,11 +83,18 @@ class _Expander(Builder):
             wide = [inner.cast(v, dtype=F32) for v in operands]
             found: Value = inner.cast(inner.emit(op, wide, params)[0], dtype=dtype)
             return found
-        result = RECIPES[op.name](inner, *operands, **params)
-        if op.name not in NEEDS_SLOW:
-            return result
-        slow = NEEDS_SLOW[op.name](inner, *operands)
-        return inner.emit(OPS["select_slow"], (slow, result, *operands), {"function": op.name})[0]
+        return RECIPES[op.name](inner, *operands, **params)
+
+
+def _shape(block: Block) -> tuple[Any, ...]:
+    """Equal for straight-line regions that compute the same."""
+    places: dict[Value, Any] = {}
+    made = []
+    for i in block.instructions:
+        read = tuple(places.get(v, v) for v in i.operands)
+        made.append((i.op, read, tuple(sorted((k, repr(v)) for k, v in i.params.items()))))
+        places.update((v, (len(made), k)) for k, v in enumerate(i.results))
+    return (*made, tuple(places.get(v, v) for v in block.results))
 
 
 def _needs_recipe(op: Op, operands: Sequence[Value]) -> bool:

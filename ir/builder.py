@@ -38,6 +38,10 @@ class Builder:
         self.instructions.append(Instruction(op, tuple(operands), results, params, tuple(regions), self.loc))
         return results
 
+    def region(self) -> Builder:
+        """A builder of a region of an instruction to come, which may read what is defined by then."""
+        return type(self)(self.loc, [], self.hint)
+
     def append(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
 

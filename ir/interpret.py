@@ -21,6 +21,7 @@ from pullback.ir.ops.host import Host, Print
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
+from pullback.ir.ops.parts import Rare
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.types import ArrayType, DType
@@ -188,6 +189,11 @@ class _Kernel:
                 if operands[0]:
                     self.block(instruction.regions[0], env)
                 return []
+            case Rare():
+                if not operands[0]:
+                    return operands[1:]
+                self.block(instruction.regions[0], env)
+                return [env[v] for v in instruction.regions[0].results]
             case Fail():
                 if operands[0] and not self.status:
                     self.status = params["code"]

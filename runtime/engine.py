@@ -62,7 +62,10 @@ _INTRINSICS = re.compile(
     r"|vector\.reduce\.[a-z]+|vector\.(?:interleave|deinterleave)2|get\.active\.lane\.mask)(?:\.[A-Za-z0-9_.]+)?"
 )
 # And those of an x86 processor whose vectors have so many bytes.
-_INTRINSICS_OF_WIDTH = {32: r"x86\.avx2\.permps", 64: r"x86\.avx512\.(?:permvar\.[ds]f|vpermi2var\.p[ds])\.512"}
+_INTRINSICS_OF_WIDTH = {
+    32: r"x86\.avx2\.permps",
+    64: r"x86\.avx512\.(?:permvar\.[ds]f|(?:vpermi2var|mask\.(?:getexp|getmant|scalef))\.p[ds])\.512",
+}
 # Kernels whose addresses were handed out alone: dropping one would unmap code that somebody still calls.
 _kept: set[Kernel] = set()
 

@@ -233,7 +233,6 @@ def elementwise_params(op: Elementwise, dtype: DType) -> list[dict[str, Any]]:
         "philox": [{"word": 0}, {"word": 3}],
         "expn": [{"n": 0}, {"n": 3}],
         "sqrt": [{}, {"norm": True}],
-        "select_slow": [{"function": "sin"}],
     }
     return fixed.get(op.name, [{}])
 

@@ -62,8 +62,9 @@ def kernels() -> tuple[Function, ...]:
 def together(texts: Sequence[str]) -> str:
     """Several modules as one; what more than one declares is declared once."""
     lines = [line for text in texts for line in text.splitlines()]
-    declared = dict.fromkeys(line for line in lines if line.startswith("declare "))
-    return "\n".join([*(line for line in lines if not line.startswith("declare ")), *declared])
+    shared = ("declare ", "@", "!")
+    declared = dict.fromkeys(line for line in lines if line.startswith(shared))
+    return "\n".join([*declared, *(line for line in lines if not line.startswith(shared))])
 
 
 @pytest.mark.parametrize("platform", [name for name in HOSTS if name != "Linux x86-64"])

@@ -23,6 +23,7 @@ from pullback.ir.ops import (
     linalg,
     loops,
     orthogonal,
+    parts,
     program,
     reduce,
     reindex,
@@ -37,5 +38,5 @@ from pullback.ir.ops import (
 __all__ = [
     "banded", "bessel", "complexes", "contract", "control", "create", "custom", "effect", "eigen", "elementwise",
     "exponential", "factors", "fourier", "host", "hypergeometric", "index", "kernel", "lapack", "library", "linalg", "loops",
-    "orthogonal", "program", "reduce", "reindex", "roots", "scan", "schur", "sort", "special", "spectral",
+    "orthogonal", "parts", "program", "reduce", "reindex", "roots", "scan", "schur", "sort", "special", "spectral",
 ]  # fmt: skip

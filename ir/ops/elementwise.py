@@ -569,11 +569,6 @@ raw_shr = Elementwise(
     name="raw_shr", reference="numpy.right_shift", arity=2, kinds="iu", pullback=each(no, no), vocabularies=KERNEL,
     **_arith({"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"}, "{0} >> {1}"),
 )  # fmt: skip
-select_slow = Elementwise(
-    name="select_slow", reference=meaning.select_slow, arity=3, gives="select", pullback=each(no, no, no),
-    llvm="slow", cuda="{1}",
-    vocabularies=KERNEL,
-)  # fmt: skip
 lookup = Elementwise(
     name="lookup", reference=meaning.lookup, kinds="u", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
     llvm="lookup", vocabularies=KERNEL,

@@ -158,11 +158,6 @@ def shr(x: Array, n: Array) -> Array:
     return np.where(inside, np.right_shift(x, np.where(inside, n, 0).astype(np.asarray(x).dtype)), past)
 
 
-def select_slow(slow: Array, quick: Array, x: Array, function: str) -> Array:
-    """``quick``, and where ``slow`` holds NumPy's ``function`` of x, for arguments the quick method does not cover."""
-    return np.where(slow, getattr(np, function)(np.where(slow, x, 0)), quick)
-
-
 def cast(x: Array, dtype: Any, in_range: bool = False) -> Array:
     """``in_range`` promises that a float fits the integer type."""
     x = np.asarray(x)

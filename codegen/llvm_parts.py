@@ -1,0 +1,107 @@
+"""Floats taken apart and rare code in emitted LLVM code (``ir.ops.parts``): the instructions of AVX-512 where vectors are
+that wide, else the ops spelled out by ``pullback.codegen.plain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pullback.codegen.lanes import Lanes, element, wide
+from pullback.codegen.plain import PLAIN
+from pullback.ir.builder import Builder
+from pullback.ir.structure import Instruction, Value
+from pullback.ir.types import BOOL, DType, scalar
+
+if TYPE_CHECKING:
+    from pullback.codegen.llvm import Emitter
+
+AVX512_BYTES = 64
+# Significands in [3/4, 3/2), NaN for negative numbers, 1 for zeros.
+_INTERVAL = 3 | 3 << 2
+_PRESENT_ROUNDING = 4
+# The other way of the branch is taken this many times as often.
+_RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
+
+
+def part(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
+    """An op of float parts."""
+    if e.vector_bytes != AVX512_BYTES or width * dtype.bytes > AVX512_BYTES:
+        return spelled_out(e, name, texts, dtype, width)
+    if name == "significand":
+        return _instruction(e, "getmant", texts, dtype, width, str(_INTERVAL))
+    if name == "scalb":
+        return _instruction(e, "scalef", texts, dtype, width)
+    t = wide(element(dtype), width)
+    own = _instruction(e, "getexp", texts, dtype, width)
+    rest = _instruction(e, "getexp", [part(e, "significand", texts, dtype, width)], dtype, width)
+    return e.let(f"fsub {t} {own}, {rest}")
+
+
+def spelled_out(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
+    """An op by its recipe."""
+    b = Builder()
+    operands = [Value(scalar(dtype)) for _ in texts]
+    found = PLAIN[name](b, *operands)
+    e.env.update((v, Lanes(text, 0 if width == 1 else None)) for v, text in zip(operands, texts, strict=True))
+    e.block(b.block(operands, (found,)))
+    return e.env[found].text
+
+
+def _instruction(e: Emitter, name: str, texts: list[str], dtype: DType, width: int, *immediate: str) -> str:
+    """An instruction of AVX-512 on a whole register, of which the first ``width`` lanes count."""
+    lanes = AVX512_BYTES // dtype.bytes
+    t, mask = wide(element(dtype), lanes), f"i{lanes}"
+    operands = [(t, _widened(e, text, dtype, width, lanes)) for text in texts]
+    operands += [*(("i32", value) for value in immediate), (t, "zeroinitializer"), (mask, "-1")]
+    operands.append(("i32", str(_PRESENT_ROUNDING)))
+    found = e.intrinsic(t, f"llvm.x86.avx512.mask.{name}.p{'d' if dtype.bytes == 8 else 's'}.512", operands)
+    if width == lanes:
+        return found
+    if width == 1:
+        return e.let(f"extractelement {t} {found}, i64 0")
+    kept = ", ".join(f"i32 {k}" for k in range(width))
+    return e.let(f"shufflevector {t} {found}, {t} poison, <{width} x i32> <{kept}>")
+
+
+def _widened(e: Emitter, text: str, dtype: DType, width: int, lanes: int) -> str:
+    if width == lanes:
+        return text
+    whole, t = wide(element(dtype), lanes), wide(element(dtype), width)
+    if width == 1:
+        return e.let(f"insertelement {whole} poison, {t} {text}, i64 0")
+    places = ", ".join(f"i32 {k}" if k < width else "i32 poison" for k in range(lanes))
+    return e.let(f"shufflevector {t} {text}, {t} poison, <{lanes} x i32> <{places}>")
+
+
+def rare(e: Emitter, i: Instruction) -> None:
+    """A branch around code that some lane needs."""
+    (region,) = i.regions
+    usual = [e.env[v] for v in i.operands[1:]]
+    width = 1 if all(e.env[v].is_scalar for v in i.operands) else e.width
+    types = [wide(element(v.type.dtype), width) for v in i.results]
+    dtypes = [v.type.dtype for v in i.results]
+    c = wide("i1", width)
+    condition, any_lane = _in_lanes(e, e.env[i.operands[0]], BOOL, width), ""
+    if width > 1:
+        any_lane = e.intrinsic("i1", f"llvm.vector.reduce.or.v{width}i1", [(c, condition)])
+    slots, before = [e.slot(t) for t in types], [_in_lanes(e, v, d, width) for v, d in zip(usual, dtypes, strict=True)]
+    for t, slot, text in zip(types, slots, before, strict=True):
+        e.line(f"store {t} {text}, ptr {slot}")
+    saved, e.splats = e.splats, dict(e.splats)
+    e.count += 1
+    inside, after = f"rare{e.count}", f"usual{e.count}"
+    e.declared[_RARELY] = None
+    e.line(f"br i1 {any_lane or condition}, label %{inside}, label %{after}, !prof !9000")
+    e.label(inside)
+    e.block(region)
+    for t, slot, text, v in zip(types, slots, before, region.results, strict=True):
+        found = _in_lanes(e, e.env[v], v.type.dtype, width)
+        e.line(f"store {t} {e.let(f'select {c} {condition}, {t} {found}, {t} {text}')}, ptr {slot}")
+    e.line(f"br label %{after}")
+    e.label(after)
+    e.splats = saved
+    step = 0 if width == 1 else None
+    e.env.update((v, Lanes(e.let(f"load {t}, ptr {slot}"), step)) for v, t, slot in zip(i.results, types, slots, strict=True))
+
+
+def _in_lanes(e: Emitter, lanes: Lanes, dtype: DType, width: int) -> str:
+    return lanes.text if width == 1 else e.vector(lanes, dtype)
