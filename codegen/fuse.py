@@ -253,14 +253,12 @@ class _Fuser:
         found = sorted((n for n in direct if not self.clusters[n].opaque), reverse=True)
         if not scalar:
             wanted = {r.root for r in reads}
+            sources = [wanted, *(c.reads for c in {self.home[v] for v in wanted if v in self.home})]
             for cluster in reversed(self.clusters[-24:]):
                 beside = not cluster.opaque and cluster.space == space and cluster.number not in direct
-                if beside and (cluster.reads & wanted or not wanted or cluster.reads & self.sources(wanted)):
+                if beside and (not wanted or not all(map(cluster.reads.isdisjoint, sources))):
                     found.append(cluster.number)
         return [self.clusters[n] for n in found if self.clusters[n].weight < MOST_WEIGHT]
-
-    def sources(self, wanted: set[Value]) -> set[Value]:
-        return {r for v in wanted if v in self.home for r in self.home[v].reads}
 
     def phase_in(self, cluster: Cluster, instruction: Instruction, reads: Sequence[_Read]) -> int | None:
         """The phase an instruction would have in a group; None if it cannot be a member."""

@@ -34,20 +34,20 @@ def group_kernel(space: Space, layouts: Sequence[str], over: Mapping[int, int]) 
     return _GroupKernel(space, layouts, over).run()
 
 
-def is_read_in_step(region: Block, parameter: Value, space: Shape) -> bool:
-    """Whether the kernel of a group reads each element of a parameter for results of that element alone, and reductions."""
-    if parameter.type.shape != space or parameter in region.results:
-        return False
-    depends, reduced = {parameter}, set[Value]()
+def read_in_step(region: Block, space: Shape) -> set[Value]:
+    """The parameters that the kernel of a group reads element by element, for results of that element alone and reductions."""
+    reduced, elsewhere = set[Value](), set[Value]()
     for i in region.instructions:
-        is_in_step = isinstance(i.op, Elementwise | Check | Reduce)
-        if not is_in_step and not (depends | reduced).isdisjoint(i.operands):
-            return False
-        if not depends.isdisjoint(i.operands):
-            depends.update(i.results)
         if isinstance(i.op, Reduce) or not reduced.isdisjoint(i.operands):
             reduced.update(i.results)
-    return True
+    for i in reversed(region.instructions):
+        if not isinstance(i.op, Elementwise | Check | Reduce):
+            if not reduced.isdisjoint(i.operands):
+                return set()
+            elsewhere.update(i.operands)
+        elif not elsewhere.isdisjoint(i.results):
+            elsewhere.update(i.operands)
+    return {p for p in region.parameters if p.type.shape == space and p not in elsewhere and p not in region.results}
 
 
 @dataclass(frozen=True, eq=False)

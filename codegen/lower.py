@@ -7,11 +7,12 @@ branches of the program, see ``lower_loops``. Loops say what they combine, not h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.codegen.draft import Draft
-from pullback.codegen.group_kernel import is_read_in_step
+from pullback.codegen.group_kernel import read_in_step
 from pullback.codegen.lower_loops import lower_scan, lower_switch, lower_while
 from pullback.codegen.op_kernels import op_kernel
 from pullback.codegen.schedules import group_draft
@@ -161,21 +162,18 @@ class Lowering:
 
     def overwritten(self, instruction: Instruction) -> dict[Value, Value]:
         """The results of a group that are written over operands: element by element, each read before it is written."""
-        found: dict[Value, Value] = {}
         (region,) = instruction.regions
+        held = Counter(self.holder(v) for v in instruction.operands)
+        free: dict[Type, list[Value]] = {}
+        in_step = read_in_step(region, instruction.params["space"])
+        for operand, parameter in zip(instruction.operands, region.parameters, strict=True):
+            is_last = held[self.holder(operand)] == 1 and self.ends_here(operand, ())
+            if is_last and operand.type.shape and parameter in in_step:
+                free.setdefault(operand.type, []).append(operand)
+        found: dict[Value, Value] = {}
         for result, made in zip(instruction.results, region.results, strict=True):
-            for operand, parameter in zip(instruction.operands, region.parameters, strict=True):
-                is_free = operand.type == result.type and result.type.shape and operand not in found.values()
-                others = [v for v in instruction.operands if v is not operand]
-                if (
-                    is_free
-                    and made not in region.parameters
-                    and instruction.operands.count(operand) == 1
-                    and self.ends_here(operand, others)
-                    and is_read_in_step(region, parameter, instruction.params["space"])
-                ):
-                    found[result] = operand
-                    break
+            if made not in region.parameters and free.get(result.type):
+                found[result] = free[result.type].pop(0)
         return found
 
     def buffer(self, b: Builder, value: Value) -> Value:

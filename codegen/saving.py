@@ -3,7 +3,8 @@
 The minimum cut (``ir/passes/cut.py``) over bytes moved. A stored value is written once and read by each group that needs it; one
 that is in memory anyway (a parameter, the result or operand of a contraction or of any op with a kernel of its own) is only read.
 Elementwise ops between values of one shape can be computed again: a cheap op counts as a sixteenth of moving its result, a
-function (exp, tanh) as three quarters. All else is kept: results of reductions, contractions, sorts and factorisations, and what
+function (exp, tanh) as one and a half: it takes about as long as writing and reading a number from memory, and many times that
+where the number stays in a cache. All else is kept: results of reductions, contractions, sorts and factorisations, and what
 a broadcast repeats. A chain of more than ``MOST_AGAIN`` machine instructions, about ten functions, is cut.
 
 Extents are names at this stage. Each counts as one number (``nominal_bytes``), so a program is decided once for all shapes.
@@ -11,6 +12,8 @@ Extents are names at this stage. Each counts as one number (``nominal_bytes``), 
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +24,9 @@ from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import Shape
 
 MOST_AGAIN = 400
+HEAVY = 30
+FUNCTION = 24
+"""The cost of a byte of a function, where moving it costs ``UNIT``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +110,15 @@ class Graph:
             for operand in operands[value]:
                 counts[operand] = max(counts.get(operand, 0), counts.get(value, 1))
         place = {v: k for k, v in enumerate(values)}
-        chains: dict[Value, frozenset[Value]] = {}
+        heavy = sum(1 << k for k, v in enumerate(values) if v in self.makers and weight(self.makers[v]) > 1)
+        chains: dict[Value, int] = {}
         nodes = []
         for value in values:
             size, count = nominal_bytes(value.type), counts[value]
             node = Node(UNIT * size * (count + (value not in self.stored)), is_read=value in own)
-            chain = frozenset((value,)).union(*(chains.get(v, ()) for v in operands[value]))
-            if operands[value] and sum(weight(self.makers[v]) for v in chain) <= MOST_AGAIN:
-                node.again = again_cost(self.makers[value], size * count)
+            chain = functools.reduce(operator.or_, (chains.get(v, 0) for v in operands[value]), 1 << place[value])
+            if operands[value] and chain.bit_count() + (HEAVY - 1) * (chain & heavy).bit_count() <= MOST_AGAIN:
+                node.again = again_cost(self.makers[value], size * count, FUNCTION)
                 node.operands = [place[v] for v in operands[value]]
                 chains[value] = chain
             elif operands[value]:
@@ -122,4 +129,4 @@ class Graph:
 
 def weight(instruction: Instruction) -> int:
     """About how many machine instructions an op becomes: LLVM's time grows faster than the size of a function."""
-    return 1 if not isinstance(instruction.op, Elementwise) or instruction.op.cheap else 30
+    return 1 if not isinstance(instruction.op, Elementwise) or instruction.op.cheap else HEAVY

@@ -108,11 +108,27 @@ def test_batch_norm_keeps_mean_and_deviation_not_the_normalised_input() -> None:
 
 @pytest.mark.parametrize(
     "step",
-    [np.sin, np.tanh, np.exp, lambda x: x * x - 0.5, lambda x: x / (1 + np.abs(x)), lambda x: np.maximum(x, 0.1 * x)],
-    ids=["sin", "tanh", "exp", "square", "softsign", "relu"],
+    [np.sin, lambda x: x * x - 0.5, lambda x: x / (1 + np.abs(x)), lambda x: np.maximum(x, 0.1 * x)],
+    ids=["sin", "square", "softsign", "relu"],
 )
 def test_a_chain_keeps_its_input(step: Callable[[Array], Array]) -> None:
     assert in_memory(chain_of(step), 0.1 * X, W, argnums=(0, 1)) == []
+
+
+@pytest.mark.parametrize("step", [np.tanh, np.exp])
+def test_a_chain_of_functions_keeps_one_of_nine(step: Any) -> None:
+    assert in_memory(chain_of(step), 0.1 * X, W, argnums=(0, 1)) == [step.__name__]
+
+
+def test_no_function_is_computed_again_by_many_groups() -> None:
+    def f(x: Array, w: Array, b: Array) -> Array:
+        for _ in range(4):
+            x = np.tanh(x * w + b)
+            x = (x - np.mean(x, axis=0)) / np.std(x, axis=0)
+        return np.mean(x**3)
+
+    found = pb.value_and_grad(f).residuals(X, GAIN, BIAS)
+    assert [r.kept for r in found.residuals if r.op == "tanh"] == ["memory"] * 4
 
 
 def test_layers_keep_products_and_no_more() -> None:

@@ -17,14 +17,14 @@ from pullback.ir.structure import Instruction
 MOST_EXACT = 4000
 NEVER = 1 << 62
 """The cost of what cannot be done."""
-UNIT, FUNCTION = 16, 12
-"""The cost of moving a byte; of computing one by a function (exp, tanh). By a cheap op it is 1."""
+UNIT = 16
+"""The cost of moving a byte. That of computing one by a cheap op is 1."""
 
 
-def again_cost(instruction: Instruction, size: int) -> int:
-    """The cost of computing ``size`` bytes again elementwise, where moving them costs ``UNIT`` a byte."""
+def again_cost(instruction: Instruction, size: int, function: int) -> int:
+    """The cost of computing ``size`` bytes again elementwise; ``function``: that of one byte of a function (exp, tanh)."""
     is_function = isinstance(instruction.op, Elementwise) and not instruction.op.cheap
-    return size * (FUNCTION if is_function else 1)
+    return size * (function if is_function else 1)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,8 @@ from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import ArrayType, StackType
 
 CHEAP = (Elementwise, Reindex, Gather, Constant, Iota, Count, Barrier, Stop, Tap)
+FUNCTION = 12
+"""The cost of computing a byte by a function, where moving it costs ``UNIT``: what a loop keeps is multiplied by its steps."""
 
 
 def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -> list[Value]:
@@ -45,7 +47,7 @@ def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -
         size = 0 if value in free else nominal_bytes(value.type)
         node = Node(2 * UNIT * size, is_read=value in read)
         if value not in free and value in made and _runs_again(made[value], value):
-            node.again = again_cost(made[value], size)
+            node.again = again_cost(made[value], size, FUNCTION)
             if isinstance(value.type, StackType):
                 node.keep, node.again = NEVER, 0
         node.operands = [place[v] for v in _sources(value, made, free)]
