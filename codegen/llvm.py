@@ -23,7 +23,7 @@ from pullback.codegen.llvm_native import library, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
 from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_sort import settle_row, sort_row
-from pullback.codegen.llvm_streams import NON_TEMPORAL, Streams, written_only
+from pullback.codegen.llvm_streams import NON_TEMPORAL, Streams, ask_ahead, written_only
 from pullback.codegen.llvm_text import Emitted, Writer
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
@@ -66,6 +66,7 @@ class Emitter(Writer):
         self.direct = direct
         self.width = 1
         self.mask: str | None = None
+        self.asks_ahead = False
         self.part = 0
         self.streams: Streams | None = None
         self.written_only = written_only(kernel)
@@ -353,7 +354,11 @@ class Emitter(Writer):
             if mask is None:
                 if self.streams is not None:
                     self.streams.ahead(pointer, dtype, self.part)
+                elif self.asks_ahead:
+                    ask_ahead(self, pointer)
                 return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
+            if self.asks_ahead:
+                ask_ahead(self, pointer)
             m = mangled(name, self.width)
             found = self.intrinsic(
                 t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]

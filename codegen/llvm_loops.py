@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, wide
-from pullback.codegen.llvm_streams import Streams
+from pullback.codegen.llvm_streams import MOST_WEIGHT, Streams
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, walk
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_LANES = 16
 UNROLL = ((10, 4), (28, 2))
 """The most weight of a body, and how many vectors of it an iteration takes; one where it is heavier."""
+MOST_TWICE = 400
+"""The most weight of a body that is written twice, with masks and without: LLVM's time for a large body is worth more than a
+mask, which a machine with masked instructions has for next to nothing."""
 
 
 def loop(e: Emitter, i: Instruction) -> list[Lanes]:
@@ -163,14 +166,19 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         body(index, 0)
         e.mask = None
 
-    step = width * unroll
-    whole = e.let(f"and i64 {count.text}, {-step}")
-    streams = Streams(e, region, weight)
-    if streams.test is not None:
-        with branch(e, streams.test), streams:
-            _in_tiers(e, slot, whole, step, sums, full)
-    _in_tiers(e, slot, whole, step, sums, full)
-    counted(e, slot, count.text, width, rest)
+    e.asks_ahead = weight > MOST_WEIGHT and not e.inlined
+    if e.vector_bytes == 64 and weight > MOST_TWICE:
+        _in_tiers(e, slot, count.text, width, sums, rest)
+    else:
+        step = width * unroll
+        whole = e.let(f"and i64 {count.text}, {-step}")
+        streams = Streams(e, region, weight)
+        if streams.test is not None:
+            with branch(e, streams.test), streams:
+                _in_tiers(e, slot, whole, step, sums, full)
+        _in_tiers(e, slot, whole, step, sums, full)
+        counted(e, slot, count.text, width, rest)
+    e.asks_ahead = False
     totals = sums.across(sums.total()) if combine else []
     e.env, e.width = outer, 1
     return [Lanes(text) for text in sums.join([v.text for v in initial], totals, 1)]

@@ -25,7 +25,8 @@ AHEAD = 4096
 """How many bytes before its use memory is asked for: a page, where the hardware's own prefetching begins anew."""
 LINE = 64
 MOST_WEIGHT = 40
-"""Heavier bodies wait for arithmetic, not for memory."""
+"""Heavier bodies wait for arithmetic, not for memory, and have no second copy; they ask for memory early at any size, since the
+hardware's prefetching ends with a page, and does not begin at all for masked loads (Zen 5)."""
 
 NON_TEMPORAL = ", !nontemporal !{i32 1}"
 
@@ -120,5 +121,10 @@ class Streams:
         """Ask for the line that a load will need, once for each line."""
         stride = dtype.bytes * self.e.width
         if stride >= LINE or part * stride % LINE == 0:
-            later = self.e.let(f"getelementptr i8, ptr {pointer}, i64 {AHEAD}")
-            self.e.intrinsic("void", "llvm.prefetch.p0", [("ptr", later), ("i32", "0"), ("i32", "3"), ("i32", "1")])
+            ask_ahead(self.e, pointer)
+
+
+def ask_ahead(e: Emitter, pointer: str) -> None:
+    """Have the line fetched that a loop reads ``AHEAD`` bytes later."""
+    later = e.let(f"getelementptr i8, ptr {pointer}, i64 {AHEAD}")
+    e.intrinsic("void", "llvm.prefetch.p0", [("ptr", later), ("i32", "0"), ("i32", "3"), ("i32", "1")])

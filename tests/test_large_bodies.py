@@ -1,0 +1,52 @@
+"""Bodies of vector loops that are so large that they are written once, under a mask, give what small ones give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.codegen import llvm_loops
+from pullback.runtime.engine import default_engine
+
+Array = Any
+
+
+def large(x: Array, y: Array) -> tuple[Array, Array, Array]:
+    """More than ``MOST_TWICE`` operations that no rule makes fewer."""
+    a = x
+    for k in range(120):
+        a = (a * (0.5 + k / 1000) + y) / (1.25 + abs(a))
+        a = np.maximum(a, -y)
+    return a, np.sum(a), a > 0
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 1000, 4097])
+def test_every_size(dtype: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    x, y = rng.normal(size=(2, n)).astype(dtype)
+    for got, expected in zip(pb.jit(large)(x, y), large(x, y), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4 if dtype == "f4" else 1e-12)
+
+
+def test_special_numbers_and_strides() -> None:
+    x = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324, 1e308, -1.0, 2.0, 0.5] * 3)
+    y = np.linspace(-1.0, 1.0, 54)[::2]
+    with np.errstate(all="ignore"):
+        expected = large(x, y)
+    for got, wanted in zip(pb.jit(large)(x, y), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+@pytest.mark.skipif(default_engine().host().vector_bytes < 64, reason="written once only on machines with masked instructions")
+def test_a_large_body_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines() -> int:
+        stages = pb.jit(lambda x, y: large(x, y)).stages(np.ones(9), np.ones(9))
+        return stages["llvm"].count("\n")
+
+    once = lines()
+    monkeypatch.setattr(llvm_loops, "MOST_TWICE", 1 << 20)
+    assert 1.5 * once < lines() < 2.1 * once
