@@ -39,7 +39,7 @@ def jam(block: Block) -> Block:
 
 def is_row_loop(i: Instruction) -> bool:
     """Whether an instruction is a loop over independent rows, each of which is one short reduction and what goes around it."""
-    if not isinstance(i.op, For) or i.results or i.params.get("ordered"):
+    if not isinstance(i.op, For) or i.results or i.params.get("ordered") or "map" in i.params:
         return False
     around = i.regions[0].instructions
     loops = [k for k in around if k.regions]

@@ -11,11 +11,13 @@ every 64 and every 4,096 iterations, so that no chain of additions is long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
 from pullback.codegen.llvm_casts import cast
+from pullback.codegen.llvm_core import core_loop
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_lookup import lookup
 from pullback.codegen.llvm_loops import loop
@@ -29,7 +31,7 @@ from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Store, Sub
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Rare
 from pullback.ir.ops.sort import SettleRow, SortRow
@@ -75,6 +77,17 @@ class Emitter(Writer):
         self.places: dict[Value, Place] = {}
         self.sizes: dict[str, Lanes] = {}
         self.constants: dict[tuple[object, ...], str] = {}
+        self.functions: list[str] = []
+        self.natives_of: Callable[..., str] | None = None
+
+    def inner(self, name: str) -> Emitter:
+        """The writer of a function beside this one."""
+        made = Emitter(self.kernel, name, self.vector_bytes, self.has_fma)
+        made.declared, made.constants = self.declared, self.constants
+        return made
+
+    def native(self, *what: object) -> str:
+        return super().native(*what) if self.natives_of is None else self.natives_of(*what)
 
     @property
     def inlined(self) -> bool:
@@ -153,7 +166,7 @@ class Emitter(Writer):
         self.block(self.kernel.body)
         result = self.let(f"load i64, ptr {self.status}")
         self.line(f"ret i64 {result}")
-        body = [f"{self.heading()} {{", "entry:", *self.entry, *self.lines, "}"]
+        body = [*self.functions, f"{self.heading()} {{", "entry:", *self.entry, *self.lines, "}"]
         return Emitted(self.name, "\n".join([*(() if self.direct else self.declared), "", *body, ""]), tuple(self.slots))
 
     def heading(self) -> str:
@@ -218,6 +231,10 @@ class Emitter(Writer):
                 self.store(self.env[i.operands[0]], self.places[i.operands[1]], index, guard)
             case Sub():
                 self.sub(i)
+            case Local():
+                self.local(i)
+            case For() if i.params.get("map") == "core":
+                core_loop(self, i)
             case For():
                 self.loop(i)
             case If():
@@ -445,6 +462,12 @@ class Emitter(Writer):
         assert isinstance(t, RefType)
         self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
 
+    def local(self, i: Instruction) -> None:
+        t = i.result.type
+        assert isinstance(t, RefType)
+        pointer = self.at_entry(f"alloca [{math.prod(e for e in t.shape if isinstance(e, int))} x {stored(t.dtype)}], align 64")
+        self.places[i.result] = Place(pointer, t, tuple(self.extent(e) for e in t.shape), ())
+
     # branches and loops
 
     def branch(self, i: Instruction) -> None:
@@ -468,11 +491,13 @@ class Emitter(Writer):
         self.env.update(zip(i.results, results, strict=True))
 
     def fail(self, i: Instruction) -> None:
+        self.join_status(self.let(f"select i1 {self.env[i.operands[0]].text}, i64 {i.params['code']}, i64 0"))
+
+    def join_status(self, status: str) -> None:
+        """The kernel's status becomes another unless it has one."""
         before = self.let(f"load i64, ptr {self.status}")
         first = self.let(f"icmp eq i64 {before}, 0")
-        both = self.let(f"and i1 {first}, {self.env[i.operands[0]].text}")
-        after = self.let(f"select i1 {both}, i64 {i.params['code']}, i64 {before}")
-        self.line(f"store i64 {after}, ptr {self.status}")
+        self.line(f"store i64 {self.let(f'select i1 {first}, i64 {status}, i64 {before}')}, ptr {self.status}")
 
 
 def _size_names(kernel: Function) -> set[str]:

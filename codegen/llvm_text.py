@@ -11,7 +11,7 @@ from typing import Any
 class Emitted:
     """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
     position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("sort", name),
-    ("ufunc", name, types, part)."""
+    ("ufunc", name, types, part), ("threads",)."""
 
     name: str
     text: str

@@ -1,9 +1,9 @@
 """schedule: says how a target runs a kernel's loops, and spells out what the target has no instruction for.
 
-Requires: a lowered kernel. Keeps: its meaning. On the CPU the innermost loops whose iterations are independent become vector
-loops, the others run serially, and short reductions are made four rows at a time (``jam``); functions spelled ``recipe`` become
-kernel ops, shared parts once. Half-precision functions are computed in float32. On CUDA the outermost loops become grids of
-threads or blocks (``map_loops``).
+Requires: a lowered kernel. Keeps: its meaning. On the CPU the outermost loops are cut into chunks that threads share (``chunk``),
+the innermost loops whose iterations are independent become vector loops, the others run serially, and short reductions are made
+four rows at a time (``jam``); functions spelled ``recipe`` become kernel ops, shared parts once. Half-precision functions are
+computed in float32. On CUDA the outermost loops become grids of threads or blocks (``map_loops``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pullback.codegen.chunk import chunk
 from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.jam import jam
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
@@ -27,7 +28,7 @@ def schedule(kernel: Function, target: str = "cpu") -> Function:
     """The kernel as ``target`` ("cpu" or "cuda") runs it."""
     if target == "cuda":
         return Function(kernel.name, map_loops(kernel.body), kernel.kind)
-    return Function(kernel.name, _map(jam(_Spelling(target).block(kernel.body, {}))), kernel.kind)
+    return Function(kernel.name, _map(jam(chunk(_Spelling(target).block(kernel.body, {})))), kernel.kind)
 
 
 def _map(block: Block) -> Block:
@@ -39,6 +40,8 @@ def _map(block: Block) -> Block:
         inside = list(walk(i.regions[0]))
         blocked = any(isinstance(k.op, Library) or is_independent(k) for k in inside)
         how = {"map": "vector" if is_independent(i) and not blocked else "serial"} if isinstance(i.op, For) else {}
+        if i.params.get("map") == "core":
+            how = {}
         regions = tuple(_map(r) for r in i.regions)
         made.append(Instruction(i.op, i.operands, i.results, {**i.params, **how}, regions, i.loc))
     return Block(block.parameters, tuple(made), block.results)

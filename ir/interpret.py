@@ -18,7 +18,7 @@ from pullback.ir.ops.control import CheckFailed, Group
 from pullback.ir.ops.custom import Custom
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.parts import Rare
@@ -183,6 +183,8 @@ class _Kernel:
                 return []
             case Sub():
                 return [operands[0][int(operands[1]), ...]]
+            case Local():
+                return [undefined(params["dtype"], params["shape"])]
             case For():
                 return self.loop(instruction, operands, env)
             case If():
@@ -222,6 +224,11 @@ class _Kernel:
             yielded = [env[v] for v in region.results]
             carried = yielded if combine is None else join(combine, carried, yielded)
         return carried
+
+
+def undefined(dtype: DType, shape: Sequence[int]) -> Any:
+    """Memory; what is in it must not matter."""
+    return np.full(shape, 113, np.uint8).astype(dtype.numpy)
 
 
 def join(combine: Sequence[str], left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
@@ -307,8 +314,8 @@ class _Program:
         return instruction.op.evaluate(operands, params, results)
 
     def fresh(self, params: Mapping[str, Any]) -> Any:
-        """A buffer of the program's; what is in it must not matter."""
-        return np.full([value_of(e, self.sizes) for e in params["shape"]], 113, np.uint8).astype(params["dtype"].numpy)
+        """A buffer of the program's."""
+        return undefined(params["dtype"], [value_of(e, self.sizes) for e in params["shape"]])
 
     def repeat(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
         length = instruction.params["length"]

@@ -39,6 +39,7 @@ from pullback.hips import (
 )
 from pullback.mapping import vmap
 from pullback.runtime.memory import trim
+from pullback.runtime.threads import get_num_threads, set_num_threads
 from pullback.solvers import fixed_point, odeint
 from pullback.tracer import TraceError
 from pullback.tracer.unrolled import UnrollWarning
@@ -50,11 +51,12 @@ if TYPE_CHECKING:
 __all__ = [
     "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
-    "deriv", "elementwise_grad", "extend", "find_nan", "fixed_point", "flatten", "fori_loop", "grad", "grad_and_aux",
-    "grad_named", "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd",
-    "jacobian", "jacrev", "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
-    "make_vjp", "map", "multigrad_dict", "odeint", "optimizers", "print", "print_grad", "random", "scan", "stop_gradient",
-    "switch", "tensor_jacobian_product", "tree", "trim", "value_and_grad", "vector_jacobian_product", "vjp", "vmap", "while_loop",
+    "deriv", "elementwise_grad", "extend", "find_nan", "fixed_point", "flatten", "fori_loop", "get_num_threads", "grad",
+    "grad_and_aux", "grad_named", "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp",
+    "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
+    "make_vjp", "map", "multigrad_dict", "odeint", "optimizers", "print", "print_grad", "random", "scan", "set_num_threads",
+    "stop_gradient", "switch", "tensor_jacobian_product", "tree", "trim", "value_and_grad", "vector_jacobian_product", "vjp",
+    "vmap", "while_loop",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -63,6 +63,7 @@ _INTRINSICS = re.compile(
 )
 # And those of an x86 processor whose vectors have so many bytes.
 _INTRINSICS_OF_WIDTH = {
+    16: r"x86\.sse2\.pause",
     32: r"x86\.avx2\.permps",
     64: r"x86\.avx512\.(?:permvar\.[ds]f|(?:vpermi2var|mask\.(?:getexp|getmant|scalef))\.p[ds])\.512",
 }
@@ -384,7 +385,8 @@ def _refuse(text: str, host: Host) -> None:
     if refused is not None:
         raise CompileError(text, f"{refused[0]!r} is not accepted in a kernel")
     for intrinsic in sorted(set(_INTRINSIC.findall(code))):
-        of_width = (pattern for width, pattern in _INTRINSICS_OF_WIDTH.items() if width <= host.vector_bytes)
+        widest = host.vector_bytes if host.triple.startswith("x86_64") else 0
+        of_width = (pattern for width, pattern in _INTRINSICS_OF_WIDTH.items() if width <= widest)
         is_known = _INTRINSICS.fullmatch(intrinsic) or any(re.fullmatch(pattern, intrinsic) for pattern in of_width)
         if not is_known:
             raise CompileError(text, f"intrinsic llvm.{intrinsic} is not accepted in a kernel")

@@ -27,7 +27,7 @@ from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
-from pullback.runtime import cache, interrupts, symbols
+from pullback.runtime import cache, interrupts, symbols, threads
 from pullback.runtime.engine import Host, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -225,6 +225,8 @@ class Executable:
                     block[at] = value_of(step.params["sizes"][rest[0]], sizes)
                 elif kind == "poll":
                     block[at] = address_of(interrupts.table())
+                elif kind == "threads":
+                    block[at] = threads.table()
                 elif kind == "host":
                     inside = step.params["hosts"][rest[0]]
                     hosts.append(HostStep(inside, [_shape(v, sizes) for v in inside.operands]))

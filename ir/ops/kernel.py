@@ -83,6 +83,19 @@ class Sub(Op):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Local(Op):
+    """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel runs."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        shape = tuple(params["shape"])
+        if not all(isinstance(e, int) for e in shape):
+            raise TypeError("the extents must be numbers")
+        return (RefType(params["dtype"], shape, space="stack"),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class For(Op):
     """Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the carried
     values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result."""
@@ -142,6 +155,7 @@ load = Load(name="load", vocabularies=KERNEL)
 load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
 store = Store(name="store", effect="effect", vocabularies=KERNEL)
 store_if = Store(name="store_if", masked=True, effect="effect", vocabularies=KERNEL)
+local = Local(name="local", typed=("dtype", "shape"), vocabularies=KERNEL)
 sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
 for_ = For(name="for", effect="effect", vocabularies=KERNEL)
 if_ = If(name="if", effect="effect", vocabularies=KERNEL)

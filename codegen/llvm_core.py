@@ -1,0 +1,154 @@
+"""Loops over chunks in emitted LLVM code: the body is a function of its own, ``i64 (ptr %context, i64 %chunk)``, which gives the
+status of the chunk. What it reads from around the loop is passed in a block of 64-bit slots.
+
+One chunk is a call of that function; several go to the ``run`` of the argument slot ("threads",), which shares them out and
+gives the status of the first chunk that has one. In a kernel that takes the place of its calls, one chunk is run in place, and
+copies of small buffers are passed, so that LLVM can keep the buffers themselves in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pullback.codegen.lanes import Lanes, element, stored
+from pullback.codegen.llvm_text import Writer
+from pullback.ir.structure import Instruction, Value, walk
+from pullback.ir.types import RefType
+
+if TYPE_CHECKING:
+    from pullback.codegen.llvm import Emitter, Place
+
+FEW = 8
+"""So many numbers a buffer may have that is small."""
+
+
+class Captures:
+    """What the body of a loop reads from around it: texts of the enclosing function, and their names inside."""
+
+    def __init__(self, inside: Writer) -> None:
+        self.inside = inside
+        self.names: dict[tuple[str, str], str] = {}
+
+    def take(self, text: str, type_: str) -> str:
+        """The name of a value inside."""
+        if not text.startswith("%"):
+            return text
+        if (text, type_) not in self.names:
+            at = self.inside.at_entry(f"getelementptr i64, ptr %context, i64 {len(self.names)}")
+            self.names[text, type_] = self.inside.at_entry(f"load {type_}, ptr {at}")
+        return self.names[text, type_]
+
+    def block(self, e: Emitter) -> str:
+        """The address of the values, side by side."""
+        slot = e.slot(f"[{max(len(self.names), 1)} x i64]")
+        for k, (text, type_) in enumerate(self.names):
+            e.line(f"store {type_} {text}, ptr {e.let(f'getelementptr i64, ptr {slot}, i64 {k}')}")
+        return slot
+
+
+def core_loop(e: Emitter, i: Instruction) -> None:
+    """A loop over chunks, whose number may be below 1."""
+    assert e.width == 1 and e.mask is None
+    count = e.env[i.operands[0]].text
+    e.count += 1
+    several, one, alone, after = (f"{word}{e.count}" for word in ("several", "one", "alone", "after"))
+    e.line(f"br i1 {e.let(f'icmp sgt i64 {count}, 1')}, label %{several}, label %{one}")
+    e.label(several)
+    shown = _shown(e, i) if e.inlined else {}
+    name, captures = _outlined(e, i, shown)
+    context = captures.block(e)
+    threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
+    run = e.let(f"load ptr, ptr {threads}")
+    e.join_status(e.let(f"call i64 {run}(ptr {threads}, ptr @{name}, ptr {context}, i64 {count})"))
+    for value, pointer in shown.items():
+        _move(e, value.type, pointer, e.places[value].pointer)
+    e.line(f"br label %{after}")
+    e.label(one)
+    e.line(f"br i1 {e.let(f'icmp eq i64 {count}, 1')}, label %{alone}, label %{after}")
+    e.label(alone)
+    if e.inlined:
+        _inline(e, i)
+    else:
+        context = captures.block(e)
+        e.join_status(e.let(f"call i64 @{name}(ptr {context}, i64 0)"))
+    e.line(f"br label %{after}")
+    e.label(after)
+
+
+def _inline(e: Emitter, i: Instruction) -> None:
+    (region,) = i.regions
+    saved = e.env, e.splats, e.places
+    e.env, e.splats, e.places = {**e.env, region.parameters[0]: Lanes("0")}, dict(e.splats), dict(e.places)
+    e.block(region)
+    e.env, e.splats, e.places = saved
+
+
+def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str, Captures]:
+    """The function of a loop's body, and what it captures."""
+    (region,) = i.regions
+    inside = e.inner(f"{e.name}_{len(e.functions)}")
+    captures = Captures(inside)
+    inside.natives_of = lambda *what: captures.take(e.native(*what), "i64")
+    inside.sizes = {name: Lanes(captures.take(size.text, "i64")) for name, size in e.sizes.items() if name in _sizes(i)}
+    inside.status = inside.slot("i64")
+    inside.line(f"store i64 0, ptr {inside.status}")
+    for value in _outer_values(i):
+        if value in e.places:
+            place = e.places[value]
+            inside.places[value] = _captured(captures, place, shown.get(value, place.pointer))
+        else:
+            lanes = e.env[value]
+            inside.env[value] = Lanes(captures.take(lanes.text, element(value.type.dtype)))
+    inside.env[region.parameters[0]] = Lanes("%chunk")
+    inside.block(region)
+    inside.line(f"ret i64 {inside.let(f'load i64, ptr {inside.status}')}")
+    heading = f"define internal i64 @{inside.name}(ptr noalias %context, i64 %chunk) {{"
+    e.functions.append("\n".join([*inside.functions, heading, "entry:", *inside.entry, *inside.lines, "}", ""]))
+    return inside.name, captures
+
+
+def _captured(captures: Captures, place: Place, pointer: str) -> Place:
+    extents = tuple(Lanes(captures.take(x.text, "i64")) for x in place.extents)
+    strides = tuple(Lanes(captures.take(x.text, "i64")) for x in place.strides)
+    return type(place)(captures.take(pointer, "ptr"), place.type, extents, strides)
+
+
+def _outer_values(i: Instruction) -> dict[Value, None]:
+    """The values from around a loop that its body reads."""
+    (region,) = i.regions
+    inside = {*region.parameters}
+    read: dict[Value, None] = {}
+    for k in walk(region):
+        inside.update(k.results)
+        for inner in k.regions:
+            inside.update(inner.parameters)
+        read.update(dict.fromkeys(k.operands))
+        read.update((v, None) for inner in k.regions for v in inner.results)
+    return {v: None for v in read if v not in inside}
+
+
+def _sizes(i: Instruction) -> set[object]:
+    return {k.params["size"] for k in walk(i.regions[0]) if "size" in k.params}
+
+
+def _shown(e: Emitter, i: Instruction) -> dict[Value, str]:
+    """Copies of the small buffers that a loop's body reads."""
+    found = {}
+    for value in _outer_values(i):
+        t = value.type
+        if isinstance(t, RefType) and all(isinstance(x, int) for x in t.shape) and _numbers(t) <= FEW and t.space == "global":
+            found[value] = e.slot(f"[{max(_numbers(t), 1)} x {stored(t.dtype)}]")
+            _move(e, t, e.places[value].pointer, found[value])
+    return found
+
+
+def _numbers(t: Any) -> int:
+    return math.prod(x for x in t.shape if isinstance(x, int))
+
+
+def _move(e: Emitter, t: Any, source: str, target: str) -> None:
+    name = stored(t.dtype)
+    for k in range(_numbers(t)):
+        origin, place = (e.let(f"getelementptr {name}, ptr {p}, i64 {k}") for p in (source, target))
+        e.line(f"store {name} {e.let(f'load {name}, ptr {origin}, align {t.dtype.bytes}')}, ptr {place}, align {t.dtype.bytes}")

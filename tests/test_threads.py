@@ -1,0 +1,279 @@
+"""Parallel loops: results are the same, bit by bit, for any number of threads, and small work starts none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.codegen.chunk import MOST_CHUNKS
+from pullback.codegen.schedule import schedule
+from pullback.ir.interpret import interpret
+from pullback.ir.structure import walk
+from pullback.ir.text import parse_function, print_function
+from pullback.ir.verify import verify
+from pullback.runtime import threads
+
+Array = np.ndarray[Any, Any]
+Make = Callable[[np.random.Generator, int], tuple[Array, ...]]
+COUNTS = (1, 2, 3, 8)
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    before = threads.get_num_threads()
+    yield
+    threads.set_num_threads(before)
+
+
+def several(x: Array, y: Array) -> Any:
+    return np.sum(np.exp(x) * y), np.max(x), np.argmin(y), np.prod(1 + x * 1e-7), np.sin(x) + y
+
+
+def softmax(x: Array) -> Any:
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def layer_norm(x: Array, g: Array, b: Array) -> Any:
+    m = x.mean(axis=1, keepdims=True)
+    v = ((x - m) ** 2).mean(axis=1, keepdims=True)
+    return np.sum(((x - m) / np.sqrt(v + 1e-5) * g + b) ** 2)
+
+
+def column_sums(x: Array) -> Any:
+    return x.sum(axis=0), (x * x).max(axis=0)
+
+
+def product(x: Array) -> Any:
+    return np.tanh(x @ x.T[:, :50]) + 1
+
+
+def steps(x: Array) -> Any:
+    def body(k: Any, x: Array) -> Array:
+        return x + 0.1 * (np.sin(x) - x * x)
+
+    return pb.fori_loop(0, 5, body, x)
+
+
+def vector(rng: np.random.Generator, n: int) -> tuple[Array, ...]:
+    return (rng.normal(size=n),)
+
+
+def vectors(rng: np.random.Generator, n: int) -> tuple[Array, ...]:
+    return rng.normal(size=n), rng.normal(size=n)
+
+
+def matrix(rng: np.random.Generator, n: int) -> tuple[Array, ...]:
+    return (rng.normal(size=(max(n // 100, 1), 100)),)
+
+
+def rows(rng: np.random.Generator, n: int) -> tuple[Array, ...]:
+    return rng.normal(size=(max(n // 100, 1), 100)), rng.normal(size=100), rng.normal(size=100)
+
+
+PROGRAMS: list[tuple[str, Callable[..., Any], Make]] = [
+    ("several", several, vectors),
+    ("float32", lambda x: (np.sum(x.astype(np.float32)), np.argmax(x)), vector),
+    ("softmax", softmax, matrix),
+    ("layer_norm", pb.value_and_grad(layer_norm, argnums=(0, 1, 2)), rows),
+    ("column_sums", column_sums, matrix),
+    ("strided", lambda x: np.sqrt(np.abs(x[:, ::2])).sum(axis=1), matrix),
+    ("product", product, matrix),
+    ("steps", steps, vector),
+    ("steps_grad", pb.grad(lambda x: np.sum(steps(x))), vector),
+]
+
+
+def flat(value: Any) -> list[bytes]:
+    if isinstance(value, tuple | list):
+        return [part for item in value for part in flat(item)]
+    return [np.asarray(value).tobytes()]
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 300_000])
+@pytest.mark.parametrize(("function", "make"), [p[1:] for p in PROGRAMS], ids=[p[0] for p in PROGRAMS])
+def test_results_do_not_depend_on_the_number_of_threads(function: Callable[..., Any], make: Make, n: int) -> None:
+    if n == 0 and function in (several, PROGRAMS[1][1]):
+        pytest.skip("no extreme of nothing")
+    compiled = pb.jit(function)
+    arguments = make(np.random.default_rng(n), n)
+    found = []
+    for count in COUNTS:
+        threads.set_num_threads(count)
+        found.append(flat(compiled(*arguments)))
+    assert all(f == found[0] for f in found)
+
+
+def test_large_loops_are_shared_out_and_agree_with_numpy() -> None:
+    threads.set_num_threads(3)
+    x, y = vectors(np.random.default_rng(0), 300_000)
+    before = threads.dispatched()
+    found = pb.jit(several)(x, y)
+    assert threads.dispatched() > before
+    assert threads.started() == 2
+    for a, b in zip(found, several(x, y), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_small_work_starts_no_thread() -> None:
+    threads.set_num_threads(4)
+    x, y = vectors(np.random.default_rng(0), 1000)
+    before = threads.dispatched()
+    pb.jit(several)(x, y)
+    assert threads.started() == 0
+    assert threads.dispatched() == before
+
+
+def test_one_thread_starts_none() -> None:
+    threads.set_num_threads(1)
+    pb.jit(several)(*vectors(np.random.default_rng(0), 300_000))
+    assert threads.started() == 0
+
+
+@pytest.mark.parametrize("place", [0, 150_000, 299_999])
+def test_a_failure_in_any_chunk_is_raised(place: int) -> None:
+    @pb.jit
+    def checked(x: Array, at: Array, power: Array) -> Any:
+        return x[at] + np.sum(at**power)
+
+    x, at, power = np.ones(10), np.ones(300_000, np.int64), np.ones(300_000, np.int64)
+    checked(x, at, power)
+    at[place] = 10
+    power[300_000 - 1 - place] = -1
+    for count in COUNTS:
+        threads.set_num_threads(count)
+        with pytest.raises(IndexError, match="out of bounds"):
+            checked(x, at, power)
+        with pytest.raises(ValueError, match="negative integer powers"):
+            checked(x, np.ones_like(at), power)
+
+
+def test_many_threads_at_once() -> None:
+    threads.set_num_threads(3)
+    x, y = vectors(np.random.default_rng(0), 300_000)
+    compiled = pb.jit(several)
+    expected = flat(compiled(x, y))
+    wrong: list[int] = []
+
+    def work() -> None:
+        wrong.extend(1 for _ in range(10) if flat(compiled(x, y)) != expected)
+
+    workers = [threading.Thread(target=work) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    for count in (1, 4, 2):
+        threads.set_num_threads(count)
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_starts_its_own() -> None:
+    threads.set_num_threads(2)
+    x, y = vectors(np.random.default_rng(0), 300_000)
+    compiled = pb.jit(several)
+    expected = flat(compiled(x, y))
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            none = threads.started() == 0
+            status = 0 if none and flat(compiled(x, y)) == expected and threads.started() == 1 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert flat(compiled(x, y)) == expected
+
+
+def run(code: str, **environment: str) -> str:
+    clean = {k: v for k, v in os.environ.items() if k not in (threads.VARIABLE, threads.OTHER_VARIABLE)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True, timeout=120)
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"PULLBACK_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}, "3"),
+        ({"OMP_NUM_THREADS": "5,2"}, "5"),
+        ({"OMP_NUM_THREADS": "lots"}, str(threads._processors())),
+        ({"PULLBACK_NUM_THREADS": "0"}, "ValueError: PULLBACK_NUM_THREADS=0: 0 threads, 1 to 256 are possible"),
+        ({"PULLBACK_NUM_THREADS": "abc"}, "ValueError: PULLBACK_NUM_THREADS=abc: a number of threads is expected, 1 to 256"),
+    ],
+)
+def test_settings(environment: dict[str, str], words: str) -> None:
+    assert run("import pullback as pb; print(pb.get_num_threads())", **environment) == words
+
+
+@pytest.mark.parametrize("number", [0, -1, 257])
+def test_numbers_without_sense_are_refused(number: int) -> None:
+    with pytest.raises(ValueError, match=f"{number} threads, 1 to 256"):
+        pb.set_num_threads(number)
+
+
+@pytest.mark.parametrize("number", [1.5, "2", None, True])
+def test_what_is_no_number_is_refused(number: Any) -> None:
+    with pytest.raises(TypeError, match="an int is expected"):
+        pb.set_num_threads(number)
+
+
+def test_processors_are_those_that_a_control_group_grants(tmp_path: Path) -> None:
+    groups, root = tmp_path / "cgroup", tmp_path / "fs"
+    (root / "a" / "b").mkdir(parents=True)
+    groups.write_text("0::/a/b\n")
+    assert threads._quota(groups, root) == float("inf")
+    (root / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    (root / "a" / "cpu.max").write_text("150000 100000\n")
+    assert threads._quota(groups, root) == 1.5
+    (root / "cpu" / "c").mkdir(parents=True)
+    groups.write_text("4:cpu,cpuacct:/c\n")
+    (root / "cpu" / "c" / "cpu.cfs_quota_us").write_text("-1\n")
+    (root / "cpu" / "c" / "cpu.cfs_period_us").write_text("100000\n")
+    assert threads._quota(groups, root) == float("inf")
+    (root / "cpu" / "c" / "cpu.cfs_quota_us").write_text("300000\n")
+    assert threads._quota(groups, root) == 3
+
+
+SUM = """pullback-ir 1
+kernel k(%x: &f64[s0], %out: &f64[s0], %total: &f64[], %at: &i64[]) -> () {
+  %0: f64[] = const {value=0.5}
+  %low: f64[] = const {value=-inf}
+  %none: i64[] = const {value=-1}
+  %n: i64[] = extent {size=s0}
+  %1: f64[], %2: f64[], %3: i64[] = for %n, %0, %low, %none {combine=[add, argmax]} (%i: i64[]) {
+    %4: f64[] = load %x, %i
+    %5: f64[] = mul %4, %4
+    store %5, %out, %i
+    yield %4, %5, %i
+  }
+  store %1, %total
+  store %3, %at
+  return
+}
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 100, 70_000])
+def test_a_chunked_kernel_means_the_same(n: int) -> None:
+    kernel = parse_function(SUM)
+    cut = verify(schedule(kernel))
+    assert [i.params["map"] for i in walk(cut.body) if "map" in i.params] == ["core", "vector", "vector"]
+    assert f"&f64[{MOST_CHUNKS}; stack] = local" in print_function(cut)
+    x = np.random.default_rng(n).integers(-9, 9, n).astype(float)
+    found = []
+    for function in (kernel, cut):
+        memory = (x, np.zeros(n), np.zeros(()), np.zeros((), np.int64))
+        assert interpret(function, *memory) == 0
+        found.append([m.tobytes() for m in memory])
+    assert found[0] == found[1]
