@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.about import about
-from benchmarks.cases import CASES, WORKLOADS
+from benchmarks.cases import CASES, SETS, WORKLOADS
 from benchmarks.plot import draw_all
 from benchmarks.report import markdown
 
@@ -34,7 +34,8 @@ def listed(text: str) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="time pullback beside other systems")
-    parser.add_argument("--workloads", type=listed, default=list(WORKLOADS), help="some of them, by commas (default: all)")
+    parser.add_argument("--workloads", type=listed, help="some of them, by commas (default: all)")
+    parser.add_argument("--set", choices=SETS, default=SETS[0], help="the table of figures, or what shows slowdowns")
     parser.add_argument("--cases", default="", help="only cases whose names start so, by commas: grad, fwd-n1e6, …")
     parser.add_argument("--peers", type=listed, default=list(PEERS), help=f"some of {','.join(PEERS)}")
     parser.add_argument("--threads", type=listed, default=["1", "2"], help="numbers of threads, by commas (default: 1,2)")
@@ -72,6 +73,7 @@ def measured(options: argparse.Namespace, workload: str, threads: str) -> Iterat
     command = ["benchmarks.measure", workload, "--threads", threads, "--rounds", str(options.rounds)]
     command += ["--peers", ",".join(["pullback", *options.peers]), "--cases", options.cases]
     command += ["--dtypes", ",".join(DTYPES[d] for d in options.dtypes)]
+    command += ["--set", options.set]
     command += [f"--{name}" for name in ("small", "large") if getattr(options, name)]
     yield from lines(*command)
 
@@ -79,7 +81,8 @@ def measured(options: argparse.Namespace, workload: str, threads: str) -> Iterat
 def peaks(options: argparse.Namespace, workload: str) -> Iterator[tuple[str, dict[str, int]]]:
     """Bytes beyond inputs and outputs, by system, of each case."""
     for case in CASES:
-        if case.workload == workload and case.name.startswith(tuple(options.cases.split(","))) and not case.large:
+        named = case.workload == workload and case.name.startswith(tuple(options.cases.split(",")))
+        if named and options.set in case.sets and not case.large:
             for dtype in case.dtypes:
                 systems = [s for s in FOR_MEMORY if s == "pullback" or s in options.peers]
                 command = "benchmarks.memory", case.workload, case.name, dtype
@@ -127,6 +130,7 @@ def measure(options: argparse.Namespace, report: Result) -> None:
 
 def main() -> int:
     options = arguments()
+    options.workloads = options.workloads or list(dict.fromkeys(c.workload for c in CASES if options.set in c.sets))
     if reason := refusal(options):
         print(reason, file=sys.stderr)
         return 2

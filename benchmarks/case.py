@@ -31,11 +31,11 @@ class Case:
     """One thing to measure.
 
     `function` is plain NumPy that reads its library through the global names `np`, `erf` and `pb` alone, so that
-    `peers.retarget` can run the very same code on another library; `variants` holds what a user of another system would
-    write instead, by system. With `wanted` it is an objective, measured as value and gradient by those arguments;
-    without, it is measured as it stands. `by_hand` is the same in NumPy, its gradient derived by hand: in float64 it is
-    the reference that every result is compared with. `make(dtype, **sizes)` gives the arguments. `small` are sizes for
-    tests. `kind` names the loops written by hand that belong to it.
+    `peers.retarget` can run the very same code on another library. With `wanted` it is an objective, measured as value and
+    gradient by those arguments; without, it is measured as it stands. `by_hand` is the same in NumPy, its gradient derived
+    by hand: in float64 it is the reference that every result is compared with. `make(dtype, **sizes)` gives the arguments,
+    `small` are sizes for tests. `sets` are those that the case is in: the table of figures, or the regression set. `kind`
+    names the loops written by hand that belong to it.
     """
 
     workload: str
@@ -49,7 +49,7 @@ class Case:
     work: Callable[..., Work] | None = None
     dtypes: tuple[str, ...] = ("float64", "float32")
     targets: Mapping[str, Target] = field(default_factory=dict)
-    variants: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    sets: tuple[str, ...] = ("table",)
     large: bool = False
 
     @property

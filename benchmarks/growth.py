@@ -4,8 +4,8 @@ time of a chain of element reads and writes.
 Times are of fresh processes of one thread without the kernel cache, each the best of `--runs`; memory is what
 `f.memory` reports.
 
-    python benchmarks/growth.py                     everything
-    python benchmarks/growth.py lstm_compile
+    python -m benchmarks.growth                     everything
+    python -m benchmarks.growth lstm_compile
 """
 
 import argparse
@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import loops
 import numpy as np
 
 import pullback as pb
+from benchmarks.cases.loops import lstm, sequences
 
 Array = Any
+ROOT = Path(__file__).parent.parent
 
 
 def first_call(f: Callable[..., Any], *arguments: Any) -> float:
@@ -46,12 +47,12 @@ def seconds(f: Callable[..., Any], *arguments: Any) -> float:
 
 
 def lstm_compile(steps: int) -> float:
-    return first_call(pb.value_and_grad(loops.lstm, argnums=(0, 1)), *loops.lstm_arguments(np.float64, steps))
+    return first_call(pb.value_and_grad(lstm, argnums=(0, 1)), *sequences(np.float64, steps, 1, 32))
 
 
 def lstm_run(steps: int) -> float:
-    f = pb.value_and_grad(loops.lstm, argnums=(0, 1))
-    arguments = loops.lstm_arguments(np.float64, steps)
+    f = pb.value_and_grad(lstm, argnums=(0, 1))
+    arguments = sequences(np.float64, steps, 1, 32)
     f(*arguments)
     return seconds(f, *arguments)
 
@@ -135,8 +136,8 @@ def fresh(name: str, size: int) -> float:
     """The measure in a process of its own."""
     one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PULLBACK_NUM_THREADS"), "1")
     environment = {**os.environ, **one, "PULLBACK_CACHE_DIR": "off"}
-    command = [sys.executable, str(Path(__file__)), name, "--only", str(size)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.growth", name, "--only", str(size)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     return float(done.stdout.split()[-1])

@@ -51,8 +51,9 @@ def widened(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: widened(value) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):
-        return type(tree)(widened(child) for child in tree)
-    return tree.astype(np.float64) if tree.dtype == np.float32 else tree
+        parts = [widened(child) for child in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return tree.astype(np.float64) if getattr(tree, "dtype", None) == np.float32 else tree
 
 
 def difference(got: Any, expected: Any, dtype: str) -> float:
@@ -168,6 +169,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--set", default="table")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--large", action="store_true")
     return parser.parse_args()
@@ -184,7 +186,7 @@ def main() -> int:
         return 0
     for case in CASES:
         wanted = case.workload == options.workload and case.name.startswith(tuple(options.cases.split(",")))
-        if not wanted or (case.large and not options.large):
+        if not wanted or options.set not in case.sets or (case.large and not options.large):
             continue
         for dtype in case.dtypes:
             if dtype in options.dtypes.split(","):

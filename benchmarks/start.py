@@ -1,6 +1,6 @@
 """What is paid before the first result: import time, and the demo's first step, from nothing and from disk.
 
-Each number is the median over fresh processes.
+Each number is the median over fresh processes: `python -m benchmarks.start`.
 """
 
 import os
@@ -20,12 +20,11 @@ print(time.perf_counter() - start)
 """
 
 FIRST_STEP = """
-import sys, time
-sys.path.insert(0, "benchmarks")
-from systems import SYSTEMS
-from workloads import workloads
-workload = next(w for w in workloads() if w.name == "mlp_step")
-call = SYSTEMS["{system}"](workload)
+import time
+from benchmarks.cases.regression import CASES
+from benchmarks.peers import PEERS
+case = next(case for case in CASES if case.workload == "demo")
+call = PEERS["{system}"](case, case.make("float64"))
 start = time.perf_counter()
 call()
 print(time.perf_counter() - start)
@@ -76,3 +75,8 @@ def measure(systems: list[str]) -> dict[str, float]:
         except RuntimeError as error:
             print(f"  {name}: {error}")
     return found
+
+
+if __name__ == "__main__":
+    for name, seconds in measure(["pullback", "jax"]).items():
+        print(f"{name:<28}{seconds:8.3f}")

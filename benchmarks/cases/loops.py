@@ -138,13 +138,22 @@ def temperatures(dtype: Any, n: int) -> Arguments:
     return (np.random.default_rng(10).normal(size=(n, n)).astype(dtype),)
 
 
-def lstm_case(kind: str, factor: float, **rest: Any) -> Case:
-    sizes, small = {"steps": 64, "batch": 32, "hidden": 128}, {"steps": 5, "batch": 3, "hidden": 4}
+def lstm_case(kind: str, factor: float, sizes: Any = None, **rest: Any) -> Case:
+    sizes, small = sizes or {"steps": 64, "batch": 32, "hidden": 128}, {"steps": 5, "batch": 3, "hidden": 4}
 
     def work(size: int, steps: int, batch: int, hidden: int) -> Work:
         return Work(flops=int(factor * steps * batch * 2 * 2 * hidden * 4 * hidden))
 
-    return Case(workload="lstm", name=f"{kind}-T64", function=lstm, make=sequences, sizes=sizes, small=small, work=work, **rest)
+    return Case(
+        workload="lstm",
+        name=f"{kind}-T{sizes['steps']}",
+        function=lstm,
+        make=sequences,
+        sizes=sizes,
+        small=small,
+        work=work,
+        **rest,
+    )
 
 
 def heat_case(kind: str, factor: int, **rest: Any) -> Case:

@@ -173,7 +173,14 @@ def mlp_cases() -> list[Case]:
 
 CASES = [
     Case(**LOGREG, name="fwd-1e5x100", by_hand=logreg),
-    Case(**LOGREG, name="grad-1e5x100", by_hand=logreg_by_hand, wanted=(0,), targets=both(0.4, 0.7, 1.7)),
+    Case(
+        **LOGREG,
+        name="grad-1e5x100",
+        sets=("table", "regression"),
+        by_hand=logreg_by_hand,
+        wanted=(0,),
+        targets=both(0.4, 0.7, 1.7),
+    ),
     *mlp_cases(),
     *gelu_cases(1024),
     *gelu_cases(4096),

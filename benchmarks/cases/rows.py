@@ -87,6 +87,7 @@ CASES = [
         function=layer_norm_loss,
         by_hand=layer_norm_by_hand,
         wanted=(0, 1, 2),
+        sets=("table", "regression"),
         targets={"float64": Target(ad=0.15, hand=0.8, limit=1.9), "float32": Target(ad=0.35, hand=0.8, limit=1.9)},
     ),
 ]

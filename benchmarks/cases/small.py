@@ -49,7 +49,7 @@ def leaves(dtype: Any, count: int) -> Arguments:
 
 def rosenbrock_case(n: int) -> Case:
     shared = {"function": rosenbrock, "by_hand": rosenbrock_by_hand, "make": points, "wanted": (0,)}
-    sizes = {"sizes": {"n": n}, "small": {"n": min(n, 11)}}
+    sizes = {"sizes": {"n": n}, "small": {"n": min(n, 11)}, "sets": ("table", "regression") if n == 10 else ("table",)}
     return Case(workload="small", name=f"rosen_grad-n{n}", dtypes=("float64",), **shared, **sizes)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from benchmarks.hand import numba_pairs, numba_stencil
+from benchmarks.hand import numba_pairs, numba_recurrence, numba_stencil
 
 Array = Any
 Call = Callable[[], Any]
@@ -350,4 +350,5 @@ LOOPS: dict[tuple[str, str], Callable[..., Call]] = {
     ("small", "rosen_grad"): lambda x: valued(rosenbrock, (x,), None, like(x)),
     **numba_pairs.LOOPS,
     **numba_stencil.LOOPS,
+    **numba_recurrence.LOOPS,
 }
