@@ -173,7 +173,7 @@ div = Elementwise(
     name="div", reference="numpy.true_divide", arity=2, kinds="fc",
     pullback=each(
         lambda b, ct, out, x, y: b.div(ct, y),
-        lambda b, ct, out, x, y: b.neg(b.mul(ct, b.div(out, y))),
+        lambda b, ct, out, x, y: b.mul(b.div(b.neg(ct), y), out),
     ),
     **_arith("fdiv {t} {0}, {1}", "{0} / {1}"),
 )  # fmt: skip
@@ -340,7 +340,7 @@ logaddexp = Elementwise(
 
 
 def _sqrt_partial(b: Any, ct: Value, out: Value, x: Value, norm: bool = False) -> Value:
-    d: Value = b.div(_scaled(b, ct, 0.5), out)
+    d: Value = b.mul(ct, b.div(const_like(b, 0.5, out), out))
     return _where(b, b.ne(out, b.zeros_like(out)), d) if norm else d
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pullback.ir.op import Op, must_match
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.passes.cse import COMMUTATIVE
+from pullback.ir.passes.cse import COMMUTATIVE, key
 from pullback.ir.passes.rewrite import Rewriter, rule, spread_like
 from pullback.ir.structure import Value
 from pullback.ir.types import ArrayType, DType, scalar
@@ -127,6 +127,14 @@ def sign_into_constant(b: Rewriter, x: Value, y: Value, op: Op, **_: Any) -> Val
     if negated is None or b.constant(y) is None or x.type.dtype.kind not in "if":
         return None
     return b.emit(op, (negated, b.neg(y)))[0]
+
+
+@rule("div")
+def negated_quotient(b: Rewriter, x: Value, y: Value, op: Op, **_: Any) -> Value | None:
+    # -x / y = -(x / y), where x / y is computed already
+    negated = b.operand(x, "neg")
+    found = b.known.get(key(op, (negated, y), {})) if negated is not None and x.type.dtype.kind == "f" else None
+    return b.neg(found[0]) if found is not None else None
 
 
 @rule("neg")
