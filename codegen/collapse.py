@@ -13,6 +13,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import broadcast
+from pullback.ir.ops.scan import Accumulate
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import ArrayType, Shape
 
@@ -24,6 +25,11 @@ class Space:
     region: Block
     extents: Shape
     rows: int
+
+    @property
+    def scans(self) -> list[Instruction]:
+        """The scans, which say in which order elements are visited."""
+        return [i for i in self.region.instructions if isinstance(i.op, Accumulate)]
 
 
 def collapse(group: Instruction, layouts: Sequence[str]) -> Space:
@@ -62,6 +68,9 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
             continue
         if isinstance(i.op, Gather):
             return [False] * (rank - 1)
+        if isinstance(i.op, Accumulate):
+            alike([i.params["axis"]])
+            continue
         if isinstance(i.op, Elementwise | Check) or not shape:
             if isinstance(i.op, Reduce):
                 alike(i.params["axes"])
@@ -126,6 +135,8 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
         results = tuple(Value(ArrayType(v.type.dtype, shapes.get(v, v.type.shape)), v.name) for v in i.results)
         env.update(zip(i.results, results, strict=True))
         params = dict(i.params)
+        if isinstance(i.op, Accumulate):
+            params["axis"] = first[i.params["axis"]]
         if "axes" in params:
             is_row = i.op is broadcast and i.result.type.shape != space.extents
             params["axes"] = tuple(range(rows)) if is_row else tuple(first[a] for a in params["axes"] if a in first)

@@ -37,7 +37,7 @@ class Access:
 
 def is_independent(i: Instruction) -> bool:
     """Whether a loop's iterations may run in any order, side by side."""
-    if not isinstance(i.op, For) or i.params.get("ordered"):
+    if not isinstance(i.op, For) or i.params.get("ordered") or i.params.get("scan"):
         return False
     return "combine" in i.params or len(i.operands) == 1
 

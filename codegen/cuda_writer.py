@@ -323,7 +323,9 @@ class Writer:
         if touches:
             self.sync()
         combine = i.params.get("combine")
-        if combine is not None:
+        if i.params.get("scan"):
+            self.carrying(i)
+        elif combine is not None:
             parts = self.accumulators(combine, i.results)
             with self.counting(i, is_lane):
                 self.take(parts, [self.value(v) for v in i.regions[0].results])
@@ -355,14 +357,17 @@ class Writer:
         return self.texts[value]
 
     def carrying(self, i: Instruction) -> None:
-        """A loop whose variables live on from iteration to iteration."""
+        """A loop whose variables live on from iteration to iteration; it may also combine."""
         (region,) = i.regions
-        for result, start, parameter in zip(i.results, i.operands[1:], region.parameters[1:], strict=True):
+        number = len(region.parameters) - 1
+        for result, start, parameter in zip(i.results[:number], i.operands[1:], region.parameters[1:], strict=False):
             self.let(result, self.value(start))
             self.texts[parameter] = self.texts[result]
-        variables = [self.texts[v] for v in i.results]
+        variables = [self.texts[v] for v in i.results[:number]]
+        parts = self.accumulators(i.params.get("combine") or (), i.results[number:])
         with self.counting(i, False):
-            texts = [self.value(v) for v in region.results]
+            self.take(parts, [self.value(v) for v in region.results[number:]])
+            texts = [self.value(v) for v in region.results[:number]]
             for k, text in enumerate(texts):
                 if text in variables[:k]:
                     texts[k] = self.names.fresh(f"{text}_before")
@@ -370,6 +375,7 @@ class Writer:
             for variable, text in zip(variables, texts, strict=True):
                 if variable != text:
                     self.line(f"{variable} = {text};")
+        self.results(i, self.totals(parts, False))
 
     @contextmanager
     def shared_out(self, nest: Sequence[Instruction], is_grid: bool) -> Iterator[None]:
@@ -431,8 +437,8 @@ class Writer:
     def results(self, i: Instruction, totals: Sequence[str]) -> None:
         """Define a combining loop's results: its totals, joined with the initial values that are not without effect."""
         initial = {v: self.value(start) for v, start in zip(i.results, i.operands[1:], strict=True)}
-        rest = list(totals)
-        for name, values in combined_values(i.params["combine"], list(i.results)):
+        rest, first = list(totals), len(i.regions[0].parameters) - 1
+        for name, values in combined_values(i.params.get("combine") or (), list(i.results[first:])):
             dtype, texts = values[0].type.dtype, [rest.pop(0) for _ in values]
             if len(values) == 2:
                 if initial[values[1]] != literal(-1, I64):

@@ -105,10 +105,19 @@ class KernelBuilder(Builder):
         yields: Sequence[Value] = (),
         combine: Sequence[str] | None = None,
         carried: Sequence[Value] = (),
+        scan: Sequence[str] = (),
+        ordered: bool = False,
+        way: str = "",
     ) -> tuple[Value, ...]:
-        """Leave a loop body; returns the loop's results."""
+        """Leave a loop body; returns the loop's results. ``way`` says how it runs."""
         body = Block((index, *carried), tuple(self.levels.pop()), tuple(yields))
         params: dict[str, Any] = {} if combine is None else {"combine": tuple(combine)}
+        if scan:
+            params["scan"] = tuple(scan)
+        if ordered:
+            params["ordered"] = True
+        if way:
+            params["map"] = way
         return self.put(len(self.levels) - 1, OPS["for"], (count, *initial), params, (body,))
 
     def close_ordered(self, index: Value, count: Value) -> None:

@@ -34,6 +34,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast, squeeze
+from pullback.ir.ops.scan import Accumulate
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.passes.split import split
 from pullback.ir.structure import Block, Function, Instruction, Value
@@ -54,14 +55,16 @@ NEVER = ENDED + 1
 class Cluster:
     """A group in the making.
 
-    ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which other
-    groups read. ``needs``: the groups whose values it reads. ``readers``: those that read what it updates, and so come first
-    where they can.
+    ``scan``: the axis and the direction in which elements are visited, if the order matters; scanned values are known one phase
+    after their elements, to readers at the same place. ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known
+    after the last, ``NEVER`` for a view, which other groups read. ``needs``: the groups whose values it reads. ``readers``: those
+    that read what it updates, and so come first where they can.
     """
 
     number: int
     space: Shape
     rows: int | None = None
+    scan: tuple[int, bool] | None = None
     members: list[Instruction] = field(default_factory=list)
     copies: list[Value] = field(default_factory=list)
     phase: dict[Value, int] = field(default_factory=dict)
@@ -90,6 +93,18 @@ def fused(function: Function) -> tuple[Function, Saving]:
     made = [replace(i, regions=tuple(map(region, i.regions))) if i.regions else i for i in prepared.instructions]
     fuser = _Fuser(replace(prepared, body=replace(prepared.body, instructions=tuple(made))))
     return fuser.run(), joined([fuser.saving, *savings])
+
+
+def is_scanned(instruction: Instruction) -> bool:
+    """Whether an instruction is a scan that a group can make."""
+    if not isinstance(instruction.op, Accumulate):
+        return False
+    dtype = instruction.result.type.dtype
+    return not dtype.is_complex and not (dtype.is_float and dtype.bits == 16)
+
+
+def _order(instruction: Instruction) -> tuple[int, bool]:
+    return instruction.params["axis"], instruction.params["reverse"]
 
 
 @dataclass(frozen=True)
@@ -165,7 +180,8 @@ class _Fuser:
                 self.store(instruction.operands[0])
             return
         is_whole = any(v.type.dtype.is_complex for v in instruction.operands)
-        if isinstance(op, Elementwise | Reduce | Check | Interleave) and not is_whole:
+        is_member = isinstance(op, Elementwise | Reduce | Check | Interleave) or is_scanned(instruction)
+        if is_member and not is_whole:
             self.join(instruction)
             return
         if isinstance(op, Reindex):
@@ -283,6 +299,8 @@ class _Fuser:
             if known is None:
                 return None
             phase = max(phase, known)
+        if cluster.scan is not None or is_scanned(instruction):
+            return self.phase_in_scan(cluster, instruction, level, phase)
         if isinstance(op, Check):
             return ENDED if level != "row" else None
         if isinstance(op, Interleave):
@@ -292,6 +310,25 @@ class _Fuser:
         if level == "scalar" and space:
             return ENDED if phase else None
         return phase
+
+    def phase_in_scan(self, cluster: Cluster, instruction: Instruction, level: str, phase: int) -> int | None:
+        """The phase in a group whose elements are visited in order: reductions are over all of them."""
+        op = instruction.op
+        if is_scanned(instruction):
+            fits = cluster.scan in (None, _order(instruction)) and cluster.rows is None and not phase
+            return 1 if fits and all(self.may_be_scanned(cluster, i) for i in cluster.members) else None
+        if not self.may_be_scanned(cluster, instruction):
+            return None
+        if isinstance(op, Reduce | Check):
+            return ENDED
+        return phase if level == "element" else ENDED if phase else None
+
+    def may_be_scanned(self, cluster: Cluster, instruction: Instruction) -> bool:
+        """Whether an instruction can be a member of a group whose elements are visited in order."""
+        op = instruction.op
+        if isinstance(op, Reduce) and instruction.operands[0].type.shape == cluster.space:
+            return len(instruction.params["axes"]) == len(cluster.space) and (not op.gives_position or len(cluster.space) == 1)
+        return not isinstance(op, Interleave)
 
     def is_spread(self, value: Value) -> bool:
         """Whether elements of a larger space may need a value. A function of rows that none needs is left to a group of its own,
@@ -370,6 +407,8 @@ class _Fuser:
         for value in instruction.results:
             cluster.phase[value] = phase
             self.home[value] = cluster
+        if is_scanned(instruction):
+            cluster.scan = _order(instruction)
         if isinstance(instruction.op, Reduce) and phase != ENDED:
             cluster.rows = len(cluster.space) - len(instruction.params["axes"])
         self.link(cluster, reads)
@@ -419,6 +458,7 @@ class _Fuser:
             return
         cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
         cluster.rows, cluster.reads, cluster.weight = joined.rows, joined.reads, joined.weight
+        cluster.scan = joined.scan
         cluster.needs = (cluster.needs | other.needs) - {cluster.number, other.number}
         self.home.update(dict.fromkeys(homes, cluster))
         self.copied.update(dict.fromkeys(copied, cluster))

@@ -22,6 +22,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
+from pullback.ir.ops.scan import Accumulate
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import BOOL, I64, ArrayType, RefType, Shape, scalar
 
@@ -31,7 +32,7 @@ Key = tuple[Value, tuple[Value, ...], Value | None]
 def group_kernel(space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> Draft:
     """The kernel of a collapsed group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value. ``over``:
     for the position of each result that is written over an operand, that operand's; the kernel has one reference for both."""
-    return _GroupKernel(space, layouts, over).run()
+    return GroupKernel(space, layouts, over).run()
 
 
 def read_in_step(region: Block, space: Shape) -> set[Value]:
@@ -41,7 +42,7 @@ def read_in_step(region: Block, space: Shape) -> set[Value]:
         if isinstance(i.op, Reduce) or not reduced.isdisjoint(i.operands):
             reduced.update(i.results)
     for i in reversed(region.instructions):
-        if not isinstance(i.op, Elementwise | Check | Reduce):
+        if not isinstance(i.op, Elementwise | Check | Reduce | Accumulate):
             if not reduced.isdisjoint(i.operands):
                 return set()
             elsewhere.update(i.operands)
@@ -58,7 +59,7 @@ class Out:
     last: tuple[Value, ...] = ()
 
 
-class _GroupKernel:
+class GroupKernel:
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         self.space = space
         self.region = space.region
@@ -273,7 +274,10 @@ class _GroupKernel:
             if value not in self.outputs:
                 self.parameters.append(self.kept[value].ref)
         self.prepare()
-        results = self.over_rows((), 0)
+        return self.drafted(self.over_rows((), 0))
+
+    def drafted(self, results: dict[Instruction, list[Value]]) -> Draft:
+        """What is left to do after all loops, and the kernel."""
         self.finish(results)
         failures = tuple((i.params["error"], i.params["message"], str(i.loc)) for i in self.checks)
         kernel = self.b.kernel(self.parameters)
@@ -488,15 +492,19 @@ def _rows_cost(space: Space) -> Cost:
     return Cost(bytes=flat.bytes, near=passes * flat.near, flops=passes * flat.flops, footprint=flat.footprint + row)
 
 
+def _ordered(space: Space) -> str | None:
+    return "elements are visited in the order of a scan" if space.scans else None
+
+
 FLAT = Schedule(
     name="flat",
-    fits=lambda space, layouts: "elements need reductions of their rows" if space.rows else None,
+    fits=lambda space, layouts: "elements need reductions of their rows" if space.rows else _ordered(space),
     cost=_flat_cost,
     draft=group_kernel,
 )
 ROWS = Schedule(
     name="rows",
-    fits=lambda space, layouts: None if space.rows else "no element needs a reduction of its row",
+    fits=lambda space, layouts: _ordered(space) if space.rows else "no element needs a reduction of its row",
     cost=_rows_cost,
     draft=group_kernel,
 )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
+from pullback.codegen.llvm_backwards import load_backwards, store_backwards
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_core import core_loop
 from pullback.codegen.llvm_fourier import fourier_lines
@@ -24,6 +25,7 @@ from pullback.codegen.llvm_loops import loop
 from pullback.codegen.llvm_native import library, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
 from pullback.codegen.llvm_parts import part, rare, spelled_out
+from pullback.codegen.llvm_scan import Scan
 from pullback.codegen.llvm_sort import settle_row, sort_row
 from pullback.codegen.llvm_streams import NON_TEMPORAL, Streams, ask_ahead, written_only
 from pullback.codegen.llvm_text import Emitted, Writer
@@ -77,6 +79,7 @@ class Emitter(Writer):
         self.places: dict[Value, Place] = {}
         self.sizes: dict[str, Lanes] = {}
         self.constants: dict[tuple[object, ...], str] = {}
+        self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
         self.natives_of: Callable[..., str] | None = None
 
@@ -261,6 +264,9 @@ class Emitter(Writer):
     def elementwise(self, i: Instruction) -> None:
         op = i.op
         assert isinstance(op, Elementwise)
+        if self.scans and i.operands[0] in self.scans:
+            self.env[i.result] = self.scans[i.operands[0]].step(self.vector(self.env[i.operands[1]], i.result.type.dtype))
+            return
         operands = [self.env[v] for v in i.operands]
         dtypes = [v.type.dtype for v in i.operands]
         affine = self.affine(op, operands, dtypes)
@@ -381,6 +387,8 @@ class Emitter(Writer):
                 t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]
             )
             return Lanes(self.loaded(found, dtype, self.width), None)
+        if offset.step == -1 and not place.strides:
+            return Lanes(self.loaded(load_backwards(self, place, offset, mask, guard is not None), dtype, self.width), None)
         if offset.step == 2 and not place.strides and mask is None:
             return Lanes(self.loaded(every_other(self, place, offset, t), dtype, self.width), None)
         pointers = self.pointers(place, Lanes(self.i64(offset), None))
@@ -447,6 +455,9 @@ class Emitter(Writer):
                 return
             m = mangled(name, self.width)
             self.intrinsic("void", f"llvm.masked.store.{m}.p0", [(t, text), ("ptr", pointer), ("i32", str(align)), (c, mask)])
+            return
+        if offset.step == -1 and not place.strides:
+            store_backwards(self, text, place, offset, mask)
             return
         pointers = self.pointers(place, Lanes(self.i64(offset), None))
         self.intrinsic(

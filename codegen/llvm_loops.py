@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, wide
+from pullback.codegen.llvm_scan import Scans
 from pullback.codegen.llvm_streams import MOST_WEIGHT, Streams
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
@@ -33,7 +34,8 @@ def loop(e: Emitter, i: Instruction) -> list[Lanes]:
     """A loop of a kernel; returns its results."""
     if i.params.get("map") == "vector" and e.width == 1 and not _ends_in_one_lane(e, i):
         return _vector_loop(e, i)
-    return _combining_loop(e, i) if i.params.get("combine") is not None else _serial_loop(e, i)
+    combines = i.params.get("combine") is not None or i.params.get("scan")
+    return _combining_loop(e, i) if combines else _serial_loop(e, i)
 
 
 def counted(e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], None]) -> None:
@@ -94,22 +96,25 @@ def _serial_loop(e: Emitter, i: Instruction) -> list[Lanes]:
 
 
 def _combining_loop(e: Emitter, i: Instruction) -> list[Lanes]:
-    """A serial loop that combines what its iterations yield."""
+    """A serial loop that combines what its iterations yield, and may scan."""
     (region,) = i.regions
     count, *initial = (e.env[v] for v in i.operands)
-    dtypes = [v.type.dtype for v in i.results]
-    sums = Accumulators(e, i.params["combine"], dtypes, e.width)
+    scans = Scans(e, i, initial, e.width)
+    dtypes, yielded = [v.type.dtype for v in i.results[scans.number :]], region.results[scans.number :]
+    sums = Accumulators(e, i.params.get("combine", ()), dtypes, e.width)
 
     def body(index: str) -> None:
         e.splats = dict(e.splats)
         e.env[region.parameters[0]] = Lanes(index)
+        scans.bind()
         e.block(region)
-        sums.take([e.vector(e.env[v], d) for v, d in zip(region.results, dtypes, strict=True)], None)
+        scans.keep()
+        sums.take([e.vector(e.env[v], d) for v, d in zip(yielded, dtypes, strict=True)], None)
 
     _in_tiers(e, _counter(e), count.text, 1, sums, body)
-    start = [e.vector(v, d) for v, d in zip(initial, dtypes, strict=True)]
+    start = [e.vector(v, d) for v, d in zip(initial[scans.number :], dtypes, strict=True)]
     step = None if e.width > 1 else 0
-    return [Lanes(text, step) for text in sums.join(start, sums.total(), e.width)]
+    return [Lanes(text, step) for text in (*scans.totals(), *sums.join(start, sums.total(), e.width))]
 
 
 def _in_tiers(e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, body: Callable[[str], None]) -> None:
@@ -139,9 +144,11 @@ def _in_tiers(e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, 
 def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     (region,) = i.regions
     count, *initial = (e.env[v] for v in i.operands)
-    dtypes = [v.type.dtype for v in i.results]
+    scans = Scans(e, i, initial, 1)
+    dtypes, yielded = [v.type.dtype for v in i.results[scans.number :]], region.results[scans.number :]
     combine = i.params.get("combine") or ()
     e.width = width = choose_width(e, region)
+    e.scans.update(scans.by_parameter())
     weight = weigh(region, combine)
     unroll = 1 if e.inlined else choose_unroll(weight, width, count.literal)
     sums = Accumulators(e, combine, dtypes, width, unroll)
@@ -153,7 +160,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         e.env[region.parameters[0]] = Lanes(index, 1)
         e.part = part
         e.block(region)
-        sums.take([e.vector(e.env[v], d) for v, d in zip(region.results, dtypes, strict=True)], e.mask, part)
+        sums.take([e.vector(e.env[v], d) for v, d in zip(yielded, dtypes, strict=True)], e.mask, part)
 
     def full(index: str) -> None:
         for part in range(unroll):
@@ -181,7 +188,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     e.asks_ahead = False
     totals = sums.across(sums.total()) if combine else []
     e.env, e.width = outer, 1
-    return [Lanes(text) for text in sums.join([v.text for v in initial], totals, 1)]
+    return [Lanes(text) for text in (*scans.totals(), *sums.join([v.text for v in initial[scans.number :]], totals, 1))]
 
 
 def _ends_in_one_lane(e: Emitter, i: Instruction) -> bool:

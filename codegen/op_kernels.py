@@ -10,13 +10,14 @@ from typing import Any
 
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.group_kernel import wrapped
+from pullback.ir.op import OPS
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.fourier import Fourier
 from pullback.ir.ops.index import Place, Scatter
 from pullback.ir.ops.kernel import sub_ref
 from pullback.ir.ops.linalg import Linalg
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.scan import Recur
+from pullback.ir.ops.scan import Accumulate, Recur
 from pullback.ir.passes.complex_arithmetic import Pair, add, mul
 from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import I64, ArrayType, DType, RefType, Shape, interleaved
@@ -31,6 +32,8 @@ def op_kernel(instruction: Instruction) -> Draft:
             return _update(instruction, _scatter)
         case Place():
             return _update(instruction, _place)
+        case Accumulate():
+            return _accumulation(instruction)
         case Recur() if instruction.result.type.dtype.is_complex:
             return _complex_recurrence(instruction)
         case Recur():
@@ -221,6 +224,29 @@ def _recurrence(i: Instruction) -> Draft:
 
     _loops(b, others, body)
     return Draft(kernel=b.kernel([factors, terms, out]), sizes=b.sizes())
+
+
+def _accumulation(i: Instruction) -> Draft:
+    """Along the axis in order; the other axes in loops around it."""
+    b = KernelBuilder()
+    b.place = i.loc
+    given, out = _refs(b, (*i.operands, i.result), "x out")
+    shape, axis = i.result.type.shape, i.params["axis"]
+    count, dtype = b.extent_of(shape[axis]), i.result.type.dtype
+    assert isinstance(i.op, Accumulate)
+    combine, first = OPS[i.op.combine], b.const(i.op.first(dtype), dtype)
+
+    def body(around: tuple[Value, ...]) -> None:
+        step = b.open("t")
+        state = b.bound(dtype, "h")
+        position = b.sub(b.sub(count, b.const(1, "i64")), step) if i.params["reverse"] else step
+        index = (*around[:axis], position, *around[axis:])
+        (after,) = b.emit(combine, (state, b.load(given, *index)))
+        b.here("store", after, out, *index)
+        b.close(step, count, (first,), (after,), None, (state,))
+
+    _loops(b, shape[:axis] + shape[axis + 1 :], body)
+    return Draft(kernel=b.kernel([given, out]), sizes=b.sizes())
 
 
 def _numbers(b: KernelBuilder, ref: Value, index: Sequence[Value]) -> Pair:

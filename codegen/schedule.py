@@ -38,13 +38,18 @@ def _map(block: Block) -> Block:
             made.append(i)
             continue
         inside = list(walk(i.regions[0]))
-        blocked = any(isinstance(k.op, Library) or is_independent(k) for k in inside)
-        how = {"map": "vector" if is_independent(i) and not blocked else "serial"} if isinstance(i.op, For) else {}
+        blocked = any(isinstance(k.op, Library) or may_be_vector(k) for k in inside)
+        how = {"map": "vector" if may_be_vector(i) and not blocked else "serial"} if isinstance(i.op, For) else {}
         if i.params.get("map") == "core":
             how = {}
         regions = tuple(_map(r) for r in i.regions)
         made.append(Instruction(i.op, i.operands, i.results, {**i.params, **how}, regions, i.loc))
     return Block(block.parameters, tuple(made), block.results)
+
+
+def may_be_vector(i: Instruction) -> bool:
+    """Whether lanes can run a loop's iterations: independent ones, and those of a scan."""
+    return is_independent(i) or bool(i.params.get("scan"))
 
 
 class _Expander(Builder):

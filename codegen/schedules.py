@@ -12,9 +12,10 @@ from pullback.codegen.collapse import Space, collapse
 from pullback.codegen.cost import Schedule
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import FLAT, ROWS
+from pullback.codegen.scan_kernel import SCAN
 from pullback.ir.structure import Instruction
 
-SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS)
+SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS, SCAN)
 
 Pick = Callable[[Space, Sequence[Schedule]], Schedule]
 

@@ -215,14 +215,14 @@ class _Kernel:
     def loop(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
         (region,) = instruction.regions
         count, carried = int(operands[0]), list(operands[1:])
-        combine = instruction.params.get("combine")
+        index, *parameters = region.parameters
+        first = len(parameters)
         for i in range(count):
-            index, *parameters = region.parameters
             env[index] = np.int64(i)
-            env.update(zip(parameters, carried, strict=True) if combine is None else ())
+            env.update(zip(parameters, carried[:first], strict=True))
             self.block(region, env)
             yielded = [env[v] for v in region.results]
-            carried = yielded if combine is None else join(combine, carried, yielded)
+            carried = [*yielded[:first], *join(instruction.params.get("combine") or (), carried[first:], yielded[first:])]
         return carried
 
 

@@ -23,7 +23,7 @@ from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.linalg import Composed, Linalg, turned
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
-from pullback.ir.ops.scan import Recur
+from pullback.ir.ops.scan import Accumulate, Recur
 from pullback.ir.types import I64
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (2, 3), (0,), (2, 0), (1, 2, 2))
@@ -172,7 +172,7 @@ def special_arguments(case: Case) -> list[Any]:
 def covered_ops() -> list[Op]:
     """The ops that have a meaning on arrays or scalars by themselves: neither regions nor memory."""
     moving = (Reindex, Interleave, Gather, Scatter, Place)
-    families = (Elementwise, Reduce, *moving, Contract, Recur, Fourier, Linalg, Composed, Constant, Count, Iota)
+    families = (Elementwise, Reduce, *moving, Contract, Recur, Accumulate, Fourier, Linalg, Composed, Constant, Count, Iota)
     return [op for op in OPS.values() if isinstance(op, families)]
 
 
@@ -309,6 +309,13 @@ def _transforms(name: str) -> Any:
         return made
 
     return make
+
+
+def _accumulations(dtype: DType) -> list[Made]:
+    shapes = (((4,), 0), ((37,), 0), ((2, 19), 1), ((3, 2), 0), ((2, 5, 3), 1), ((0,), 0), ((2, 0), 0), ((1,), 0))
+    return [
+        (_arrays(dtype, shape), {"axis": axis, "reverse": reverse}, {}) for shape, axis in shapes for reverse in (False, True)
+    ]
 
 
 def _recurrences(dtype: DType) -> list[Made]:
@@ -677,7 +684,8 @@ PARAMS: dict[str, Any] = {
     ],
 }  # fmt: skip
 BY_FAMILY: dict[type[Op], Any] = {
-    Contract: _contractions, Gather: _indexed(Gather), Scatter: _indexed(Scatter), Place: _placed, Recur: _recurrences
+    Contract: _contractions, Gather: _indexed(Gather), Scatter: _indexed(Scatter), Place: _placed, Recur: _recurrences,
+    Accumulate: _accumulations,
 }  # fmt: skip
 
 

@@ -79,6 +79,7 @@ MOVES = [
     "scatter_add",
     "contract",
     "recur",
+    "cumsum",
 ]
 MOST_ELEMENTS = 600
 MODERATE = 50.0
@@ -274,6 +275,8 @@ class Program:
                 self.indexed(b, name, x)
             case "contract" if t.dtype.kind in "ifuc":
                 self.contract(b, x)
+            case "cumsum" if t.rank and t.dtype.kind in "iuf":
+                b.cumsum(x, axis=self.pick(t.rank), reverse=bool(self.pick(2)))
             case "recur" if t.rank and t.dtype.kind in "iu":
                 b.recur(self.like(t), x, axis=self.pick(t.rank), reverse=bool(self.pick(2)))
 
@@ -363,7 +366,7 @@ def _rounds(op: Op, operands: Sequence[Value]) -> bool:
         return op.name not in EXACT
     if isinstance(op, Elementwise):
         return not op.cheap and op.name not in ("floordiv", "mod", "fmod")
-    return op.name in ("sum", "prod", "contract", "scatter_add", "slice_add", "recur")
+    return op.name in ("sum", "prod", "contract", "scatter_add", "slice_add", "recur", "cumsum")
 
 
 TABLE = [op for op in covered_ops() if "func" in op.vocabularies and op.name not in ENDLESS]

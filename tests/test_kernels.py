@@ -21,7 +21,7 @@ from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.linalg import Composed, Linalg
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
-from pullback.ir.ops.scan import Recur
+from pullback.ir.ops.scan import Accumulate, Recur
 from pullback.ir.types import COMPLEX_OF
 
 TESTED = [op for op in covered_ops() if "func" in op.vocabularies]
@@ -48,7 +48,7 @@ def tolerance(op: Op) -> float:
         return 0 if op.cheap else 8 if str(op.reference).startswith("scipy") else 4
     if isinstance(op, Linalg | Composed):
         return 2**16
-    return 4 if op.name in ("sum", "prod", "contract") else 0
+    return 4 if op.name in ("sum", "prod", "contract", "cumsum") else 0
 
 
 def check(function: Function, arguments: list[Any], ulps: float, note: object) -> None:
@@ -122,7 +122,7 @@ def test_reductions_of_special_values(op: Reduce) -> None:
             check(case_function(case), [x], 0, case)
 
 
-@named([op for op in TESTED if isinstance(op, Reindex | Gather | Scatter | Place | Recur)])
+@named([op for op in TESTED if isinstance(op, Reindex | Gather | Scatter | Place | Recur | Accumulate)])
 def test_moving_every_dtype(op: Op) -> None:
     """Ops that move or accumulate elements do so for elements of any size."""
     rng = np.random.default_rng(2)
@@ -138,7 +138,7 @@ def test_moving_every_dtype(op: Op) -> None:
             if dtype.is_bool and getattr(op, "accumulate", False):
                 continue
             moved = Case(op=op, types=types, params=case.params, bounds=case.bounds)
-            check(case_function(moved), moved.arguments(rng), 0, moved)
+            check(case_function(moved), moved.arguments(rng), 64 if isinstance(op, Accumulate) else 0, moved)
 
 
 @pytest.mark.parametrize("spec", ["ij,jk->ik", "ij,kj->ki", "ij,j->i", "i,i->", "i,j->ij", "bij,bjk->bik", "ijk,kjl->il"])

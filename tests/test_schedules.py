@@ -32,6 +32,13 @@ GROUPS = {
   }
   return %y
 }""",
+    "scan": """func f(%x: f64[n]) -> (f64[n]) {
+  %y: f64[n] = group %x {rows=0, space=[n]} (%a: f64[n]) {
+    %b: f64[n] = cumsum %a {axis=0, reverse=false}
+    yield %b
+  }
+  return %y
+}""",
     "columns": """func f(%x: f64[n,m]) -> (f64[m]) {
   %y: f64[m] = group %x {rows=0, space=[n, m]} (%a: f64[n,m]) {
     %s: f64[m] = sum %a {axes=[0]}

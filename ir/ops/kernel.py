@@ -1,9 +1,11 @@
 """Kernel ops. A kernel reads and writes memory through references and loops over iteration spaces; its scalars are rank-0
 arrays, so the elementwise ops serve here too. Sizes are named s0, s1, ... and passed at launch.
 
-``for`` has two forms. With ``combine`` (one elementwise op's name, "argmax" or "argmin" a carried value) each iteration
+``for`` has three forms. With ``combine`` (one elementwise op's name, "argmax" or "argmin" a carried value) each iteration
 yields an element and the results are their combination in a fixed tree; without, values are carried from iteration to
-iteration in order. Iterations that carry nothing are independent unless ``ordered``.
+iteration in order. With ``scan`` (one elementwise op's name a value, those in front of what is combined) iterations get the
+combination of all before them and yield it combined with an element, which may be grouped otherwise. Iterations that carry
+nothing are independent unless ``ordered``.
 ``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
 """
 
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.op import Op, Same
-from pullback.ir.structure import Block
+from pullback.ir.structure import Block, Value, walk
 from pullback.ir.types import I64, RefType, Type, scalar
 
 KERNEL = frozenset({"kernel"})
@@ -98,21 +100,35 @@ class Local(Op):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class For(Op):
     """Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the carried
-    values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result."""
+    values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result. ``scan``:
+    a list of combiners, too; their values come first, are carried, and each yields what its combiner makes of it and an element.
+    """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         (region,) = regions
         _scalars(types[:1], 1)
         carried = tuple(types[1:])
-        combine = params.get("combine")
-        expected = (scalar(I64),) if combine is not None else (scalar(I64), *carried)
+        combine, scanned = params.get("combine"), len(params.get("scan", ()))
+        expected = (scalar(I64), *(carried if combine is None and not scanned else carried[:scanned]))
         if tuple(v.type for v in region.parameters) != expected:
             raise TypeError(f"the region must take ({', '.join(map(str, expected))})")
         if tuple(v.type for v in region.results) != carried:
             raise TypeError(f"the region must yield ({', '.join(map(str, carried))})")
-        if combine is not None:
-            combined_values(combine, carried)
+        if combine is not None or scanned:
+            combined_values(combine or (), carried[scanned:])
+        for name, before, after in zip(params.get("scan", ()), region.parameters[1:], region.results):
+            if scanned_element(region, name, before, after) is None:
+                raise TypeError(f"the region must yield {name} of a scanned value and an element, and use the value once")
         return carried
+
+
+def scanned_element(region: Block, combiner: str, before: Value, after: Value) -> Value | None:
+    """The element that a region combines with a scanned value; None if it does anything else with it."""
+    readers = [i for i in walk(region) if before in i.operands]
+    if len(readers) != 1 or readers[0].op.name != combiner or readers[0].results != (after,):
+        return None
+    first, second = readers[0].operands
+    return second if first is before and second is not before else None
 
 
 def combined_values(combine: Sequence[str], carried: Sequence[Any]) -> list[tuple[str, tuple[Any, ...]]]:

@@ -22,7 +22,7 @@ from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.linalg import Composed, Linalg
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
-from pullback.ir.ops.scan import Recur
+from pullback.ir.ops.scan import Accumulate, Recur
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, I64, ArrayType
 
@@ -36,7 +36,7 @@ TAME = frozenset((
 ))  # fmt: skip
 """Ops whose values and derivatives are finite where their operands are, but for those that grow out of a dtype's range."""
 
-TAME_FAMILIES = (Reduce, Reindex, Contract, Gather, Scatter, Place, Recur)
+TAME_FAMILIES = (Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Accumulate)
 
 
 class History:
@@ -174,8 +174,8 @@ def _by_rows(
     predicates: Sequence[Value],
     wants: Sequence[bool],
 ) -> Predicates:
-    """Whether it holds for any result of the same place in the batch; of a recurrence or a transform, along its axis."""
-    if isinstance(op, Recur | Fourier):
+    """Whether it holds for any result of the same place in the batch; of a scan or a transform, along its axis."""
+    if isinstance(op, Recur | Accumulate | Fourier):
         axes: tuple[int, ...] = (params["axis"],)
         return [_spread(b, b.any(predicates[0], axes=axes), axes, inputs[0])] * len(inputs)
     batch = _batch_rank(op, inputs)

@@ -21,8 +21,8 @@ from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex, broadcast
-from pullback.ir.ops.scan import Recur
+from pullback.ir.ops.reindex import Reindex
+from pullback.ir.ops.scan import Accumulate
 from pullback.ir.passes import complex_functions as complex_functions
 from pullback.ir.passes.complex_arithmetic import PARTS, Pair, is_nan, like
 from pullback.ir.passes.cse import cse
@@ -136,9 +136,8 @@ class _Split:
             case Gather() | Scatter() | Place():
                 operands = [self.array(v) if _is_complex(v) else self.as_real[v] for v in i.operands]
                 self.define(i.result, b.emit(i.op, operands, _extended(params, i.result.type.rank))[0])
-            case Recur() if self.is_one(i.operands[0]):
-                pair = self.pair(i.operands[1])
-                self.define(i.result, tuple(b.recur(like(b, 1, x), x, **params) for x in pair))
+            case Accumulate() if i.op.combine == "add":
+                self.define(i.result, tuple(b.emit(i.op, (x,), params)[0] for x in self.pair(i.operands[0])))
             case _:
                 self.keep(i, [self.whole(v) for v in i.operands])
 
@@ -149,13 +148,6 @@ class _Split:
             return
         pairs = [self.pair(v) for v in i.operands]
         self.define(i.result, tuple(b.emit(i.op, list(xs), params)[0] for xs in zip(*pairs, strict=True)))
-
-    def is_one(self, value: Value) -> bool:
-        """Whether every element is known to be 1."""
-        made = self.made.get(value)
-        while made is not None and made.op is broadcast:
-            made = self.made.get(made.operands[0])
-        return made is not None and isinstance(made.op, Constant) and made.params["value"] == 1
 
 
 def _extended(params: dict[str, Any], rank: int) -> dict[str, Any]:

@@ -376,9 +376,9 @@ def _scanned(op: str, a: Any, axis: Any, dtype: Any) -> TracedArray:
     x, at = line_of(as_traced(a), axis)
     target = _wide(x.dtype) if dtype is None else np.dtype(dtype)
     x = cast(x, target)
-    one = full(x.shape, 1, target)
     if op == "cumsum":
-        return emit("recur", one, x, axis=at, reverse=False)
+        return emit("cumsum", x, axis=at, reverse=False)
+    one = full(x.shape, 1, target)
     place = positions(x.shape, at)
     first = emit("eq", place, full(x.shape, 0, np.int64))
     zero = full(x.shape, 0, target)
