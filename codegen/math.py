@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pullback.codegen import math_erf, math_exp, math_log, math_power, math_trig
+from pullback.codegen import math_erf, math_exp, math_gamma, math_log, math_power, math_trig
 from pullback.codegen.math_basis import Recipe
 
 MATH: Mapping[str, Recipe] = {
@@ -38,6 +38,8 @@ MATH: Mapping[str, Recipe] = {
     "atan2": math_trig.atan2,
     "erf": math_erf.erf,
     "erfc": math_erf.erfc,
+    "gammaln": math_gamma.gammaln,
+    "digamma": math_gamma.digamma,
     "pow": math_power.pow,
     "cbrt": math_power.cbrt,
     "hypot": math_power.hypot,

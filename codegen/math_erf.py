@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pullback.codegen.math_basis import Coefficients, clamp, number, polynomial
 from pullback.codegen.math_exp import EXP_RANGE, exp_of_sum
-from pullback.codegen.math_pieces import Pieces, looked_up, nearest, piecewise
+from pullback.codegen.math_pieces import Pieces, looked_up, nearest_multiple, piecewise
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
 
@@ -109,7 +109,7 @@ ERFC_HIGH = {"f64": 27.3, "f32": 10.1}
 
 def erf(b: Builder, x: Value) -> Value:
     name = x.type.dtype.name
-    index, t = nearest(b, clamp(b, b.abs(x), None, ERF_HIGH[name]), ERF_STEP[name])
+    index, t = nearest_multiple(b, clamp(b, b.abs(x), None, ERF_HIGH[name]), ERF_STEP[name])
     value, value_low, slope = (looked_up(b, index, row, x) for row in ERF[name][:3])
     tail = b.fma(t, piecewise(b, t, index, ERF[name][3:]), value_low)
     return b.copysign(b.add(b.fma(t, slope, tail), value), x)

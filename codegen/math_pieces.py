@@ -37,7 +37,7 @@ def _horner(b: Builder, t: Value, terms: Sequence[Value]) -> Value:
     return total
 
 
-def nearest(b: Builder, x: Value, step: float) -> tuple[Value, Value]:
+def nearest_multiple(b: Builder, x: Value, step: float) -> tuple[Value, Value]:
     """The number of the multiple of ``step`` next to a small x >= 0, as an index, and x less that multiple."""
     shift = number(b, x, format_of(x).round)
     shifted = b.fma(x, number(b, x, 1.0 / step), shift)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pullback.codegen.math import MATH
+from pullback.codegen.math_gamma import trigamma
 from pullback.ir.ops.meaning import PHILOX, PHILOX_ROUNDS
 from pullback.ir.structure import Value
 from pullback.ir.types import DTYPES
@@ -200,6 +201,8 @@ def philox(b: Any, c0: Value, c1: Value, c2: Value, c3: Value, k0: Value, k1: Va
 
 def polygamma(b: Any, x: Value, n: int) -> Value:
     """(-1)^(n+1) n! zeta(n + 1, x), zeta being Hurwitz's."""
+    if n == 1:
+        return trigamma(b, x)
     sign_ = 1.0 if n % 2 else -1.0
     found: Value = b.mul(b.zeta(_like(b, n + 1, x), x), _like(b, sign_ * math.factorial(n), x))
     return found

@@ -13,7 +13,7 @@ import pytest
 from cases import Case, case_function, cases, covered_ops, elementwise_params, sample, special_arguments
 from targets import assert_close, run_targets
 
-from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Op, Value
+from pullback.ir import DTYPES, OPS, ArrayType, Builder, DType, Function, Op, Value
 from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -45,18 +45,24 @@ def named(ops: list[Any]) -> Any:
 def tolerance(op: Op) -> float:
     """Units in the last place between our functions and those of NumPy and SciPy: each is off by a few."""
     if isinstance(op, Elementwise):
-        return 0 if op.cheap else 8 if str(op.reference).startswith("scipy") else 4
+        return 0 if op.cheap else 8 if any(str(name).startswith("scipy") for name in (op.reference, *op.also)) else 4
     if isinstance(op, Linalg | Composed):
         return 2**16
     return 4 if op.name in ("sum", "prod", "contract", "cumsum") else 0
 
 
-def check(function: Function, arguments: list[Any], ulps: float, note: object) -> None:
+def floor(op: Op, dtype: DType) -> float:
+    """Smaller results are as near to each other as results of this size: the zeros at negative arguments cancel digits."""
+    found = op.name in ("gammaln", "digamma") and dtype.bits >= 32
+    return 0.25 if found else 0.0
+
+
+def check(function: Function, arguments: list[Any], ulps: float, note: object, least: float = 0.0) -> None:
     results = run_targets(function, arguments)
     expected = results.pop("interpreter")
     for target, found in results.items():
         for a, e in zip(found, expected, strict=True):
-            assert_close(a, e, ulps, note=f"{note} on {target}")
+            assert_close(a, e, ulps, least, note=f"{note} on {target}")
 
 
 def is_real(case: Case) -> bool:
@@ -90,7 +96,7 @@ def test_special_values(op: Elementwise) -> None:
         arguments = special_arguments(case)
         count = arguments[0].shape
         vectors = Case(op=op, types=tuple(t.with_shape(count) for t in case.types), params=case.params)
-        check(case_function(vectors), arguments, tolerance(op), vectors)
+        check(case_function(vectors), arguments, tolerance(op), vectors, floor(op, case.types[0].dtype))
 
 
 @named([op for op in TESTED if isinstance(op, Reduce)])

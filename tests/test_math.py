@@ -42,6 +42,8 @@ BOUNDS = {
     "sin": (0.95, 0.95),
     "cos": (0.95, 0.95),
     "expm1": (1.4, 1.4),
+    "gammaln": (1.5, 1.5),
+    "digamma": (1.5, 1.5),
     "pow": (1.0, 0.6),
     "exp2": (0.95, 0.95),
     "log2": (1.0, 1.0),
@@ -69,6 +71,9 @@ NUMPY: dict[str, Callable[..., Array]] = {
     "pow": np.power,
     "erf": scipy.special.erf,
     "erfc": scipy.special.erfc,
+    "digamma": scipy.special.digamma,
+    # SciPy's own is infinite at subnormal numbers.
+    "gammaln": lambda x: np.where((np.abs(x) > 0) & (np.abs(x) < 1e-300), -np.log(np.abs(x)), scipy.special.gammaln(x)),
     # SciPy's own flushes its subnormal values to 0.
     "expit": lambda x: np.where(x < 0, np.exp(-np.abs(x)), 1.0) / (1.0 + np.exp(-np.abs(x))),
 }
@@ -78,6 +83,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "expit": lambda x: 1 / (1 + mpmath.exp(-x)),
     "logaddexp": lambda x, y: max(x, y) + mpmath.log1p(mpmath.exp(-abs(x - y))),
     "pow": mpmath.power,
+    "gammaln": lambda x: mpmath.loggamma(x).real,
     "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
 }
 # Where results of float64 are finite; float32 has its own limits for the growing functions.
@@ -89,6 +95,8 @@ RANGES = {
     "cosh": (-710.0, 710.0, -89.0, 89.0),
     "expit": (-745.0, 50.0, -103.0, 50.0),
     "erfc": (-7.0, 27.2, -7.0, 10.05),
+    "gammaln": (0.0, 2.5e305, 0.0, 4e36),
+    "digamma": (1e-300, np.inf, 1e-38, np.inf),
     "log": (0.0, np.inf, 0.0, np.inf),
     "log2": (0.0, np.inf, 0.0, np.inf),
     "log10": (0.0, np.inf, 0.0, np.inf),

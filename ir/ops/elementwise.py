@@ -436,13 +436,13 @@ expit = _unary(
 gammaln = _unary(
     "gammaln",
     lambda b, ct, out, x: b.mul(ct, b.digamma(x)),
-    "scipy.special.gammaln",
+    reference=meaning.gammaln,
+    also=("scipy.special.gammaln",),
     cuda="lgamma({0})",
-    llvm="ufunc:scipy.special.gammaln",
 )
 digamma = _unary(
     "digamma", lambda b, ct, out, x: b.mul(ct, b.polygamma(x, n=1)), "scipy.special.digamma", also=("scipy.special.psi",),
-    cuda="pb_digamma({0})", llvm="ufunc:scipy.special.psi",
+    cuda="pb_digamma({0})",
 )  # fmt: skip
 polygamma = _unary(
     "polygamma",

@@ -128,6 +128,14 @@ def clip(x: Array, lo: Array, hi: Array) -> Array:
     return minimum(maximum(x, lo), hi)
 
 
+def gammaln(x: Array) -> Array:
+    """SciPy's, which takes subnormal numbers for 0."""
+    found = importlib.import_module("scipy.special").gammaln(x)
+    size = np.abs(x)
+    with np.errstate(divide="ignore"):
+        return np.where((size > 0) & (size < 1e-300), -np.log(size), found)
+
+
 def polygamma(x: Array, n: int) -> Array:
     special = importlib.import_module("scipy.special")
     sign_ = 1.0 if n % 2 else -1.0
