@@ -16,23 +16,6 @@ typedef double vector __attribute__((vector_size(64)));
 
 static double sink;
 
-/* Reads `reads` and writes `writes` vectors, in blocks by turns; streams the writes past the caches or not. */
-#define TRAFFIC(name, STORE)                                                                               \
-    void name(long blocks, long reads, const vector *in, long writes, vector *out)                         \
-    {                                                                                                      \
-        _Pragma("omp parallel for schedule(static)") for (long b = 0; b < blocks; b++)                     \
-        {                                                                                                  \
-            long r = b * reads / blocks, r_end = (b + 1) * reads / blocks;                                 \
-            long w = b * writes / blocks, w_end = (b + 1) * writes / blocks;                               \
-            vector s0 = {0}, s1 = s0, s2 = s0, s3 = s0;                                                    \
-            for (; r + 4 <= r_end; r += 4) s0 += in[r], s1 += in[r + 1], s2 += in[r + 2], s3 += in[r + 3]; \
-            for (; r < r_end; r++) s0 += in[r];                                                            \
-            s0 += s1 + s2 + s3;                                                                            \
-            __asm__ volatile("" : : "v"(s0));                                                              \
-            for (; w < w_end; w++) STORE(out + w, s1);                                                     \
-        }                                                                                                  \
-    }
-
 #ifdef __AVX512F__
 #include <immintrin.h>
 #define STREAM(p, v) _mm512_stream_pd((double *)(p), (__m512d)(v))
@@ -41,8 +24,35 @@ static double sink;
 #endif
 #define KEEP(p, v) (*(volatile vector *)(p) = (v))
 
-TRAFFIC(traffic_streamed, STREAM)
-TRAFFIC(traffic_kept, KEEP)
+/* Walks `reads` and `writes` arrays of n vectors at once, those of `in` and `out` one behind the other; writes are streamed past the
+   caches or not. */
+#define TRAFFIC(name, reads, writes, STORE)                                                         \
+    void name(long n, const vector *in, vector *out)                                                \
+    {                                                                                               \
+        _Pragma("omp parallel")                                                                     \
+        {                                                                                           \
+            vector s[4] = {{0}, {1}, {2}, {3}};                                                     \
+            _Pragma("omp for schedule(static)") for (long i = 0; i < n; i++)                        \
+            {                                                                                       \
+                _Pragma("GCC unroll 4") for (int k = 0; k < reads; k++) s[k] += in[k * n + i];      \
+                _Pragma("GCC unroll 4") for (int k = 0; k < writes; k++) STORE(out + k * n + i, s[k]); \
+            }                                                                                       \
+            s[0] += s[1] + s[2] + s[3];                                                             \
+            __asm__ volatile("" : : "v"(s[0]));                                                     \
+        }                                                                                           \
+    }
+
+#define BOTH(reads, writes)                                    \
+    TRAFFIC(streamed_##reads##_##writes, reads, writes, STREAM) \
+    TRAFFIC(kept_##reads##_##writes, reads, writes, KEEP)
+
+BOTH(4, 0)
+BOTH(2, 0)
+BOTH(4, 1)
+BOTH(2, 1)
+BOTH(2, 2)
+BOTH(1, 1)
+BOTH(0, 2)
 
 /* Twelve chains of multiply-adds in registers; 4 cycles each and two at once would need eight. */
 #define PEAK(name, REAL, LANES)                                                                          \
