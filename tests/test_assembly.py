@@ -1,0 +1,59 @@
+"""The loops that layer norm and Black-Scholes spend their time in: vectors of the full width, no calls, spills counted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from assembly import Loop, loops
+
+from pullback.runtime.engine import find_host
+
+ROOT = Path(__file__).resolve().parent.parent
+ROWS, ELEMENTS = "benchmarks/cases/rows.py", "benchmarks/cases/elementwise.py"
+LAYER_NORM = ("f64[64,100]", "f64[100]", "f64[100]", "f64[64,100]")
+FIVE = ("f64[1000]",) * 5
+DUMPS = {
+    "layer_norm": (f"{ROWS}:layer_norm", *LAYER_NORM),
+    "layer_norm gradient": (f"{ROWS}:layer_norm_loss", *LAYER_NORM, "--grad", "--argnums", "0,1,2"),
+    "black_scholes": (f"{ELEMENTS}:black_scholes", *FIVE),
+    "black_scholes gradient": (f"{ELEMENTS}:black_scholes", *FIVE, "--grad", "--argnums", "0,1,2,3,4"),
+}
+WIDE = pytest.mark.skipif("+avx512f" not in find_host().features, reason="needs AVX-512")
+ARITHMETIC = ("vadd", "vsub", "vmul", "vdiv", "vfmadd", "vfnmadd", "vfmsub", "vsqrt")
+
+
+def hot_loops(name: str) -> list[Loop]:
+    """The innermost loops that compute with vectors."""
+    environment = {**os.environ, "PULLBACK_CPU": "avx512", "PULLBACK_CACHE_DIR": "off"}
+    command = [sys.executable, "-m", "pullback", "dump", *DUMPS[name], "--stage", "asm"]
+    text = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    return [loop for loop in loops(text) if any(line.lstrip().startswith(ARITHMETIC) for line in loop.lines)]
+
+
+@WIDE
+@pytest.mark.parametrize("name", ["layer_norm", "layer_norm gradient"])
+def test_loops_of_layer_norm_are_of_full_vectors_without_calls_or_spills(name: str) -> None:
+    found = hot_loops(name)
+    assert len(found) > 5
+    for loop in found:
+        assert (loop.calls, loop.spills, loop.vectors("y")) == (0, 0, 0), loop
+        assert loop.vectors("z") > 1, loop
+
+
+@WIDE
+@pytest.mark.parametrize(("name", "most"), [("black_scholes", 0.06), ("black_scholes gradient", 0.11)])
+def test_loops_of_black_scholes_call_nothing_and_spill_little(name: str, most: float) -> None:
+    largest = max(hot_loops(name), key=lambda loop: len(loop.lines))
+    assert (largest.calls, largest.vectors("y")) == (0, 0)
+    assert largest.vectors("z") > 0.9 * len(largest.lines)
+    assert largest.spills < most * len(largest.lines)
+
+
+def test_loops_are_found_with_their_calls_and_spills() -> None:
+    text = "outer:\n\tnop\n.L1:\n\tvmovups\t%zmm0, 64(%rsp)\n\tcallq\t*(%rdi)\n\tjne\t.L1\n\tjmp\touter\n"
+    (loop,) = loops(text)
+    assert (loop.label, loop.calls, loop.spills, loop.vectors("z"), len(loop.lines)) == (".L1", 1, 1, 1, 3)
