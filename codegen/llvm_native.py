@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import element, literal, wide
-from pullback.ir.ops.library import Library
+from pullback.codegen.llvm_text import THREADS
+from pullback.ir.ops.library import Library, gemm
 from pullback.ir.structure import Instruction
 from pullback.ir.types import DType
 
@@ -65,7 +66,22 @@ def library(e: Emitter, i: Instruction) -> None:
             case "ref":
                 pointers.append(places[what[0]].pointer)
     callee = e.callee("library", op.symbol(dtype, bool(pairs)))
+    threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
+    if op is gemm:
+        arguments = e.slot(f"[{len(pointers)} x ptr]")
+        for k, pointer in enumerate(pointers):
+            e.line(f"store ptr {pointer}, ptr {e.let(f'getelementptr ptr, ptr {arguments}, i64 {k}')}")
+        size = dtype.bytes * (2 if pairs else 1)
+        e.line(f"call void {service(e, threads, 'gemm')}(ptr {threads}, ptr {callee}, i64 {size}, ptr {arguments})")
+        return
+    e.line(f"call void {service(e, threads, 'enter')}(ptr {threads})")
     e.line(f"call void {callee}({', '.join(f'ptr {p}' for p in pointers)})")
+    e.line(f"call void {service(e, threads, 'leave')}(ptr {threads})")
+
+
+def service(e: Emitter, threads: str, name: str) -> str:
+    """A function of the threads' table."""
+    return e.let(f"load ptr, ptr {e.let(f'getelementptr ptr, ptr {threads}, i64 {THREADS.index(name)}')}")
 
 
 def number(e: Emitter, value: float, dtype: DType, is_complex: bool) -> str:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+THREADS = ("run", "enter", "leave", "gemm")
+"""The functions whose addresses begin the table of the slot ("threads",)."""
+
 
 @dataclass(frozen=True)
 class Emitted:

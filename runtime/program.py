@@ -363,6 +363,8 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _native(slot: tuple[Any, ...]) -> int:
+    if slot[0] == "library":
+        threads.tame_library()
     if slot[0] in ("library", "sort"):
         return symbols.address(slot[1])
     if slot[0] == "c":

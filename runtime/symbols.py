@@ -137,6 +137,14 @@ def blas_set_threads(number: int) -> bool:
     return True
 
 
+def blas_thread_functions() -> tuple[int, int]:
+    """The addresses of what the two functions above call; 0 where the library has none. Code that sets a number puts the one
+    that it found back."""
+    found: list[Any] = [_blas_function(verb) for verb in ("get", "set")]
+    get, put = (int(ctypes.cast(f, ctypes.c_void_p).value or 0) if f else 0 for f in found)
+    return get, put
+
+
 class _UfuncHead(ctypes.Structure):
     """The head of PyUFuncObject as `numpy/ufuncobject.h` has published it since 1.0."""
 

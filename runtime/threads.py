@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pullback.codegen.llvm_text import THREADS
+from pullback.runtime import symbols
 from pullback.runtime.crew import DONE, FIELDS, MOST_THREADS, MUTEX, SERVICES, STATE_BYTES, WORK, source
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import hold_over_fork
@@ -61,9 +63,23 @@ def table() -> int:
     return _crew().address
 
 
+@functools.cache
+def tame_library() -> None:
+    """Let the routines of BLAS and LAPACK run on the caller's thread alone while a program calls them."""
+    get, put = symbols.blas_thread_functions()
+    if get and put:
+        _crew().set(blas_set=put)
+        _crew().set(blas_get=get)
+
+
 def started() -> int:
     """How many threads wait for work."""
     return _made[0]["started"] if _made else 0
+
+
+def library_users() -> int:
+    """How many calls of BLAS and LAPACK are under way."""
+    return _made[0]["users"] if _made else 0
 
 
 def dispatched() -> int:
@@ -102,7 +118,9 @@ class Crew:
 
     def renew(self) -> None:
         """As at first, in a child that has none of the threads."""
-        self.set(busy=0, gate=0, started=0, sleeping=0, waiting=0, stop=0, dispatched=0)
+        if self["users"]:
+            symbols.blas_set_threads(self["blas_before"])
+        self.set(users=0, guard=0, busy=0, gate=0, started=0, sleeping=0, waiting=0, stop=0, dispatched=0)
         self.make_locks()
 
     def make_locks(self) -> None:
@@ -165,7 +183,7 @@ def _build(number: int) -> Crew:
         ctypes.CFUNCTYPE(None, pointer)(code["pullback_crew_release"]),
         ctypes.CFUNCTYPE(None, pointer)(code["pullback_crew_stop"]),
     )
-    crew.set(run=code["pullback_crew_run"], threads=1)
+    crew.set(threads=1, **{name: code[f"pullback_crew_{name}"] for name in THREADS})
     if all(functions.values()):
         crew.set(**functions, threads=number, block_all=int(signal.SIG_SETMASK), processor=-1)
     places = {name: _address(symbol) for name, symbol in _PROCESSORS.items()}

@@ -20,7 +20,7 @@ from pullback.ir.interpret import interpret
 from pullback.ir.structure import walk
 from pullback.ir.text import parse_function, print_function
 from pullback.ir.verify import verify
-from pullback.runtime import threads
+from pullback.runtime import symbols, threads
 
 Array = np.ndarray[Any, Any]
 Make = Callable[[np.random.Generator, int], tuple[Array, ...]]
@@ -137,6 +137,31 @@ def test_one_thread_starts_none() -> None:
     threads.set_num_threads(1)
     pb.jit(several)(*vectors(np.random.default_rng(0), 300_000))
     assert threads.started() == 0
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 3, 4), (3, 0, 4), (5, 7, 9), (1000, 50, 70), (17, 900, 600), (300, 310, 320)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+@pytest.mark.parametrize("transposed", range(4))
+def test_products_do_not_depend_on_the_number_of_threads(m: int, k: int, n: int, dtype: Any, transposed: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
+    left, right = (np.ascontiguousarray(x.T) if transposed & bit else x for x, bit in ((a, 1), (b, 2)))
+    compiled = pb.jit(lambda x, y: (x.T if transposed & 1 else x) @ (y.T if transposed & 2 else y))
+    found = []
+    for count in COUNTS:
+        threads.set_num_threads(count)
+        found.append(compiled(left, right))
+    assert all(f.tobytes() == found[0].tobytes() for f in found)
+    np.testing.assert_allclose(found[0], a @ b, rtol=1e-3 if dtype is np.float32 else 1e-9, atol=1e-3)
+
+
+def test_the_library_keeps_its_number_of_threads() -> None:
+    before = symbols.blas_get_threads()
+    threads.set_num_threads(2)
+    x = np.random.default_rng(0).normal(size=(200, 200))
+    pb.jit(lambda x: np.linalg.solve(x @ x.T + np.eye(200), x))(x)
+    assert symbols.blas_get_threads() == before
+    assert threads.library_users() == 0
 
 
 @pytest.mark.parametrize("place", [0, 150_000, 299_999])
