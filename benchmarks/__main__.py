@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.about import about
 from benchmarks.cases import CASES, SETS, WORKLOADS
 from benchmarks.plot import draw_all
-from benchmarks.report import markdown
+from benchmarks.report import markdown, with_short
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
@@ -47,6 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--memory", action="store_true", help="measure peaks of memory too")
     parser.add_argument("--machine", action="store_true", help="measure the limits of the machine alone too")
     parser.add_argument("--plot", action="store_true", help="draw plots beside the JSON file (needs matplotlib)")
+    parser.add_argument("--readme", action="store_true", help="write the short table into README.md")
     return parser.parse_args()
 
 
@@ -141,6 +142,9 @@ def main() -> int:
         table = options.json.with_suffix(".md")
         table.write_text(markdown(report))
         print(f"\n{markdown(report)}\nwritten to {options.json} and {table}")
+    if options.readme:
+        page = ROOT / "README.md"
+        page.write_text(with_short(page.read_text(), report, max(int(t) for t in options.threads)))
     if options.plot:
         print(*draw_all(report, options.json), sep="\n")
     return 0

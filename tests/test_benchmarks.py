@@ -14,7 +14,7 @@ import pytest
 from benchmarks.case import Case, Target
 from benchmarks.cases import CASES
 from benchmarks.measure import TOLERANCE, difference, prepare
-from benchmarks.report import Row, means
+from benchmarks.report import MARKS, Row, means, with_short
 
 ROOT = Path(__file__).parent.parent
 TRIED = {(case.function, case.wanted, tuple(case.small)): case for case in CASES}.values()
@@ -70,3 +70,15 @@ def test_rows_miss_by_what_they_aim_at_and_means_leave_out_what_has_no_limit() -
     free = row("heat/x", 8.0, 1.0, 8.0, 1.0, None)
     assert free.misses() == {"ad": 8.0}
     assert means([aimed, free]) == pytest.approx({"ad": 2.0, "hand": 1.0, "limit": 2.0})
+
+
+def test_the_block_of_a_page_is_written_anew_and_nothing_else() -> None:
+    result = {"workload": "chain", "case": "grad-n1e7", "dtype": "float64", "threads": 2, "limit": {"bytes": 0.5}, "absent": {}}
+    seconds = {"pullback": 1.0, "jax": 4.0, "c": 2.0}
+    report = {"about": {"processor": "2 x X"}, "results": {"chain/grad-n1e7-float64@2": {**result, "seconds": seconds}}}
+    page = with_short(f"before\n{MARKS[0]}\nstale text\n{MARKS[1]}\nafter\n", report, 2)
+    assert page.startswith(f"before\n{MARKS[0]}\n2 threads of X")
+    assert page.endswith(f"{MARKS[1]}\nafter\n")
+    assert "| chain/grad-n1e7-float64 | 1 s | jax | 0.25 (≤ 0.5) | c | 0.50 (≤ 0.95) | **2.00** (≤ 1.5) |" in page
+    assert "stale text" not in page
+    assert with_short(page, report, 2) == page
