@@ -25,6 +25,7 @@ from pullback.codegen.contractions import contractions
 from pullback.codegen.packed import packed
 from pullback.codegen.positions import positions
 from pullback.codegen.saving import Graph, Saving, Use, joined, weight
+from pullback.codegen.scatters import scatters_from_zero
 from pullback.codegen.sorted_twice import sorted_twice
 from pullback.ir.builder import Builder
 from pullback.ir.ops.complexes import Interleave
@@ -82,7 +83,7 @@ def fuse(function: Function) -> Function:
 
 def fused(function: Function) -> tuple[Function, Saving]:
     """As ``fuse``, with what is stored and what is computed again."""
-    prepared = positions(contractions(split(sorted_twice(composed(function)))))
+    prepared = positions(contractions(scatters_from_zero(split(sorted_twice(composed(function))))))
     savings: list[Saving] = []
 
     def region(block: Block) -> Block:

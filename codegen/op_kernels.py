@@ -10,10 +10,11 @@ from typing import Any
 
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.group_kernel import wrapped
+from pullback.codegen.scatters import scatter_sum_kernel
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.fourier import Fourier
-from pullback.ir.ops.index import Place, Scatter
+from pullback.ir.ops.index import Place, Scatter, ScatterSum
 from pullback.ir.ops.kernel import sub_ref
 from pullback.ir.ops.linalg import Linalg
 from pullback.ir.ops.reduce import Reduce
@@ -30,6 +31,8 @@ def op_kernel(instruction: Instruction) -> Draft:
             return _matrix_product(instruction)
         case Scatter():
             return _update(instruction, _scatter)
+        case ScatterSum():
+            return scatter_sum_kernel(instruction)
         case Place():
             return _update(instruction, _place)
         case Accumulate():

@@ -104,6 +104,29 @@ class Scatter(Op):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ScatterSum(Op):
+    """As a ``Scatter`` that accumulates, onto zeros of a ``shape``; made of one before kernels are. ``axes`` are the leading
+    ones."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        *indices, values = [t for t in types if isinstance(t, ArrayType)]
+        found = values.with_shape(tuple(params["shape"]))
+        shape = _check_indices(indices, params["axes"], found, same) + _rest(found, params["axes"])
+        if values.rank != len(shape) or tuple(params["axes"]) != tuple(range(len(indices))):
+            raise TypeError(f"values must be {values.with_shape(shape)}, axes the leading ones")
+        for e, f in zip(values.shape, shape, strict=True):
+            same(e, f)
+        return (found,)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        *indices, values = operands
+        out = np.zeros(params["shape"], values.dtype)
+        with np.errstate(all="ignore"):
+            np.add.at(out, tuple(indices), values)
+        return (out,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Place(Op):
     """Operands base and a value that is added to, or replaces, the part of base at ``start`` with ``step``."""
 
@@ -193,3 +216,6 @@ scatter_add = Scatter(name="scatter_add", accumulate=True, pullback=_scatter_add
 scatter_set = Scatter(name="scatter_set", accumulate=False, pullback=_scatter_set_rule)
 slice_add = Place(name="slice_add", accumulate=True, extents=("start",), literal=offsets_into_literal, pullback=_slice_add_rule)
 slice_set = Place(name="slice_set", accumulate=False, extents=("start",), literal=offsets_into_literal, pullback=_slice_set_rule)
+scatter_sum = ScatterSum(
+    name="scatter_sum", typed=("shape",), extents=("shape",), nondifferentiable="derivatives are taken before it is made"
+)

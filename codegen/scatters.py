@@ -1,0 +1,146 @@
+"""Sums of what goes to the same place, from nothing: every row of the result is summed by itself and written once.
+
+A counting sort of the indices lists, for each row, the values that go there, in index order. So rows are independent, and each
+sum is that of a loop over all values: the same numbers for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pullback.codegen.draft import Draft, KernelBuilder
+from pullback.codegen.group_kernel import wrapped
+from pullback.ir.builder import Builder
+from pullback.ir.extents import product
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.index import Scatter, scatter_sum
+from pullback.ir.ops.reindex import broadcast
+from pullback.ir.passes.replay import replay
+from pullback.ir.structure import Function, Instruction, Value
+from pullback.ir.types import I64, RefType, Shape
+
+
+def scatters_from_zero(function: Function) -> Function:
+    """The function in which whole rows that are added to zeros are summed instead.
+
+    Requires: a func without gradient instructions. Keeps: the meaning, and all other instructions."""
+    producer = {v: i for i in function.instructions for v in i.results}
+    if not any(_is_from_zero(i, producer) for i in function.instructions):
+        return function
+    builder = Builder()
+    renamed: dict[Value, Value] = {}
+    for i in function.instructions:
+        operands = tuple(renamed.get(v, v) for v in i.operands)
+        if _is_from_zero(i, producer):
+            b, shape = builder.at(i.loc, i.result.name), i.result.type.shape
+            found = b.emit(scatter_sum, operands[1:], {"shape": shape, "axes": tuple(i.params["axes"])})
+        else:
+            found = replay(builder, i, operands)
+        renamed.update(zip(i.results, found, strict=True))
+    return builder.function(function.name, function.parameters, [renamed.get(v, v) for v in function.results], function.kind)
+
+
+def _is_from_zero(i: Instruction, producer: dict[Value, Instruction]) -> bool:
+    """Whether an instruction adds rows of some length to zeros, at indices of the leading axes."""
+    if not isinstance(i.op, Scatter) or not i.op.accumulate or not i.operands[1].type.rank:
+        return False
+    axes = tuple(i.params["axes"])
+    if axes != tuple(range(len(axes))) or len(axes) == i.result.type.rank:
+        return False
+    made = producer.get(i.operands[0])
+    while made is not None and made.op is broadcast:
+        made = producer.get(made.operands[0])
+    return made is not None and isinstance(made.op, Constant) and made.params["value"] == 0
+
+
+def scatter_sum_kernel(i: Instruction) -> Draft:
+    """Of a ``scatter_sum``; a row is all axes but the leading ones that the indices are for."""
+    return _ScatterSum(i).run()
+
+
+class _ScatterSum:
+    def __init__(self, i: Instruction) -> None:
+        self.i = i
+        self.b = b = KernelBuilder()
+        b.place = i.loc
+        *indices, values = i.operands
+        shape = i.result.type.shape
+        self.axes = shape[: len(indices)]
+        given, rows, width = product(indices[0].type.shape), product(self.axes), product(shape[len(indices) :])
+        self.scratch = (RefType(I64, (rows,)), RefType(I64, (given,)))
+        self.indices = [self.ref(I64, (given,), f"x{k}") for k in range(len(indices))]
+        self.values = self.ref(values.type.dtype, (given, width), "values")
+        self.out = self.ref(values.type.dtype, (rows, width), "out")
+        self.ends, self.order = (self.ref(I64, t.shape, name) for t, name in zip(self.scratch, ("ends", "order"), strict=True))
+        self.given, self.rows, self.width = (b.extent_of(e) for e in (given, rows, width))
+
+    def ref(self, dtype: object, shape: Shape, name: str) -> Value:
+        return Value(RefType(dtype, self.b.shape(shape)), name)  # type: ignore[arg-type]
+
+    def run(self) -> Draft:
+        b = self.b
+        row = b.open("r")
+        b.here("store", b.const(0, I64), self.ends, row)
+        b.close(row, self.rows)
+        self.count()
+        self.begin()
+        self.list()
+        self.add()
+        parameters: Sequence[Value] = (*self.indices, self.values, self.out, self.ends, self.order)
+        return Draft(kernel=b.kernel(parameters), sizes=b.sizes(), scratch=self.scratch)
+
+    def place(self, k: Value) -> Value:
+        """The row that an index leads to."""
+        b, found = self.b, None
+        for ref, extent in zip(self.indices, self.axes, strict=True):
+            size = b.extent_of(extent)
+            at = wrapped(b, b.load(ref, k), size)
+            found = at if found is None else b.add(b.mul(found, size), at)
+        assert found is not None
+        return found
+
+    def count(self) -> None:
+        """How many values go to each row."""
+        b = self.b
+        k = b.open("k")
+        row = self.place(k)
+        b.here("store", b.add(b.here("load", self.ends, row), b.const(1, I64)), self.ends, row)
+        b.close_ordered(k, self.given)
+
+    def begin(self) -> None:
+        """Where each row's list begins."""
+        b = self.b
+        row = b.open("r")
+        before = b.bound(I64, "before")
+        after = b.add(before, b.here("load", self.ends, row))
+        b.here("store", before, self.ends, row)
+        b.close(row, self.rows, (b.const(0, I64),), (after,), None, (before,))
+
+    def list(self) -> None:
+        """The lists, one after the other; what was their beginning becomes their end."""
+        b = self.b
+        k = b.open("k")
+        row = self.place(k)
+        at = b.here("load", self.ends, row)
+        b.here("store", k, self.order, at)
+        b.here("store", b.add(at, b.const(1, I64)), self.ends, row)
+        b.close_ordered(k, self.given)
+
+    def add(self) -> None:
+        """Row by row, each value's elements side by side."""
+        b = self.b
+        zero, one, nothing = b.const(0, I64), b.const(1, I64), b.const(0, self.out.type.dtype)
+        row = b.open("r")
+        first = b.here("load_if", self.ends, b.gt(row, zero), b.sub(row, one))
+        count = b.sub(b.here("load", self.ends, row), first)
+        column = b.open("j")
+        b.here("store", nothing, self.out, row, column)
+        b.close(column, self.width)
+        k = b.open("k")
+        source = b.here("load", self.order, b.add(first, k))
+        column = b.open("j")
+        total = b.add(b.here("load", self.out, row, column), b.here("load", self.values, source, column))
+        b.here("store", total, self.out, row, column)
+        b.close(column, self.width)
+        b.close_ordered(k, count)
+        b.close(row, self.rows)
