@@ -100,7 +100,7 @@ def test_potential_and_forces(n: int, dtype: Any) -> None:
     np.testing.assert_allclose(gradient, forces(*exact).sum(1), rtol=close, atol=close * max(n, 1) * 100)
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 4, 8, 10, 16, 17])
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 8, 10, 32, 33])
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 3), (3, 17), (17, 33)])
 def test_kernel_means_and_gradients(n: int, m: int, d: int) -> None:
     x, y, w = points(n, d) / np.sqrt(d), points(m, d) / np.sqrt(d), points(n, 1)[:, 0]
@@ -167,6 +167,25 @@ def test_any_layout() -> None:
         np.testing.assert_array_equal(pb.grad(kernel_mean)(same, np.asfortranarray(y), w), expected)
 
 
+def test_columns_that_rows_repeat_are_put_side_by_side() -> None:
+    def f(x: Any, y: Any, at: Any) -> Any:
+        z = np.sin(x) * 2
+        a = z[:, 0]
+        first = np.sum(np.tanh(a[:, None] - y[::2][None]))
+        second = np.sum(np.tanh(y[:, None] * z.T[1][None]))
+        picked = np.sum(np.cos(y[:, None] * z[at, 1][None]), axis=1)
+        turned = np.sum(np.cos(y[:, None] * np.flip(z[:, 0])[None]), axis=1)
+        return first + second + np.sum(picked * turned) + np.sum(a), a, z[:, 0][::2]
+
+    x, y, at = points(11, 3), points(11, 1)[:, 0], np.array([3, 0, 10, 3, 7])
+    for found, expected in zip(pb.jit(f)(x, y, at), f(x, y, at), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-13)
+    for k, found in enumerate(pb.grad(lambda x, y: f(x, y, at)[0], argnums=(0, 1))(x, y)):
+        np.testing.assert_allclose(found, numeric(lambda x, y: f(x, y, at)[0], [x, y], k), rtol=1e-6, atol=1e-8)
+    text = pb.jit(lambda x: np.sum(np.exp(x[:, 0][:, None] * x[:, 1][None]))).stages(x)["fuse"]
+    assert text.count("= group") == 2
+
+
 def test_new_sizes_of_a_class_build_nothing() -> None:
     f = pb.jit(pb.value_and_grad(lambda x, m: potential(x, m, 0.125)))
     f(points(5, 3), np.ones(5))
@@ -182,9 +201,9 @@ def test_new_sizes_of_a_class_build_nothing() -> None:
 
 def test_longer_axes_are_one_class() -> None:
     f = pb.jit(lambda x, y: np.sum(np.abs(x[:, None] - y[None])))
-    f(points(5, 17), points(4, 17))
+    f(points(5, 33), points(4, 33))
     before = template_counts().built
-    for d in (18, 40, 100):
+    for d in (34, 40, 100):
         x, y = points(5, d), points(4, d)
         np.testing.assert_allclose(f(x, y), np.sum(np.abs(x[:, None] - y[None])), rtol=1e-13)
     assert template_counts().built == before
@@ -195,6 +214,7 @@ def test_longer_axes_are_one_class() -> None:
     [
         (potential, [points(300, 3), np.ones(300), 0.1]),
         (kernel_mean, [points(300, 2), points(280, 2), np.ones(300)]),
+        (kernel_mean, [points(300, 1), points(280, 1), np.ones(300)]),
         (nearest, [points(300, 2), points(280, 2)]),
         (by_component, [points(300, 2), points(280, 2)]),
         (off_diagonal, [points(300, 3)]),

@@ -15,13 +15,13 @@ from typing import Any
 from pullback.ir.ops.create import Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import broadcast
+from pullback.ir.ops.reindex import broadcast, squeeze
 from pullback.ir.passes.pairs import shared_axes
 from pullback.ir.passes.rewrite import Rewriter, without
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import Shape
 
-MOST_SPELLED = 16
+MOST_SPELLED = 32
 """An axis of at most so many elements is spelled out."""
 
 CHAINED = 8
@@ -65,7 +65,7 @@ def _chosen(block: Block) -> dict[Value, int]:
             continue
         found = _together(value, makers, readers)
         seen |= found
-        if all(_never_whole(v, found, makers, readers) for v in found):
+        if all(_never_whole(v, short[-1], found, makers, readers) for v in found):
             chosen.update(dict.fromkeys(found, short[-1]))
     return chosen
 
@@ -83,15 +83,19 @@ def _together(value: Value, makers: Makers, readers: Readers) -> set[Value]:
     return found
 
 
-def _never_whole(value: Value, found: set[Value], makers: Makers, readers: Readers) -> bool:
+def _never_whole(value: Value, axis: int, found: set[Value], makers: Makers, readers: Readers) -> bool:
     """Whether no array is read to have a value, and reductions or values of the same kind are all that read it."""
     sources = [makers.get(v) for v in makers[value].operands if v not in found]
     is_made = all(i is not None and (i.op is broadcast or isinstance(i.op, Iota)) for i in sources)
-    is_reduced = all(
-        k is not None and (isinstance(k.op, Elementwise) or (isinstance(k.op, Reduce) and not k.op.gives_position))
-        for k in readers.get(value, ())
-    )
+    is_reduced = all(k is not None and _takes_parts(k, axis) for k in readers.get(value, ()))
     return is_made and is_reduced and not value.type.dtype.is_complex
+
+
+def _takes_parts(reader: Instruction, axis: int) -> bool:
+    """Whether an instruction needs no more than the components of its operand."""
+    if isinstance(reader.op, Reduce):
+        return not reader.op.gives_position
+    return isinstance(reader.op, Elementwise) or (reader.op is squeeze and axis in reader.params["axes"])
 
 
 def _is_short(shape: Shape, axis: int) -> bool:
@@ -116,6 +120,8 @@ class _Speller:
                 self.element(i, self.chosen[i.result])
             elif isinstance(i.op, Reduce) and i.operands[0] in self.chosen:
                 self.new[i.result] = self.reduced(i, self.chosen[i.operands[0]])
+            elif i.op is squeeze and i.operands[0] in self.chosen:
+                self.new[i.result] = self.squeezed(i, self.chosen[i.operands[0]])
             else:
                 operands = [self.new[v] for v in i.operands]
                 self.new.update(zip(i.results, self.b.emit(i.op, operands, dict(i.params), i.regions, i), strict=True))
@@ -136,6 +142,13 @@ class _Speller:
             return self.b.emit(i.op, (joined,), {**i.params, "axes": rest})[0] if rest else joined
         results = [self.b.emit(i.op, (part,), {**i.params, "axes": rest})[0] for part in parts]
         return self.stacked(results, axis - sum(1 for a in axes if a < axis))
+
+    def squeezed(self, i: Instruction, axis: int) -> Value:
+        """The one component of an axis of extent 1."""
+        (part,) = self.parts_of(i.operands[0], axis)
+        rest = tuple(a - (a > axis) for a in i.params["axes"] if a != axis)
+        found: Value = self.b.squeeze(part, axes=rest) if rest else part
+        return found
 
     def joined(self, combine: str, parts: Sequence[Value]) -> Value:
         if len(parts) < CHAINED:
