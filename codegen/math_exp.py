@@ -120,12 +120,6 @@ def expm1_parts(b: Builder, x: Value, offset: int) -> tuple[Value, Value, Value]
     return r, c, power_of_two(b, exponent, x)
 
 
-def expm1_held(b: Builder, x: Value) -> Value:
-    """expm1 of ``x`` that is NaN or so held that 2**k is a normal number; -0.0 gives 0.0."""
-    r, c, s = expm1_parts(b, x, format_of(x).bias)
-    return b.fma(s, c, b.fma(s, r, b.sub(s, number(b, x, 1.0))))
-
-
 def expm1(b: Builder, x: Value) -> Value:
     """expm1 as 2 * (s (r + c) + s - 1/2) with s = 2**(k - 1), so that k = 1024 does not overflow early."""
     fmt = format_of(x)

@@ -1,9 +1,8 @@
 """Powers and roots: pow, cbrt, hypot.
 
 pow is exp(y log(abs(x))) with the logarithm and the product as sums of two floats (Dekker, A floating-point
-technique for extending the available precision, 1971; Muller, Elementary Functions, 2016, section 11.5), in
-float32 simply in float64. cbrt refines a polynomial for the inverse cube root by one Halley and one Newton
-step.
+technique for extending the available precision, 1971; Muller, Elementary Functions, 2016, section 11.5). cbrt refines
+a polynomial for the inverse cube root by one Halley and one Newton step.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from pullback.codegen.math_basis import (
     polynomial,
     power_of_two,
 )
-from pullback.codegen.math_exp import EXP_RANGE, exp, exp_of_sum
-from pullback.codegen.math_log import log, split_positive
+from pullback.codegen.math_exp import EXP_RANGE, exp_of_sum
+from pullback.codegen.math_log import split_positive
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
-from pullback.ir.types import F32, F64
 
 # (atanh(s) / s - 1 - z / 3) / z**2 in z = s**2 for s = (m - 1) / (m + 1), m in [3/4, 3/2]; the error in atanh(s) is below
-# 2**-67 of it.
+# 2**-67 and 2**-34 of it.
 ATANH_REST: Coefficients = {
     "f64": (
         0.1999999999999986, 0.1428571428578999, 0.11111111095397413, 0.09090910782260006, 0.07692202279258682,
         0.06670608810436399, 0.05795471006972109, 0.06291290250696896,
     ),
+    "f32": (0.20000196, 0.14262807, 0.11936672),
 }  # fmt: skip
-THIRD = (0.3333333333333333, 1.850371707708594e-17)
+THIRD = {"f64": (0.3333333333333333, 1.850371707708594e-17), "f32": (0.3333333432674408, -9.934108e-09)}
 # a**(-1/3) on [3/4, 3/2], relative error 2**-12.
 INVERSE_CBRT: Coefficients = {
     "f64": (1.6970656, -1.1886336, 0.6217526, -0.13028125),
@@ -48,7 +47,7 @@ POW_HIGH = 2.0**65
 
 
 def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
-    """log(x) as a sum of two, with a relative error below 2**-64, for positive finite float64."""
+    """log(x) as a sum of two, with a relative error about 2**-64 and 2**-33; at 0 and inf the first is infinite."""
     exponent, f = split_positive(b, x)
     one, two = number(b, x, 1.0), number(b, x, 2.0)
     total = b.add(f, two)
@@ -58,10 +57,11 @@ def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
     s_low = b.mul(inverse, b.fma(b.neg(s), total_low, b.fma(b.neg(s), total, f)))
     z = b.mul(s, s)
     z_low = b.fma(b.add(s, s), s_low, b.fma(s, s, b.neg(z)))
-    third, third_low = (number(b, x, part) for part in THIRD)
-    rest = b.mul(z, polynomial(b, z, ATANH_REST))
+    third, third_low = (number(b, x, part) for part in THIRD[x.type.dtype.name])
+    factor = polynomial(b, z, ATANH_REST)
+    rest = b.mul(z, factor)
     w = b.add(third, rest)
-    w_low = b.add(b.add(b.sub(third, w), rest), third_low)
+    w_low = b.add(b.add(b.sub(third, w), rest), b.add(b.fma(z, factor, b.neg(rest)), third_low))
     p = b.mul(z, w)
     p_low = b.fma(z, w_low, b.fma(z_low, w, b.fma(z, w, b.neg(p))))
     q = b.mul(s, p)
@@ -77,25 +77,18 @@ def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
 
 def power_of_size(b: Builder, size: Value, y: Value) -> Value:
     """size**y for size >= 0 and finite y: exp(y * log(size)); 0 and inf take their logarithms' limits."""
-    infinity, zero = number(b, size, float("inf")), number(b, size, 0.0)
     high, low = log_pair(b, size)
-    high = b.select(b.lt(size, infinity), high, size)
-    high = b.select(b.eq(size, zero), b.neg(infinity), high)
     product = b.mul(y, high)
     product_low = b.fma(y, low, b.fma(y, high, b.neg(product)))
-    held = clamp(b, product, *EXP_RANGE["f64"])
-    return exp_of_sum(b, held, b.select(b.eq(held, product), product_low, zero))
+    held = clamp(b, product, *EXP_RANGE[size.type.dtype.name])
+    return exp_of_sum(b, held, b.select(b.eq(held, product), product_low, number(b, size, 0.0)))
 
 
 def pow(b: Builder, x: Value, y: Value) -> Value:
     """x**y with the special cases of C99 (F.10.4.4); a negative x has integer powers only, others are NaN."""
     one, zero = number(b, x, 1.0), number(b, x, 0.0)
     size, held = b.abs(x), clamp(b, y, -POW_HIGH, POW_HIGH)
-    if x.type.dtype is F32:
-        wide = b.mul(b.cast(held, dtype=F64), log(b, b.cast(size, dtype=F64)))
-        result = b.cast(exp(b, wide), dtype=F32)
-    else:
-        result = power_of_size(b, size, held)
+    result = power_of_size(b, size, held)
     half = b.mul(held, number(b, x, 0.5))
     whole = b.eq(b.rint(held), held)
     odd = b.bitand(whole, b.ne(b.rint(half), half))

@@ -8,8 +8,9 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.special
-from test_math import DTYPES, errors, run
-from test_math import EXACT as MEASURED
+from math_arguments import EXACT as MEASURED
+from math_arguments import errors
+from math_recipes import DTYPES, run
 
 from pullback.codegen import math_gamma
 
