@@ -1,8 +1,8 @@
 """chunk: the outermost loops of a kernel become loops over chunks of iterations, which threads can share out.
 
 Requires: a kernel for the CPU whose functions are spelled out. Keeps: its meaning. A loop is cut if its iterations are
-independent and write places of their own. What it combines becomes a partial result for each chunk, in memory of the kernel's
-own, and a loop after it joins these in order.
+independent and write places of their own, or scratch, of which each chunk has its own. What it combines becomes a partial result
+for each chunk, in memory of the kernel's own, and a loop after it joins these in order.
 
 Into how many chunks is computed by the kernel, from the extents and a nominal cost of an iteration, never from the number of
 threads: so results do not depend on that. Loops too short to be worth a second thread are one chunk, others 4, 16 or 64. Chunks
@@ -15,12 +15,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from pullback.codegen.cuda_loops import OWN, Loops, is_independent
+from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, is_independent
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, Load, Store, combined_values
+from pullback.ir.ops.kernel import MOST_PRIVATE, Extent, Fail, For, Load, Store, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import Block, Instruction, Value, walk
@@ -49,18 +49,20 @@ def chunk(block: Block) -> Block:
     loops = Loops(block)
     made: list[Instruction] = []
     for i in block.instructions:
-        if _can_be_cut(loops, i):
-            _Cut(loops, Builder(i.loc, made), i).run()
+        fates = _fates(loops, i)
+        if fates is not None:
+            _Cut(loops, Builder(i.loc, made), i, [ref for ref, fate in fates.items() if fate == PRIVATE]).run()
         else:
             made.append(i)
     return replace(block, instructions=tuple(made))
 
 
-def _can_be_cut(loops: Loops, i: Instruction) -> bool:
+def _fates(loops: Loops, i: Instruction) -> dict[Value, str] | None:
+    """What becomes of the memory that a loop writes; None if the loop must not be cut."""
     if not is_independent(i) or i.params.get("map") is not None:
-        return False
+        return None
     fates = loops.fates([i])
-    return fates is not None and set(fates.values()) <= {OWN}
+    return fates if fates is not None and set(fates.values()) <= {OWN, PRIVATE} else None
 
 
 @dataclass
@@ -80,10 +82,10 @@ class Cost:
 
 
 class _Cut:
-    """One loop in chunks. ``b`` appends to the block that the loop is in."""
+    """One loop in chunks. ``b`` appends to the block that the loop is in. ``scratch``: what each iteration writes, then reads."""
 
-    def __init__(self, loops: Loops, b: Builder, i: Instruction) -> None:
-        self.loops, self.b, self.i = loops, b, i
+    def __init__(self, loops: Loops, b: Builder, i: Instruction, scratch: Sequence[Value]) -> None:
+        self.loops, self.b, self.i, self.scratch = loops, b, i, scratch
         self.inside = {v for k in walk(i.regions[0]) for v in k.results} | {i.regions[0].parameters[0]}
         self.extents: dict[object, Value] = {}
         self.numbers: dict[int, Value] = {}
@@ -110,7 +112,7 @@ class _Cut:
         (region,) = self.i.regions
         position, old = Value(scalar(I64), region.parameters[0].name), region.parameters[0]
         moved = Builder(self.i.loc)
-        env = {old: moved.add(position, first)}
+        env = {old: moved.add(position, first), **{ref: b.private(ref) for ref in self.scratch}}
         for k in region.instructions:
             moved.append(_reading(k, env))
         body = moved.block([position], [env.get(v, v) for v in region.results])
@@ -140,7 +142,7 @@ class _Cut:
         b = self.b
         cost = self.cost(self.i.regions[0], self.is_vector(self.i))
         number = self.literal(count)
-        if number is not None and set(cost.terms) == {()}:
+        if number is not None and set(cost.terms) == {()} and not self.scratch:
             most = self.chosen(number * cost.terms[()])
             if not most:
                 return None, count
@@ -162,6 +164,11 @@ class _Cut:
             work, least = b.mul(self.value(cost), count), LEAST
         for k, each in enumerate(SHIFTS):
             shift = b.select(b.ge(work, self.number(least << 2 * k)), self.number(each), shift)
+        for ref in self.scratch:
+            size = self.number(ref.type.dtype.bytes)
+            for extent in ref.type.shape:
+                size = b.mul(size, self.number(extent) if isinstance(extent, int) else self.extent(extent))
+            shift = b.select(b.gt(size, self.number(MOST_PRIVATE)), self.number(0), shift)
         return shift
 
     @staticmethod

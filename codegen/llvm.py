@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
 from pullback.codegen.llvm_backwards import load_backwards, store_backwards
 from pullback.codegen.llvm_casts import cast
-from pullback.codegen.llvm_core import core_loop
+from pullback.codegen.llvm_core import core_loop, private_place
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_lookup import lookup
 from pullback.codegen.llvm_loops import loop
@@ -33,7 +33,7 @@ from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Store, Sub
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Private, Store, Sub
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Rare
 from pullback.ir.ops.sort import SettleRow, SortRow
@@ -236,6 +236,8 @@ class Emitter(Writer):
                 self.sub(i)
             case Local():
                 self.local(i)
+            case Private():
+                self.places[i.result] = private_place(self, i) if self.natives_of else self.places[i.operands[0]]
             case For() if i.params.get("map") == "core":
                 core_loop(self, i)
             case For():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element, stored
 from pullback.codegen.llvm_text import Writer
+from pullback.ir.ops.kernel import MOST_PRIVATE
 from pullback.ir.structure import Instruction, Value, walk
 from pullback.ir.types import RefType
 
@@ -106,6 +107,19 @@ def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str,
     heading = f"define internal i64 @{inside.name}(ptr noalias %context, i64 %chunk) {{"
     e.functions.append("\n".join([*inside.functions, heading, "entry:", *inside.entry, *inside.lines, "}", ""]))
     return inside.name, captures
+
+
+def private_place(e: Emitter, i: Instruction) -> Place:
+    """Memory of the present chunk's, on the stack of its thread; the reference's own where that would be too much."""
+    place = e.places[i.operands[0]]
+    count = "1"
+    for extent in place.extents:
+        count = e.at_entry(f"mul i64 {count}, {extent.text}")
+    fits = e.at_entry(f"icmp ule i64 {count}, {MOST_PRIVATE // place.type.dtype.bytes}")
+    room = e.at_entry(f"select i1 {fits}, i64 {count}, i64 0")
+    own = e.at_entry(f"alloca {stored(place.type.dtype)}, i64 {room}, align 64")
+    pointer = e.at_entry(f"select i1 {fits}, ptr {own}, ptr {place.pointer}")
+    return type(place)(pointer, place.type, place.extents, place.strides)
 
 
 def _captured(captures: Captures, place: Place, pointer: str) -> Place:

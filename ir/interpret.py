@@ -18,7 +18,7 @@ from pullback.ir.ops.control import CheckFailed, Group
 from pullback.ir.ops.custom import Custom
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Store, Sub, combined_values
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Private, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.parts import Rare
@@ -185,6 +185,8 @@ class _Kernel:
                 return [operands[0][int(operands[1]), ...]]
             case Local():
                 return [undefined(params["dtype"], params["shape"])]
+            case Private():
+                return [undefined(instruction.result.type.dtype, operands[0].shape)]
             case For():
                 return self.loop(instruction, operands, env)
             case If():

@@ -84,6 +84,7 @@ PROGRAMS: list[tuple[str, Callable[..., Any], Make]] = [
     ("several", several, vectors),
     ("float32", lambda x: (np.sum(x.astype(np.float32)), np.argmax(x)), vector),
     ("softmax", softmax, matrix),
+    ("wide_rows", softmax, lambda rng, n: (rng.normal(size=(max(n // 40_000, 1), 40_000)),)),
     ("layer_norm", pb.value_and_grad(layer_norm, argnums=(0, 1, 2)), rows),
     ("column_sums", column_sums, matrix),
     ("strided", lambda x: np.sqrt(np.abs(x[:, ::2])).sum(axis=1), matrix),
@@ -122,6 +123,15 @@ def test_large_loops_are_shared_out_and_agree_with_numpy() -> None:
     assert threads.started() == 2
     for a, b in zip(found, several(x, y), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "shared"), [((3000, 100), True), ((8, 40_000), False)])
+def test_rows_of_scratch_are_private_unless_they_are_long(shape: tuple[int, int], shared: bool) -> None:
+    threads.set_num_threads(2)
+    x = np.random.default_rng(0).normal(size=shape)
+    before = threads.dispatched()
+    np.testing.assert_allclose(pb.jit(softmax)(x), softmax(x), rtol=1e-13)
+    assert (threads.dispatched() > before) is shared
 
 
 def test_small_work_starts_no_thread() -> None:

@@ -20,6 +20,7 @@ from pullback.ir.structure import Block, Value, walk
 from pullback.ir.types import I64, RefType, Type, scalar
 
 KERNEL = frozenset({"kernel"})
+MOST_PRIVATE = 1 << 18
 
 
 def _ref(t: Type) -> RefType:
@@ -98,6 +99,18 @@ class Local(Op):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Private(Op):
+    """Memory like that of a dense reference, contents undefined, for one run of the region that it is in. Runs side by side have
+    one each, if it takes at most ``MOST_PRIVATE`` bytes; larger memory is the reference's own, which others must not use then."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (ref,) = types
+        if _ref(ref).layout != "c":
+            raise TypeError("takes a dense reference")
+        return (ref,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class For(Op):
     """Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the carried
     values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result. ``scan``:
@@ -172,6 +185,7 @@ load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
 store = Store(name="store", effect="effect", vocabularies=KERNEL)
 store_if = Store(name="store_if", masked=True, effect="effect", vocabularies=KERNEL)
 local = Local(name="local", typed=("dtype", "shape"), vocabularies=KERNEL)
+private = Private(name="private", vocabularies=KERNEL)
 sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
 for_ = For(name="for", effect="effect", vocabularies=KERNEL)
 if_ = If(name="if", effect="effect", vocabularies=KERNEL)
