@@ -14,6 +14,7 @@ from typing import Any
 from pullback.codegen.chunk import chunk
 from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.jam import jam
+from pullback.codegen.phases import phases
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS, Op
@@ -28,7 +29,7 @@ def schedule(kernel: Function, target: str = "cpu") -> Function:
     """The kernel as ``target`` ("cpu" or "cuda") runs it."""
     if target == "cuda":
         return Function(kernel.name, map_loops(kernel.body), kernel.kind)
-    return Function(kernel.name, _map(jam(chunk(_Spelling(target).block(kernel.body, {})))), kernel.kind)
+    return Function(kernel.name, phases(_map(jam(chunk(_Spelling(target).block(kernel.body, {}))))), kernel.kind)
 
 
 def _map(block: Block) -> Block:

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 from forced import at_random
 
-from pullback.codegen import schedules
+from pullback.codegen import phases, schedules
 
 CACHE = tempfile.TemporaryDirectory(prefix="pullback-tests-")
 os.environ["PULLBACK_CACHE_DIR"] = CACHE.name
@@ -23,10 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def chosen_schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `--schedules=random:SEED`, groups get a schedule that depends on the seed and the group."""
+    """Under `--schedules=random:SEED`, groups get a schedule that depends on the seed and the group, and short bodies
+    of loops are cut into phases."""
     rule, _, seed = str(request.config.getoption("--schedules")).partition(":")
     if rule == "random":
         monkeypatch.setattr(schedules, "pick", at_random(int(seed)))
+        for name, value in (("LONG", 8), ("WINDOW", 1 + int(seed) % 5), ("NEAR", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
+            monkeypatch.setattr(phases, name, value)
 
 
 @pytest.fixture
