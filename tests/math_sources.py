@@ -1,0 +1,79 @@
+"""What docs/math.md says of each elementary function beside its errors: the method with its source, and the special values."""
+
+from __future__ import annotations
+
+CODY = "Cody and Waite, Software Manual for the Elementary Functions, 1980"
+MULLER = "Muller, Elementary Functions, 2016"
+EXP = f"x = k log(2) + r in two parts ({CODY}), a minimax polynomial for exp(r), times 2^k"
+EXPM1 = "as exp, with a minimax polynomial for expm1(r)"
+LOG = f"x = 2^k m, m in [3/4, 3/2); 2 atanh(s) of s = f / (2 + f), f = m - 1, by a minimax polynomial ({MULLER}, 11.4)"
+TRIG = (
+    f"x = k pi/2 + r in three parts by fused operations ({CODY}), from 2^30 (float32: 2^16) on by Payne and Hanek, SIGNUM "
+    "Newsletter 18, 1983, in integer vectors; minimax polynomials for sin(r) and cos(r)"
+)
+METHODS = {
+    "exp": EXP,
+    "exp2": "x = k + f, which is exact; exp(f log(2)) with f log(2) as a sum of two",
+    "expm1": EXPM1,
+    "tanh": "-t / (t + 2), t = expm1(-2 abs(x))",
+    "sinh": "2 (t + t / (4 t + 1)), t = expm1(abs(x)) / 4 as a sum of two",
+    "cosh": "2 h + 1 / (8 h), h = exp(abs(x)) / 4",
+    "expit": "e = exp(-abs(x)): e / (1 + e) or 1 / (1 + e)",
+    "log": LOG,
+    "log2": "as log, times 1 / log(2) as a sum of two",
+    "log10": "as log, times 1 / log(10) as a sum of two",
+    "log1p": "as log, f = 2^-k x + (2^-k - 1) from x itself",
+    "logaddexp": "max + log1p(exp(-abs(x - y)))",
+    "asinh": "log1p(a + a^2 / (1 + sqrt(a^2 + 1))), a = abs(x); log(2 a) if large",
+    "acosh": "log1p(t + sqrt(2 t + t^2)) with the argument as a sum of two, t = x - 1; log(2 x) if large",
+    "atanh": "log1p(2 a / (1 - a)) / 2, a = abs(x)",
+    "sin": TRIG,
+    "cos": "as sin",
+    "tan": "sin / cos or -cos / sin as sums of two, the reduction of sin",
+    "asin": f"a minimax polynomial to 1/2; beyond, pi/2 - 2 asin(sqrt((1 - abs(x)) / 2)) ({MULLER}, 10.2; fdlibm)",
+    "acos": "as asin",
+    "atan": "a minimax polynomial on [0, 1]; beyond, pi/2 - atan(1 / x)",
+    "atan2": "atan of the smaller over the greater, turned into its octant",
+    "erf": "minimax polynomials by pieces, tables looked up lane by lane",
+    "erfc": "exp(-x^2) t g(1 - 2 t), t = c / (c + x) (Shepherd and Laframboise, Math. Comp. 36, 1981)",
+    "gammaln": (
+        "polynomials by pieces to 12, Stirling's series from there (Abramowitz and Stegun, 6.1.41); log(abs(sin(pi x))) and the "
+        "reflection below 0"
+    ),
+    "digamma": "as gammaln, by the derivatives of its parts (Abramowitz and Stegun, 6.3.18)",
+    "pow": f"exp(y log(x)), logarithm and product as sums of two (Dekker, 1971; {MULLER}, 11.5)",
+    "cbrt": "a polynomial for the inverse cube root, a Halley step, a Newton step with an exact residual",
+    "hypot": "sqrt(x^2 + y^2), scaled by powers of two where squares overflow or underflow",
+}
+ODD = "±0 give themselves"
+SPECIAL = {
+    "exp": "-inf: 0; inf: inf",
+    "exp2": "-inf: 0; inf: inf; whole numbers: exact powers",
+    "expm1": f"{ODD}; -inf: -1; inf: inf",
+    "tanh": f"{ODD}; ±inf: ±1",
+    "sinh": f"{ODD}; ±inf: ±inf",
+    "cosh": "±0: 1; ±inf: inf",
+    "expit": "-inf: 0; inf: 1; small values are not flushed",
+    "log": "±0: -inf; inf: inf; below 0: NaN; 1: +0",
+    "log2": "as log; powers of two: exact",
+    "log10": "as log; powers of ten: exact",
+    "log1p": f"{ODD}; -1: -inf; inf: inf; below -1: NaN",
+    "logaddexp": "an infinity beside itself gives itself; inf beside anything but NaN: inf; -inf beside y: y",
+    "asinh": f"{ODD}; ±inf: ±inf",
+    "acosh": "1: +0; inf: inf; below 1: NaN",
+    "atanh": f"{ODD}; ±1: ±inf; beyond: NaN",
+    "sin": f"{ODD}; ±inf: NaN",
+    "cos": "±0: 1; ±inf: NaN",
+    "tan": f"{ODD}; ±inf: NaN",
+    "asin": f"{ODD}; beyond ±1: NaN",
+    "acos": "1: +0; beyond ±1: NaN",
+    "atan": f"{ODD}; ±inf: ±pi/2",
+    "atan2": "as C99 F.10.1.4, zeros and infinities of either sign",
+    "erf": f"{ODD}; ±inf: ±1",
+    "erfc": "-inf: 2; inf: 0",
+    "gammaln": "0 and negative whole numbers: inf; ±inf: themselves; 1 and 2: +0",
+    "digamma": "±0: ∓inf; negative whole numbers and -inf: NaN; inf: inf",
+    "pow": "as C99 F.10.4.4: pow(x, 0) and pow(1, y) are 1, even of NaN; a negative x has whole powers only",
+    "cbrt": f"{ODD}; ±inf: ±inf; cubes of small integers: exact",
+    "hypot": "an infinity: inf, even beside NaN",
+}
