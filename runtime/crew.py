@@ -31,7 +31,8 @@ FIELDS = (
 )  # fmt: skip
 SMALL, PASSES = 4, 8
 """Of the loops of so few chunks that meet all threads asleep, one in so many wakes them."""
-MUTEX, WORK, DONE, HANDLES, RANGES = 256, 320, 384, 512, 512 + 8 * MOST_THREADS
+MUTEX = -(-8 * len(FIELDS) // 64) * 64
+WORK, DONE, HANDLES, RANGES = MUTEX + 64, MUTEX + 128, MUTEX + 192, MUTEX + 192 + 8 * MOST_THREADS
 """Byte offsets: of the mutex, of the conditions "there is work" and "all are done", of the threads, and of their ranges."""
 RANGE = 64
 STATE_BYTES = RANGES + RANGE * MOST_THREADS

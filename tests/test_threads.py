@@ -312,3 +312,24 @@ def test_a_chunked_kernel_means_the_same(n: int) -> None:
         assert interpret(function, *memory) == 0
         found.append([m.tobytes() for m in memory])
     assert found[0] == found[1]
+
+
+IDLE = """
+import os, time
+import numpy as np
+import pullback as pb
+
+multiply, a = pb.jit(lambda a: np.exp(a @ a)), np.ones((300, 300))
+for _ in range(3):
+    multiply(a)
+time.sleep(0.3)
+before = time.process_time()
+time.sleep(0.5)
+print(time.process_time() - before)
+"""
+
+
+def test_threads_sleep_when_there_is_nothing_to_do() -> None:
+    environment = {**os.environ, "PULLBACK_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", IDLE], env=environment, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 0.1
