@@ -1,8 +1,9 @@
 """chunk: the outermost loops of a kernel become loops over chunks of iterations, which threads can share out.
 
 Requires: a kernel for the CPU whose functions are spelled out. Keeps: its meaning. A loop is cut if its iterations are
-independent and write places of their own, or scratch, of which each chunk has its own. What it combines becomes a partial result
-for each chunk, in memory of the kernel's own, and a loop after it joins these in order.
+independent and write places of their own, as is seen or as its maker promises (``apart``), or scratch, of which each chunk has
+its own. What it combines becomes a partial result for each chunk, in memory of the kernel's own, and a loop after it joins these
+in order.
 
 Into how many chunks is computed by the kernel, from the extents and a nominal cost of an iteration, never from the number of
 threads: so results do not depend on that. Loops too short to be worth a second thread are one chunk, others 4, 16 or 64. Chunks
@@ -61,6 +62,8 @@ def _fates(loops: Loops, i: Instruction) -> dict[Value, str] | None:
     """What becomes of the memory that a loop writes; None if the loop must not be cut."""
     if not is_independent(i) or i.params.get("map") is not None:
         return None
+    if i.params.get("apart"):
+        return {}
     fates = loops.fates([i])
     return fates if fates is not None and set(fates.values()) <= {OWN, PRIVATE} else None
 

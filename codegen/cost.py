@@ -9,11 +9,13 @@ from pullback.codegen.collapse import Space
 from pullback.codegen.draft import Draft
 from pullback.ir.extents import nominal_bytes
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.structure import Instruction
+from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, ArrayType
 
 MEMORY_RATE, CACHE_RATE, WORK_RATE = 40.0, 250.0, 60.0
-"""Bytes a nanosecond from memory and from the first cache, and operations a nanosecond, of one core with wide vectors."""
+"""Bytes a nanosecond from memory and from the first cache, and operations a nanosecond, of a core with wide vectors."""
+LONE_TIME = 20.0
+"""Nanoseconds of a function on one number."""
 KEPT = 1 << 19
 """So many bytes stay in a core's second cache between two passes over them."""
 
@@ -21,18 +23,22 @@ KEPT = 1 << 19
 @dataclass(frozen=True, kw_only=True)
 class Cost:
     """``bytes`` to and from memory; ``near``, those between a core and its caches; ``flops``, a function counting as thirty;
-    ``footprint``, the bytes that must stay in cache for ``bytes`` to be right."""
+    ``footprint``, the bytes that must stay in cache for ``bytes`` to be right; ``is_shared``: whether cores can share the work;
+    ``lone``: functions computed one at a time, while all else waits."""
 
     bytes: int
     near: int
     flops: int
     footprint: int = 0
+    is_shared: bool = True
+    lone: int = 0
 
     @property
     def time(self) -> float:
-        """Nanoseconds: whichever of memory, caches and arithmetic takes longest."""
+        """Nanoseconds of two cores: whichever of memory, caches and arithmetic takes longest."""
         spilled = self.near if self.footprint > KEPT else self.bytes
-        return max(spilled / MEMORY_RATE, self.near / CACHE_RATE, self.flops / WORK_RATE)
+        together = max(spilled / MEMORY_RATE, self.near / CACHE_RATE, self.flops / WORK_RATE)
+        return (1 if self.is_shared else 2) * (together + LONE_TIME * self.lone)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +68,18 @@ def elements(space: Space) -> int:
 
 def work(instructions: Sequence[Instruction]) -> int:
     """The operations of instructions on all their elements."""
-    return sum(_weight(i) * _elements(i) for i in instructions)
+    return sum(weight(i) * _elements(i) for i in instructions)
 
 
-def _weight(i: Instruction) -> int:
+def weight(i: Instruction) -> int:
+    """About how many operations an instruction is on one element."""
     return 30 if isinstance(i.op, Elementwise) and not i.op.cheap else 1
 
 
+def elements_of(value: Value) -> int:
+    """How many elements a value has, nominally."""
+    return nominal_bytes(ArrayType(BOOL, value.type.shape))
+
+
 def _elements(i: Instruction) -> int:
-    wide = [*i.operands, *i.results]
-    return max((nominal_bytes(ArrayType(BOOL, v.type.shape)) for v in wide), default=0)
+    return max((elements_of(v) for v in (*i.operands, *i.results)), default=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,15 +107,16 @@ class KernelBuilder(Builder):
         carried: Sequence[Value] = (),
         scan: Sequence[str] = (),
         ordered: bool = False,
+        apart: bool = False,
         way: str = "",
     ) -> tuple[Value, ...]:
-        """Leave a loop body; returns the loop's results. ``way`` says how it runs."""
+        """Leave a loop body; returns the loop's results. ``apart``: its iterations write places of their own; ``way``: how it
+        runs."""
         body = Block((index, *carried), tuple(self.levels.pop()), tuple(yields))
         params: dict[str, Any] = {} if combine is None else {"combine": tuple(combine)}
         if scan:
             params["scan"] = tuple(scan)
-        if ordered:
-            params["ordered"] = True
+        params |= {name: True for name, holds in (("ordered", ordered), ("apart", apart)) if holds}
         if way:
             params["map"] = way
         return self.put(len(self.levels) - 1, OPS["for"], (count, *initial), params, (body,))
@@ -133,6 +134,13 @@ class KernelBuilder(Builder):
         """Leave what runs if a condition holds."""
         body = Block((), tuple(self.levels.pop()), ())
         self.put(len(self.levels) - 1, OPS["if"], (condition,), {}, (body,))
+
+    def when(self, condition: Value, body: Callable[[], object]) -> None:
+        """What ``body`` appends, if a condition holds."""
+        self.levels.append([])
+        body()
+        region = Block((), tuple(self.levels.pop()), ())
+        self.put(len(self.levels) - 1, OPS["if"], (condition,), {}, (region,))
 
     def kernel(self, parameters: Sequence[Value]) -> Function:
         return Function("k", Block(tuple(parameters), tuple(self.levels[0]), ()), "kernel")

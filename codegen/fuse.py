@@ -45,7 +45,6 @@ MOST_WEIGHT = 1000
 MOST_PASSES = 6
 MOST_WAITING = 32
 MOST_NEAR = 64
-MOST_FOLLOWED = 64
 MOST_FLOATING = 64
 """So many scalar instructions, of parameters and constants alone, are computed again by each group that needs them."""
 ENDED = 1 << 20
@@ -121,10 +120,6 @@ class _Fuser:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.producer = {v: i for i in function.instructions for v in i.results}
-        self.readers: dict[Value, list[Instruction]] = {}
-        for i in function.instructions:
-            for v in i.operands:
-                self.readers.setdefault(v, []).append(i)
         self.clusters: list[Cluster] = []
         self.home: dict[Value, Cluster] = {}
         self.copied: dict[Value, Cluster] = {}
@@ -284,9 +279,7 @@ class _Fuser:
         row_shape = None if cluster.rows is None else space[: cluster.rows]
         if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):
             level = "element"
-        elif row_shape is not None and shape == row_shape and not isinstance(op, Reduce):
-            if isinstance(op, Elementwise) and not op.cheap and not self.is_spread(instruction.result):
-                return None
+        elif row_shape is not None and shape == row_shape:
             level = "row"
         elif not shape:
             level = "scalar"
@@ -308,6 +301,8 @@ class _Fuser:
             return ENDED
         if isinstance(op, Reduce) and level == "element":
             return self.reduced_phase(cluster, instruction, phase)
+        if isinstance(op, Reduce) and level == "row":
+            return None if instruction.result.type.shape else ENDED
         if level == "scalar" and space:
             return ENDED if phase else None
         return phase
@@ -330,23 +325,6 @@ class _Fuser:
         if isinstance(op, Reduce) and instruction.operands[0].type.shape == cluster.space:
             return len(instruction.params["axes"]) == len(cluster.space) and (not op.gives_position or len(cluster.space) == 1)
         return not isinstance(op, Interleave)
-
-    def is_spread(self, value: Value) -> bool:
-        """Whether elements of a larger space may need a value. A function of rows that none needs is left to a group of its own,
-        which computes many at a time."""
-        stack, seen = [value], {value}
-        while stack:
-            if len(seen) > MOST_FOLLOWED:
-                return True
-            for reader in self.readers.get(stack.pop(), ()):
-                if not isinstance(reader.op, Elementwise):
-                    if isinstance(reader.op, Reindex):
-                        return True
-                    continue
-                if reader.result not in seen:
-                    seen.add(reader.result)
-                    stack.append(reader.result)
-        return False
 
     def read_phase(self, cluster: Cluster, read: _Read, level: str) -> int | None:
         """When a member of the group is known to a reader at a level; None if it never is."""
@@ -435,10 +413,22 @@ class _Fuser:
         others = {self.home[r.root].number for r in reads if r.root in self.home and r.way != "other"}
         for number in sorted(others - {cluster.number}):
             other = self.clusters[number]
-            if other.opaque or other.space != cluster.space or not other.members:
+            if other.opaque or not other.members or not self.are_alike(cluster, other):
                 continue
             if other.weight + cluster.weight <= MOST_WEIGHT and not self.is_apart(cluster, other):
                 self.merge(cluster, other)
+
+    @staticmethod
+    def are_alike(a: Cluster, b: Cluster) -> bool:
+        """Whether two groups have one space, or one computes rows of the other."""
+        return a.space == b.space or any(
+            wide.rows is not None
+            and wide.space[: wide.rows] == narrow.space
+            and not narrow.copies
+            and narrow.rows is None
+            and narrow.scan is None
+            for wide, narrow in ((a, b), (b, a))
+        )
 
     def is_apart(self, a: Cluster, b: Cluster) -> bool:
         """Whether a third group must run between two groups."""
@@ -448,7 +438,8 @@ class _Fuser:
         """Make two groups one, if every member finds a phase in it."""
         homes = {v: c for c in (cluster, other) for v in c.phase if v in self.home}
         copied = {v: c for c in (cluster, other) for v in c.copies}
-        joined = Cluster(cluster.number, cluster.space)
+        wide = max(cluster, other, key=lambda c: len(c.space))
+        joined = Cluster(cluster.number, wide.space, wide.rows)
         joined.phase.update((v, NEVER) for c in (cluster, other) for v, phase in c.phase.items() if phase == NEVER)
         self.home.update(dict.fromkeys(homes, joined))
         self.copied.update(dict.fromkeys(copied, joined))
@@ -458,7 +449,7 @@ class _Fuser:
             self.copied.update(copied)
             return
         cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
-        cluster.rows, cluster.reads, cluster.weight = joined.rows, joined.reads, joined.weight
+        cluster.rows, cluster.reads, cluster.weight, cluster.space = joined.rows, joined.reads, joined.weight, joined.space
         cluster.scan = joined.scan
         cluster.needs = (cluster.needs | other.needs) - {cluster.number, other.number}
         self.home.update(dict.fromkeys(homes, cluster))

@@ -27,13 +27,13 @@ from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
 from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_scan import Scan
 from pullback.codegen.llvm_sort import settle_row, sort_row
-from pullback.codegen.llvm_streams import NON_TEMPORAL, Streams, ask_ahead, written_only
+from pullback.codegen.llvm_streams import LINE, NON_TEMPORAL, Streams, ask_ahead, written_only
 from pullback.codegen.llvm_text import Emitted, Writer
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Private, Store, Sub
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Rare
 from pullback.ir.ops.sort import SettleRow, SortRow
@@ -232,6 +232,8 @@ class Emitter(Writer):
                 guard = self.env[i.operands[2]] if masked else None
                 index = [self.env[v] for v in i.operands[3 if masked else 2 :]]
                 self.store(self.env[i.operands[0]], self.places[i.operands[1]], index, guard)
+            case Prefetch():
+                self.prefetch(self.places[i.operands[0]], [self.env[v] for v in i.operands[1:]])
             case Sub():
                 self.sub(i)
             case Local():
@@ -466,6 +468,15 @@ class Emitter(Writer):
             "void", f"llvm.masked.scatter.{mangled(name, self.width)}.v{self.width}p0",
             [(t, text), (wide("ptr", self.width), pointers), ("i32", str(align)), (c, mask or self.all_lanes())],
         )  # fmt: skip
+
+    def prefetch(self, place: Place, index: Sequence[Lanes]) -> None:
+        """Ask for the lines of elements side by side, each once; of others for none."""
+        offset = self.offset(place, index)
+        stride = place.type.dtype.bytes * self.width
+        is_new = stride >= LINE or self.part * stride % LINE == 0
+        if offset.step is not None and offset.step <= 1 and not place.strides and is_new:
+            pointer = self.pointers(place, Lanes(offset.text))
+            self.intrinsic("void", "llvm.prefetch.p0", [("ptr", pointer), ("i32", "0"), ("i32", "2"), ("i32", "1")])
 
     def sub(self, i: Instruction) -> None:
         place, index = self.places[i.operands[0]], self.env[i.operands[1]]

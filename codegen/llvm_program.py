@@ -236,12 +236,21 @@ class _Program(Writer):
         if isinstance(extent, int):
             return str(extent)
         if extent not in self.products:
-            first, *rest = extent.split("*")
-            total = first if first.isdigit() else self.size(first)
+            total, *rest = map(self.factor, extent.split("*"))
             for factor in rest:
-                total = self.at_entry(f"mul i64 {total}, {factor if factor.isdigit() else self.size(factor)}")
+                total = self.at_entry(f"mul i64 {total}, {factor}")
             self.products[extent] = total
         return self.products[extent]
+
+    def factor(self, factor: str) -> str:
+        """A number, a name, or a quotient that is rounded up."""
+        whole, _, divisor = factor.partition("/")
+        total, *rest = (n if n.isdigit() else self.size(n) for n in whole.split("."))
+        for name in rest:
+            total = self.at_entry(f"mul i64 {total}, {name}")
+        if not divisor:
+            return total
+        return self.at_entry(f"udiv i64 {self.at_entry(f'add i64 {total}, {int(divisor) - 1}')}, {divisor}")
 
     def size(self, name: str) -> str:
         if name not in self.sizes:

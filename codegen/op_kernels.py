@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.codegen.draft import Draft, KernelBuilder
-from pullback.codegen.group_kernel import wrapped
+from pullback.codegen.elements import wrapped
 from pullback.codegen.scatters import scatter_sum_kernel
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import Contract, split

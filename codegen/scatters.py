@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pullback.codegen.draft import Draft, KernelBuilder
-from pullback.codegen.group_kernel import wrapped
+from pullback.codegen.elements import wrapped
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product
 from pullback.ir.ops.create import Constant

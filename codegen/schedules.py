@@ -13,9 +13,10 @@ from pullback.codegen.cost import Schedule
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import FLAT, ROWS
 from pullback.codegen.scan_kernel import SCAN
+from pullback.codegen.tiles import TILED
 from pullback.ir.structure import Instruction
 
-SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS, SCAN)
+SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS, TILED, SCAN)
 
 Pick = Callable[[Space, Sequence[Schedule]], Schedule]
 

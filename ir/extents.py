@@ -163,8 +163,28 @@ def _is_literal(value: Any) -> bool:
     return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not math.isfinite(value))
 
 
+def quotient(extent: Extent, divisor: int) -> Extent:
+    """An extent divided by a number and rounded up: an int, or a factor ``n0.n1/64`` of products."""
+    if isinstance(extent, int):
+        return -(-extent // divisor)
+    return f"{extent.replace('*', '.')}/{divisor}"
+
+
+def factor_names(extent: str) -> list[str]:
+    """The names in an extent that is no int."""
+    names = [n for f in extent.split("*") for n in f.partition("/")[0].split(".")]
+    return [n for n in names if not n.isdigit()]
+
+
+def _factor(factor: str, names: Callable[[str], Extent]) -> Extent:
+    """A factor of a product with other names, or their numbers, in it."""
+    whole, _, divisor = factor.partition("/")
+    found = product([int(n) if n.isdigit() else names(n) for n in whole.split(".")])
+    return quotient(found, int(divisor)) if divisor else found
+
+
 def product(extents: Sequence[Extent]) -> Extent:
-    """The product of extents: an int, a name, or names joined by ``*``."""
+    """The product of extents: an int, a name, or names and quotients joined by ``*``."""
     factors = [f for e in extents for f in (e.split("*") if isinstance(e, str) else [e])]
     number = math.prod(int(f) for f in factors if isinstance(f, int) or f.isdigit())
     names = [f for f in factors if isinstance(f, str) and not f.isdigit()]
@@ -175,16 +195,17 @@ def product(extents: Sequence[Extent]) -> Extent:
 
 def nominal_bytes(t: Type) -> int:
     """The bytes of a type, for comparing: every named extent counts as ``NOMINAL``."""
-    extent = product(t.shape)
-    factors = [extent] if isinstance(extent, int) else [int(f) if f.isdigit() else NOMINAL for f in extent.split("*")]
-    return math.prod(factors) * t.dtype.bytes
+    return int(product([_named(e, lambda name: NOMINAL) for e in t.shape])) * t.dtype.bytes
 
 
 def value_of(extent: Extent, sizes: Mapping[str, int]) -> int:
     """The int that an extent, or a product of extents, stands for."""
-    if isinstance(extent, int):
-        return extent
-    return math.prod(int(f) if f.isdigit() else sizes[f] for f in extent.split("*"))
+    return int(_named(extent, lambda name: sizes[name]))
+
+
+def _named(extent: Extent, names: Callable[[str], Extent]) -> Extent:
+    """An extent with other names, or their numbers, in it."""
+    return extent if isinstance(extent, int) else product([_factor(f, names) for f in extent.split("*")])
 
 
 def substitute(t: Type, names: Callable[[Extent], Extent]) -> Type:
@@ -201,9 +222,7 @@ def rename(function: Function, names: Mapping[str, Extent]) -> Function:
     def one(extent: Any) -> Any:
         if isinstance(extent, tuple):
             return tuple(one(e) for e in extent)
-        if isinstance(extent, str) and "*" in extent:
-            return product([names.get(f, f) for f in extent.split("*")])
-        return names.get(extent, extent) if isinstance(extent, str) else extent
+        return _named(extent, lambda name: names.get(name, name)) if isinstance(extent, str) else extent
 
     env: dict[Value, Value] = {}
 
@@ -229,7 +248,7 @@ def extents_of(function: Function) -> dict[str, None]:
     found: dict[str, None] = {}
 
     def note(extents: Sequence[Any]) -> None:
-        found.update((f, None) for e in extents if isinstance(e, str) for f in e.split("*") if not f.isdigit())
+        found.update((name, None) for e in extents if isinstance(e, str) for name in factor_names(e))
 
     def visit(block: Block) -> None:
         for value in block.parameters:

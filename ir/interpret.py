@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.extents import value_of
+from pullback.ir.extents import factor_names, value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.control import CheckFailed, Group
 from pullback.ir.ops.custom import Custom
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Private, Store, Sub, combined_values
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.parts import Rare
@@ -64,7 +64,7 @@ def bind(parameter: Value, array: Any, sizes: Sizes) -> None:
     if array.dtype != t.dtype.numpy or array.ndim != t.rank:
         raise ValueError(f"%{parameter.name} is {t}, got an array of {array.dtype} and shape {array.shape}")
     for extent, count in zip(t.shape, array.shape, strict=True):
-        if isinstance(extent, str) and "*" not in extent:
+        if isinstance(extent, str) and factor_names(extent) == [extent]:
             sizes.setdefault(extent, count)
         if value_of(extent, sizes) != count:
             raise ValueError(f"%{parameter.name} is {t}, got shape {array.shape}")
@@ -180,6 +180,8 @@ class _Kernel:
             case Store(masked=masked):
                 if not masked or operands[2]:
                     operands[1][self.index(operands[1], operands[3 if masked else 2 :])] = operands[0]
+                return []
+            case Prefetch():
                 return []
             case Sub():
                 return [operands[0][int(operands[1]), ...]]

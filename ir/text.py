@@ -159,7 +159,7 @@ def print_literal(value: Any) -> str:
     raise TypeError(f"a param cannot hold {value!r}")
 
 
-SIZE = re.compile(r"[A-Za-z_]\w*(?:\*\w+)*")
+SIZE = re.compile(r"[A-Za-z_]\w*(?:(?:\.\w+)*/\d+)?(?:\*\w+(?:(?:\.\w+)*/\d+)?)*")
 RESERVED = {"inf", "nan", "true", "false", "none", *DTYPES}
 
 
@@ -168,7 +168,7 @@ RESERVED = {"inf", "nan", "true", "false", "none", *DTYPES}
 TOKEN = re.compile(
     r"""\s*(?:(?P<value>%[\w.]+) | (?P<string>"(?:[^"\\]|\\.)*") | (?P<arrow>->)
       | (?P<number>-?(?:inf|nan)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
-      | (?P<word>pullback-ir|[A-Za-z_][\w.]*(?:\*\w+)*) | (?P<loc>@.*) | (?P<sign>[(){}\[\]:,=&;*]))""",
+      | (?P<word>pullback-ir|[A-Za-z_][\w.]*(?:/\d+)?(?:\*[\w.]+(?:/\d+)?)*) | (?P<loc>@.*) | (?P<sign>[(){}\[\]:,=&;*]))""",
     re.VERBOSE,
 )
 

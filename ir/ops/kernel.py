@@ -5,7 +5,7 @@ arrays, so the elementwise ops serve here too. Sizes are named s0, s1, ... and p
 yields an element and the results are their combination in a fixed tree; without, values are carried from iteration to
 iteration in order. With ``scan`` (one elementwise op's name a value, those in front of what is combined) iterations get the
 combination of all before them and yield it combined with an element, which may be grouped otherwise. Iterations that carry
-nothing are independent unless ``ordered``.
+nothing are independent unless ``ordered``; ``apart`` promises that each also writes places of its own, where that is not seen.
 ``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
 """
 
@@ -179,6 +179,15 @@ class Fail(Op):
         return ()
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prefetch(Op):
+    """Asks for an element that will be read soon: a reference, one index an axis, which may lie outside. Changes nothing."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        _scalars(types[1:], _ref(types[0]).rank)
+        return ()
+
+
 extent = Extent(name="extent", vocabularies=KERNEL)
 load = Load(name="load", vocabularies=KERNEL)
 load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
@@ -187,6 +196,7 @@ store_if = Store(name="store_if", masked=True, effect="effect", vocabularies=KER
 local = Local(name="local", typed=("dtype", "shape"), vocabularies=KERNEL)
 private = Private(name="private", vocabularies=KERNEL)
 sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
+prefetch = Prefetch(name="prefetch", effect="effect", vocabularies=KERNEL)
 for_ = For(name="for", effect="effect", vocabularies=KERNEL)
 if_ = If(name="if", effect="effect", vocabularies=KERNEL)
 fail = Fail(name="fail", effect="fails", vocabularies=KERNEL)
