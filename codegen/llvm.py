@@ -81,6 +81,7 @@ class Emitter(Writer):
         self.constants: dict[tuple[object, ...], str] = {}
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
+        self.rare: dict[str, str] = {}
         self.natives_of: Callable[..., str] | None = None
 
     def inner(self, name: str) -> Emitter:

@@ -73,34 +73,58 @@ def _widened(e: Emitter, text: str, dtype: DType, width: int, lanes: int) -> str
 
 
 def rare(e: Emitter, i: Instruction) -> None:
-    """A branch around code that some lane needs."""
-    (region,) = i.regions
-    usual = [e.env[v] for v in i.operands[1:]]
-    width = 1 if all(e.env[v].is_scalar for v in i.operands) else e.width
-    types = [wide(element(v.type.dtype), width) for v in i.results]
-    dtypes = [v.type.dtype for v in i.results]
+    """A branch around a call of code that some lane needs."""
+    condition, *operands = (e.env[v] for v in i.operands)
+    width = 1 if condition.is_scalar and all(v.is_scalar for v in operands) else e.width
+    texts = [_in_lanes(e, lanes, v.type.dtype, width) for lanes, v in zip(operands, i.operands[1:], strict=True)]
+    types = [wide(element(v.type.dtype), width) for v in i.operands[1:]]
+    usual, number = texts[: len(i.results)], len(i.results)
     c = wide("i1", width)
-    condition, any_lane = _in_lanes(e, e.env[i.operands[0]], BOOL, width), ""
+    test = any_lane = _in_lanes(e, condition, BOOL, width)
     if width > 1:
-        any_lane = e.intrinsic("i1", f"llvm.vector.reduce.or.v{width}i1", [(c, condition)])
-    slots, before = [e.slot(t) for t in types], [_in_lanes(e, v, d, width) for v, d in zip(usual, dtypes, strict=True)]
-    for t, slot, text in zip(types, slots, before, strict=True):
+        any_lane = e.intrinsic("i1", f"llvm.vector.reduce.or.v{width}i1", [(c, test)])
+    slots = [e.slot(t) for t in types[:number]]
+    for t, slot, text in zip(types, slots, usual, strict=False):
         e.line(f"store {t} {text}, ptr {slot}")
-    saved, e.splats = e.splats, dict(e.splats)
     e.count += 1
     inside, after = f"rare{e.count}", f"usual{e.count}"
     e.declared[_RARELY] = None
-    e.line(f"br i1 {any_lane or condition}, label %{inside}, label %{after}, !prof !9000")
+    e.line(f"br i1 {any_lane}, label %{inside}, label %{after}, !prof !9000")
     e.label(inside)
-    e.block(region)
-    for t, slot, text, v in zip(types, slots, before, region.results, strict=True):
-        found = _in_lanes(e, e.env[v], v.type.dtype, width)
-        e.line(f"store {t} {e.let(f'select {c} {condition}, {t} {found}, {t} {text}')}, ptr {slot}")
+    given = ", ".join(f"{t} {text}" for t, text in zip(types[number:], texts[number:], strict=True))
+    result = f"{{ {', '.join(types[:number])} }}"
+    found = e.let(f"call {result} @{_function(e, i, width, result)}({given})")
+    for k, (t, slot, text) in enumerate(zip(types, slots, usual, strict=False)):
+        one = e.let(f"extractvalue {result} {found}, {k}")
+        e.line(f"store {t} {e.let(f'select {c} {test}, {t} {one}, {t} {text}')}, ptr {slot}")
     e.line(f"br label %{after}")
     e.label(after)
-    e.splats = saved
     step = 0 if width == 1 else None
-    e.env.update((v, Lanes(e.let(f"load {t}, ptr {slot}"), step)) for v, t, slot in zip(i.results, types, slots, strict=True))
+    loads = (Lanes(e.let(f"load {t}, ptr {slot}"), step) for t, slot in zip(types, slots, strict=False))
+    e.env.update(zip(i.results, loads, strict=True))
+
+
+def _function(e: Emitter, i: Instruction, width: int, result: str) -> str:
+    """The name of the function that rare code is, in this module once for each kind of operands."""
+    (region,) = i.regions
+    kinds = "_".join(v.type.dtype.name for v in region.parameters)
+    key = f"{i.params['function']}_{kinds}_{width}"
+    if key not in e.rare:
+        inside = e.inner(f"{e.name}_{key}")
+        inside.width = width
+        step = 0 if width == 1 else None
+        inside.env.update((v, Lanes(f"%p{k}", step)) for k, v in enumerate(region.parameters))
+        inside.block(region)
+        found = "poison"
+        for k, v in enumerate(region.results):
+            text = _in_lanes(inside, inside.env[v], v.type.dtype, width)
+            found = inside.let(f"insertvalue {result} {found}, {wide(element(v.type.dtype), width)} {text}, {k}")
+        inside.line(f"ret {result} {found}")
+        given = ", ".join(f"{wide(element(v.type.dtype), width)} %p{k}" for k, v in enumerate(region.parameters))
+        heading = f"define internal {result} @{inside.name}({given}) cold noinline nounwind {{"
+        e.functions.append("\n".join([heading, "entry:", *inside.entry, *inside.lines, "}", ""]))
+        e.rare[key] = inside.name
+    return e.rare[key]
 
 
 def _in_lanes(e: Emitter, lanes: Lanes, dtype: DType, width: int) -> str:

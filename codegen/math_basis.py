@@ -9,11 +9,12 @@ are built alike, so that they merge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.structure import Value
+from pullback.ir.structure import Block, Value, copied
 from pullback.ir.types import DTYPES, F32, F64, DType
 
 Recipe = Callable[..., Value]
@@ -119,9 +120,18 @@ def power_of_two(b: Builder, biased: Value, like: Value) -> Value:
 
 
 def rarely(
-    b: Builder, condition: Value, usual: Sequence[Value], compute: Callable[[Builder], Sequence[Value]]
+    b: Builder, condition: Value, usual: Sequence[Value], compute: Callable[..., Sequence[Value]], *given: Value
 ) -> tuple[Value, ...]:
-    """What ``compute`` gives where the condition holds, and ``usual`` elsewhere; it costs nothing where it never holds."""
-    inside = b.region()
-    found = compute(inside)
-    return b.emit(OPS["rare"], (condition, *usual), {}, [inside.block((), found)])
+    """What ``compute(b, *given)`` gives where the condition holds, and ``usual`` elsewhere; it costs nothing where it never
+    holds. ``compute`` is known by its name."""
+    key = compute, type(b), tuple(v.type for v in given)
+    if key not in _REGIONS:
+        inside = b.region()
+        parameters = [Value(v.type, "x") for v in given]
+        _REGIONS[key] = inside.block(parameters, compute(inside, *parameters))
+    region = copied(_REGIONS[key])
+    here = replace(region, instructions=tuple(replace(i, loc=b.loc) for i in region.instructions))
+    return b.emit(OPS["rare"], (condition, *usual, *given), {"function": compute.__name__.strip("_")}, [here])
+
+
+_REGIONS: dict[tuple[Any, ...], Block] = {}

@@ -89,7 +89,7 @@ def reduce_half_pi(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     size = b.abs(x)
     large = b.gt(size, number(b, x, LIMIT[fmt.dtype.name]))
     large = b.bitand(large, b.lt(size, number(b, x, float("inf"))))
-    r, rest, k = rarely(b, large, _reduce_small(b, x), lambda inside: _reduce_large(inside, x))
+    r, rest, k = rarely(b, large, _reduce_small(b, x), _reduce_large, x)
     return r, rest, k
 
 

@@ -74,7 +74,7 @@ class _Expander(Builder):
             params = {**params, "in_range": True}
         if self.inside and op.name in ("shl", "shr"):
             op = OPS[f"raw_{op.name}"]
-        key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())), *map(_shape, regions))
+        key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())))
         found = self.known.get(key)
         if found is None:
             spelled = _needs_recipe(op, operands)
@@ -93,17 +93,6 @@ class _Expander(Builder):
             found: Value = inner.cast(inner.emit(op, wide, params)[0], dtype=dtype)
             return found
         return RECIPES[op.name](inner, *operands, **params)
-
-
-def _shape(block: Block) -> tuple[Any, ...]:
-    """Equal for straight-line regions that compute the same."""
-    places: dict[Value, Any] = {}
-    made = []
-    for i in block.instructions:
-        read = tuple(places.get(v, v) for v in i.operands)
-        made.append((i.op, read, tuple(sorted((k, repr(v)) for k, v in i.params.items()))))
-        places.update((v, (len(made), k)) for k, v in enumerate(i.results))
-    return (*made, tuple(places.get(v, v) for v in block.results))
 
 
 def _needs_recipe(op: Op, operands: Sequence[Value]) -> bool:

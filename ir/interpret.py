@@ -196,10 +196,13 @@ class _Kernel:
                     self.block(instruction.regions[0], env)
                 return []
             case Rare():
+                (region,) = instruction.regions
+                number = len(region.results)
                 if not operands[0]:
-                    return operands[1:]
-                self.block(instruction.regions[0], env)
-                return [env[v] for v in instruction.regions[0].results]
+                    return operands[1 : 1 + number]
+                env.update(zip(region.parameters, operands[1 + number :], strict=True))
+                self.block(region, env)
+                return [env[v] for v in region.results]
             case Fail():
                 if operands[0] and not self.status:
                     self.status = params["code"]

@@ -45,17 +45,20 @@ def exponent(x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rare(Op):
-    """Operands: a condition and usual values. The region gives as many; they are the results where the condition holds, the usual
-    values elsewhere. The region runs only if the condition holds; on a vector, if it does in some lane: it must be sound in all.
+    """Operands: a condition, usual values, and what the region's parameters are. The region gives as many values as are usual; they
+    are the results where the condition holds, the usual ones elsewhere. The region reads nothing else and runs only if the
+    condition holds; on a vector, if it does in some lane: it must be sound in all. ``function`` names it: the same name with
+    operands of the same types means the same region, so that emitted code has it once.
     """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         (region,) = regions
         if types[0] != scalar(BOOL):
             raise TypeError("the first operand must be bool")
-        if region.parameters or tuple(v.type for v in region.results) != tuple(types[1:]):
-            raise TypeError(f"the region must take nothing and yield ({', '.join(map(str, types[1:]))})")
-        return tuple(types[1:])
+        usual, given = tuple(v.type for v in region.results), tuple(v.type for v in region.parameters)
+        if (*usual, *given) != tuple(types[1:]):
+            raise TypeError(f"the region must take and yield what the operands are, ({', '.join(map(str, types[1:]))})")
+        return usual
 
 
 def _part(name: str, reference: Any, arity: int, cuda: str) -> Elementwise:
