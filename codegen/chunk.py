@@ -276,8 +276,10 @@ def _bytes(dtype: DType) -> int:
 
 def _reading(i: Instruction, env: dict[Value, Value]) -> Instruction:
     """An instruction, its regions included, that reads other values."""
+    if not i.regions and env.keys().isdisjoint(i.operands):
+        return i
     regions = tuple(
         Block(r.parameters, tuple(_reading(k, env) for k in r.instructions), tuple(env.get(v, v) for v in r.results))
         for r in i.regions
     )
-    return replace(i, operands=tuple(env.get(v, v) for v in i.operands), regions=regions)
+    return Instruction(i.op, tuple(env.get(v, v) for v in i.operands), i.results, i.params, regions, i.loc)

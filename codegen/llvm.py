@@ -12,8 +12,8 @@ every 64 and every 4,096 iterations, so that no chain of additions is long.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
 from pullback.codegen.llvm_backwards import load_backwards, store_backwards
@@ -83,6 +83,7 @@ class Emitter(Writer):
         self.functions: list[str] = []
         self.rare: dict[str, str] = {}
         self.natives_of: Callable[..., str] | None = None
+        self.arguments: tuple[str, Mapping[tuple[object, ...], int]] | None = None
 
     def inner(self, name: str) -> Emitter:
         """The writer of a function beside this one."""
@@ -99,6 +100,9 @@ class Emitter(Writer):
         return self.direct == "alwaysinline"
 
     def argument(self, *what: object) -> str:
+        if self.arguments is not None:
+            block, positions = self.arguments
+            return self.at_entry(f"load i64, ptr {self.at_entry(f'getelementptr i64, ptr {block}, i64 {positions[what]}')}")
         if not self.direct:
             return super().argument(*what)
         self.slots.append(what)
@@ -163,8 +167,7 @@ class Emitter(Writer):
             self.parameter(position, value)
         for number in sorted({int(e[1:]) for e in _size_names(self.kernel)}):
             self.sizes[f"s{number}"] = Lanes(self.argument("size", number))
-        for value, place in list(self.places.items()):
-            self.places[value] = Place(place.pointer, place.type, tuple(self.extent(e) for e in place.type.shape), place.strides)
+        self.know_extents()
         self.status = self.slot("i64")
         self.line(f"store i64 0, ptr {self.status}")
         self.block(self.kernel.body)
@@ -172,6 +175,12 @@ class Emitter(Writer):
         self.line(f"ret i64 {result}")
         body = [*self.functions, f"{self.heading()} {{", "entry:", *self.entry, *self.lines, "}"]
         return Emitted(self.name, "\n".join([*(() if self.direct else self.declared), "", *body, ""]), tuple(self.slots))
+
+    def know_extents(self) -> None:
+        """Give the places that have none the extents of their types."""
+        for value, place in list(self.places.items()):
+            if len(place.extents) < place.type.rank:
+                self.places[value] = replace(place, extents=tuple(self.extent(e) for e in place.type.shape))
 
     def heading(self) -> str:
         if not self.direct:

@@ -1,9 +1,9 @@
 """Loops over chunks in emitted LLVM code: the body is a function of its own, ``i64 (ptr %context, i64 %chunk)``, which gives the
 status of the chunk. What it reads from around the loop is passed in a block of 64-bit slots.
 
-One chunk is a call of that function; several go to the ``run`` of the argument slot ("threads",), which shares them out and
-gives the status of the first chunk that has one. In a kernel that takes the place of its calls, one chunk is run in place, and
-copies of small buffers are passed, so that LLVM can keep the buffers themselves in registers.
+The chunks go to the ``run`` of the argument slot ("threads",), which shares them out and gives the status of the first chunk
+that has one; where the kernel has argument slots, the body reads these itself. In a kernel that takes the place of its calls,
+one chunk is run in place, and copies of small buffers are passed, so that LLVM can keep the buffers themselves in registers.
 """
 
 from __future__ import annotations
@@ -52,29 +52,32 @@ def core_loop(e: Emitter, i: Instruction) -> None:
     """A loop over chunks, whose number may be below 1."""
     assert e.width == 1 and e.mask is None
     count = e.env[i.operands[0]].text
+    if not e.inlined:
+        _share_out(e, i, {}, count)
+        return
     e.count += 1
     several, one, alone, after = (f"{word}{e.count}" for word in ("several", "one", "alone", "after"))
     e.line(f"br i1 {e.let(f'icmp sgt i64 {count}, 1')}, label %{several}, label %{one}")
     e.label(several)
-    shown = _shown(e, i) if e.inlined else {}
-    name, captures = _outlined(e, i, shown)
-    context = captures.block(e)
-    threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
-    run = e.let(f"load ptr, ptr {threads}")
-    e.join_status(e.let(f"call i64 {run}(ptr {threads}, ptr @{name}, ptr {context}, i64 {count})"))
+    shown = _shown(e, i)
+    _share_out(e, i, shown, count)
     for value, pointer in shown.items():
         _move(e, value.type, pointer, e.places[value].pointer)
     e.line(f"br label %{after}")
     e.label(one)
     e.line(f"br i1 {e.let(f'icmp eq i64 {count}, 1')}, label %{alone}, label %{after}")
     e.label(alone)
-    if e.inlined:
-        _inline(e, i)
-    else:
-        context = captures.block(e)
-        e.join_status(e.let(f"call i64 @{name}(ptr {context}, i64 0)"))
+    _inline(e, i)
     e.line(f"br label %{after}")
     e.label(after)
+
+
+def _share_out(e: Emitter, i: Instruction, shown: dict[Value, str], count: str) -> None:
+    name, captures = _outlined(e, i, shown)
+    context = captures.block(e)
+    threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
+    run = e.let(f"load ptr, ptr {threads}")
+    e.join_status(e.let(f"call i64 {run}(ptr {threads}, ptr @{name}, ptr {context}, i64 {count})"))
 
 
 def _inline(e: Emitter, i: Instruction) -> None:
@@ -91,16 +94,23 @@ def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str,
     inside = e.inner(f"{e.name}_{len(e.functions)}")
     captures = Captures(inside)
     inside.natives_of = lambda *what: captures.take(e.native(*what), "i64")
-    inside.sizes = {name: Lanes(captures.take(size.text, "i64")) for name, size in e.sizes.items() if name in _sizes(i)}
+    if not e.direct:
+        inside.arguments = captures.take("%args", "ptr"), {what: k for k, what in enumerate(e.slots)}
+    inside.sizes = {name: _size(e, inside, captures, name) for name in sorted(_sizes(i)) if name in e.sizes}
     inside.status = inside.slot("i64")
     inside.line(f"store i64 0, ptr {inside.status}")
+    positions = {} if e.direct else {value: k for k, value in enumerate(e.kernel.parameters)}
     for value in _outer_values(i):
+        if value in positions:
+            inside.parameter(positions[value], value)
+            continue
         if value in e.places:
             place = e.places[value]
             inside.places[value] = _captured(captures, place, shown.get(value, place.pointer))
         else:
             lanes = e.env[value]
             inside.env[value] = Lanes(captures.take(lanes.text, element(value.type.dtype)))
+    inside.know_extents()
     inside.env[region.parameters[0]] = Lanes("%chunk")
     inside.block(region)
     inside.line(f"ret i64 {inside.let(f'load i64, ptr {inside.status}')}")
@@ -142,8 +152,15 @@ def _outer_values(i: Instruction) -> dict[Value, None]:
     return {v: None for v in read if v not in inside}
 
 
-def _sizes(i: Instruction) -> set[object]:
-    return {k.params["size"] for k in walk(i.regions[0]) if "size" in k.params}
+def _size(e: Emitter, inside: Emitter, captures: Captures, name: str) -> Lanes:
+    return Lanes(captures.take(e.sizes[name].text, "i64") if e.direct else inside.argument("size", int(name[1:])))
+
+
+def _sizes(i: Instruction) -> set[str]:
+    """The sizes that the body of a loop needs, for itself or for where elements of references are."""
+    named = {k.params["size"] for k in walk(i.regions[0]) if "size" in k.params}
+    extents = {extent for v in _outer_values(i) if isinstance(v.type, RefType) for extent in v.type.shape}
+    return {name for name in named | extents if isinstance(name, str)}
 
 
 def _shown(e: Emitter, i: Instruction) -> dict[Value, str]:

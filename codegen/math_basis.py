@@ -9,12 +9,12 @@ are built alike, so that they merge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.structure import Block, Value, copied
+from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import DTYPES, F32, F64, DType
 
 Recipe = Callable[..., Value]
@@ -130,7 +130,8 @@ def rarely(
         parameters = [Value(v.type, "x") for v in given]
         _REGIONS[key] = inside.block(parameters, compute(inside, *parameters))
     region = copied(_REGIONS[key])
-    here = replace(region, instructions=tuple(replace(i, loc=b.loc) for i in region.instructions))
+    made = tuple(Instruction(i.op, i.operands, i.results, i.params, i.regions, b.loc) for i in region.instructions)
+    here = Block(region.parameters, made, region.results)
     return b.emit(OPS["rare"], (condition, *usual, *given), {"function": compute.__name__.strip("_")}, [here])
 
 

@@ -138,7 +138,7 @@ def copied(block: Block) -> Block:
         made = []
         for i in old.instructions:
             regions = tuple(copy(region) for region in i.regions)
-            made.append(replace(i, operands=read(i.operands), results=define(i.results), regions=regions))
+            made.append(Instruction(i.op, read(i.operands), define(i.results), i.params, regions, i.loc))
         return Block(parameters, tuple(made), read(old.results))
 
     return copy(block)

@@ -45,8 +45,8 @@ def exponent(x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rare(Op):
-    """Operands: a condition, usual values, and what the region's parameters are. The region gives as many values as are usual; they
-    are the results where the condition holds, the usual ones elsewhere. The region reads nothing else and runs only if the
+    """Operands: a condition, usual values, and what the region's parameters are. The region gives as many values as are usual;
+    they are the results where the condition holds, the usual ones elsewhere. The region reads nothing else and runs only if the
     condition holds; on a vector, if it does in some lane: it must be sound in all. ``function`` names it: the same name with
     operands of the same types means the same region, so that emitted code has it once.
     """
