@@ -16,6 +16,7 @@ from pullback.codegen.llvm_scan import Scans
 from pullback.codegen.llvm_streams import MOST_WEIGHT, Streams
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.ops.parts import Rare
 from pullback.ir.structure import Block, Instruction, walk
 from pullback.ir.types import I64, ArrayType, DType
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 MOST_LANES = 16
 UNROLL = ((10, 4), (28, 2))
 """The most weight of a body, and how many vectors of it an iteration takes; one where it is heavier."""
+CALL = 6
+"""The weight of a branch around a call that is hardly ever made."""
 MOST_TWICE = 400
 """The most weight of a body that is written twice, with masks and without: LLVM's time for a large body is worth more than a
 mask, which a machine with masked instructions has for next to nothing."""
@@ -214,7 +217,9 @@ def weigh(region: Block, combine: Sequence[str] = ()) -> int:
     """Roughly the instructions of one vector of a loop's body; many if it is more than elementwise."""
     weight = 12 * sum(name.startswith("arg") for name in combine)
     for i in region.instructions:
-        if i.regions or not isinstance(i.op, Elementwise | Load | Store):
+        if isinstance(i.op, Rare):
+            weight += CALL
+        elif i.regions or not isinstance(i.op, Elementwise | Load | Store):
             weight += 0 if not i.operands and not i.regions else 1000
         else:
             weight += _weight(i.results[0].type.dtype if i.results else i.operands[0].type.dtype, i)

@@ -102,8 +102,12 @@ def run_block(block: Block, values: dict[Value, Array]) -> None:
     for i in block.instructions:
         operands = [values[v] for v in i.operands]
         if i.regions:
-            run_block(i.regions[0], values)
-            found = [np.where(operands[0], values[v], o) for v, o in zip(i.regions[0].results, operands[1:], strict=True)]
+            (region,) = i.regions
+            number = len(region.results)
+            values.update(zip(region.parameters, operands[1 + number :], strict=True))
+            run_block(region, values)
+            usual = operands[1 : 1 + number]
+            found = [np.where(operands[0], values[v], o) for v, o in zip(region.results, usual, strict=True)]
         elif i.op.name == "fma":
             found = [fma(*operands)]
         else:
