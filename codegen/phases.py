@@ -26,8 +26,9 @@ from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import I64, ArrayType, scalar
 
-LONG = 120
-"""The least number of instructions of a body that is cut."""
+LONG, LONGEST = 120, 400
+"""The least and the greatest number of instructions of a body that is cut. LLVM's time for many phases grows fast; a body that is
+longer still is written once (``llvm_loops``)."""
 WINDOW = 48
 NEAR = 48 << 10
 """The bytes of a first cache, for the strips of all arrays that a loop reads, writes and keeps."""
@@ -96,7 +97,7 @@ class _Body:
         kinds = Elementwise | Constant | Extent | Load | Store | Sub
         is_plain = all(isinstance(i.op, kinds) and not i.regions for i in self.region.instructions)
         rereads = any(self.read.get(ref, -1) > position for ref, position in self.written.items())
-        return len(self.steps) >= LONG and is_plain and not rereads
+        return LONG <= len(self.steps) <= LONGEST and is_plain and not rereads
 
     def is_late(self, i: Instruction) -> bool:
         """Whether it writes what later phases may have to read: that waits for the last phase."""
