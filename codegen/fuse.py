@@ -302,7 +302,7 @@ class _Fuser:
         if isinstance(op, Reduce) and level == "element":
             return self.reduced_phase(cluster, instruction, phase)
         if isinstance(op, Reduce) and level == "row":
-            return None if instruction.result.type.shape else ENDED
+            return None if instruction.result.type.shape or op.gives_position else ENDED
         if level == "scalar" and space:
             return ENDED if phase else None
         return phase

@@ -170,3 +170,13 @@ def test_value_in_one_group(name: str) -> None:
     function, given = functions[name]
     text = pb.jit(function).stages(*given)["lower"]
     assert text.count("launch ") == 1
+
+
+def test_the_position_of_the_largest_row_is_a_group_of_its_own() -> None:
+    """A reduction of rows that gives a position reads what another group has stored."""
+
+    def f(x: Any) -> Any:
+        best = np.argmax(x, axis=1)
+        return np.argmax(best * 2), best, np.argmax(np.sum(x, axis=1))
+
+    check(f, [np.random.default_rng(0).normal(size=(5, 7))])
