@@ -150,6 +150,8 @@ class Emitter(Writer):
             a, b = b, a
         if b.literal == 1 or a.literal == 0:
             return a
+        if b.literal == 0:
+            return b
         if a.step is None or b.step is None or (a.step and b.literal is None) or b.step:
             if a.is_scalar and b.is_scalar:
                 return Lanes(self.let(f"mul i64 {a.text}, {b.text}"))

@@ -185,7 +185,10 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         streams = Streams(e, region, weight)
         if streams.test is not None:
             with branch(e, streams.test), streams:
-                _in_tiers(e, slot, whole, step, sums, full)
+                if combine:
+                    _in_tiers(e, slot, whole, step, sums, full)
+                else:
+                    counted(e, slot, e.let(f"and i64 {count.text}, {-width}"), width, lambda index: body(index, 0))
         _in_tiers(e, slot, whole, step, sums, full)
         counted(e, slot, count.text, width, rest)
     e.asks_ahead = False

@@ -220,3 +220,8 @@ def test_draws_elsewhere_do_not_matter() -> None:
     compiled = pb.jit(lambda x, noise: x + noise)
     found = [compiled(X, np.random.normal()) for _ in range(3)]
     assert len({f[0] for f in found}) == 3
+
+
+def test_a_long_list_of_arguments_is_unchanged() -> None:
+    xs = [np.full(3, float(k)) for k in range(300)]
+    np.testing.assert_array_equal(pb.jit(lambda xs: sum(xs))(xs), sum(xs))

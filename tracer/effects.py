@@ -173,7 +173,7 @@ def _items(value: Any) -> Sequence[tuple[Any, Any]] | None:
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    return len(a) == len(b) and all(j is k or (type(j) is str and j == k) for (j, _), (k, _) in zip(a, b)) and all(
+    return len(a) == len(b) and all(j is k or (type(j) in (str, int) and j == k) for (j, _), (k, _) in zip(a, b)) and all(
         x is y for (_, x), (_, y) in zip(a, b)
     )  # fmt: skip
 
