@@ -211,7 +211,16 @@ def _phase(
         b.append(replace(k, operands=operands, results=made))
         env.update(zip(k.results, made, strict=True))
 
+    def before_stores(first_store: Instruction) -> None:
+        """Read what the last steps and the results need, before it is written over."""
+        rest = part[part.index(first_store) :]
+        for v in (*(v for k in rest for v in k.operands), *body.region.results):
+            if v in body.free:
+                value(v)
+
     for k in part:
+        if is_last and body.is_late(k):
+            before_stores(k)
         again(k)
         for v in k.results:
             if v in kept:

@@ -90,15 +90,20 @@ class _Tiles(Elements):
         return [v for v in dict.fromkeys(found) if number is None or self.passes[v] == number]
 
     def keep_dear(self) -> None:
-        """What is dear to compute and needed in a later pass waits in a result, whose elements are written after that."""
+        """What is dear to compute and needed in later passes waits in a result, whose elements are written in the last of them or
+        after it."""
         for number in range(1, self.last + 1):
             for value in self.inside(self.roots(number), number):
                 made = self.producer[value]
                 is_dear = isinstance(made.op, Elementwise) and not made.op.cheap and self.passes[value] < number
                 if is_dear and value not in self.places:
-                    out = self.outputs.get(value) or self.waiting_place(value)
+                    out = self.outputs.get(value) or self.waiting_place(value, self.last_pass_with(value))
                     if out is not None:
                         self.places[value] = out
+
+    def last_pass_with(self, value: Value) -> int:
+        """The last pass that needs a value."""
+        return max(number for number in range(self.last + 1) if value in self.inside(self.roots(number), number))
 
     def inside(self, roots: Sequence[Value], number: int) -> list[Value]:
         """The elements that a pass computes to have some, themselves included; those that it finds kept end the search."""
@@ -118,13 +123,13 @@ class _Tiles(Elements):
         """What a pass computes for later ones, in the memory of other results."""
         return [v for v in self.places if self.is_element(v) and self.passes[v] == number and v not in self.outputs]
 
-    def waiting_place(self, value: Value) -> Out | None:
-        """The memory of a result of the group's own that is written in a later pass and holds nothing before."""
+    def waiting_place(self, value: Value, last: int) -> Out | None:
+        """The memory of a result of the group's own that holds nothing before it is written, in pass ``last`` or later."""
         taken = {out.ref for out in self.places.values()}
         for result, out in self.copies:
             is_free = out.ref not in taken and out.ref not in self.refs.values() and out is self.outputs[result]
             alike = self.is_element(result) and result.type == value.type and not out.last
-            if is_free and alike and self.passes[result] > self.passes[value]:
+            if is_free and alike and self.passes[result] >= last > self.passes[value]:
                 return out
         return None
 

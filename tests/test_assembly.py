@@ -45,12 +45,14 @@ def test_loops_of_layer_norm_are_of_full_vectors_without_calls_or_spills(name: s
 
 
 @WIDE
-@pytest.mark.parametrize(("name", "most"), [("black_scholes", 0.06), ("black_scholes gradient", 0.11)])
-def test_loops_of_black_scholes_call_nothing_and_spill_little(name: str, most: float) -> None:
-    largest = max(hot_loops(name), key=lambda loop: len(loop.lines))
-    assert (largest.calls, largest.vectors("y")) == (0, 0)
-    assert largest.vectors("z") > 0.9 * len(largest.lines)
-    assert largest.spills < most * len(largest.lines)
+@pytest.mark.parametrize("name", ["black_scholes", "black_scholes gradient"])
+def test_loops_of_black_scholes_are_of_full_vectors_without_calls(name: str) -> None:
+    """They run in phases, which leave what later ones read in strips on the stack."""
+    found = hot_loops(name)
+    assert len(found) > 5
+    for loop in found:
+        assert (loop.calls, loop.vectors("y")) == (0, 0), loop
+        assert loop.vectors("z") > 0.5 * len(loop.lines) or len(loop.lines) < 10, loop
 
 
 def test_loops_are_found_with_their_calls_and_spills() -> None:

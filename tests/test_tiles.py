@@ -180,3 +180,21 @@ def test_the_position_of_the_largest_row_is_a_group_of_its_own() -> None:
         return np.argmax(best * 2), best, np.argmax(np.sum(x, axis=1))
 
     check(f, [np.random.default_rng(0).normal(size=(5, 7))])
+
+
+def test_what_waits_in_a_result_is_read_before_it_is_overwritten() -> None:
+    """A softmax and its pullback: the exponentials are needed in the pass after the one that writes the softmax."""
+
+    def softmax(x: Any) -> Any:
+        e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+        return e / np.sum(e, axis=-1, keepdims=True)
+
+    def both(ct: Any, x: Any) -> Any:
+        y, pull = pb.vjp(softmax, x)
+        return y, *pull(ct)
+
+    ct, x = np.random.default_rng(0).normal(size=(2, 70, 40))
+    y, dx = pb.jit(both)(ct, x)
+    p = softmax(x)
+    np.testing.assert_allclose(y, p, rtol=1e-13)
+    np.testing.assert_allclose(dx, p * (ct - np.sum(p * ct, axis=-1, keepdims=True)), rtol=1e-10, atol=1e-15)
