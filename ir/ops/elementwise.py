@@ -173,7 +173,7 @@ div = Elementwise(
     name="div", reference="numpy.true_divide", arity=2, kinds="fc",
     pullback=each(
         lambda b, ct, out, x, y: b.div(ct, y),
-        lambda b, ct, out, x, y: b.mul(b.div(b.neg(ct), y), out),
+        lambda b, ct, out, x, y: b.neg(b.mul(ct, b.div(out, y))),
     ),
     **_arith("fdiv {t} {0}, {1}", "{0} / {1}"),
 )  # fmt: skip

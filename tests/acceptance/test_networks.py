@@ -101,7 +101,7 @@ def program(name: str) -> Program:
         oracle=lambda *args: taped(*args)[1],
         formula=lambda ct, *args: taped(*args)[0].gradients(ct, [a for k, a in enumerate(args) if k not in data]),
         data=data,
-        cancels=1.0,
+        cancels=0.1,
     )
 
 
