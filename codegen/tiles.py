@@ -101,6 +101,15 @@ class _Tiles(Elements):
                     if out is not None:
                         self.places[value] = out
 
+    def read_elsewhere(self) -> set[Value]:
+        """The values that something is computed from at another place than theirs."""
+        found = set[Value]()
+        for i in reversed(self.region.instructions):
+            is_here = isinstance(i.op, Elementwise | Check | Reduce) or i.op is broadcast
+            if not is_here or (isinstance(i.op, Elementwise) and not found.isdisjoint(i.results)):
+                found.update(i.operands)
+        return found
+
     def last_pass_with(self, value: Value) -> int:
         """The last pass that needs a value."""
         return max(number for number in range(self.last + 1) if value in self.inside(self.roots(number), number))
@@ -124,7 +133,10 @@ class _Tiles(Elements):
         return [v for v in self.places if self.is_element(v) and self.passes[v] == number and v not in self.outputs]
 
     def waiting_place(self, value: Value, last: int) -> Out | None:
-        """The memory of a result of the group's own that holds nothing before it is written, in pass ``last`` or later."""
+        """The memory of a result of the group's own that holds nothing before it is written, in pass ``last`` or later; none for
+        what is read at other places than its own, which may be written over by then."""
+        if value in self.read_elsewhere():
+            return None
         taken = {out.ref for out in self.places.values()}
         for result, out in self.copies:
             is_free = out.ref not in taken and out.ref not in self.refs.values() and out is self.outputs[result]

@@ -198,3 +198,14 @@ def test_what_waits_in_a_result_is_read_before_it_is_overwritten() -> None:
     p = softmax(x)
     np.testing.assert_allclose(y, p, rtol=1e-13)
     np.testing.assert_allclose(dx, p * (ct - np.sum(p * ct, axis=-1, keepdims=True)), rtol=1e-10, atol=1e-15)
+
+
+def test_what_is_read_at_other_places_does_not_wait_in_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "pick", always("tiles"))
+
+    def f(x: Any) -> Any:
+        t = np.tanh(x)
+        return t[:, ::-1] - np.sum(t, axis=1, keepdims=True) * x
+
+    x = np.random.default_rng(1).normal(size=(70, 40))
+    np.testing.assert_allclose(pb.jit(f)(x), f(x), rtol=1e-12, atol=1e-12)
