@@ -228,7 +228,7 @@ class _Counter:
         self.block(i.regions[0], inside)
         if "combine" not in i.params:
             return
-        for name, values in combined_values(i.params["combine"], i.results):
+        for name, values in combined_values(i.params.get("combine", ()), i.results[len(i.params.get("scan", ())) :]):
             dtype = values[0].type.dtype
             if name.startswith("arg"):
                 self.counts["compare" if dtype.is_float else "integer"] += inside
