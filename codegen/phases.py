@@ -93,9 +93,10 @@ class _Body:
         return bool(i.results) and i.results[0] in self.free
 
     def can_be_cut(self) -> bool:
-        """Whether it is long, made of plain instructions, and reads nothing that it has written."""
+        """Whether it is long, made of plain instructions, and reads nothing that it has written. Lanes that are left out
+        read zero of what waits, by which integers must not be divided."""
         kinds = Elementwise | Constant | Extent | Load | Store | Sub
-        is_plain = all(isinstance(i.op, kinds) and not i.regions for i in self.region.instructions)
+        is_plain = all(isinstance(i.op, kinds) and not i.regions and i.op.name != "idiv" for i in self.region.instructions)
         rereads = any(self.read.get(ref, -1) > position for ref, position in self.written.items())
         return LONG <= len(self.steps) <= LONGEST and is_plain and not rereads
 
