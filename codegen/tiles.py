@@ -96,10 +96,10 @@ class _Tiles(Elements):
             for value in self.inside(self.roots(number), number):
                 made = self.producer[value]
                 is_dear = isinstance(made.op, Elementwise) and not made.op.cheap and self.passes[value] < number
-                if is_dear and value not in self.places:
-                    out = self.outputs.get(value) or self.waiting_place(value, self.last_pass_with(value))
-                    if out is not None:
-                        self.places[value] = out
+                last = self.last_pass_with(value) if is_dear and value not in self.places else 0
+                out = (self.outputs.get(value) or self.waiting_place(value, last)) if last else None
+                if out is not None:
+                    self.places[value] = out
 
     def read_elsewhere(self) -> set[Value]:
         """The values that something is computed from at another place than theirs."""
@@ -111,8 +111,8 @@ class _Tiles(Elements):
         return found
 
     def last_pass_with(self, value: Value) -> int:
-        """The last pass that needs a value."""
-        return max(number for number in range(self.last + 1) if value in self.inside(self.roots(number), number))
+        """The last pass that needs a value; 0 if what later ones need of it is kept."""
+        return max((number for number in range(1, self.last + 1) if value in self.inside(self.roots(number), number)), default=0)
 
     def inside(self, roots: Sequence[Value], number: int) -> list[Value]:
         """The elements that a pass computes to have some, themselves included; those that it finds kept end the search."""

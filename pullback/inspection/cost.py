@@ -16,9 +16,9 @@ from pullback.ir.extents import value_of
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.create import Constant, Count
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
-from pullback.ir.structure import Block, Instruction, Loc, Value
+from pullback.ir.structure import Block, Instruction, Loc, Value, walk
 from pullback.ir.types import DType, RefType
 
 CLASSES = ("add", "multiply", "divide", "compare", "function", "integer")
@@ -31,6 +31,10 @@ OF_FLOATS: Mapping[str, tuple[str, ...]] = {
 }
 """The classes of ops on floats. Any other that is cheap is "compare" (comparisons, choices, roundings, signs), the dear ones are
 "function" (exp, sin, pow, ...)."""
+
+
+MOST_LANES = 1 << 22
+"""Of loops with more iterations than this, what their index decides is not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +166,7 @@ def cost(call: Call) -> Cost:
 def _of_step(anatomy: Anatomy, step: Step) -> KernelCost:
     sizes = {f"s{k}": value_of(e, anatomy.sizes) for k, e in enumerate(step.launch.params["sizes"])}
     count = _Counter(sizes)
-    count.block(step.kernel.body, 1)
+    count.block(step.kernel.body)
     every = [] if step.source is None else list(members(step.source))
     made = [i for i in every if not isinstance(i.op, Constant | Count)] or every
     refs = [v for v in step.kernel.parameters if isinstance(v.type, RefType)]
@@ -181,7 +185,12 @@ def _of_step(anatomy: Anatomy, step: Step) -> KernelCost:
 
 @dataclass(eq=False)
 class _Counter:
-    """Walks a kernel with the number of times that each block runs; ``known`` are the values of integers."""
+    """Walks a kernel with the number of times that each block runs.
+
+    A loop is walked once, unless what runs in it depends on its index: then once for all iterations together, each of which is a
+    *lane*. ``known`` are the values of integers: one number, or one for each lane. ``times`` says for each lane how often the
+    instructions run.
+    """
 
     sizes: Mapping[str, int]
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0))
@@ -190,44 +199,55 @@ class _Counter:
     calls: dict[str, int] = field(default_factory=dict)
     known: dict[Value, Any] = field(default_factory=dict)
     roots: dict[Value, Value] = field(default_factory=dict)
+    times: Any = field(default_factory=lambda: np.ones(1, np.int64))
     is_exact: bool = True
 
-    def block(self, block: Block, times: int) -> None:
-        for i in block.instructions:
-            self.instruction(i, times)
+    @property
+    def runs(self) -> int:
+        """How often the instructions run in all lanes."""
+        return int(self.times.sum())
 
-    def instruction(self, i: Instruction, times: int) -> None:
+    def block(self, block: Block) -> None:
+        for i in block.instructions:
+            self.instruction(i)
+
+    def instruction(self, i: Instruction) -> None:
         match i.op:
             case Extent():
                 self.known[i.result] = np.int64(value_of(i.params["size"], self.sizes))
             case Constant():
                 self.known[i.result] = i.result.type.dtype.numpy.type(i.params["value"])
             case Load():
-                self.moved(self.loads, i.operands[0], times)
+                self.moved(self.loads, i.operands[0], self.runs)
             case Store():
-                self.moved(self.stores, i.operands[1], times)
+                self.moved(self.stores, i.operands[1], self.runs)
             case Sub():
                 self.roots[i.result] = self.root(i.operands[0])
             case For():
-                self.loop(i, times)
+                self.loop(i)
             case If():
-                self.block(i.regions[0], times)
+                self.branch(i)
             case Library():
-                self.library(i, times)
+                self.library(i)
             case Elementwise():
-                self.elementwise(i, times)
-            case Fail():
+                self.elementwise(i)
+            case Fail() | Local() | Prefetch() | Private():
                 pass
             case _:
-                self.called(i.op.name, times)
+                self.called(i.op.name, self.runs)
 
-    def loop(self, i: Instruction, times: int) -> None:
+    def loop(self, i: Instruction) -> None:
         trips = self.known.get(i.operands[0])
         self.is_exact &= trips is not None
-        inside = times * (1 if trips is None else int(trips))
-        self.block(i.regions[0], inside)
+        trips = np.broadcast_to(1 if trips is None else trips, self.times.shape)
+        (body,) = i.regions
+        if _steers(body) and trips.sum() <= MOST_LANES:
+            self.lanes(body, trips)
+        else:
+            self.part(body, self.times * trips)
         if "combine" not in i.params:
             return
+        inside = int((self.times * trips).sum())
         for name, values in combined_values(i.params.get("combine", ()), i.results[len(i.params.get("scan", ())) :]):
             dtype = values[0].type.dtype
             if name.startswith("arg"):
@@ -235,20 +255,39 @@ class _Counter:
             else:
                 self.count(OPS[name], dtype, inside)
 
-    def library(self, i: Instruction, times: int) -> None:
+    def branch(self, i: Instruction) -> None:
+        holds = self.known.get(i.operands[0])
+        self.is_exact &= holds is not None
+        self.part(i.regions[0], self.times * (1 if holds is None else holds))
+
+    def part(self, body: Block, times: Any) -> None:
+        """A body that runs so often."""
+        outer, self.times = self.times, times
+        self.block(body)
+        self.times = outer
+
+    def lanes(self, body: Block, trips: Any) -> None:
+        """A loop's body, each iteration a lane."""
+        of = np.repeat(np.arange(len(trips)), trips)
+        known, self.known = self.known, {v: x if x.ndim == 0 else x[of] for v, x in self.known.items()}
+        self.known[body.parameters[0]] = np.arange(len(of)) - (np.cumsum(trips) - trips)[of]
+        self.part(body, self.times[of])
+        self.known = known
+
+    def library(self, i: Instruction) -> None:
         assert isinstance(i.op, Library)
         shapes = [tuple(value_of(e, self.sizes) for e in v.type.shape) for v in i.operands]
         for name in ("multiply", "add"):
-            self.counts[name] += i.op.products(shapes, i.params) * times
-        self.called(i.op.name, times)
+            self.counts[name] += i.op.products(shapes, i.params) * self.runs
+        self.called(i.op.name, self.runs)
         for counts, positions in ((self.loads, i.op.reads), (self.stores, i.op.writes)):
             for k in positions:
-                self.moved(counts, i.operands[k], math.prod(shapes[k]) * times)
+                self.moved(counts, i.operands[k], math.prod(shapes[k]) * self.runs)
 
-    def elementwise(self, i: Instruction, times: int) -> None:
+    def elementwise(self, i: Instruction) -> None:
         assert isinstance(i.op, Elementwise)
         data = i.operands[1 if i.op.gives == "select" else 0]
-        self.count(i.op, data.type.dtype, times)
+        self.count(i.op, data.type.dtype, self.runs)
         if all(v in self.known for v in i.operands):
             types = [v.type for v in i.results]
             self.known[i.result] = i.op.evaluate([self.known[v] for v in i.operands], i.params, types)[0][()]
@@ -277,3 +316,14 @@ class _Counter:
         for extent in ref.type.shape:
             elements *= value_of(extent, self.sizes)
         return min(elements, counts.get(ref, 0)) * ref.type.dtype.bytes
+
+
+def _steers(body: Block) -> bool:
+    """Whether a loop's index decides how often something in its body runs."""
+    told = {body.parameters[0]}
+    for i in walk(body):
+        if isinstance(i.op, For | If) and i.operands[0] in told:
+            return True
+        if isinstance(i.op, Elementwise) and not told.isdisjoint(i.operands):
+            told.update(i.results)
+    return False
