@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pullback.ir.cells import cell_name
@@ -37,14 +37,18 @@ class ParseError(ValueError):
 # printing
 
 
-def print_module(module: Module, locations: bool = False) -> str:
+Notes = Mapping[Instruction, Mapping[int, str]]
+"""What to say of the operands of instructions, by their positions: comments before the instruction."""
+
+
+def print_module(module: Module, locations: bool = False, notes: Notes | None = None) -> str:
     """The text of a file."""
-    return "\n\n".join([HEADER, *(print_function(f, locations) for f in module.functions)]) + "\n"
+    return "\n\n".join([HEADER, *(print_function(f, locations, notes) for f in module.functions)]) + "\n"
 
 
-def print_function(function: Function, locations: bool = False) -> str:
+def print_function(function: Function, locations: bool = False, notes: Notes | None = None) -> str:
     """The text of one function, without the file's header."""
-    return Printer(locations=locations).function(function)
+    return Printer(locations=locations, notes=notes).function(function)
 
 
 def canonical(function: Function) -> str:
@@ -53,8 +57,9 @@ def canonical(function: Function) -> str:
 
 
 class Printer:
-    def __init__(self, locations: bool = False, canonical: bool = False) -> None:
+    def __init__(self, locations: bool = False, canonical: bool = False, notes: Notes | None = None) -> None:
         self.locations = locations
+        self.notes = notes or {}
         self.canonical = canonical
         self.names: dict[Value, str] = {}
         self.taken: set[str] = set()
@@ -113,6 +118,8 @@ class Printer:
         indent = "  " * depth
         operands = ", ".join(f"%{self.name(v)}" for v in instruction.operands)
         results = self.parameters(instruction.results)
+        for position, note in self.notes.get(instruction, {}).items():
+            self.lines.append(f"{indent}# %{self.name(instruction.operands[position])}: {note}")
         head = f"{results} = " if results else ""
         text = f"{indent}{head}{instruction.op.name} {operands}".rstrip()
         params = {k: v for k, v in instruction.params.items() if k not in instruction.op.typed}

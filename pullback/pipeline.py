@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from pullback.codegen.cuda import emit_all
-from pullback.codegen.fuse import fuse
+from pullback.codegen.fuse import Fused, fused
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.codegen.thin import thin
@@ -26,7 +26,8 @@ from pullback.ir.extents import Abstract, rename
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
-from pullback.ir.text import canonical, print_module
+from pullback.ir.structure import walk
+from pullback.ir.text import Notes, canonical, print_module
 from pullback.runtime import counters
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
@@ -38,7 +39,8 @@ SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
 TARGET_STAGES = {"cpu": ("llvm", "asm"), "cuda": ("cuda",)}
 DEVICES = ("cpu", "cuda")
 
-Observer = Callable[[str, Module], None]
+Observer = Callable[..., None]
+"""Gets a stage's name and module; for "fuse" also the ``Fused``."""
 
 RECENT_TEMPLATES = 128
 """So many of the templates used last outlive their programs: code that is written again finds them."""
@@ -210,10 +212,10 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     """The program of an abstract function and its kernels, scheduled for a device."""
     function = optimised(found, observe)
     with counters.timed("fuse"):
-        function = fuse(function)
-    observe("fuse", Module((function,)))
+        groups = fused(function)
+    observe("fuse", Module((groups.function,)), groups)
     with counters.timed("lower"):
-        module = lower(function, layouts, device)
+        module = lower(groups.function, layouts, device)
     observe("lower", module)
     with counters.timed("schedule"):
         module = thin(module) if device == "cpu" else module
@@ -226,7 +228,7 @@ def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
     """Run every pass on an abstract function and load the result."""
     if device != "cpu":
         raise RuntimeError(f'device={device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
-    module = lowered(found, layouts, device, lambda stage, module: None)
+    module = lowered(found, layouts, device, lambda *found: None)
     program = module.functions[0]
     with counters.timed("compile"):
         executable = Executable(module)
@@ -259,13 +261,21 @@ def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, location
     texts: dict[str, str] = {}
     found = templated(trace.function)
 
-    def observe(stage: str, module: Module) -> None:
+    def observe(stage: str, module: Module, groups: Fused | None = None) -> None:
         functions = tuple(f if f.kind == "kernel" else concrete(f, found) for f in module.functions)
-        texts[stage] = print_module(Module(functions), locations)
+        notes = {} if groups is None else moved(groups.boundaries(), groups.function, functions[0])
+        texts[stage] = print_module(Module(functions), locations, notes)
 
     texts["trace"] = print_module(Module((trace.function,)), locations)
     module = lowered(found, layouts_of(trace, leaves, len(found.constants)), device, observe)
     return texts | emitted(module, device)
+
+
+def moved(notes: Notes, function: Function, concrete: Function) -> Notes:
+    """Notes on a function as notes on what ``concrete`` made of it."""
+    before, after = list(walk(function.body)), list(walk(concrete.body))
+    pairs = zip(before, after[len(after) - len(before) :], strict=True)
+    return {new: notes[old] for old, new in pairs if old in notes}
 
 
 def emitted(module: Module, device: str) -> dict[str, str]:

@@ -188,7 +188,8 @@ def dissect(call: Call) -> Anatomy | None:
         raise TraceError(str(error), error.loc) from None
     numbered, locs = _numbered(optimised.body)
     optimised = replace(optimised, body=numbered)
-    groups, saving = fused(optimised)
+    made = fused(optimised)
+    groups, saving = made.function, made.saving
     sources: list[Instruction] = []
     layouts = layouts_of(call.trace, call.leaves, len(found.constants))
     lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts)
