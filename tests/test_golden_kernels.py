@@ -1,0 +1,50 @@
+"""Golden kernels (tests/kernels): a func, the schedule that its group is given, and the kernels in the text of the last stage.
+Each is also run, scheduled so, beside the interpreter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from forced import always
+from golden import argument_sets, assert_same
+from targets import Compiled, compiled
+
+from pullback.codegen import schedules
+from pullback.ir import Module
+from pullback.ir.extents import rename
+from pullback.ir.interpret import interpret
+from pullback.ir.text import parse_module, print_module
+
+HERE = Path(__file__).parent / "kernels"
+PATHS = sorted(HERE.glob("*.ir"))
+SEPARATOR = "# =>\n"
+
+
+def text_of(found: Compiled) -> str:
+    return print_module(Module(found.scheduled.functions[1:]))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, _, expected = path.read_text().partition(SEPARATOR)
+    forced = re.search(r"^# schedule: *(\w+)$", given, re.MULTILINE)
+    if forced:
+        monkeypatch.setattr(schedules, "pick", always(forced[1]))
+    (function,) = parse_module(given).functions
+    found = compiled(function)
+    if bless:
+        expected = text_of(found)
+        path.write_text(f"{given.rstrip()}\n{SEPARATOR}{expected}")
+    assert text_of(found) == expected
+    for arguments in argument_sets(function)[::3]:
+        pairs = zip(function.parameters, arguments, strict=True)
+        sizes = {e: n for v, a in pairs for e, n in zip(v.type.shape, a.shape, strict=True) if isinstance(e, str)}
+        concrete = rename(function, sizes)
+        assert_same(compiled(concrete).run(arguments), interpret(concrete, *arguments), bitwise=False)
+
+
+def test_every_schedule_has_one() -> None:
+    named = {m[1] for path in PATHS for m in re.finditer(r"^# schedule: *(\w+)$", path.read_text(), re.MULTILINE)}
+    assert named == {s.name for s in schedules.SCHEDULES}
