@@ -1,5 +1,6 @@
 """What every test stands on: a kernel cache of its own, the verifier after every pass, `--bless` and `--schedules`."""
 
+import gc
 import importlib.util
 import os
 import tempfile
@@ -30,6 +31,12 @@ def chosen_schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(schedules, "pick", at_random(int(seed)))
         for name, value in (("LONG", 8), ("WINDOW", 1 + int(seed) % 5), ("NEAR", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
             monkeypatch.setattr(phases, name, value)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays; the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
