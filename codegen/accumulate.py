@@ -20,15 +20,17 @@ IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Red
 
 
 class Accumulators:
-    """The partial results of a combining loop: three tiers for sums of floats, one for everything else. The lowest tier has
-    ``parts``, that need not wait for each other."""
+    """The partial results of a combining loop: three tiers for sums of floats, one for everything else and in ``short`` loops.
+    The lowest tier has ``parts``, that need not wait for each other."""
 
-    def __init__(self, emitter: Emitter, combine: Sequence[str], dtypes: Sequence[DType], width: int, parts: int = 1) -> None:
+    def __init__(
+        self, emitter: Emitter, combine: Sequence[str], dtypes: Sequence[DType], width: int, parts: int = 1, short: bool = False
+    ) -> None:
         self.e, self.width = emitter, width
         self.groups = combined_values(combine, list(range(len(dtypes))))
         self.dtypes = list(dtypes)
         self.types = [wide(element(d), width) for d in dtypes]
-        self.sums = [p for name, positions in self.groups for p in positions if self.is_sum(name, p)]
+        self.sums = [p for name, positions in self.groups for p in positions if self.is_sum(name, p) and not short]
         self.lowest: list[list[str]] = []
         self.upper: list[list[str]] = []
         for name, positions in self.groups:

@@ -72,6 +72,8 @@ class Emitter(Writer):
         self.mask: str | None = None
         self.asks_ahead = False
         self.part = 0
+        self.firsts: list[str] = []
+        self.met = 0
         self.streams: Streams | None = None
         self.written_only = written_only(kernel)
         self.env: dict[Value, Lanes] = {}
@@ -371,6 +373,24 @@ class Emitter(Writer):
             return self.let(f"getelementptr {step}, ptr {place.pointer}, i64 {offset.text}")
         return self.let(f"getelementptr {step}, ptr {place.pointer}, {wide('i64', self.width)} {self.i64(offset)}")
 
+    def beside(self, place: Place, index: Sequence[Lanes], offset: str) -> str:
+        """The address of neighbours, the first at an offset: its row's, then its place there, which loops need not compute again.
+        In a further part of an iteration, it is a fixed distance behind that of the same access in the first part."""
+        name = stored(place.type.dtype)
+        if self.part:
+            self.met += 1
+            return self.let(f"getelementptr {name}, ptr {self.firsts[self.met - 1]}, i64 {self.part * self.width}")
+        found = self.in_row(place, index) or self.pointers(place, Lanes(offset))
+        self.firsts.append(found)
+        return found
+
+    def in_row(self, place: Place, index: Sequence[Lanes]) -> str | None:
+        """The address of neighbours by that of their row; None if only the last index is known to be theirs, or there is no row."""
+        if len(index) < 2 or not all(i.is_scalar for i in index[:-1]):
+            return None
+        row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), index[:-1]), place.extents[-1])
+        return None if row.literal == 0 else self.pointers(replace(place, pointer=self.pointers(place, row)), Lanes(index[-1].text))
+
     def guarded(self, guard: Lanes | None) -> str | None:
         """The mask of a vector access: the tail's and the guard's lanes; None for all."""
         if guard is None:
@@ -389,7 +409,10 @@ class Emitter(Writer):
         t, c = wide(name, self.width), wide("i1", self.width)
         mask = self.guarded(guard)
         if offset.step == 1 and not place.strides:
-            pointer = self.pointers(place, Lanes(self.near(offset, mask) if guard is not None and mask else offset.text))
+            if guard is None or mask is None:
+                pointer = self.beside(place, index, offset.text)
+            else:
+                pointer = self.pointers(place, Lanes(self.near(offset, mask)))
             if mask is None:
                 if self.streams is not None:
                     self.streams.ahead(pointer, dtype, self.part)
@@ -431,10 +454,11 @@ class Emitter(Writer):
         self.count += 1
         inside, after = f"read{self.count}", f"past{self.count}"
         self.line(f"br i1 {guard.text}, label %{inside}, label %{after}")
-        self.label(inside)
-        self.line(f"store {name} {self.scalar_load(place, offset, None)}, ptr {result}")
-        self.line(f"br label %{after}")
-        self.label(after)
+        with self.aside():
+            self.label(inside, follows=True)
+            self.line(f"store {name} {self.scalar_load(place, offset, None)}, ptr {result}")
+            self.line(f"br label %{after}")
+        self.label(after, follows=True)
         return self.let(f"load {name}, ptr {result}")
 
     def loaded(self, text: str, dtype: DType, width: int) -> str:
@@ -463,7 +487,7 @@ class Emitter(Writer):
             text = self.let(f"zext {c} {text} to {t}")
         mask = self.guarded(guard)
         if offset.step == 1 and not place.strides:
-            pointer = self.pointers(place, Lanes(offset.text))
+            pointer = self.beside(place, index, offset.text)
             if mask is None:
                 past = self.streams is not None and place.pointer in self.streams.past
                 how = f"align {dtype.bytes * self.width}{NON_TEMPORAL}" if past else f"align {align}"
@@ -510,13 +534,8 @@ class Emitter(Writer):
         assert self.width == 1, "lanes of one vector do not part"
         saved = self.env, self.splats
         self.env, self.splats = dict(self.env), dict(self.splats)
-        self.count += 1
-        then, after = f"then{self.count}", f"after{self.count}"
-        self.line(f"br i1 {saved[0][i.operands[0]].text}, label %{then}, label %{after}")
-        self.label(then)
-        self.block(i.regions[0])
-        self.line(f"br label %{after}")
-        self.label(after)
+        with self.when(saved[0][i.operands[0]].text):
+            self.block(i.regions[0])
         self.env, self.splats = saved
 
     def loop(self, i: Instruction) -> None:

@@ -6,8 +6,7 @@ takes several vectors, so that neither the counter nor the wait of one addition 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pullback.codegen.accumulate import Accumulators
@@ -25,7 +24,11 @@ if TYPE_CHECKING:
 
 MOST_LANES = 16
 UNROLL = ((10, 4), (28, 2))
-"""The most weight of a body, and how many vectors of it an iteration takes; one where it is heavier."""
+"""The most weight of a body that combines, and how many vectors of it an iteration takes; one where it is heavier."""
+UNROLL_STORES = ((10, 2),)
+"""The same for other bodies. No addition waits for another, and a processor stores one vector a cycle."""
+SHORT = 64
+"""So many elements a loop may have that is written once, masked, and sums in one tier."""
 CALL = 6
 """The weight of a branch around a call that is hardly ever made."""
 MOST_TWICE = 400
@@ -41,31 +44,24 @@ def loop(e: Emitter, i: Instruction) -> list[Lanes]:
     return _combining_loop(e, i) if combines else _serial_loop(e, i)
 
 
-def counted(e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], None]) -> None:
-    """Run a body while the number in a slot is below a limit, which steps meet exactly or pass."""
+def counted(e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], None], leaf: bool = False) -> None:
+    """Run a body while the number in a slot is below a limit, which steps meet exactly or pass.
+
+    Unless the body is scalar code without loops, its index is hidden from LLVM's strength reduction, which takes a fifth of the
+    time of a compilation to find addresses: a base and an index, as they are written, are what a processor adds for nothing.
+    """
     e.count += 1
     head, inside, end = (f"{word}{e.count}" for word in ("head", "body", "end"))
     e.line(f"br label %{head}")
-    e.label(head)
+    e.label(head, follows=True)
     index = e.let(f"load i64, ptr {slot}")
     e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {limit}')}, label %{inside}, label %{end}")
-    e.label(inside)
-    body(index)
-    e.line(f"store i64 {e.let(f'add i64 {index}, {step}')}, ptr {slot}")
-    e.line(f"br label %{head}")
-    e.label(end)
-
-
-@contextmanager
-def branch(e: Emitter, test: str) -> Iterator[None]:
-    """What is written inside runs if an i1 is true."""
-    e.count += 1
-    then, after = f"then{e.count}", f"after{e.count}"
-    e.line(f"br i1 {test}, label %{then}, label %{after}")
-    e.label(then)
-    yield
-    e.line(f"br label %{after}")
-    e.label(after)
+    with e.aside():
+        e.label(inside, follows=True)
+        body(index if leaf else e.intrinsic("i64", "llvm.expect.i64", [("i64", index), ("i64", "0")]))
+        e.line(f"store i64 {e.let(f'add i64 {index}, {step}')}, ptr {slot}")
+        e.line(f"br label %{head}")
+    e.label(end, follows=True)
 
 
 def _counter(e: Emitter) -> str:
@@ -94,7 +90,7 @@ def _serial_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         for value, slot, t, dtype in zip(region.results, slots, types, dtypes, strict=True):
             e.line(f"store {t} {e.vector(e.env[value], dtype)}, ptr {slot}")
 
-    counted(e, _counter(e), count.text, 1, body)
+    counted(e, _counter(e), count.text, 1, body, is_leaf(region))
     return [Lanes(e.let(f"load {t}, ptr {slot}"), step) for slot, t in zip(slots, types, strict=True)]
 
 
@@ -114,33 +110,35 @@ def _combining_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         scans.keep()
         sums.take([e.vector(e.env[v], d) for v, d in zip(yielded, dtypes, strict=True)], None)
 
-    _in_tiers(e, _counter(e), count.text, 1, sums, body)
+    slot = _counter(e)
+    _in_tiers(e, slot, count.text, 1, sums, lambda limit: counted(e, slot, limit, 1, body, is_leaf(region)))
     start = [e.vector(v, d) for v, d in zip(initial[scans.number :], dtypes, strict=True)]
     step = None if e.width > 1 else 0
     return [Lanes(text, step) for text in (*scans.totals(), *sums.join(start, sums.total(), e.width))]
 
 
-def _in_tiers(e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, body: Callable[[str], None]) -> None:
-    """As ``counted``. Every 64 iterations move the partial sums of floats up a tier, every 4,096 those."""
+def _in_tiers(e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, run: Callable[[str], None]) -> None:
+    """``run`` runs iterations up to a limit. Every 64 move the partial sums of floats up a tier, every 4,096 those."""
     if not sums.sums:
-        counted(e, slot, limit, step, body)
+        run(limit)
         return
     e.count += 1
     head, inside, full, end = (f"{word}{e.count}" for word in ("tier", "part", "full", "whole"))
     e.line(f"br label %{head}")
-    e.label(head)
+    e.label(head, follows=True)
     index = e.let(f"load i64, ptr {slot}")
     e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {limit}')}, label %{inside}, label %{end}")
-    e.label(inside)
+    e.label(inside, follows=True)
     far = e.let(f"add i64 {index}, {64 * step}")
     until = e.intrinsic("i64", "llvm.smin.i64", [("i64", far), ("i64", limit)])
-    counted(e, slot, until, step, body)
-    sums.flush(0)
-    low = e.let(f"and i64 {far}, {64 * 64 * step - 1}")
-    e.line(f"br i1 {e.let(f'icmp eq i64 {low}, 0')}, label %{full}, label %{head}")
-    e.label(full)
-    sums.flush(1)
-    e.line(f"br label %{head}")
+    with e.aside():
+        run(until)
+        sums.flush(0)
+        low = e.let(f"and i64 {far}, {64 * 64 * step - 1}")
+        e.line(f"br i1 {e.let(f'icmp eq i64 {low}, 0')}, label %{full}, label %{head}")
+        e.label(full, follows=True)
+        sums.flush(1)
+        e.line(f"br label %{head}")
     e.label(end)
 
 
@@ -153,8 +151,9 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     e.width = width = choose_width(e, region)
     e.scans.update(scans.by_parameter())
     weight = weigh(region, combine)
-    unroll = 1 if e.inlined else choose_unroll(weight, width, count.literal)
-    sums = Accumulators(e, combine, dtypes, width, unroll)
+    short = is_short(region)
+    unroll = 1 if e.inlined or short else choose_unroll(weight, width, count.literal, bool(combine))
+    sums = Accumulators(e, combine, dtypes, width, unroll, short)
     outer = e.env
     slot = _counter(e)
 
@@ -166,7 +165,9 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         sums.take([e.vector(e.env[v], d) for v, d in zip(yielded, dtypes, strict=True)], e.mask, part)
 
     def full(index: str) -> None:
+        e.firsts = []
         for part in range(unroll):
+            e.met = 0
             body(e.let(f"add i64 {index}, {part * width}") if part else index, part)
 
     def rest(index: str) -> None:
@@ -177,21 +178,22 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         e.mask = None
 
     e.asks_ahead = weight > MOST_WEIGHT and not e.inlined
-    if e.vector_bytes == 64 and weight > MOST_TWICE:
-        _in_tiers(e, slot, count.text, width, sums, rest)
+    if short or (e.vector_bytes == 64 and weight > MOST_TWICE):
+        _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     else:
         step = width * unroll
-        whole = e.let(f"and i64 {count.text}, {-step}")
         streams = Streams(e, region, weight)
-        if streams.test is not None:
-            with branch(e, streams.test), streams:
-                if combine:
-                    _in_tiers(e, slot, whole, step, sums, full)
-                else:
-                    counted(e, slot, e.let(f"and i64 {count.text}, {-width}"), width, lambda index: body(index, 0))
-        _in_tiers(e, slot, whole, step, sums, full)
+
+        def run(limit: str) -> None:
+            if streams.test is not None:
+                with e.when(streams.test), streams:
+                    counted(e, slot, limit, step, full)
+            counted(e, slot, limit, step, full)
+
+        _in_tiers(e, slot, e.let(f"and i64 {count.text}, {-step}"), step, sums, run)
+        streams.end()
         counted(e, slot, count.text, width, rest)
-    e.asks_ahead = False
+    e.asks_ahead, e.part = False, 0
     totals = sums.across(sums.total()) if combine else []
     e.env, e.width = outer, 1
     return [Lanes(text) for text in (*scans.totals(), *sums.join([v.text for v in initial[scans.number :]], totals, 1))]
@@ -229,9 +231,24 @@ def weigh(region: Block, combine: Sequence[str] = ()) -> int:
     return weight
 
 
-def choose_unroll(weight: int, width: int, count: int | None) -> int:
+def is_leaf(region: Block) -> bool:
+    """Whether a body has no loops or branches."""
+    return not any(i.regions for i in region.instructions)
+
+
+def is_short(region: Block) -> bool:
+    """Whether a loop walks memory of the kernel's own that holds few elements, as the results of chunks are."""
+    for i in region.instructions:
+        if isinstance(i.op, Load) and i.operands[1:] == region.parameters[:1] and not i.op.masked:
+            (extent,) = i.operands[0].type.shape
+            if i.operands[0].type.space == "stack" and extent <= SHORT:
+                return True
+    return False
+
+
+def choose_unroll(weight: int, width: int, count: int | None, combines: bool) -> int:
     """How many vectors an iteration takes: as many as the weight of the body allows, and the count where that is known."""
-    most = next((unroll for limit, unroll in UNROLL if weight <= limit), 1)
+    most = next((unroll for limit, unroll in (UNROLL if combines else UNROLL_STORES) if weight <= limit), 1)
     while most > 1 and count is not None and count < most * width:
         most //= 2
     return most

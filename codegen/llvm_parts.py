@@ -90,15 +90,16 @@ def rare(e: Emitter, i: Instruction) -> None:
     inside, after = f"rare{e.count}", f"usual{e.count}"
     e.declared[_RARELY] = None
     e.line(f"br i1 {any_lane}, label %{inside}, label %{after}, !prof !9000")
-    e.label(inside)
-    given = ", ".join(f"{t} {text}" for t, text in zip(types[number:], texts[number:], strict=True))
-    result = f"{{ {', '.join(types[:number])} }}"
-    found = e.let(f"call {result} @{_function(e, i, width, result)}({given})")
-    for k, (t, slot, text) in enumerate(zip(types, slots, usual, strict=False)):
-        one = e.let(f"extractvalue {result} {found}, {k}")
-        e.line(f"store {t} {e.let(f'select {c} {test}, {t} {one}, {t} {text}')}, ptr {slot}")
-    e.line(f"br label %{after}")
-    e.label(after)
+    with e.aside():
+        e.label(inside, follows=True)
+        given = ", ".join(f"{t} {text}" for t, text in zip(types[number:], texts[number:], strict=True))
+        result = f"{{ {', '.join(types[:number])} }}"
+        found = e.let(f"call {result} @{_function(e, i, width, result)}({given})")
+        for k, (t, slot, text) in enumerate(zip(types, slots, usual, strict=False)):
+            one = e.let(f"extractvalue {result} {found}, {k}")
+            e.line(f"store {t} {e.let(f'select {c} {test}, {t} {one}, {t} {text}')}, ptr {slot}")
+        e.line(f"br label %{after}")
+    e.label(after, follows=True)
     step = 0 if width == 1 else None
     loads = (Lanes(e.let(f"load {t}, ptr {slot}"), step) for t, slot in zip(types, slots, strict=False))
     e.env.update(zip(i.results, loads, strict=True))

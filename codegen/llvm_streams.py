@@ -114,8 +114,12 @@ class Streams:
 
     def __exit__(self, *_: object) -> None:
         self.e.streams = None
-        if self.past:
-            self.e.line("fence seq_cst")
+
+    def end(self) -> None:
+        """After the loop: what went past the caches is there before what follows."""
+        if self.past and self.test is not None:
+            with self.e.when(self.test):
+                self.e.line("fence seq_cst")
 
     def ahead(self, pointer: str, dtype: DType, part: int) -> None:
         """Ask for the line that a load will need, once for each line."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 THREADS = ("run", "enter", "leave", "gemm")
 """The functions whose addresses begin the table of the slot ("threads",)."""
+_EACH_TIME = frozenset({"load", "call", "alloca"})
+"""The words that instructions begin with that may give another value when written again."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,10 @@ class Emitted:
 
 
 class Writer:
-    """A function in the making: its lines, those of its entry, the functions that it declares and the slots that it reads."""
+    """A function in the making: its lines, those of its entry, the functions that it declares and the slots that it reads.
+
+    ``known``: what instructions written so far gave, by their texts; of those alone that are sure to run before the next line.
+    """
 
     def __init__(self) -> None:
         self.entry: list[str] = []
@@ -30,6 +36,7 @@ class Writer:
         self.declared: dict[str, None] = {}
         self.slots: list[tuple[object, ...]] = []
         self.natives: dict[tuple[object, ...], str] = {}
+        self.known: dict[str, str] = {}
         self.count = 0
 
     def fresh(self) -> str:
@@ -40,12 +47,40 @@ class Writer:
         self.lines.append(f"  {text}")
 
     def let(self, text: str) -> str:
-        name = self.fresh()
-        self.line(f"{name} = {text}")
-        return name
+        """The value of an instruction, which is written once where it is known."""
+        found = self.known.get(text)
+        if found is None:
+            found = self.fresh()
+            self.line(f"{found} = {text}")
+            if text.partition(" ")[0] not in _EACH_TIME:
+                self.known[text] = found
+        return found
 
-    def label(self, name: str) -> None:
+    def label(self, name: str, follows: bool = False) -> None:
+        """A block begins. ``follows``: it is only reached by way of all that is known."""
+        if not follows:
+            self.known = {}
         self.lines.append(f"{name}:")
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is written inside may not run before what is written after: it is forgotten there."""
+        known = self.known
+        self.known = dict(known)
+        yield
+        self.known = known
+
+    @contextmanager
+    def when(self, test: str) -> Iterator[None]:
+        """What is written inside runs if an i1 is true."""
+        self.count += 1
+        then, after = f"then{self.count}", f"after{self.count}"
+        self.line(f"br i1 {test}, label %{then}, label %{after}")
+        with self.aside():
+            self.label(then, follows=True)
+            yield
+            self.line(f"br label %{after}")
+        self.label(after, follows=True)
 
     def at_entry(self, text: str) -> str:
         """A value that is computed once, before everything else."""
