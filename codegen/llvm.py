@@ -385,11 +385,13 @@ class Emitter(Writer):
         return found
 
     def in_row(self, place: Place, index: Sequence[Lanes]) -> str | None:
-        """The address of neighbours by that of their row; None if only the last index is known to be theirs, or there is no row."""
+        """The address of neighbours by that of their row; None if there is none."""
         if len(index) < 2 or not all(i.is_scalar for i in index[:-1]):
             return None
         row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), index[:-1]), place.extents[-1])
-        return None if row.literal == 0 else self.pointers(replace(place, pointer=self.pointers(place, row)), Lanes(index[-1].text))
+        if row.literal == 0:
+            return None
+        return self.pointers(replace(place, pointer=self.pointers(place, row)), Lanes(index[-1].text))
 
     def guarded(self, guard: Lanes | None) -> str | None:
         """The mask of a vector access: the tail's and the guard's lanes; None for all."""

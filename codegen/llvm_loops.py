@@ -17,7 +17,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.ops.parts import Rare
 from pullback.ir.structure import Block, Instruction, walk
-from pullback.ir.types import I64, ArrayType, DType
+from pullback.ir.types import I64, ArrayType, DType, RefType, Type
 
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
@@ -237,13 +237,16 @@ def is_leaf(region: Block) -> bool:
 
 
 def is_short(region: Block) -> bool:
-    """Whether a loop walks memory of the kernel's own that holds few elements, as the results of chunks are."""
-    for i in region.instructions:
-        if isinstance(i.op, Load) and i.operands[1:] == region.parameters[:1] and not i.op.masked:
-            (extent,) = i.operands[0].type.shape
-            if i.operands[0].type.space == "stack" and extent <= SHORT:
-                return True
-    return False
+    """Whether a loop does nothing but read memory of the kernel's own that holds few elements, as the results of chunks are."""
+    body = region.instructions
+    return bool(body) and all(isinstance(i.op, Load) and _is_small(i.operands[0].type) for i in body)
+
+
+def _is_small(t: Type) -> bool:
+    if not isinstance(t, RefType) or t.space != "stack" or t.rank != 1:
+        return False
+    (extent,) = t.shape
+    return isinstance(extent, int) and extent <= SHORT
 
 
 def choose_unroll(weight: int, width: int, count: int | None, combines: bool) -> int:
