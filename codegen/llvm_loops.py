@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST_LANES = 16
 UNROLL = ((10, 4), (28, 2))
-"""The most weight of a body that combines, and how many vectors of it an iteration takes; one where it is heavier."""
+"""The most weight of a body that combines or scans, and how many vectors of it an iteration takes; one where it is heavier."""
 UNROLL_STORES = ((10, 2),)
 """The same for other bodies. No addition waits for another, and a processor stores one vector a cycle."""
 SHORT = 64
@@ -152,7 +152,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     e.scans.update(scans.by_parameter())
     weight = weigh(region, combine)
     short = is_short(region)
-    unroll = 1 if e.inlined or short else choose_unroll(weight, width, count.literal, bool(combine))
+    unroll = 1 if e.inlined or short else choose_unroll(weight, width, count.literal, bool(i.results))
     sums = Accumulators(e, combine, dtypes, width, unroll, short)
     outer = e.env
     slot = _counter(e)
@@ -249,9 +249,9 @@ def _is_small(t: Type) -> bool:
     return isinstance(extent, int) and extent <= SHORT
 
 
-def choose_unroll(weight: int, width: int, count: int | None, combines: bool) -> int:
+def choose_unroll(weight: int, width: int, count: int | None, gives: bool) -> int:
     """How many vectors an iteration takes: as many as the weight of the body allows, and the count where that is known."""
-    most = next((unroll for limit, unroll in (UNROLL if combines else UNROLL_STORES) if weight <= limit), 1)
+    most = next((unroll for limit, unroll in (UNROLL if gives else UNROLL_STORES) if weight <= limit), 1)
     while most > 1 and count is not None and count < most * width:
         most //= 2
     return most
