@@ -75,7 +75,9 @@ class Emitter(Writer):
         self.firsts: list[str] = []
         self.met = 0
         self.streams: Streams | None = None
+        self.past_slot: str | None = None
         self.written_only = written_only(kernel)
+        self.kernel_asks = any(isinstance(i.op, Prefetch) for i in walk(kernel.body))
         self.env: dict[Value, Lanes] = {}
         self.splats: dict[tuple[str, str, int | None], str] = {}
         self.places: dict[Value, Place] = {}
@@ -166,6 +168,20 @@ class Emitter(Writer):
 
     # the function
 
+    def streamed(self) -> str:
+        """The slot of an i1 that says whether stores of this function may have gone past the caches."""
+        if self.past_slot is None:
+            self.past_slot = self.slot("i1")
+            self.entry.append(f"  store i1 false, ptr {self.past_slot}")
+        return self.past_slot
+
+    def end(self) -> None:
+        """Return the status; who reads what was stored past the caches finds it there."""
+        if self.past_slot is not None:
+            with self.when(self.let(f"load i1, ptr {self.past_slot}")):
+                self.line("fence seq_cst")
+        self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
+
     def run(self) -> Emitted:
         for position, value in enumerate(self.kernel.parameters):
             self.parameter(position, value)
@@ -175,8 +191,7 @@ class Emitter(Writer):
         self.status = self.slot("i64")
         self.line(f"store i64 0, ptr {self.status}")
         self.block(self.kernel.body)
-        result = self.let(f"load i64, ptr {self.status}")
-        self.line(f"ret i64 {result}")
+        self.end()
         body = [*self.functions, f"{self.heading()} {{", "entry:", *self.entry, *self.lines, "}"]
         return Emitted(self.name, "\n".join([*(() if self.direct else self.declared), "", *body, ""]), tuple(self.slots))
 

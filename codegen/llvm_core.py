@@ -113,7 +113,7 @@ def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str,
     inside.know_extents()
     inside.env[region.parameters[0]] = Lanes("%chunk")
     inside.block(region)
-    inside.line(f"ret i64 {inside.let(f'load i64, ptr {inside.status}')}")
+    inside.end()
     heading = f"define internal i64 @{inside.name}(ptr noalias %context, i64 %chunk) {{"
     e.functions.append("\n".join([*inside.functions, heading, "entry:", *inside.entry, *inside.lines, "}", ""]))
     return inside.name, captures

@@ -14,7 +14,7 @@ from pullback.codegen.lanes import Lanes, element, wide
 from pullback.codegen.llvm_scan import Scans
 from pullback.codegen.llvm_streams import MOST_WEIGHT, Streams
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.ops.kernel import Load, Prefetch, Store
 from pullback.ir.ops.parts import Rare
 from pullback.ir.structure import Block, Instruction, walk
 from pullback.ir.types import I64, ArrayType, DType, RefType, Type
@@ -177,7 +177,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         body(index, 0)
         e.mask = None
 
-    e.asks_ahead = weight > MOST_WEIGHT and not e.inlined
+    e.asks_ahead = weight > MOST_WEIGHT and not e.inlined and not e.kernel_asks
     if short or (e.vector_bytes == 64 and weight > MOST_TWICE):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     else:
@@ -191,7 +191,6 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
             counted(e, slot, limit, step, full)
 
         _in_tiers(e, slot, e.let(f"and i64 {count.text}, {-step}"), step, sums, run)
-        streams.end()
         counted(e, slot, count.text, width, rest)
     e.asks_ahead, e.part = False, 0
     totals = sums.across(sums.total()) if combine else []
@@ -224,6 +223,8 @@ def weigh(region: Block, combine: Sequence[str] = ()) -> int:
     for i in region.instructions:
         if isinstance(i.op, Rare):
             weight += CALL
+        elif isinstance(i.op, Prefetch):
+            weight += 1
         elif i.regions or not isinstance(i.op, Elementwise | Load | Store):
             weight += 0 if not i.operands and not i.regions else 1000
         else:

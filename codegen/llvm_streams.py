@@ -3,6 +3,7 @@
 A vector loop whose body is light has a second copy of its main part (``Streams``). It runs if the arrays that the loop walks in
 one line take ``LARGE_BYTES`` or more together. Its stores to references that the kernel never reads are non-temporal, so that
 the memory that they fill is not read first; these need whole vectors at multiples of their size, hence a test of addresses.
+The function waits for them once, at its end. A kernel with ``prefetch`` of its own knows what comes, and no loop of it asks.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Streams:
             if value in e.written_only and self.fills(value.type.dtype):
                 firsts.append(first)
                 self.past.add(e.places[value].pointer)
-        if walked:
-            self.test = self.asked(list(walked.values()), firsts)
+        if walked and (self.past or not e.kernel_asks):
+            self.test = self.pays(list(walked.values()), firsts)
 
     def fills(self, dtype: DType) -> bool:
         """Whether a vector of such elements is a register of its own, with a non-temporal store."""
@@ -94,7 +95,7 @@ class Streams:
         self.e.instruction(made)
         return True
 
-    def asked(self, places: Sequence[Place], firsts: Sequence[str]) -> str:
+    def pays(self, places: Sequence[Place], firsts: Sequence[str]) -> str:
         """Whether the arrays are large and the stores on whole vectors."""
         e = self.e
         total = "0"
@@ -114,17 +115,13 @@ class Streams:
 
     def __exit__(self, *_: object) -> None:
         self.e.streams = None
-
-    def end(self) -> None:
-        """After the loop: what went past the caches is there before what follows."""
-        if self.past and self.test is not None:
-            with self.e.when(self.test):
-                self.e.line("fence seq_cst")
+        if self.past:
+            self.e.line(f"store i1 true, ptr {self.e.streamed()}")
 
     def ahead(self, pointer: str, dtype: DType, part: int) -> None:
         """Ask for the line that a load will need, once for each line."""
         stride = dtype.bytes * self.e.width
-        if stride >= LINE or part * stride % LINE == 0:
+        if not self.e.kernel_asks and (stride >= LINE or part * stride % LINE == 0):
             ask_ahead(self.e, pointer)
 
 

@@ -5,6 +5,7 @@ do not depend on one another, so a processor works on several vectors at once, a
 a body of three hundred instructions, one, whose longest chain of operations then is the time of an iteration. A phase is so
 short that the window holds many. What one phase computes and another reads is kept in memory of the kernel's own, as long as
 a strip and near enough to stay in the first cache; constants, positions and what is read from arguments are made again.
+Phases share out the asking for the elements of the next strip.
 
 Where to cut is chosen by what lives there (``_cuts``): the least number of values kept, at a nominal price, and of instructions
 beyond what a window holds.
@@ -76,18 +77,29 @@ class _Body:
                 self.written.setdefault(loops.place(i.operands[1])[0], position)
             if isinstance(i.op, Load):
                 self.read[loops.place(i.operands[0])[0]] = position
+        self.made = {v for i in region.instructions for v in i.results}
         self.free = self.find_free()
         self.steps = [i for i in region.instructions if not self.is_free(i)]
 
     def find_free(self) -> dict[Value, Instruction]:
         found: dict[Value, Instruction] = {}
-        inside = {v for i in self.region.instructions for v in i.results}
         for i in self.region.instructions:
             is_position = isinstance(i.op, Elementwise) and all(v.type == scalar(I64) for v in (*i.operands, *i.results))
             is_light = isinstance(i.op, Constant | Extent | Load | Sub) or is_position
-            if is_light and all(v in found or v not in inside for v in i.operands):
+            if is_light and all(v in found or v not in self.made for v in i.operands):
                 found.update(dict.fromkeys(i.results, i))
         return found
+
+    def moves(self, where: Sequence[Value]) -> bool:
+        """Whether a place is known without reading memory, and differs from iteration to iteration."""
+        index, seen, stack = self.region.parameters[0], set[Value](), list(where)
+        while stack:
+            v = stack.pop()
+            if v in self.made and (v not in self.free or not isinstance(self.free[v].op, Elementwise | Constant | Extent)):
+                return False
+            stack += self.free[v].operands if v in self.made and v not in seen else ()
+            seen.add(v)
+        return index in seen
 
     def is_free(self, i: Instruction) -> bool:
         return bool(i.results) and i.results[0] in self.free
@@ -156,9 +168,9 @@ def _strips(b: Builder, i: Instruction, body: _Body) -> None:
     first = inner.mul(at, inner.const(length, I64))
     here = inner.minimum(inner.const(length, I64), inner.sub(count, first))
     found: tuple[Value, ...] = ()
-    for part in parts:
+    for part, coming in zip(parts, _asked(body, parts), strict=True):
         is_last = part is parts[-1]
-        region = _phase(i, body, part, kept, first, is_last)
+        region = _asking(i, body, _phase(i, body, part, kept, first, is_last), coming, first, length)
         operands = (here, *(_identities(inner, i) if is_last else ()))
         found = tuple(Value(v.type, v.name) for v in i.results) if is_last else ()
         params = i.params if is_last else {k: v for k, v in i.params.items() if k != "combine"}
@@ -167,6 +179,36 @@ def _strips(b: Builder, i: Instruction, body: _Body) -> None:
     strips = b.idiv(rounded, b.const(length, I64))
     params = {**i.params, "map": "serial"}
     b.append(Instruction(i.op, (strips, *initial), i.results, params, (inner.block([at], found),), i.loc))
+
+
+def _asked(body: _Body, parts: Sequence[Sequence[Instruction]]) -> list[list[Sequence[Value]]]:
+    """The elements of arguments and results, as operands of loads, that each phase asks for in the next strip. Phases take turns,
+    those that write after the others, since memory is busy with these."""
+    reads = [i.operands for i in body.free.values() if isinstance(i.op, Load) and not i.op.masked]
+    writes = [i.operands[1:] for i in body.steps if isinstance(i.op, Store) and not i.op.masked]
+    turns = sorted(range(len(parts)), key=lambda k: any(isinstance(i.op, Store) for i in parts[k]))
+    shared: list[list[Sequence[Value]]] = [[] for _ in parts]
+    for k, where in enumerate(dict.fromkeys(w for w in (*reads, *writes) if body.moves(w))):
+        shared[turns[k % len(turns)]].append(where)
+    return shared
+
+
+def _asking(i: Instruction, body: _Body, region: Block, coming: Sequence[Sequence[Value]], first: Value, length: int) -> Block:
+    """A phase that also asks for these elements of the next strip."""
+    (at,), b = region.parameters, Builder(i.loc)
+    env = {body.region.parameters[0]: b.add(b.add(first, at), b.const(length, I64))}
+
+    def value(v: Value) -> Value:
+        if v not in env and v in body.free:
+            made = body.free[v]
+            results = tuple(Value(r.type, r.name) for r in made.results)
+            b.append(replace(made, operands=tuple(map(value, made.operands)), results=results))
+            env.update(zip(made.results, results, strict=True))
+        return env.get(v, v)
+
+    for where in coming:
+        b.emit(OPS["prefetch"], [value(v) for v in where])
+    return replace(region, instructions=(*b.instructions, *region.instructions))
 
 
 def _length(body: _Body, kept: int) -> int:

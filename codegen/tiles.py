@@ -41,9 +41,6 @@ LIGHT = 24
 ROOM = 1 << 15
 """A tile has as many rows, a power of two, as have so many bytes of elements: the first cache holds them."""
 
-LARGE = 1 << 21
-"""Arrays of so many bytes together are worth asking for ahead of time."""
-
 Totals = dict[Instruction, Value]
 
 
@@ -70,6 +67,7 @@ class _Tiles(Elements):
         wanted = (i for i in self.reduces if i.result in self.outputs)
         self.columns = [i for i in wanted if tuple(i.params["axes"]) == (0,)]
         self.last = max((self.passes[v] for v in self.roots(None)), default=0)
+        self.elsewhere = self.read_elsewhere()
         self.keep_dear()
         self.find_rows()
         self.coming = self.find_coming()
@@ -135,7 +133,7 @@ class _Tiles(Elements):
     def waiting_place(self, value: Value, last: int) -> Out | None:
         """The memory of a result of the group's own that holds nothing before it is written, in pass ``last`` or later; none for
         what is read at other places than its own, which may be written over by then."""
-        if value in self.read_elsewhere():
+        if value in self.elsewhere:
             return None
         taken = {out.ref for out in self.places.values()}
         for result, out in self.copies:
@@ -185,9 +183,11 @@ class _Tiles(Elements):
         return (self.places[value], index) if value in self.done else None
 
     def find_coming(self) -> dict[int, list[Value]]:
-        """The operands whose elements of the next tile each pass asks for: the last pass for one, those before it for others."""
+        """The operands whose elements of the next tile each pass asks for: passes take turns from the last one on, those that
+        write elements of results after the others, since memory is busy with these."""
         found: dict[int, list[Value]] = {}
-        passes = [n for n in range(self.last, -1, -1) if self.roots(n)]
+        writing = {self.passes[v] for v, _ in self.copies if self.is_element(v)}
+        passes = sorted((n for n in range(self.last + 1) if self.roots(n)), key=lambda n: (n in writing, -n))
         operands = [v for v in self.region.parameters if self.is_element(v) and isinstance(self.refs[v].type, RefType)]
         for k, value in enumerate(operands):
             found.setdefault(passes[k % len(passes)], []).append(value)
@@ -343,8 +343,8 @@ class _Tiles(Elements):
                     self.memo[(value, (row,), None)] = self.read(self.places[value], (row,))
         of_rows = [i for i in reduces if isinstance(i.op, Reduce) and self.is_row_reduce(i)]
         of_all = [i for i in reduces if isinstance(i.op, Check) or tuple(i.params["axes"]) == (0, 1)]
-        self.ask(number, rows)
         j = b.open("j")
+        self.ask(number, rows, j)
         ended = self.ended_values()
         outs = [(v, out) for v, out in self.copies if v in roots and v not in ended]
         wanted = dict.fromkeys([*(i.operands[0] for i in reduces), *(v for v, _ in outs), *kept])
@@ -367,20 +367,12 @@ class _Tiles(Elements):
                 self.write(results.pop(0), self.places[i.result], (row,))
         return dict(zip(of_all, results, strict=True))
 
-    def ask(self, number: int, rows: Sequence[Value]) -> None:
-        """Have the same rows of the next tile on their way, where all of them are more than caches hold."""
-        b, size, coming = self.b, self.size, self.coming.get(number, ())
-        if size is None or not coming:
-            return
-        moved = b.mul(b.mul(b.extent_of(self.height), b.extent_of(self.width)), b.const(self.bytes, I64))
-
-        def column(j: Value) -> Totals:
-            for value in coming:
-                for row in rows:
-                    b.here("prefetch", self.refs[value], b.add(row, size), j)
-            return {}
-
-        b.when(b.le(b.const(LARGE, I64), moved), lambda: self.loop(b.extent_of(self.width), "j", column))
+    def ask(self, number: int, rows: Sequence[Value], j: Value) -> None:
+        """Have the same rows of the next tile on their way, element by element."""
+        b = self.b
+        for value in self.coming.get(number, ()) if self.size is not None else ():
+            for row in rows:
+                b.here("prefetch", self.refs[value], b.add(row, self.size), j)
 
     def counted(self, i: Instruction, values: Sequence[Value]) -> list[Value]:
         """Values of rows walked together; of the copies of the last row, what changes nothing."""

@@ -115,3 +115,19 @@ def test_a_body_that_reads_what_it_wrote_stays_whole(monkeypatch: pytest.MonkeyP
 def test_short_bodies_stay_whole() -> None:
     (kernel,) = parse_module(TEXT).functions
     assert "local" not in print_module(Module((schedule(kernel),)))
+
+
+def test_phases_ask_for_the_next_strip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each element that is read or written, once; not those whose place is read from memory, which may end before, nor those
+    that a condition guards."""
+    cut_often(monkeypatch, 1)
+    text = TEXT.replace("%y: &f64[s0])", "%y: &f64[s0], %p: &i64[s0])")
+    text = text.replace("    %a: f64[] = load %x, %i", "    %j: i64[] = load %p, %i\n    %a: f64[] = load %y, %j")
+    guarded = TEXT.replace("%y: &f64[s0])", "%y: &f64[s0], %q: &f64[s0])")
+    guarded = guarded.replace("    %a: f64[] = load %x, %i", "    %t: bool[] = lt %i, %n\n    %a: f64[] = load_if %q, %t, %i")
+    asked = []
+    for source in (TEXT, text, guarded):
+        (kernel,) = parse_module(source).functions
+        cut = print_module(Module((schedule(kernel),)))
+        asked.append(sorted(line.split()[1].strip("%,") for line in cut.splitlines() if "prefetch" in line))
+    assert asked == [["x", "y"], ["p", "x", "y"], ["x", "y"]]

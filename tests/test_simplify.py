@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -221,3 +222,16 @@ def test_every_rule_states_its_equation() -> None:
         body = re.search(rf"def {name}\(.*?\n\n\n|def {name}\(.*\Z", source, re.DOTALL)
         assert body is not None
         assert "    # " in body[0], name
+
+
+def test_sums_of_differences_are_as_exact_as_the_differences() -> None:
+    """Also where the sums of both sides are there: their difference is what rounding has left of large numbers."""
+    t = ArrayType(F64, (1000,))
+    b, x, y = Builder(), Value(t, "x"), Value(t, "y")
+    together = [b.sum(x, axes=(0,)), b.sum(y, axes=(0,)), b.sum(b.sub(x, y), axes=(0,))]
+    function = pipeline.run(b.function("f", [x, y], together), pipeline.OPTIMIZE)
+    rng = np.random.default_rng(0)
+    large = 1e8 + rng.normal(size=1000)
+    near = large + 1e-7 * rng.normal(size=1000)
+    found = float(interpret(function, large, near)[2])
+    assert abs(found - math.fsum((large - near).tolist())) <= 1e-12 * np.sum(np.abs(large - near))

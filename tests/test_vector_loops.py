@@ -98,6 +98,19 @@ def test_what_is_streamed(make: Callable[[Builder, Value], Value], expected: boo
     assert any("!nontemporal" in text for text in parts_of(compiled(function).scheduled)) == expected
 
 
+def test_rows_wait_once_for_what_went_past_the_caches(way: str) -> None:
+    """Rows that are written past the caches, one after another: no loop waits for its stores, the function does at its end."""
+    b, x = Builder(), Value(ArrayType(DTYPES["f64"], (70, 64)), "x")
+    mean = b.div(b.sum(x, axes=(1,)), b.broadcast(b.const(64.0, DTYPES["f64"]), shape=(70,), axes=(0,)))
+    function = b.function("f", [x], [b.sub(x, b.broadcast(mean, shape=(70, 64), axes=(1,)))])
+    bodies = [body for text in parts_of(compiled(function).scheduled) for body in text.split("define ")[1:]]
+    streaming = [body for body in bodies if "!nontemporal" in body]
+    assert len(streaming) == 1
+    _, fence, after = streaming[0].partition("fence")
+    assert fence and "fence" not in after and after.count("br ") == 1 and "ret " in after
+    check(function, [dyadic(np.random.default_rng(4), x.type)], way)
+
+
 def test_alignment_does_not_change_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     t = ArrayType(DTYPES["f32"], (5000,))

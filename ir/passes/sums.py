@@ -40,7 +40,10 @@ class Term:
 def sums(function: Function) -> Function:
     """Sums whose products have the same varying factors become one, times what differs.
 
-    Only where that leaves fewer sums. Requires: a func after ``simplify`` and ``cse``; other kinds are returned as they are.
+    Only where that leaves fewer sums, or one whose terms are fewer. What is left of a sum of terms is of one product: the sums
+    of two may be large where terms cancel, and then their difference is not the sum of the differences.
+
+    Requires: a func after ``simplify`` and ``cse``; other kinds are returned as they are.
     Keeps: values but for rounding, as long as no factor taken out overflows its product; NaN and infinities where they were.
     """
     return replace(function, body=_merged(function.body)) if function.kind == "func" else function
@@ -72,7 +75,8 @@ def _is_candidate(instruction: Instruction) -> bool:
 
 
 def _chosen(candidates: dict[Instruction, list[Term]], found: _Products) -> dict[Instruction, list[Term]]:
-    """The sums to be written anew: those of one product that others read too, and those of several products that all exist."""
+    """The sums to be written anew: those of one product that others read too, and those of several terms of which one product
+    is left, that exists or has fewer terms."""
     readers: dict[Core, int] = {}
     for instruction, terms in candidates.items():
         if len(terms) == 1:
@@ -81,11 +85,12 @@ def _chosen(candidates: dict[Instruction, list[Term]], found: _Products) -> dict
     chosen = {}
     for instruction, terms in candidates.items():
         cores = [t.core(instruction.params["axes"]) for t in terms]
-        there = [core in readers for core in cores]
         if len(terms) == 1:
             if readers[cores[0]] > 1:
                 chosen[instruction] = terms
-        elif all(is_there or found.mean_of_deviation(core) for is_there, core in zip(there, cores)):
+            continue
+        left = [core for core in cores if not found.mean_of_deviation(core)]
+        if len(set(left)) <= 1 and (len(left) < len(cores) or left[0] in readers):
             chosen[instruction] = terms
     return chosen
 
