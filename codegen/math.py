@@ -38,6 +38,7 @@ MATH: Mapping[str, Recipe] = {
     "atan2": math_trig.atan2,
     "erf": math_erf.erf,
     "erfc": math_erf.erfc,
+    "ndtr": math_erf.ndtr,
     "gammaln": math_gamma.gammaln,
     "digamma": math_gamma.digamma,
     "pow": math_power.pow,

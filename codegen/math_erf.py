@@ -1,14 +1,18 @@
-"""The error function and its complement: erf, erfc.
+"""The error function, its complement, and the normal distribution function: erf, erfc, ndtr.
 
 erf is piecewise a polynomial about the nearest multiple of a step, whose value there is held as a sum of two. erfc(x) =
-exp(-x**2) t g(1 - 2 t) with t = c / (c + x), in the manner of Shepherd and Laframboise, Chebyshev approximation of (1 + 2x)
-exp(x**2) erfc(x), Math. Comp. 36 (1981). The coefficients are our own minimax fits.
+exp(-x**2) t g(1 - 2 t) and ndtr(-x) = exp(-x**2 / 2) t g(1 - 2 t) with t = c / (c + x), in the manner of Shepherd and
+Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc(x), Math. Comp. 36 (1981); t g is held as a sum of two. The
+coefficients are our own fits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from pullback.codegen.math_basis import Coefficients, clamp, number, polynomial
-from pullback.codegen.math_exp import EXP_RANGE, exp_of_sum
+from pullback.codegen.math_exp import exp_parts
 from pullback.codegen.math_pieces import Pieces, looked_up, nearest_multiple, piecewise
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
@@ -85,26 +89,55 @@ ERF_STEP = {"f64": 0.796875, "f32": 0.2578125}
 # Beyond these erf is 1 in round to nearest.
 ERF_HIGH = {"f64": 5.95, "f32": 3.96}
 
-# exp(x**2) erfc(x) / t in 1 - 2 t for t = c / (c + x), least relative error 2**-54.0 and 2**-26.9.
-ERFC: Coefficients = {
+
+class Tail(NamedTuple):
+    """A function that falls like exp(-x**2) or exp(-x**2 / 2), for x >= 0.
+
+    What the exponential leaves over, f(x), is t g(1 - 2 t) with t = centre / (centre + x). ``slope``: f'(x) / f(x) / t in t, to a
+    few percent. The centre and the first coefficient of g have zeros enough at their ends for their differences from the sums
+    that they begin to be exact.
+    """
+
+    centre: Mapping[str, float]
+    polynomial: Coefficients
+    slope: Coefficients
+
+
+# exp(x**2) erfc(x), least relative error 2**-57.3 and 2**-27.5 up to ERFC_HIGH, beyond which erfc is 0 in round to nearest.
+_ERFC: Coefficients = {
     "f64": (
-        0.27399891525012277, -0.24413718227022052, 0.1933021755663109, -0.1352134578283061,
-        0.08271289696944716, -0.043502734310084216, 0.01909537872821902, -0.006592513333330201,
-        0.0015280139060225724, -7.023973311975981e-05, -0.00011376312906356088, 4.420330073837512e-05,
-        -9.089295414069254e-07, -4.7155667823039885e-06, 1.173872769847579e-06, 3.5682825319138526e-07,
-        -2.1184410865765933e-07, -1.9956690435984555e-08, 3.1165849835172664e-08, 1.0383084289275776e-09,
-        -3.826425435774612e-09, -2.3224516938485787e-10, 2.0691824993647127e-10,
+        0.27371458264948134, -0.2439413343734641, 0.19324127491182952, -0.13527574632189668, 0.08284484466300225,
+        -0.043642967396604525, 0.019202941397440783, -0.006655696414543747, 0.0015558938610416803, -7.844040030716268e-05,
+        -0.00011302390983048335, 4.485659007221869e-05, -1.2351594918682117e-06, -4.696041695992028e-06,
+        1.211983991287804e-06, 3.446205414076047e-07, -2.1464066155618111e-07, -1.7162228507472584e-08, 3.117280474614295e-08,
+        2.6520897705049527e-10, -3.875330792415275e-09, -4.525315751837497e-11, 2.6555182483895397e-10,
     ),
     "f32": (
-        0.3580023, -0.29446483, 0.1967427, -0.1034887, 0.039843485, -0.008946374, -0.00040989683,
-        0.0010260383, -0.00016036823, -0.0001079155,
+        0.35333586, -0.29207996, 0.19728622, -0.10580613, 0.042210206, -0.010362169, 6.538262e-05, 0.0010274147,
+        -0.00023027888, -0.00011177552,
     ),
 }  # fmt: skip
-ERFC_CENTRE = {"f64": 4.0, "f32": 3.0}
-# (2 x - 2 / (sqrt(pi) exp(x**2) erfc(x))) / t in t, to a few percent.
-ERFC_SLOPE: Coefficients = {"f64": (-0.275, -0.014, -0.791), "f32": (-0.337, -0.269, -0.547)}
-# Beyond these erfc is 0 in round to nearest.
+ERFC = Tail({"f64": 4.00439453125, "f32": 3.04345703125}, _ERFC, {"f64": (-0.284, 0.06, -0.891), "f32": (-0.337, -0.269, -0.547)})
 ERFC_HIGH = {"f64": 27.3, "f32": 10.1}
+# exp(x**2 / 2) ndtr(-x), least relative error 2**-59.1 and 2**-27.5 everywhere; beyond NDTR_HIGH ndtr(-x) is 0.
+_NDTR: Coefficients = {
+    "f64": (
+        0.13833687151987428, -0.12298579508253854, 0.09692921081247449, -0.0673048191793659, 0.04073104993211423,
+        -0.021093346835770497, 0.009048156381816042, -0.0030067395041851147, 0.0006388426304193267, 1.9611354400717103e-07,
+        -5.921504828154888e-05, 1.8898700212473203e-05, 9.717987765283912e-07, -2.3871007445463254e-06,
+        4.0241899117423575e-07, 2.2514849593723684e-07, -8.854165664013402e-08, -1.924667716847158e-08,
+        1.4530888238226202e-08, 1.6172837318091225e-09, -2.1990465333971777e-09, -1.3841980010703504e-10,
+        2.8800796776292046e-10, 9.315878800338266e-12, -2.3227099401184668e-11,
+    ),
+    "f32": (
+        0.22261411, -0.16477108, 0.08628323, -0.027386434, 0.0016161082, 0.0024469038, -0.00054787775, -0.00028836142,
+        8.362946e-05, 4.5183806e-05, -8.503461e-06, -5.5158316e-06,
+    ),
+}  # fmt: skip
+NDTR = Tail(
+    {"f64": 5.5989990234375, "f32": 3.322265625}, _NDTR, {"f64": (-0.186, -0.036, -0.56), "f32": (-0.295, -0.386, -0.133)}
+)
+NDTR_HIGH = {"f64": 38.6, "f32": 14.4}
 
 
 def erf(b: Builder, x: Value) -> Value:
@@ -115,19 +148,45 @@ def erf(b: Builder, x: Value) -> Value:
     return b.copysign(b.add(b.fma(t, slope, tail), value), x)
 
 
-def erfc(b: Builder, x: Value) -> Value:
-    name = x.type.dtype.name
-    size = clamp(b, b.abs(x), None, ERFC_HIGH[name])
-    centre, two = number(b, x, ERFC_CENTRE[name]), number(b, x, 2.0)
+def left_over(b: Builder, size: Value, tail: Tail) -> tuple[Value, Value, Value]:
+    """f of a finite ``size`` as a sum of two, and how far that is to grow, relative to it."""
+    name = size.type.dtype.name
+    centre = number(b, size, tail.centre[name])
     total = b.add(centre, size)
     total_low = b.sub(size, b.sub(total, centre))
-    t = b.div(centre, total)
-    scaled = b.mul(t, polynomial(b, b.fma(b.neg(two), t, number(b, x, 1.0)), ERFC, steps=2))
+    u = b.fma(number(b, size, -2.0), b.div(centre, total), number(b, size, 1.0))
+    t = b.fma(number(b, size, -0.5), u, number(b, size, 0.5))
+    first, *others = tail.polynomial[name]
+    constant = number(b, size, first)
+    rest = polynomial(b, u, {name: others}, steps=2)
+    g = b.fma(u, rest, constant)
+    g_low = b.fma(u, rest, b.sub(constant, g))
+    f = b.mul(t, g)
     # t belongs to an argument that differs from size by distance / t, for which the derivative makes up.
     distance = b.fma(t, total_low, b.fma(t, total, b.neg(centre)))
-    correction = b.mul(distance, polynomial(b, t, ERFC_SLOPE))
-    square = b.mul(size, size)
-    missing = b.fma(size, size, b.neg(square))
-    square = clamp(b, square, None, -EXP_RANGE[name][0])
-    y = exp_of_sum(b, b.neg(square), b.sub(correction, missing), scaled)
-    return b.select(b.lt(x, number(b, x, 0.0)), b.sub(two, y), y)
+    return f, b.fma(t, g_low, b.fma(t, g, b.neg(f))), b.mul(distance, polynomial(b, t, tail.slope))
+
+
+def square_of(b: Builder, x: Value, share: float) -> tuple[Value, Value]:
+    """share * x**2 as a sum of two; ``share`` is a power of two."""
+    part = b.mul(x, number(b, x, share)) if share != 1.0 else x
+    square = b.mul(x, part)
+    return square, b.fma(x, part, b.neg(square))
+
+
+def fallen(b: Builder, size: Value, tail: Tail, share: float) -> Value:
+    """exp(-share * size**2) f(size)."""
+    f, f_low, correction = left_over(b, size, tail)
+    square, missing = square_of(b, size, share)
+    m, k = exp_parts(b, b.neg(square), b.sub(correction, missing))
+    return b.scalb(b.add(f, b.fma(m, f, f_low)), k)
+
+
+def erfc(b: Builder, x: Value) -> Value:
+    y = fallen(b, clamp(b, b.abs(x), None, ERFC_HIGH[x.type.dtype.name]), ERFC, 1.0)
+    return b.select(b.lt(x, number(b, x, 0.0)), b.sub(number(b, x, 2.0), y), y)
+
+
+def ndtr(b: Builder, x: Value) -> Value:
+    y = fallen(b, clamp(b, b.abs(x), None, NDTR_HIGH[x.type.dtype.name]), NDTR, 0.5)
+    return b.select(b.gt(x, number(b, x, 0.0)), b.sub(number(b, x, 1.0), y), y)

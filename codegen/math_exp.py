@@ -73,8 +73,8 @@ def reduce_ln2(b: Builder, x: Value, k: Value) -> tuple[Value, Value, Value]:
     return b.fma(minus_k, number(b, x, low), first), first, minus_k
 
 
-def exp_of_sum(b: Builder, x: Value, low: Value | None = None, factor: Value | None = None) -> Value:
-    """factor * exp(x + low) for ``x`` within EXP_RANGE or NaN, and ``low`` at most a few ulp of it."""
+def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Value]:
+    """m and k with exp(x + low) = 2**k (1 + m) for ``x`` within EXP_RANGE or NaN, and ``low`` at most a few ulp of it."""
     k = nearest(b, x, math.log2(math.e))
     r, first, minus_k = reduce_ln2(b, x, k)
     if low is not None:
@@ -82,15 +82,21 @@ def exp_of_sum(b: Builder, x: Value, low: Value | None = None, factor: Value | N
     tail = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.mul(b.mul(r, r), polynomial(b, r, EXP)))
     if low is not None:
         tail = b.add(tail, low)
-    total = b.add(first, tail)
-    one = number(b, x, 1.0)
-    return b.scalb(b.add(total, one) if factor is None else b.fma(total, factor, factor), k)
+    return b.add(first, tail), k
+
+
+def exp_of_sum(b: Builder, x: Value, low: Value | None = None) -> Value:
+    m, k = exp_parts(b, x, low)
+    return b.scalb(b.add(m, number(b, x, 1.0)), k)
 
 
 def exp_minus_abs(b: Builder, x: Value) -> Value:
     """exp(-abs(x)), the common part of expit and logaddexp."""
-    low, _ = EXP_RANGE[x.type.dtype.name]
-    return exp_of_sum(b, clamp(b, b.neg(b.abs(x)), low, None))
+    return exp_of_sum(b, _minus_abs(b, x))
+
+
+def _minus_abs(b: Builder, x: Value) -> Value:
+    return clamp(b, b.neg(b.abs(x)), EXP_RANGE[x.type.dtype.name][0], None)
 
 
 def exp(b: Builder, x: Value) -> Value:
@@ -164,7 +170,15 @@ def cosh(b: Builder, x: Value) -> Value:
 
 
 def expit(b: Builder, x: Value) -> Value:
-    """The logistic function 1 / (1 + exp(-x)); its small values are not flushed."""
-    e = exp_minus_abs(b, x)
+    """The logistic function: y = e / (1 + e) for e = exp(-abs(x)), or 1 - y. Its small values are not flushed.
+
+    e, as a sum of two, times an inverse, for whose error (1 - inverse - e inverse) makes up.
+    """
     one = number(b, x, 1.0)
-    return b.div(b.select(b.lt(x, number(b, x, 0.0)), e, one), b.add(one, e))
+    m, k = exp_parts(b, _minus_abs(b, x))
+    whole = b.add(m, one)
+    e, e_low = b.scalb(whole, k), b.scalb(b.sub(m, b.sub(whole, one)), k)
+    inverse = b.div(one, b.add(one, e))
+    missing = b.fma(b.neg(e), inverse, b.sub(one, inverse))
+    y = b.fma(e, inverse, b.mul(inverse, b.fma(e, missing, e_low)))
+    return b.select(b.lt(x, number(b, x, 0.0)), y, b.sub(one, y))

@@ -19,7 +19,7 @@ BOUNDS = {
     "log": (0.95, 0.95),
     "log1p": (0.95, 0.95),
     "tanh": (2.0, 2.0),
-    "expit": (2.4, 2.4),
+    "expit": (1.0, 1.0),
     "logaddexp": (1.6, 1.7),
     "erf": (0.95, 0.95),
     "sin": (0.95, 0.95),
@@ -31,7 +31,8 @@ BOUNDS = {
     "exp2": (0.95, 0.95),
     "log2": (1.0, 1.0),
     "log10": (0.95, 0.95),
-    "erfc": (3.6, 3.2),
+    "erfc": (2.0, 2.0),
+    "ndtr": (2.0, 2.0),
     "tan": (1.2, 1.3),
     "sinh": (1.8, 1.8),
     "cosh": (1.4, 1.5),
@@ -54,6 +55,7 @@ NUMPY: dict[str, Callable[..., Array]] = {
     "pow": np.power,
     "erf": scipy.special.erf,
     "erfc": scipy.special.erfc,
+    "ndtr": scipy.special.ndtr,
     "digamma": scipy.special.digamma,
     # SciPy's own is infinite at subnormal numbers.
     "gammaln": lambda x: np.where((np.abs(x) > 0) & (np.abs(x) < 1e-300), -np.log(np.abs(x)), scipy.special.gammaln(x)),
@@ -68,6 +70,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "pow": mpmath.power,
     "gammaln": lambda x: mpmath.loggamma(x).real,
     "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
+    "ndtr": lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2,
 }
 # Where results of float64 are finite; float32 has its own limits for the growing functions.
 RANGES = {
@@ -78,6 +81,7 @@ RANGES = {
     "cosh": (-710.0, 710.0, -89.0, 89.0),
     "expit": (-745.0, 50.0, -103.0, 50.0),
     "erfc": (-7.0, 27.2, -7.0, 10.05),
+    "ndtr": (-38.4, 10.0, -14.2, 10.0),
     "gammaln": (0.0, 2.5e305, 0.0, 4e36),
     "digamma": (1e-300, np.inf, 1e-38, np.inf),
     "log": (0.0, np.inf, 0.0, np.inf),

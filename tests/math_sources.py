@@ -18,7 +18,7 @@ METHODS = {
     "tanh": "-t / (t + 2), t = expm1(-2 abs(x))",
     "sinh": "2 (t + t / (4 t + 1)), t = expm1(abs(x)) / 4 as a sum of two",
     "cosh": "2 h + 1 / (8 h), h = exp(abs(x)) / 4",
-    "expit": "e = exp(-abs(x)): e / (1 + e) or 1 / (1 + e)",
+    "expit": "y = e / (1 + e), e = exp(-abs(x)) as a sum of two, or 1 - y",
     "log": LOG,
     "log2": "as log, times 1 / log(2) as a sum of two",
     "log10": "as log, times 1 / log(10) as a sum of two",
@@ -35,7 +35,8 @@ METHODS = {
     "atan": "a minimax polynomial on [0, 1]; beyond, pi/2 - atan(1 / x)",
     "atan2": "atan of the smaller over the greater, turned into its octant",
     "erf": "minimax polynomials by pieces, tables looked up lane by lane",
-    "erfc": "exp(-x^2) t g(1 - 2 t), t = c / (c + x) (Shepherd and Laframboise, Math. Comp. 36, 1981)",
+    "erfc": "exp(-x^2) t g(1 - 2 t), t = c / (c + x) (Shepherd and Laframboise, Math. Comp. 36, 1981), t g as a sum of two",
+    "ndtr": "as erfc, with exp(-x^2 / 2)",
     "gammaln": (
         "polynomials by pieces to 12, Stirling's series from there (Abramowitz and Stegun, 6.1.41); log(abs(sin(pi x))) and the "
         "reflection below 0"
@@ -71,6 +72,7 @@ SPECIAL = {
     "atan2": "as C99 F.10.1.4, zeros and infinities of either sign",
     "erf": f"{ODD}; ±inf: ±1",
     "erfc": "-inf: 2; inf: 0",
+    "ndtr": "-inf: 0; inf: 1",
     "gammaln": "0 and negative whole numbers: inf; ±inf: themselves; 1 and 2: +0",
     "digamma": "±0: ∓inf; negative whole numbers and -inf: NaN; inf: inf",
     "pow": "as C99 F.10.4.4: pow(x, 0) and pow(1, y) are 1, even of NaN; a negative x has whole powers only",

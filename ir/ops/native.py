@@ -20,12 +20,13 @@ WEIGHTS = (4.0 / 5.0, -1.0 / 5.0, 4.0 / 105.0, -1.0 / 280.0)
 STEEPEST = 1e3
 
 
-def row(name: str, *partials: Partial, cuda: str = "", missing: Mapping[int, str] | None = None) -> Elementwise:
-    """A ufunc of scipy.special. ``missing``: operands by which there is no derivative, and why."""
+def row(name: str, *partials: Partial, llvm: str = "", cuda: str = "", missing: Mapping[int, str] | None = None) -> Elementwise:
+    """A ufunc of scipy.special, called natively if it has no spelling of its own. ``missing``: operands by which there is no
+    derivative, and why."""
     reference = f"scipy.special.{name}"
     return Elementwise(
-        name=name, reference=reference, arity=len(partials), pullback=each(*partials), llvm=f"ufunc:{reference}", cuda=cuda,
-        missing=missing or {},
+        name=name, reference=reference, arity=len(partials), pullback=each(*partials), llvm=llvm or f"ufunc:{reference}",
+        cuda=cuda, missing=missing or {},
     )  # fmt: skip
 
 

@@ -164,7 +164,7 @@ stdtrit = row(
 
 # the normal distribution and error functions
 
-ndtr = row("ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(_normal(b, x))), cuda="normcdf({0})")
+ndtr = row("ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(_normal(b, x))), llvm="recipe", cuda="normcdf({0})")
 log_ndtr = row("log_ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(b.sub(_normal(b, x), out))), cuda="log(normcdf({0}))")
 ndtri = row("ndtri", lambda b, ct, out, p: b.mul(ct, b.exp(b.neg(_normal(b, out)))), cuda="normcdfinv({0})")
 erfinv = row(
