@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pullback.codegen import math_erf, math_exp, math_gamma, math_log, math_power, math_trig
+from pullback.codegen import math_erf, math_exp, math_gamma, math_inverse, math_log, math_power, math_trig
 from pullback.codegen.math_basis import Recipe
 
 MATH: Mapping[str, Recipe] = {
@@ -26,6 +26,7 @@ MATH: Mapping[str, Recipe] = {
     "log10": math_log.log10,
     "log1p": math_log.log1p,
     "logaddexp": math_log.logaddexp,
+    "logit": math_log.logit,
     "asinh": math_log.asinh,
     "acosh": math_log.acosh,
     "atanh": math_log.atanh,
@@ -39,6 +40,10 @@ MATH: Mapping[str, Recipe] = {
     "erf": math_erf.erf,
     "erfc": math_erf.erfc,
     "ndtr": math_erf.ndtr,
+    "log_ndtr": math_erf.log_ndtr,
+    "erfinv": math_inverse.erfinv,
+    "erfcinv": math_inverse.erfcinv,
+    "ndtri": math_inverse.ndtri,
     "gammaln": math_gamma.gammaln,
     "digamma": math_gamma.digamma,
     "pow": math_power.pow,

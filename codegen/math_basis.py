@@ -108,6 +108,13 @@ def clamp(b: Builder, x: Value, low: float | None, high: float | None) -> Value:
     return x
 
 
+def two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """x + y rounded, and what that leaves out (Knuth)."""
+    total = b.add(x, y)
+    part = b.sub(total, x)
+    return total, b.add(b.sub(x, b.sub(total, part)), b.sub(y, part))
+
+
 def bits_of(b: Builder, x: Value) -> Value:
     """The bits of ``x`` as an unsigned integer."""
     return b.bitcast(x, dtype=format_of(x).unsigned)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pullback.codegen.math_basis import Coefficients, clamp, number, polynomial
+from pullback.codegen.math_basis import Coefficients, clamp, number, polynomial, two_sum
 from pullback.codegen.math_exp import exp_parts
+from pullback.codegen.math_log import join, log_tail, split_positive
 from pullback.codegen.math_pieces import Pieces, looked_up, nearest_multiple, piecewise
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
@@ -138,6 +139,8 @@ NDTR = Tail(
     {"f64": 5.5989990234375, "f32": 3.322265625}, _NDTR, {"f64": (-0.186, -0.036, -0.56), "f32": (-0.295, -0.386, -0.133)}
 )
 NDTR_HIGH = {"f64": 38.6, "f32": 14.4}
+# Beyond this the logarithm of f is nothing to half the square.
+LOG_HIGH = {"f64": 2.0**30, "f32": 2.0**16}
 
 
 def erf(b: Builder, x: Value) -> Value:
@@ -190,3 +193,29 @@ def erfc(b: Builder, x: Value) -> Value:
 def ndtr(b: Builder, x: Value) -> Value:
     y = fallen(b, clamp(b, b.abs(x), None, NDTR_HIGH[x.type.dtype.name]), NDTR, 0.5)
     return b.select(b.gt(x, number(b, x, 0.0)), b.sub(number(b, x, 1.0), y), y)
+
+
+def log_ndtr(b: Builder, x: Value) -> Value:
+    """log(f(abs(x))) - x**2 / 2 for x < 0, log(1 - y) with y = ndtr(-x) for others; one logarithm serves both."""
+    name = x.type.dtype.name
+    zero, one, two = (number(b, x, c) for c in (0.0, 1.0, 2.0))
+    is_below = b.lt(x, zero)
+    size = b.abs(x)
+    size = b.select(is_below, size, clamp(b, size, None, NDTR_HIGH[name]))
+    f, f_low, correction = left_over(b, clamp(b, size, None, LOG_HIGH[name]), NDTR)
+    square, missing = square_of(b, size, 0.5)
+    m, k = exp_parts(b, b.neg(square), b.sub(correction, missing))
+    rest = b.fma(m, f, f_low)
+    total = b.add(f, rest)
+    y, y_low = b.scalb(total, k), b.scalb(b.sub(rest, b.sub(total, f)), k)
+    exponent, part = split_positive(b, f)
+    part_low = b.fma(b.scalb(f_low, b.neg(exponent)), b.sub(one, part), correction)
+    is_half = b.gt(y, number(b, x, 0.25))
+    part = b.select(is_below, part, b.select(is_half, b.fma(b.neg(two), y, one), b.neg(y)))
+    exponent = b.select(is_below, exponent, b.select(is_half, b.neg(one), zero))
+    y_low = b.mul(y_low, b.select(is_half, number(b, x, -1.65), number(b, x, -1.1)))
+    low = b.add(log_tail(b, part), b.select(is_below, b.sub(part_low, missing), y_low))
+    less, less_low = two_sum(b, part, b.select(is_below, b.neg(square), zero))
+    found = join(b, exponent, less, b.add(low, less_low))
+    found = b.select(b.lt(square, number(b, x, float("inf"))), found, b.neg(square))
+    return b.copysign(found, number(b, x, -1.0))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pullback.codegen.math_basis import Coefficients, bits_of, format_of, number, polynomial
-from pullback.codegen.math_log import log_tail, split_positive
+from pullback.codegen.math_log import log_pair
 from pullback.codegen.math_pieces import Pieces, looked_up, piecewise
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
@@ -262,16 +262,6 @@ class Place:
         """A polynomial whose constant term is a sum of two, times ``factor``."""
         first, rest = looked_up(b, self.index, rows[0], self.t), piecewise(b, self.t, self.index, rows[1:])
         return b.add(first, rest) if factor is None else b.fma(factor, first, b.mul(factor, rest))
-
-
-def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
-    """log(x) for positive finite ``x`` as a sum of two, to some five bits more than one."""
-    exponent, f = split_positive(b, x)
-    high, low = (number(b, x, part) for part in format_of(x).ln2)
-    whole = b.mul(exponent, high)
-    total = b.add(whole, f)
-    rest = b.add(b.fma(exponent, low, log_tail(b, f)), b.sub(f, b.sub(total, whole)))
-    return total, rest
 
 
 def from_integer(b: Builder, place: Place) -> tuple[Value, Value]:

@@ -65,6 +65,16 @@ def join(b: Builder, exponent: Value, f: Value, tail: Value) -> Value:
     return b.fma(exponent, number(b, f, high), rest)
 
 
+def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
+    """log(x) for positive finite ``x`` as a sum of two, to some five bits more than one."""
+    exponent, f = split_positive(b, x)
+    high, low = (number(b, x, part) for part in format_of(x).ln2)
+    whole = b.mul(exponent, high)
+    total = b.add(whole, f)
+    rest = b.add(b.fma(exponent, low, log_tail(b, f)), b.sub(f, b.sub(total, whole)))
+    return total, rest
+
+
 def log(b: Builder, x: Value) -> Value:
     exponent, f = split_positive(b, x)
     return join(b, exponent, f, log_tail(b, f))
@@ -112,6 +122,22 @@ def log1p(b: Builder, x: Value) -> Value:
     y = b.select(is_whole, join(b, exponent, f, tail), exponent)
     y = b.select(b.lt(x, number(b, x, -1.0)), number(b, x, float("nan")), y)
     return b.copysign(y, x)
+
+
+def logit(b: Builder, p: Value) -> Value:
+    """log(p / (1 - p)) with the quotient as a sum of two; NaN beyond 0 and 1, whose own values are infinite."""
+    one = number(b, p, 1.0)
+    rest = b.sub(one, p)
+    rest_low = b.sub(b.sub(one, rest), p)
+    inverse = b.div(one, rest)
+    q = b.mul(p, inverse)
+    minus_q = b.neg(q)
+    q_low = b.mul(inverse, b.fma(minus_q, rest_low, b.fma(minus_q, rest, p)))
+    exponent, f = split_positive(b, q)
+    # q_low / q, nearly: 1 / (1 + f) is about 1 - f + f**2.
+    low = b.mul(b.scalb(q_low, b.neg(exponent)), b.fma(b.neg(f), b.sub(one, f), one))
+    is_whole = b.lt(b.abs(exponent), number(b, p, float("inf")))
+    return b.select(is_whole, join(b, exponent, f, b.add(log_tail(b, f), low)), exponent)
 
 
 def log1p_unit(b: Builder, e: Value) -> Value:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pullback.codegen.math_basis import Recipe, bits_of, format_of, number
+from pullback.codegen.math_basis import Recipe, bits_of, format_of, number, two_sum
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
 from pullback.ir.types import F32, F64
@@ -54,13 +54,6 @@ def exponent(b: Builder, x: Value) -> Value:
     return b.select(b.eq(x, number(b, x, 0.0)), number(b, x, float("-inf")), found)
 
 
-def _two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
-    """x + y rounded, and what that leaves out (Knuth)."""
-    total = b.add(x, y)
-    part = b.sub(total, x)
-    return total, b.add(b.sub(x, b.sub(total, part)), b.sub(y, part))
-
-
 def _two_product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     """x * y rounded, and what that leaves out, by products of halves (Dekker, Veltkamp)."""
     product = b.mul(x, y)
@@ -81,7 +74,7 @@ def _halves(b: Builder, x: Value) -> tuple[Value, Value]:
 def _odd_sum(b: Builder, x: Value, y: Value) -> Value:
     """x + y rounded to odd: the neighbour whose last bit is set, if it is not exact (Boldo and Melquiond, 2008)."""
     fmt = format_of(x)
-    total, error = _two_sum(b, x, y)
+    total, error = two_sum(b, x, y)
     zero, one = number(b, x, 0.0), b.const(1, fmt.unsigned)
     bits = bits_of(b, total)
     even = b.eq(b.bitand(bits, one), b.const(0, fmt.unsigned))
@@ -95,19 +88,20 @@ def _odd_sum(b: Builder, x: Value, y: Value) -> Value:
 def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
     """x * y + z rounded once: float32 in float64; float64 as a sum of three of which two are added to odd.
 
-    A product or sum that overflows, or whose parts underflow, is rounded twice.
+    A product or sum that overflows, or whose parts underflow, is rounded twice, unless z is 0.
     """
     if x.type.dtype is F32:
         product = b.mul(b.cast(x, dtype=F64), b.cast(y, dtype=F64))
         found: Value = b.cast(_odd_sum(b, product, b.cast(z, dtype=F64)), dtype=F32)
         return found
     product, product_low = _two_product(b, x, y)
-    first, first_low = _two_sum(b, z, product_low)
-    total, total_low = _two_sum(b, product, first)
+    first, first_low = two_sum(b, z, product_low)
+    total, total_low = two_sum(b, product, first)
     exact = b.add(total, _odd_sum(b, total_low, first_low))
     simple = b.add(product, z)
     found = b.select(b.eq(b.sub(exact, exact), number(b, x, 0.0)), exact, simple)
-    return b.select(b.eq(product, number(b, x, 0.0)), simple, found)
+    zero = number(b, x, 0.0)
+    return b.select(b.bitor(b.eq(product, zero), b.eq(z, zero)), simple, found)
 
 
 PLAIN: Mapping[str, Recipe] = {"scalb": scalb, "significand": significand, "exponent": exponent, "fma": fma}

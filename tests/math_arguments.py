@@ -33,6 +33,11 @@ BOUNDS = {
     "log10": (0.95, 0.95),
     "erfc": (2.0, 2.0),
     "ndtr": (2.0, 2.0),
+    "log_ndtr": (2.0, 2.0),
+    "logit": (1.2, 1.4),
+    "erfinv": (1.2, 1.2),
+    "erfcinv": (1.2, 1.2),
+    "ndtri": (1.2, 1.2),
     "tan": (1.2, 1.3),
     "sinh": (1.8, 1.8),
     "cosh": (1.4, 1.5),
@@ -56,12 +61,40 @@ NUMPY: dict[str, Callable[..., Array]] = {
     "erf": scipy.special.erf,
     "erfc": scipy.special.erfc,
     "ndtr": scipy.special.ndtr,
+    "log_ndtr": scipy.special.log_ndtr,
+    "logit": scipy.special.logit,
+    "erfinv": scipy.special.erfinv,
+    # SciPy's own is infinite at the least number.
+    "erfcinv": lambda x: np.where((x > 0) & (x < 1e-323), 27.213293210812949, scipy.special.erfcinv(x)),
+    "ndtri": scipy.special.ndtri,
     "digamma": scipy.special.digamma,
     # SciPy's own is infinite at subnormal numbers.
     "gammaln": lambda x: np.where((np.abs(x) > 0) & (np.abs(x) < 1e-300), -np.log(np.abs(x)), scipy.special.gammaln(x)),
     # SciPy's own flushes its subnormal values to 0.
     "expit": lambda x: np.where(x < 0, np.exp(-np.abs(x)), 1.0) / (1.0 + np.exp(-np.abs(x))),
 }
+
+
+def log_tail(x: Any) -> Any:
+    """The logarithm of the normal distribution function at x <= 0; far out by the series of Abramowitz and Stegun, 26.2.12."""
+    if x > -1000:
+        return mpmath.log(mpmath.erfc(-x / mpmath.sqrt(2)) / 2)
+    series = 1 - 1 / x**2 + 3 / x**4 - 15 / x**6
+    return -x * x / 2 - mpmath.log(-x * mpmath.sqrt(2 * mpmath.pi)) + mpmath.log(series)
+
+
+def inverse_erfc(z: Any) -> Any:
+    """x with erfc(x) = z by Newton's method for the logarithms."""
+    wanted = -mpmath.log(z)
+    x = mpmath.sqrt(max(wanted - mpmath.log(mpmath.sqrt(mpmath.pi * (wanted + 0.3))), 0.01))
+    while True:
+        value = mpmath.erfc(x)
+        step = (mpmath.log(value) + wanted) * value * mpmath.exp(x * x) * mpmath.sqrt(mpmath.pi) / 2
+        x += step
+        if abs(step) < mpmath.mpf(10) ** -30 * x:
+            return x
+
+
 EXACT: dict[str, Callable[..., Any]] = {
     "exp2": lambda x: mpmath.power(2, x),
     "log2": lambda x: mpmath.log(x) / mpmath.log(2),
@@ -71,6 +104,11 @@ EXACT: dict[str, Callable[..., Any]] = {
     "gammaln": lambda x: mpmath.loggamma(x).real,
     "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
     "ndtr": lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2,
+    "log_ndtr": lambda x: mpmath.log1p(-EXACT["ndtr"](-x)) if x > 0 else log_tail(x),
+    "logit": lambda p: mpmath.log(p) - mpmath.log1p(-p),
+    "erfinv": lambda x: inverse_erfc(1 - abs(x)) * mpmath.sign(x) if abs(x) > 0.5 else mpmath.erfinv(x),
+    "erfcinv": lambda z: inverse_erfc(z) if z < 0.5 else EXACT["erfinv"](1 - z),
+    "ndtri": lambda p: -mpmath.sqrt(2) * EXACT["erfcinv"](2 * p),
 }
 # Where results of float64 are finite; float32 has its own limits for the growing functions.
 RANGES = {
@@ -82,6 +120,11 @@ RANGES = {
     "expit": (-745.0, 50.0, -103.0, 50.0),
     "erfc": (-7.0, 27.2, -7.0, 10.05),
     "ndtr": (-38.4, 10.0, -14.2, 10.0),
+    "log_ndtr": (-1e154, 38.0, -1e19, 13.0),
+    "logit": (0.0, 1.0, 0.0, 1.0),
+    "erfinv": (-1.0, 1.0, -1.0, 1.0),
+    "erfcinv": (0.0, 2.0, 0.0, 2.0),
+    "ndtri": (0.0, 1.0, 0.0, 1.0),
     "gammaln": (0.0, 2.5e305, 0.0, 4e36),
     "digamma": (1e-300, np.inf, 1e-38, np.inf),
     "log": (0.0, np.inf, 0.0, np.inf),
@@ -93,6 +136,8 @@ RANGES = {
     "asin": (-1.0, 1.0, -1.0, 1.0),
     "acos": (-1.0, 1.0, -1.0, 1.0),
 }
+# The ends of arguments from 0 on.
+PROBABILITIES = {"logit": 1.0, "ndtri": 1.0, "erfcinv": 2.0}
 
 
 def arguments_of(name: str, dtype: str, count: int = 260, seed: int = 0) -> Array:
@@ -112,7 +157,7 @@ def arguments_of(name: str, dtype: str, count: int = 260, seed: int = 0) -> Arra
         multiples + rng.uniform(-0.8, 0.8, count),
     ]
     x = np.concatenate(parts)
-    x = np.concatenate([x, -x]).astype(DTYPES[dtype])
+    x = np.concatenate([x, PROBABILITIES.get(name, 0.0) - x]).astype(DTYPES[dtype])
     limits = RANGES.get(name, (-np.inf, np.inf) * 2)
     low, high = limits[:2] if dtype == "f64" else limits[2:]
     return x[(x > low) & (x < high) & np.isfinite(x)]

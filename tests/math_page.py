@@ -35,7 +35,8 @@ of functions of one argument: in float32 every {stride}st of all 2^32 numbers; i
 up to 1, 4, 20, 100, 800 and 100,000, all magnitudes near 1; in both formats what lies near 0, 1, multiples of pi/2 and the limits
 of overflow and underflow, subnormal numbers, and published worst cases. Of two arguments {random:,} pairs. `logaddexp` is
 measured in units of the greatest of its result, its greater argument and log(2); where the result is near 0 digits cancel.
-`gammaln` and `digamma` are measured above 0; near their zeros below it the error is bounded in units of what is added up there.
+`gammaln` and `digamma` are measured above 0. Below it, where they have zeros, the error is at most 2 epsilon (2^-51; float32:
+2^-22) times the greatest of 1, the size of the value and that of the value at 1 - x.
 
 | function | float64 | at | float32 | at | method |
 | --- | --- | --- | --- | --- | --- |

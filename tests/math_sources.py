@@ -37,6 +37,11 @@ METHODS = {
     "erf": "minimax polynomials by pieces, tables looked up lane by lane",
     "erfc": "exp(-x^2) t g(1 - 2 t), t = c / (c + x) (Shepherd and Laframboise, Math. Comp. 36, 1981), t g as a sum of two",
     "ndtr": "as erfc, with exp(-x^2 / 2)",
+    "log_ndtr": "log(t g) - x^2 / 2 with the t g of ndtr, or log1p(-ndtr(-x)) above 0",
+    "logit": "log(p / (1 - p)), the quotient as a sum of two",
+    "erfinv": "x g(-log(1 - x^2)), g by pieces (Giles, GPU Computing Gems, 2011); at ends r - d(r) by pieces, r^2 = -log(erfc)",
+    "erfcinv": "minus erfinv of x - 1, a sum of two",
+    "ndtri": "as erfinv of 2 p - 1, times sqrt(2), both as sums of two",
     "gammaln": (
         "polynomials by pieces to 12, Stirling's series from there (Abramowitz and Stegun, 6.1.41); log(abs(sin(pi x))) and the "
         "reflection below 0"
@@ -73,6 +78,11 @@ SPECIAL = {
     "erf": f"{ODD}; ±inf: ±1",
     "erfc": "-inf: 2; inf: 0",
     "ndtr": "-inf: 0; inf: 1",
+    "log_ndtr": "-inf: -inf; inf: -0",
+    "logit": "0: -inf; 1: inf; 1/2: +0; beyond [0, 1]: NaN",
+    "erfinv": "±0: +0; ±1: ±inf; beyond: NaN",
+    "erfcinv": "0: inf; 1: -0; 2: -inf; beyond [0, 2]: NaN",
+    "ndtri": "0: -inf; 1: inf; 1/2: +0; beyond [0, 1]: NaN",
     "gammaln": "0 and negative whole numbers: inf; ±inf: themselves; 1 and 2: +0",
     "digamma": "±0: ∓inf; negative whole numbers and -inf: NaN; inf: inf",
     "pow": "as C99 F.10.4.4: pow(x, 0) and pow(1, y) are 1, even of NaN; a negative x has whole powers only",

@@ -162,17 +162,29 @@ stdtrit = row(
     "stdtrit", _inverse(_student_slope, _student_density), lambda b, ct, out, df, p: b.div(ct, _student_density(b, df, out))
 )
 
-# the normal distribution and error functions
+# the logistic distribution, the normal distribution and error functions
+
+logit = row(
+    "logit",
+    lambda b, ct, out, p: b.add(b.div(ct, p), b.div(ct, b.sub(const_like(b, 1, p), p))),
+    llvm="recipe",
+    cuda="log({0} / (1 - {0}))",
+)
 
 ndtr = row("ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(_normal(b, x))), llvm="recipe", cuda="normcdf({0})")
-log_ndtr = row("log_ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(b.sub(_normal(b, x), out))), cuda="log(normcdf({0}))")
-ndtri = row("ndtri", lambda b, ct, out, p: b.mul(ct, b.exp(b.neg(_normal(b, out)))), cuda="normcdfinv({0})")
+log_ndtr = row(
+    "log_ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(b.sub(_normal(b, x), out))), llvm="recipe",
+    cuda="log(normcdf({0}))",
+)
+ndtri = row("ndtri", lambda b, ct, out, p: b.mul(ct, b.exp(b.neg(_normal(b, out)))), llvm="recipe", cuda="normcdfinv({0})")
 erfinv = row(
-    "erfinv", lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), math.sqrt(math.pi) / 2)), cuda="erfinv({0})"
-)
+    "erfinv", lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), math.sqrt(math.pi) / 2)),
+    llvm="recipe", cuda="erfinv({0})",
+)  # fmt: skip
 erfcinv = row(
-    "erfcinv", lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), -math.sqrt(math.pi) / 2)), cuda="erfcinv({0})"
-)
+    "erfcinv", lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), -math.sqrt(math.pi) / 2)),
+    llvm="recipe", cuda="erfcinv({0})",
+)  # fmt: skip
 erfcx = row(
     "erfcx",
     lambda b, ct, out, x: b.mul(ct, shifted(b, scaled(b, b.mul(x, out), 2.0), -2.0 / math.sqrt(math.pi))),

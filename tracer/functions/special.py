@@ -28,7 +28,7 @@ def native(name: str) -> Function:
     return partial(call_op, OPS[name])
 
 
-gammaln, digamma, betaln, gamma, expit = map(native, ("gammaln", "digamma", "betaln", "gamma", "expit"))
+gammaln, digamma, betaln, gamma, expit, logit = map(native, ("gammaln", "digamma", "betaln", "gamma", "expit", "logit"))
 ndtr, log_ndtr, ndtri, erf, erfc = map(native, ("ndtr", "log_ndtr", "ndtri", "erf", "erfc"))
 
 
@@ -75,12 +75,6 @@ def kl_div(x: Any, y: Any) -> Any:
 
 
 # logistic functions
-
-
-@_ufunc("logit")
-def logit(p: Any) -> Any:
-    s = 2.0 * (p - 0.5)
-    return xp.where((p > 0.3) & (p < 0.65), xp.log1p(s) - xp.log1p(-s), xp.log(p) - xp.log1p(-p))
 
 
 @_ufunc("softplus")
