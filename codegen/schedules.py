@@ -14,9 +14,10 @@ from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import FLAT, ROWS
 from pullback.codegen.scan_kernel import SCAN
 from pullback.codegen.tiles import TILED
+from pullback.codegen.triangle import TRIANGLE
 from pullback.ir.structure import Instruction
 
-SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS, TILED, SCAN)
+SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS, TILED, TRIANGLE, SCAN)
 
 Pick = Callable[[Space, Sequence[Schedule]], Schedule]
 

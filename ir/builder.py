@@ -15,15 +15,36 @@ from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Va
 from pullback.ir.types import ArrayType, DType, Type, dtype_of
 
 
+class _Makers:
+    """Who defines what among instructions that grow in number."""
+
+    def __init__(self, instructions: list[Instruction]) -> None:
+        self.instructions, self.read = instructions, 0
+        self.found: dict[Value, Instruction] = {}
+
+    def find(self, value: Value) -> Instruction | None:
+        for i in self.instructions[self.read :]:
+            self.found.update(dict.fromkeys(i.results, i))
+        self.read = len(self.instructions)
+        return self.found.get(value)
+
+
 class Builder:
     def __init__(self, loc: Loc = NOWHERE, instructions: list[Instruction] | None = None, hint: str = "") -> None:
         self.loc = loc
         self.hint = hint
         self.instructions: list[Instruction] = [] if instructions is None else instructions
+        self.makers = _Makers(self.instructions)
 
     def at(self, loc: Loc, hint: str | None = None) -> Builder:
         """A builder of the same block whose instructions carry ``loc`` and whose values are named ``hint``."""
-        return type(self)(loc, self.instructions, self.hint if hint is None else hint)
+        found = type(self)(loc, self.instructions, self.hint if hint is None else hint)
+        found.makers = self.makers
+        return found
+
+    def maker(self, value: Value) -> Instruction | None:
+        """The instruction of this block that defines a value."""
+        return self.makers.find(value)
 
     def emit(
         self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()

@@ -112,6 +112,14 @@ def _scaled(b: Any, ct: Value, factor: float) -> Value:
     return found
 
 
+def _quotient(b: Any, x: Value, y: Value) -> Value:
+    """x / y. By a root it is x times its inverse, which is never too large, and which the root's own derivative takes, too."""
+    maker = b.maker(y)
+    is_root = maker is not None and maker.op.name == "sqrt" and y.type.dtype.kind == "f"
+    found: Value = b.mul(x, b.div(const_like(b, 1.0, y), y)) if is_root else b.div(x, y)
+    return found
+
+
 def _where(b: Any, condition: Value, x: Value) -> Value:
     found: Value = b.select(condition, x, b.zeros_like(x))
     return found
@@ -173,7 +181,7 @@ div = Elementwise(
     name="div", reference="numpy.true_divide", arity=2, kinds="fc",
     pullback=each(
         lambda b, ct, out, x, y: b.div(ct, y),
-        lambda b, ct, out, x, y: b.neg(b.mul(ct, b.div(out, y))),
+        lambda b, ct, out, x, y: b.neg(b.mul(ct, _quotient(b, out, y))),
     ),
     **_arith("fdiv {t} {0}, {1}", "{0} / {1}"),
 )  # fmt: skip
@@ -340,7 +348,7 @@ logaddexp = Elementwise(
 
 
 def _sqrt_partial(b: Any, ct: Value, out: Value, x: Value, norm: bool = False) -> Value:
-    d: Value = b.mul(ct, b.div(const_like(b, 0.5, out), out))
+    d: Value = b.mul(_scaled(b, ct, 0.5), b.div(const_like(b, 1.0, out), out))
     return _where(b, b.ne(out, b.zeros_like(out)), d) if norm else d
 
 

@@ -57,7 +57,7 @@ def _is_square(value: Value) -> bool:
 
 def _turned(instructions: list[Instruction]) -> list[Instruction]:
     """The instructions, with what reduces columns reducing rows of a value met before, if there is one."""
-    forms = _Forms()
+    forms = Forms()
     summed = {i.operands[0] for i in instructions if isinstance(i.op, Reduce) and tuple(i.params["axes"]) == (1,)}
     known: dict[int, Value] = {}
     b = Builder()
@@ -94,13 +94,15 @@ def _reduced(b: Any, i: Instruction, source: Value, sign: int) -> tuple[Value, .
     return (found if sign > 0 else b.sub(b.zeros_like(found), found),)
 
 
-class _Forms:
-    """``known``: the form of each square value; ``images``: the form of its mirror image."""
+class Forms:
+    """``known``: the form of each square value; ``images``: the form of its mirror image; ``sure``: the values whose zeros have
+    the sign that the forms say. By others nothing is divided: the signs of infinities would be wrong."""
 
     def __init__(self) -> None:
         self.known: dict[Value, Form] = {}
         self.images: dict[Value, Form] = {}
         self.numbers: dict[Any, int] = {}
+        self.sure: set[Value] = set()
         self.zeros: set[Value] = set()
         self.nothing: set[int] = set()
 
@@ -120,17 +122,24 @@ class _Forms:
         if i.op is broadcast and i.operands[0].type.rank < 2:
             axes, source = tuple(i.params["axes"]), i.operands[0]
             turned = axes if len(axes) == 2 else (1 - axes[0],)
+            self.sure.add(value)
             self.known[value] = 1, self.number("broadcast", source, axes)
             self.images[value] = 1, self.number("broadcast", source, turned)
             if source in self.zeros:
                 self.nothing.add(self.known[value][1])
         elif isinstance(i.op, Iota):
             axis, dtype = i.params["axis"], i.params["dtype"]
+            self.sure.add(value)
             self.known[value] = 1, self.number("iota", axis, dtype)
             self.images[value] = 1, self.number("iota", 1 - axis, dtype)
         elif isinstance(i.op, Elementwise) and all(v in self.known for v in i.operands):
+            if i.op.name == "div" and i.operands[1] not in self.sure:
+                return
             self.known[value] = self.made(i, [self.known[v] for v in i.operands])
             self.images[value] = self.made(i, [self.images[v] for v in i.operands])
+            is_plain = self.known[value][0] > 0 < self.images[value][0] and self.sure.issuperset(i.operands)
+            if is_plain or i.op.name in EVEN or (i.op.name == "mul" and i.operands[0] is i.operands[1]):
+                self.sure.add(value)
 
     def number(self, *what: Any) -> int:
         return self.numbers.setdefault(what, len(self.numbers))

@@ -320,6 +320,16 @@ def reduce_inside_broadcast(b: Rewriter, x: Value, axes: Axes, op: Op, **_: Any)
     return spread(b, inner, renumbered(added, axes), without(x.type.shape, axes))
 
 
+@rule("sum")
+def sum_of_doubles(b: Rewriter, x: Value, axes: Axes, op: Op, **_: Any) -> Value | None:
+    # sum (x + x) = sum x + sum x: doubling is exact
+    made = b.made(x, "add")
+    if made is None or made.operands[0] is not made.operands[1] or b.reads.get(x) != 1 or x.type.dtype.kind != "f":
+        return None
+    (once,) = b.emit(op, made.operands[:1], {"axes": axes})
+    return b.add(once, once)
+
+
 # contractions
 
 

@@ -1,0 +1,325 @@
+"""The triangle of a group: each pair of a set with itself once, for what row j gets of i and row i of j.
+
+For groups of the pairs of one set, n x n, that only reduce: interactions of points. Where a value mirrored is itself, or minus
+itself (``ir/passes/mirrors.py`` knows), it is computed for i < j and counted for both. What is not, such as the mass of one of
+the two, is computed for each. A block of 16 rows i runs over all j from its first row on: what is found there goes to row i, and
+for j beyond the block also to row j, in a partial row that each chunk of blocks has of its own. Chunks are 1, 4 or 16, by the
+extent, and take blocks from both ends of the triangle in turn, so that their work is alike; partial rows are joined after them,
+in order. A partial row takes in at most ``TERMS`` terms one by one, then is added to a second one.
+
+Cost: bytes are those of the operands; half of what is symmetric, all of what is not, and for each sum of a row an element of the
+partial row read and written for every ``TOGETHER`` pairs. Footprint: the partial rows of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isqrt
+
+from pullback.codegen.collapse import Space
+from pullback.codegen.cost import Cost, Schedule, elements, moved_once, weight
+from pullback.codegen.draft import Draft
+from pullback.codegen.elements import Elements, Key, Out
+from pullback.ir.extents import nominal_bytes
+from pullback.ir.op import OPS
+from pullback.ir.ops.create import Constant, Iota
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.reindex import broadcast
+from pullback.ir.passes.mirrors import Forms
+from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.types import I64, Extent, RefType
+
+BLOCK = 16
+TOGETHER = 2
+SHIFTS = (2, 4)
+MOST_CHUNKS = 1 << SHIFTS[-1]
+LEAST = 1 << 21
+"""So many operations are worth the first threads."""
+TERMS = 64
+
+Totals = dict[Instruction, Value]
+
+
+def triangle(space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> Draft:
+    """The kernel of a collapsed group of two axes; the arguments are those of ``group_kernel``."""
+    return _Triangle(space, layouts, over).run()
+
+
+def signs(region: Block) -> dict[Value, int]:
+    """The values of pairs whose mirror image is the value itself, 1, or minus itself, -1."""
+    forms = Forms()
+    for i in region.instructions:
+        forms.note(i)
+    found = {}
+    for value, (sign, number) in forms.known.items():
+        image = forms.image(value)
+        if image is not None and image[1] == number:
+            found[value] = sign * image[0]
+    return found
+
+
+class _Triangle(Elements):
+    def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
+        super().__init__(space, layouts, over)
+        self.scratch: list[RefType] = []
+        self.signs = signs(self.region)
+        self.turned: set[tuple[Value, ...]] = set()
+        self.extent = space.extents[0]
+        self.of_rows = [i for i in self.reduces if self.is_row(i)]
+        self.of_all = [i for i in self.reduces if i not in self.of_rows]
+        self.places = {i: self.outputs.get(i.result) or self.memory("row", i, self.extent) for i in self.of_rows}
+        self.near = {i: self.memory("near", i, MOST_CHUNKS, self.extent) for i in self.of_rows}
+        self.far = {i: self.memory("far", i, MOST_CHUNKS, self.extent) for i in self.of_rows}
+
+    def is_row(self, i: Instruction) -> bool:
+        return tuple(i.params["axes"]) == (1,)
+
+    def memory(self, name: str, i: Instruction, *shape: Extent) -> Out:
+        """Scratch memory for a reduction."""
+        dtype = i.result.type.dtype
+        self.scratch.append(RefType(dtype, shape))
+        self.parameters.append(Value(RefType(dtype, self.b.shape(shape)), name))
+        return Out(self.parameters[-1])
+
+    # mirror images
+
+    def sign(self, key: Key) -> int:
+        """Of an element of a pair turned round: what makes it of the pair's, or 0."""
+        value, index, _ = key
+        return self.signs.get(value, 0) if index in self.turned else 0
+
+    def requires(self, key: Key) -> list[Key]:
+        value, index, guard = key
+        return [(value, index[::-1], guard)] if self.sign(key) else super().requires(key)
+
+    def make(self, key: Key) -> Value:
+        value, index, guard = key
+        if not (sign := self.sign(key)):
+            return super().make(key)
+        found = self.memo[(value, index[::-1], guard)]
+        if sign > 0:
+            return found
+        negative: Value = self.b.neg(found)
+        return negative
+
+    # the kernel
+
+    def run(self) -> Draft:
+        b = self.b
+        self.n, self.one = b.extent_of(self.extent), b.const(1, I64)
+        shift = self.chunk_shift()
+        chunks, blocks = b.raw_shl(self.one, shift), self.up(self.n, BLOCK)
+        partials = {i: self.memory("part", i, MOST_CHUNKS) for i in self.of_all}
+        c = b.open("c")
+        for i, value in self.chunk(c, chunks, shift, blocks).items():
+            self.write(value, partials[i], (c,))
+        b.close(c, chunks, way="core")
+        totals = self.loop(chunks, "c", lambda c: {i: self.read(out, (c,)) for i, out in partials.items()}) if partials else {}
+        self.loop(chunks, "c", self.join, ordered=True)
+        self.finish({i: [v] for i, v in (totals | self.after_rows()).items()})
+        return Draft(kernel=b.kernel(self.parameters), sizes=b.sizes(), scratch=tuple(self.scratch))
+
+    def chunk_shift(self) -> Value:
+        """The logarithm of the number of chunks."""
+        b, found = self.b, self.b.const(0, I64)
+        each = sum(weight(i) for i in self.region.instructions if isinstance(i.op, Elementwise))
+        for k, shift in enumerate(SHIFTS):
+            least = isqrt((LEAST << 2 * k) // max(1, each))
+            found = b.select(b.ge(self.n, b.const(least, I64)), b.const(shift, I64), found)
+        return found
+
+    def up(self, count: Value, size: int) -> Value:
+        """How many parts of a size, a power of two, there are."""
+        b = self.b
+        return b.raw_shr(b.add(count, b.const(size - 1, I64)), b.const(size.bit_length() - 1, I64))
+
+    def loop(self, count: Value, hint: str, body: Callable[[Value], Totals], ordered: bool = False) -> Totals:
+        """A loop whose iterations give terms of totals; ``ordered``: and add to memory."""
+        index = self.b.open(hint)
+        found = body(index)
+        initial = [self.identity(i)[0] for i in found]
+        combine = [self.combiner(i) for i in found] or None
+        return dict(zip(found, self.b.close(index, count, initial, list(found.values()), combine, ordered=ordered)))
+
+    def chunk(self, c: Value, chunks: Value, shift: Value, blocks: Value) -> Totals:
+        """Every so many blocks of rows, counted from the first and the last in turn."""
+        b = self.b
+        rounds = b.raw_shr(b.add(blocks, b.sub(chunks, self.one)), shift)
+        other = b.sub(b.sub(chunks, self.one), c)
+        few = b.const(TERMS * TOGETHER // BLOCK, I64)
+
+        def block(t: Value) -> Totals:
+            is_odd = b.eq(b.bitand(t, self.one), self.one)
+            at = b.add(b.raw_shl(t, shift), b.select(is_odd, other, c))
+            return self.block(c, b.minimum(b.mul(at, b.const(BLOCK, I64)), self.n))
+
+        def some(s: Value) -> Totals:
+            first = b.mul(s, few)
+            found = self.loop(b.minimum(few, b.sub(rounds, first)), "t", lambda t: block(b.add(first, t)), ordered=True)
+            self.over_columns(lambda j: self.flush(c, j))
+            return found
+
+        self.over_columns(lambda j: self.clear(c, j))
+        return self.loop(self.up(rounds, TERMS * TOGETHER // BLOCK), "s", some, ordered=True)
+
+    def over_columns(self, body: Callable[[Value], None]) -> None:
+        if self.of_rows:
+            j = self.b.open("j")
+            body(j)
+            self.b.close(j, self.n)
+
+    def clear(self, c: Value, j: Value) -> None:
+        for i in self.of_rows:
+            for out in (self.near[i], self.far[i]):
+                self.write(self.identity(i)[0], out, (c, j))
+
+    def flush(self, c: Value, j: Value) -> None:
+        """Add the partial row to the second one."""
+        for i in self.of_rows:
+            self.add(i, self.far[i], (c, j), self.read(self.near[i], (c, j)))
+            self.write(self.identity(i)[0], self.near[i], (c, j))
+
+    def add(self, i: Instruction, out: Out, index: tuple[Value, ...], more: Value) -> None:
+        before = self.read(out, index)
+        self.b.place = i.loc
+        self.write(self.both(i, before, more), out, index)
+
+    def both(self, i: Instruction, x: Value, y: Value) -> Value:
+        return self.b.emit(OPS[self.combiner(i)], (x, y))[0]
+
+    def block(self, c: Value, first: Value) -> Totals:
+        """The rows of a block, some together; the last that are fewer with copies of the last one, which do not count."""
+        b = self.b
+        count = b.minimum(b.const(BLOCK, I64), b.sub(self.n, first))
+        end = b.add(first, b.const(BLOCK, I64))
+        last = b.sub(b.add(first, count), self.one)
+
+        def some(g: Value) -> Totals:
+            at = b.add(first, b.mul(g, b.const(TOGETHER, I64)))
+            more = [b.add(at, b.const(k, I64)) for k in range(1, TOGETHER)]
+            rows = [at, *(b.minimum(row, last) for row in more)]
+            return self.pairs(c, first, end, rows, [None, *(b.le(row, last) for row in more)])
+
+        return self.loop(self.up(count, TOGETHER), "g", some, ordered=True)
+
+    def pairs(self, c: Value, first: Value, end: Value, rows: Sequence[Value], valid: Sequence[Value | None]) -> Totals:
+        """Some rows with every j from the first row of their block on."""
+        b = self.b
+        t = b.open("j")
+        j = b.add(first, t)
+        self.turned.update((j, row) for row in rows)
+        here = {i: [self.element(i.operands[0], (row, j)) for row in rows] for i in self.reduces}
+        there = {i: [self.element(i.operands[0], (j, row)) for row in rows] for i in self.reduces}
+        is_beyond = b.ge(j, end)
+        for i in self.of_rows:
+            self.give(i, (c, j), is_beyond, here[i], there[i])
+        yields = [v for i in self.of_rows for v in here[i]]
+        for i in self.of_all:
+            doubled = [self.both(i, x, y) for x, y in zip(here[i], there[i], strict=True)]
+            once, twice = (self.joined(i, self.counted(i, values, valid)) for values in (here[i], doubled))
+            yields.append(b.select(is_beyond, twice, once))
+        carried = [i for i in self.of_rows for _ in rows] + self.of_all
+        initial, combine = [self.identity(i)[0] for i in carried], [self.combiner(i) for i in carried]
+        results = list(b.close(t, b.sub(self.n, first), initial, yields, combine))
+        for i in self.of_rows:
+            for row in rows:
+                self.write(results.pop(0), self.places[i], (row,))
+        return dict(zip(self.of_all, results, strict=True))
+
+    def give(self, i: Instruction, at: tuple[Value, ...], holds: Value, here: Sequence[Value], there: Sequence[Value]) -> None:
+        """Add to the partial row what row j gets, where that holds; subtract what row i gets, where that is minus it."""
+        b, none = self.b, self.identity(i)[0]
+        if self.combiner(i) == "add" and self.signs.get(i.operands[0]) == -1:
+            before, term = self.read(self.near[i], at), b.select(holds, self.joined(i, here), none)
+            b.place = i.loc
+            self.write(b.sub(before, term), self.near[i], at)
+        else:
+            self.add(i, self.near[i], at, b.select(holds, self.joined(i, there), none))
+
+    def joined(self, i: Instruction, values: Sequence[Value]) -> Value:
+        """Values combined in pairs."""
+        found = list(values)
+        while len(found) > 1:
+            found = [self.both(i, x, y) for x, y in zip(found[::2], found[1::2])] + found[len(found) & ~1 :]
+        return found[0]
+
+    def counted(self, i: Instruction, values: Sequence[Value], valid: Sequence[Value | None]) -> list[Value]:
+        """Values of rows walked together; of the copies of the last row, what changes nothing."""
+        none = self.identity(i)[0]
+        return [v if held is None else self.b.select(held, v, none) for v, held in zip(values, valid, strict=True)]
+
+    # after the pairs
+
+    def join(self, c: Value) -> Totals:
+        """Add a chunk's partial rows to what the rows themselves found."""
+
+        def column(j: Value) -> None:
+            for i in self.of_rows:
+                self.add(i, self.places[i], (j,), self.read(self.far[i], (c, j)))
+
+        self.over_columns(column)
+        return {}
+
+    def after_rows(self) -> Totals:
+        """Functions of rows, and what they are reduced to."""
+        outs = [(v, out) for v, out in self.copies if v.type.rank == 1 and v not in self.ended_values()]
+        if not outs and not self.row_reduces:
+            return {}
+
+        def row(r: Value) -> Totals:
+            for i in self.of_rows:
+                self.memo[(i.result, (r,), None)] = self.read(self.places[i], (r,))
+            for value, out in outs:
+                self.write(self.element(value, (r,)), out, (r,))
+            return {i: self.element(i.operands[0], (r,)) for i in self.row_reduces}
+
+        return self.loop(self.n, "r", row)
+
+
+def _fits(space: Space, layouts: Sequence[str]) -> str | None:
+    if len(space.extents) != 2 or space.extents[0] != space.extents[1]:
+        return "its space is not the pairs of one set"
+    region, pairs = space.region, space.extents
+    if any(v.type.shape == pairs for v in (*region.parameters, *region.results)):
+        return "pairs are read or stored"
+    for i in region.instructions:
+        if isinstance(i.op, Reduce):
+            is_down = i.operands[0].type.shape == pairs and tuple(i.params["axes"]) == (0,)
+            if is_down or i.op.gives_position or i.result.type.dtype.bits == 16:
+                return "a reduction is down the columns, gives a position or is of f16"
+        elif not isinstance(i.op, Elementwise | Constant | Iota) and i.op is not broadcast:
+            return "an operand is read at other places than those of the pair"
+    if _reads_rows(space):
+        return "elements need reductions of their rows"
+    return None if _reductions(space) else "nothing is reduced"
+
+
+def _reductions(space: Space) -> list[Instruction]:
+    instructions = space.region.instructions
+    return [i for i in instructions if isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents]
+
+
+def _reads_rows(space: Space) -> bool:
+    """Whether a value of pairs depends on a reduction."""
+    late = set[Value]()
+    for i in space.region.instructions:
+        if isinstance(i.op, Reduce) or not late.isdisjoint(i.operands):
+            late.update(i.results)
+    return any(v.type.shape == space.extents for v in late)
+
+
+def _cost(space: Space) -> Cost:
+    """See the module."""
+    known, count = signs(space.region), elements(space)
+    of_pairs = [i for i in space.region.instructions if i.results and i.result.type.shape == space.extents]
+    works = [i for i in of_pairs if isinstance(i.op, Elementwise)]
+    each = sum(weight(i) * (1 if i.result in known else 2) for i in works)
+    rows = [i for i in _reductions(space) if len(i.params["axes"]) == 1]
+    moved = moved_once(space)
+    near = sum(count * i.result.type.dtype.bytes // TOGETHER for i in rows)
+    flops = count * (each + 2 * len(_reductions(space))) // 2
+    return Cost(bytes=moved, near=moved + near, flops=flops, footprint=2 * sum(nominal_bytes(i.result.type) for i in rows))
+
+
+TRIANGLE = Schedule(name="triangle", fits=_fits, cost=_cost, draft=triangle, targets=frozenset({"cpu"}))
