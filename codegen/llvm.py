@@ -27,7 +27,7 @@ from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
 from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_scan import Scan
 from pullback.codegen.llvm_sort import settle_row, sort_row
-from pullback.codegen.llvm_streams import LINE, NON_TEMPORAL, Streams, ask_ahead, written_only
+from pullback.codegen.llvm_streams import LINE, Streams, ask_ahead, written_only
 from pullback.codegen.llvm_text import Emitted, Writer
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
@@ -506,9 +506,8 @@ class Emitter(Writer):
         if offset.step == 1 and not place.strides:
             pointer = self.beside(place, index, offset.text)
             if mask is None:
-                past = self.streams is not None and place.pointer in self.streams.past
-                how = f"align {dtype.bytes * self.width}{NON_TEMPORAL}" if past else f"align {align}"
-                self.line(f"store {t} {text}, ptr {pointer}, {how}")
+                past = self.streams.how(place.pointer, dtype) if self.streams is not None else None
+                self.line(f"store {t} {text}, ptr {pointer}, {past or f'align {align}'}")
                 return
             m = mangled(name, self.width)
             self.intrinsic("void", f"llvm.masked.store.{m}.p0", [(t, text), ("ptr", pointer), ("i32", str(align)), (c, mask)])

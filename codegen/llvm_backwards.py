@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import Lanes, mangled, stored, wide
+from pullback.codegen.llvm_streams import lowest
 
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter, Place
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
 def load_backwards(e: Emitter, place: Place, offset: Lanes, mask: str | None, is_guarded: bool) -> str:
     """A vector whose first lane is the element at an offset, the others those before it."""
     name, align = stored(place.type.dtype), place.type.dtype.bytes
-    t, first = wide(name, e.width), _first(e, offset)
+    t, first = wide(name, e.width), lowest(e, offset)
     if mask is None:
+        if e.streams is not None:
+            e.streams.ahead(e.pointers(place, first), place.type.dtype, e.part, -1)
         return _turned(e, e.let(f"load {t}, ptr {e.pointers(place, first)}, align {align}"), t)
     pointer = e.pointers(place, Lanes(e.near(first, mask)) if is_guarded else first)
     c = wide("i1", e.width)
@@ -26,17 +29,13 @@ def store_backwards(e: Emitter, text: str, place: Place, offset: Lanes, mask: st
     """Write the first lane at an offset, the others before it."""
     name, align = stored(place.type.dtype), place.type.dtype.bytes
     t, c = wide(name, e.width), wide("i1", e.width)
-    pointer, turned = e.pointers(place, _first(e, offset)), _turned(e, text, t)
+    pointer, turned = e.pointers(place, lowest(e, offset)), _turned(e, text, t)
     if mask is None:
-        e.line(f"store {t} {turned}, ptr {pointer}, align {align}")
+        past = e.streams.how(place.pointer, place.type.dtype) if e.streams is not None else None
+        e.line(f"store {t} {turned}, ptr {pointer}, {past or f'align {align}'}")
         return
     given = [(t, turned), ("ptr", pointer), ("i32", str(align)), (c, _turned(e, mask, c))]
     e.intrinsic("void", f"llvm.masked.store.{mangled(name, e.width)}.p0", given)
-
-
-def _first(e: Emitter, offset: Lanes) -> Lanes:
-    """The least offset of all lanes."""
-    return e.add(Lanes(offset.text), Lanes(str(1 - e.width)))
 
 
 def _turned(e: Emitter, text: str, t: str) -> str:

@@ -72,7 +72,7 @@ class Streams:
         return not dtype.is_bool and dtype.bytes * self.e.width in (16, 32, 64)
 
     def first(self, i: Instruction) -> str | None:
-        """Where the memory begins that an access walks in one line; None if it does not."""
+        """Where the first vector lies that an access walks in one line, up or down; None if it does not."""
         e = self.e
         ref, *index = i.operands[1:] if isinstance(i.op, Store) else i.operands
         place = e.places[ref]
@@ -82,7 +82,9 @@ class Streams:
         e.env[self.region.parameters[0]] = Lanes("0", 1)
         offset = e.offset(place, [e.env[v] for v in index]) if all(map(self.know, index)) else None
         e.env = saved
-        return None if offset is None or offset.step != 1 else e.pointers(place, Lanes(offset.text))
+        if offset is None or offset.step not in (1, -1):
+            return None
+        return e.pointers(place, Lanes(offset.text) if offset.step == 1 else lowest(e, offset))
 
     def know(self, value: Value) -> bool:
         """Compute a position from the index of the loop and what is known outside; false if it needs more."""
@@ -118,14 +120,23 @@ class Streams:
         if self.past:
             self.e.line(f"store i1 true, ptr {self.e.streamed()}")
 
-    def ahead(self, pointer: str, dtype: DType, part: int) -> None:
-        """Ask for the line that a load will need, once for each line."""
+    def ahead(self, pointer: str, dtype: DType, part: int, step: int = 1) -> None:
+        """Ask for the line that a load will need, once for each line. ``step``: -1 if the loop walks down."""
         stride = dtype.bytes * self.e.width
         if not self.e.kernel_asks and (stride >= LINE or part * stride % LINE == 0):
-            ask_ahead(self.e, pointer)
+            ask_ahead(self.e, pointer, step)
+
+    def how(self, pointer: str, dtype: DType) -> str | None:
+        """How a vector is stored to memory that is filled past the caches; None for other memory."""
+        return f"align {dtype.bytes * self.e.width}{NON_TEMPORAL}" if pointer in self.past else None
 
 
-def ask_ahead(e: Emitter, pointer: str) -> None:
+def lowest(e: Emitter, offset: Lanes) -> Lanes:
+    """The least offset of all lanes of a vector that is walked from its end."""
+    return e.add(Lanes(offset.text), Lanes(str(1 - e.width)))
+
+
+def ask_ahead(e: Emitter, pointer: str, step: int = 1) -> None:
     """Have the line fetched that a loop reads ``AHEAD`` bytes later."""
-    later = e.let(f"getelementptr i8, ptr {pointer}, i64 {AHEAD}")
+    later = e.let(f"getelementptr i8, ptr {pointer}, i64 {step * AHEAD}")
     e.intrinsic("void", "llvm.prefetch.p0", [("ptr", later), ("i32", "0"), ("i32", "3"), ("i32", "1")])
