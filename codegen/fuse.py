@@ -24,10 +24,12 @@ from pullback.codegen.clusters import Cluster, Order
 from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
 from pullback.codegen.grouping import Grouping
+from pullback.codegen.places import Reads
 from pullback.codegen.positions import positions
 from pullback.codegen.saving import Graph, Saving, Use, joined
 from pullback.codegen.scatters import scatters_from_zero
 from pullback.codegen.sorted_twice import sorted_twice
+from pullback.codegen.stencils import patched
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.elementwise import Elementwise
@@ -60,7 +62,7 @@ def fuse(function: Function) -> Function:
 
 def fused(function: Function) -> Fused:
     """As ``fuse``, with what was decided."""
-    prepared = positions(contractions(scatters_from_zero(split(sorted_twice(composed(function))))))
+    prepared = patched(positions(contractions(scatters_from_zero(split(sorted_twice(composed(function)))))))
     inside: list[_Kernels] = []
 
     def region(block: Block) -> Block:
@@ -113,12 +115,13 @@ class _Kernels:
                 continue
             stored.update((v, "a copy") for v in cluster.copies)
             reads = [(r, v) for v in values for r in self.grouping.reads(v, self.grouping.packs(cluster, v))]
-            groups.append([Use(r.root, v.type.shape, self.grouping.holder(r.root) is cluster) for r, v in reads])
+            groups.append([Use(r.root, v, self.grouping.holder(r.root) is cluster) for r, v in reads])
         for root in {use.root for uses in groups for use in uses if self.grouping.base(use.root) is not use.root}:
             stored.update((v, "seen as another shape") for v in (root, self.grouping.base(root)) if v not in stored)
         members = (i for c in self.clusters if not c.opaque for i in c.members)
         makers = {i.result: i for i in members if isinstance(i.op, Elementwise) and i.result.type.shape}
-        self.saving = Graph(makers, self.made_from, stored, self.grouping.position).choose(groups)
+        places = Reads(self.grouping.through)
+        self.saving = Graph(makers, self.made_from, stored, self.grouping.position, places).choose(groups)
         for cluster in self.clusters if self.saving.again else ():
             for value in [v for v in cluster.reads if v in self.saving.again]:
                 cluster.reads.update(self.sources_of(cluster, value))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pullback.codegen.clusters import ENDED, NEVER, Cluster, Read, updated
 from pullback.codegen.packed import packed
 from pullback.codegen.saving import weight
+from pullback.codegen.stencils import shifted
 from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.create import Constant, Count, Iota
@@ -56,6 +57,7 @@ class Grouping:
         self.updates: dict[Value, Cluster] = {}
         self.reading: dict[Value, dict[int, None]] = {}
         self.position = {i: k for k, i in enumerate(function.instructions)}
+        self.shifted = shifted(function)
     def run(self) -> Grouping:
         """Place every instruction, and store the results."""
         for instruction in self.function.instructions:
@@ -75,7 +77,12 @@ class Grouping:
             return not self.is_view(instruction)
         if isinstance(op, Constant | Count | Iota | Gather):
             return True
-        return isinstance(op, Elementwise) and instruction.result in self.floating
+        return isinstance(op, Elementwise) and (instruction.result in self.floating or instruction.result in self.shifted)
+
+    def through(self, value: Value) -> Instruction | None:
+        """The instruction of a value that is copied into its readers."""
+        made = self.producer.get(value)
+        return made if made is not None and self.is_path(made) and value not in self.home else None
 
     def is_view(self, instruction: Instruction) -> bool:
         """Whether an instruction is a view of a stored value. A squeeze of what is copied into its readers is copied, too."""

@@ -325,13 +325,15 @@ class Emitter(Writer):
         self.env[i.result] = Lanes(text, 0 if width == 1 else None)
 
     def affine(self, op: Op, operands: list[Lanes], dtypes: list[DType]) -> Lanes | None:
-        """Sums, differences and products of positions stay positions."""
-        if (
-            self.width == 1
-            or dtypes[0] is not _I64
-            or op.name not in ("add", "sub", "mul")
-            or any(o.step is None for o in operands)
-        ):
+        """Sums, differences and products of positions stay positions, and so does a choice between two, the same in all lanes."""
+        if self.width == 1 or dtypes[-1] is not _I64 or any(o.step is None for o in operands):
+            return None
+        if op.name == "select":
+            condition, a, b = operands
+            if a.is_scalar or a.step != b.step:
+                return None
+            return Lanes(self.let(f"select i1 {condition.text}, i64 {a.text}, i64 {b.text}"), a.step)
+        if op.name not in ("add", "sub", "mul"):
             return None
         a, b = operands
         if a.is_scalar and b.is_scalar:

@@ -32,8 +32,8 @@ SHORT = 64
 CALL = 6
 """The weight of a branch around a call that is hardly ever made."""
 MOST_TWICE = 400
-"""The most weight of a body that is written twice, with masks and without: LLVM's time for a large body is worth more than a
-mask, which a machine with masked instructions has for next to nothing."""
+"""The most weight of a body that is written twice, with masks and without: LLVM's time for a large body, or for a loop that has
+``few`` iterations, is worth more than a mask, which a machine with masked instructions has for next to nothing."""
 
 
 def loop(e: Emitter, i: Instruction) -> list[Lanes]:
@@ -178,7 +178,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         e.mask = None
 
     e.asks_ahead = weight > MOST_WEIGHT and not e.inlined and not e.kernel_asks
-    if short or (e.vector_bytes == 64 and weight > MOST_TWICE):
+    if short or (e.vector_bytes == 64 and (weight > MOST_TWICE or i.params.get("few"))):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     else:
         step = width * unroll

@@ -4,7 +4,8 @@ The minimum cut (``ir/passes/cut.py``) over bytes moved. A stored value is writt
 that is in memory anyway (a parameter, the result or operand of a contraction or of any op with a kernel of its own) is only read.
 Elementwise ops between values of one shape can be computed again: a cheap op counts as a sixteenth of moving its result, a
 function (exp, tanh) as one and a half: it takes about as long as writing and reading a number from memory, and many times that
-where the number stays in a cache. All else is kept: results of reductions, contractions, sorts and factorisations, and what
+where the number stays in a cache. Each counts as often as there are places at which it is computed (``places``), twice where they
+are several, for what it loads there. All else is kept: results of reductions, contractions, sorts and factorisations, and what
 a broadcast repeats. A chain of more than ``MOST_AGAIN`` machine instructions, about ten functions, is cut.
 
 Extents are names at this stage. Each counts as one number (``nominal_bytes``), so a program is decided once for all shapes.
@@ -17,11 +18,11 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pullback.codegen.places import HERE, Places, Reads, behind, together
 from pullback.ir.extents import nominal_bytes
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.cut import UNIT, Node, again_cost, cut
 from pullback.ir.structure import Instruction, Value
-from pullback.ir.types import Shape
 
 MOST_AGAIN = 400
 HEAVY = 30
@@ -48,16 +49,16 @@ def joined(savings: Sequence[Saving]) -> Saving:
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """A group's reading of a value for an operand of some shape. ``inside``: the group computes the value itself."""
+    """A group's reading of a value for an operand. ``inside``: the group computes the value itself."""
 
     root: Value
-    shape: Shape
+    operand: Value
     inside: bool
 
 
 class Graph:
     """``makers``: the elementwise instructions of groups, by their results. ``made_from(i)``: what one is computed from.
-    ``stored``: the values that are in memory in any case, and why."""
+    ``stored``: the values that are in memory in any case, and why. ``reads``: where operands read them."""
 
     def __init__(
         self,
@@ -65,13 +66,15 @@ class Graph:
         made_from: Callable[[Instruction], Sequence[Value]],
         stored: Mapping[Value, str],
         position: Mapping[Instruction, int],
+        reads: Reads,
     ) -> None:
+        self.reads = reads
         self.makers, self.made_from, self.stored, self.position = dict(makers), made_from, stored, position
         self.why = {i: stored[v] for v, i in makers.items() if v in stored}
 
     def choose(self, groups: Sequence[Sequence[Use]]) -> Saving:
         """Which values are computed again, of those that the groups read."""
-        for use in (use for uses in groups for use in uses if use.root.type.shape != use.shape):
+        for use in (use for uses in groups for use in uses if use.root.type.shape != use.operand.type.shape):
             made = self.makers.pop(use.root, None)
             if made is not None:
                 self.why.setdefault(made, "repeated by a broadcast")
@@ -85,7 +88,7 @@ class Graph:
             return Saving(why=self.why)
         operands = self.operands(own)
         values = sorted(operands, key=lambda v: self.position[self.makers[v]] if v in self.makers else -1)
-        nodes = self.nodes(values, operands, own)
+        nodes = self.nodes(values, operands, own, self.places(values, [use for uses in groups for use in uses if not use.inside]))
         found = cut(nodes)
         for value in (values[k] for k in found.kept if values[k] in self.makers):
             self.why.setdefault(self.makers[value], "fewest bytes" if found.is_exact else "fewer bytes")
@@ -103,7 +106,26 @@ class Graph:
                 stack += found[value]
         return found
 
-    def nodes(self, values: Sequence[Value], operands: Mapping[Value, Sequence[Value]], own: Mapping[Value, int]) -> list[Node]:
+    def places(self, values: Sequence[Value], uses: Sequence[Use]) -> Mapping[Value, int]:
+        """At how many places each of the values, in program order, is computed if all that read it are."""
+        found: dict[Value, Places] = {}
+        for use in uses:
+            more = self.reads.of(use.operand).get(use.root, HERE)
+            found[use.root] = together(found.get(use.root, more), more)
+        for value in reversed(values):
+            if value in self.makers:
+                for root, places in self.reads.of_all(self.makers[value]).items():
+                    more = behind(found.get(value, HERE), places)
+                    found[root] = together(found.get(root, more), more)
+        return {v: len(places) for v, places in found.items()}
+
+    def nodes(
+        self,
+        values: Sequence[Value],
+        operands: Mapping[Value, Sequence[Value]],
+        own: Mapping[Value, int],
+        places: Mapping[Value, int],
+    ) -> list[Node]:
         """The nodes of values in program order; ``own``: how many groups read each."""
         counts = dict(own)
         for value in reversed(values):
@@ -118,13 +140,18 @@ class Graph:
             node = Node(UNIT * size * (count + (value not in self.stored)), is_read=value in own)
             chain = functools.reduce(operator.or_, (chains.get(v, 0) for v in operands[value]), 1 << place[value])
             if operands[value] and chain.bit_count() + (HEAVY - 1) * (chain & heavy).bit_count() <= MOST_AGAIN:
-                node.again = again_cost(self.makers[value], size * count, FUNCTION)
+                node.again = again_cost(self.makers[value], size * count * _times(places.get(value, 1)), FUNCTION)
                 node.operands = [place[v] for v in operands[value]]
                 chains[value] = chain
             elif operands[value]:
                 self.why.setdefault(self.makers[value], "end of a long chain")
             nodes.append(node)
         return nodes
+
+
+def _times(places: int) -> int:
+    """How many times an op counts: at places of their own, what it is computed from is loaded for each, too."""
+    return places if places == 1 else 2 * places
 
 
 def weight(instruction: Instruction) -> int:

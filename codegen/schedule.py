@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pullback.codegen.borders import borders
 from pullback.codegen.chunk import chunk
 from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.jam import jam
@@ -29,7 +30,7 @@ def schedule(kernel: Function, target: str = "cpu") -> Function:
     """The kernel as ``target`` ("cpu" or "cuda") runs it."""
     if target == "cuda":
         return Function(kernel.name, map_loops(kernel.body), kernel.kind)
-    return Function(kernel.name, phases(_map(jam(chunk(_Spelling(target).block(kernel.body, {}))))), kernel.kind)
+    return Function(kernel.name, phases(_map(jam(borders(chunk(_Spelling(target).block(kernel.body, {})))))), kernel.kind)
 
 
 def _map(block: Block) -> Block:
