@@ -191,7 +191,7 @@ class _Pieces:
 
     def way(self) -> Callable[[Builder], None] | None:
         """How the loop is written; None to leave it as it is."""
-        if not self.choices:
+        if not self.choices or not (self.turns or any(k.op.name == "load_if" for k in self.instructions)):
             return None
         joined = any(self.is_one_read(k) and k.operands[0] in self.varies for k in self.choices)
         if self.wanted and self.inside is not None and not joined:
