@@ -55,6 +55,36 @@ static inline double __longlong_as_double(long long bits) {
     return value;
 }
 
+// functions that CUDA's library has and the host's lacks, in long double and by Newton's method
+
+static inline double normcdf(double x) { return erfcl(x * -M_SQRT1_2l) / 2; }
+
+static inline double erfcx(double x) {
+    if (x < 50) return expl((long double)x * x) * erfcl(x);
+    return isinf(x) ? 0 : (1 - 0.5l / x / x + 0.75l / x / x / x / x) / x / sqrtl(M_PIl);
+}
+
+static inline double erfinv(double y);
+
+static inline double erfcinv(double y) {
+    if (y > 0.5 && y < 1.5) return erfinv(1 - y);
+    if (y > 1) return -erfcinv(2 - y);
+    if (!(y > 0)) return y == 0 ? INFINITY : NAN;
+    long double x = sqrtl(-logl(y)), q = logl(y);
+    for (int k = 0; k < 60; ++k) x += (logl(erfcl(x)) - q) * erfcl(x) * expl(x * x) * sqrtl(M_PIl) / 2;
+    return x;
+}
+
+static inline double erfinv(double y) {
+    if (y <= -0.5) return -erfcinv(1 + y);
+    if (y >= 0.5) return erfcinv(1 - y);
+    long double x = y * sqrtl(M_PIl) / 2;
+    for (int k = 0; k < 20; ++k) x += (y - erfl(x)) * expl(x * x) * sqrtl(M_PIl) / 2;
+    return x;
+}
+
+static inline double normcdfinv(double p) { return erfcinv(2 * p) * -M_SQRT2l; }
+
 static void (*host_call)(void*);
 static void* host_arguments;
 

@@ -136,6 +136,14 @@ def gammaln(x: Array) -> Array:
         return np.where((size > 0) & (size < 1e-300), -np.log(size), found)
 
 
+def erfcinv(y: Array) -> Array:
+    """SciPy's, which takes the least subnormal number for 0."""
+    special = importlib.import_module("scipy.special")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tail = special.ndtri_exp(np.log(y) - math.log(2)) / -math.sqrt(2)
+    return np.where((y > 0) & (y < 1e-300), tail, special.erfcinv(y)).astype(np.asarray(y).dtype)
+
+
 def polygamma(x: Array, n: int) -> Array:
     special = importlib.import_module("scipy.special")
     sign_ = 1.0 if n % 2 else -1.0

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.ops import meaning
 from pullback.ir.ops.elementwise import Elementwise, const_like, each, no
 from pullback.ir.ops.native import in_double, less, row, scaled, shifted, slope, steepness, where
 from pullback.ir.structure import Value
@@ -168,22 +169,22 @@ logit = row(
     "logit",
     lambda b, ct, out, p: b.add(b.div(ct, p), b.div(ct, b.sub(const_like(b, 1, p), p))),
     llvm="recipe",
-    cuda="log({0} / (1 - {0}))",
+    cuda="({0} > 0.3 && {0} < 0.65 ? 2 * atanh(2 * {0} - 1) : log({0} / (1 - {0})))",
 )
 
 ndtr = row("ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(_normal(b, x))), llvm="recipe", cuda="normcdf({0})")
 log_ndtr = row(
     "log_ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(b.sub(_normal(b, x), out))), llvm="recipe",
-    cuda="log(normcdf({0}))",
-)
+    cuda="({0} < -1 ? log(erfcx({0} * -0.7071067811865476) / 2) - {0} * {0} / 2 : log1p(-normcdf(-{0})))",
+)  # fmt: skip
 ndtri = row("ndtri", lambda b, ct, out, p: b.mul(ct, b.exp(b.neg(_normal(b, out)))), llvm="recipe", cuda="normcdfinv({0})")
 erfinv = row(
     "erfinv", lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), math.sqrt(math.pi) / 2)),
     llvm="recipe", cuda="erfinv({0})",
 )  # fmt: skip
-erfcinv = row(
-    "erfcinv", lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), -math.sqrt(math.pi) / 2)),
-    llvm="recipe", cuda="erfcinv({0})",
+erfcinv = Elementwise(
+    name="erfcinv", reference=meaning.erfcinv, also=("scipy.special.erfcinv",), arity=1, llvm="recipe", cuda="erfcinv({0})",
+    pullback=each(lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), -math.sqrt(math.pi) / 2))),
 )  # fmt: skip
 erfcx = row(
     "erfcx",
