@@ -10,8 +10,10 @@ from forced import at_random
 
 from pullback.codegen import phases, schedules
 
-CACHE = tempfile.TemporaryDirectory(prefix="pullback-tests-")
-os.environ["PULLBACK_CACHE_DIR"] = CACHE.name
+CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirectory(prefix="pullback-tests-")
+"""One for all workers, which are started with the environment of the first process."""
+if CACHE is not None:
+    os.environ["PULLBACK_CACHE_DIR"] = CACHE.name
 os.environ["PULLBACK_VERIFY"] = "1"
 
 

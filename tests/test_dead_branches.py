@@ -94,3 +94,15 @@ def test_a_constant_branch_has_no_tangent(f: Callable[[Any], Any]) -> None:
     forward = pb.jvp(f, (x,), (direction,))[1]
     np.testing.assert_allclose(forward, pb.grad(f)(x) @ direction)
     assert forward > 0
+
+
+def test_many_branches_in_a_row_before_a_product() -> None:
+    w = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]])
+
+    def f(x: Any) -> Any:
+        for _ in range(60):
+            x = np.where(x > 0, x / 2, np.tanh(x))
+        return np.sum(x @ w)
+
+    x = np.ones((4, 3))
+    np.testing.assert_allclose(pb.grad(f)(x), 0.5**60 * np.tile(w.sum(axis=1), (4, 1)))

@@ -474,7 +474,7 @@ def test_narrow_vectors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", [check_program, check_gradient])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(k, marks=pytest.mark.long) for k in range(4, 10))])
 def test_many(check: Callable[[Pick], None], seed: int) -> None:
     """More programs, and larger ones than hypothesis makes."""
     for number in range(60):

@@ -45,12 +45,16 @@ class History:
     def __init__(self, builder: Builder, exposed: Sequence[Value] = ()) -> None:
         self._instructions = builder.instructions
         self._read = 0
-        self._definitions: dict[Value, Instruction] = {}
+        self._spread: dict[Value, frozenset[int]] = {}
         self._exposed = set(exposed)
 
     def _catch_up(self) -> None:
         for instruction in self._instructions[self._read :]:
-            self._definitions.update(dict.fromkeys(instruction.results, instruction))
+            if instruction.op.name == "broadcast":
+                self._spread[instruction.result] = frozenset(instruction.params["axes"])
+            elif instruction.op.name in ("bitand", "bitor", "bitnot"):
+                axes = [self._spread.get(v, frozenset()) for v in instruction.operands]
+                self._spread[instruction.result] = frozenset.intersection(*axes)
             if _exposes(instruction) or not self._exposed.isdisjoint(instruction.operands):
                 self._exposed.update(instruction.results)
         self._read = len(self._instructions)
@@ -63,14 +67,7 @@ class History:
     def spread(self, x: Value) -> frozenset[int]:
         """Axes along which all elements are known to be equal."""
         self._catch_up()
-        found = self._definitions.get(x)
-        if found is None:
-            return frozenset()
-        if found.op.name == "broadcast":
-            return frozenset(found.params["axes"])
-        if found.op.name in ("bitand", "bitor", "bitnot"):
-            return frozenset.intersection(*map(self.spread, found.operands))
-        return frozenset()
+        return self._spread.get(x, frozenset())
 
 
 def _exposes(instruction: Instruction) -> bool:
