@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback import cli
 from pullback.cli import main
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module, print_module
 from pullback.pipeline import SHARED_STAGES, TARGET_STAGES
-from pullback.runtime.cache import default_cache
+from pullback.runtime.cache import KernelCache, default_cache
 from pullback.runtime.platforms import python_support, support
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits.py"
@@ -368,8 +369,9 @@ def test_opt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 # cache, doctor, and the program itself
 
 
-def test_cache(capsys: pytest.CaptureFixture[str]) -> None:
-    cache = default_cache()
+def test_cache(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = KernelCache(tmp_path / "kernels")
+    monkeypatch.setattr(cli, "default_cache", lambda: cache)
     assert cache.path is not None
     key = "ab" * 32
     cache.put(key, b"payload", kind="text", meta={"symbols": ["somewhere"]})
