@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from golden import assert_same, run_targets
 from gradients import derivative
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Value
+from pullback.ir.ops import meaning
 from pullback.ir.passes.pipeline import BEFORE_GRAD
 
 NAN, INF = float("nan"), float("inf")
@@ -102,6 +105,49 @@ def test_value(op: str, dtype: str, operands: list[Any], expected: Any) -> None:
 def test_conversion(source: str, value: Any, target: str, expected: Any) -> None:
     for results in one("cast", source, [value], dtype=DTYPES[target]).values():
         assert_same(results, [np.asarray(expected, DTYPES[target].numpy)])
+
+
+def nearest(exact: Fraction, dtype: Any) -> Any:
+    """The number of a dtype that is nearest to a fraction; of two, the one whose last bit is not set."""
+    near = np.asarray(float(exact), dtype)
+    infinite = np.asarray(np.inf, dtype)
+    around = [np.nextafter(near, -infinite), near, np.nextafter(near, infinite)]
+    integer = np.dtype(f"u{near.dtype.itemsize}")
+    return min(around, key=lambda v: (abs(Fraction(float(v)) - exact), int(v.view(integer)) & 1))
+
+
+def awkward(rng: np.random.Generator, dtype: Any) -> tuple[Any, Any, Any]:
+    """Factors and addends for fma: any that are finite, such as cancel nearly all of a product, and subnormal ones."""
+    info = np.finfo(dtype)
+    scale = 2.0 ** (info.minexp // 2)
+
+    def normal(by: float = 1.0) -> Any:
+        return (rng.normal(size=200) * by).astype(dtype)
+
+    x, y = normal(), normal()
+    near = -(x.astype(np.float64) * y) * (1 + rng.integers(-3, 4, 200) * float(info.eps))
+    least = float(info.smallest_subnormal)
+    few = (rng.integers(-5, 6, 200) * least).astype(dtype)
+    powers = rng.integers(info.minexp // 2, info.maxexp // 2 - 2, (3, 200))
+    wide = list(np.ldexp(rng.normal(size=(3, 200)), powers).astype(dtype))
+    rows = ([x, y, near.astype(dtype)], [normal(scale), normal(scale), few], wide)
+    columns = zip(*rows, strict=True)
+    first, second, third = (np.concatenate(column) for column in columns)
+    return first, second, third
+
+
+@pytest.mark.parametrize("name", ["f64", "f32", "f16"])
+def test_fma_is_rounded_once(name: str) -> None:
+    dtype = DTYPES[name].numpy
+    x, y, z = awkward(np.random.default_rng(0), dtype)
+    found = meaning.fma(x, y, z)
+    assert found.dtype == dtype
+    for a, b, c, f in zip(x, y, z, found, strict=True):
+        exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+        assert float(f) == float(nearest(exact, dtype) if exact else 0.0), (a, b, c)
+        assert meaning.fma(a, b, c) == f
+    zeros = [meaning.fma(*map(dtype.type, row)) for row in ((2, 3, -6), (-0.0, 1, -0.0), (0.0, 1, -0.0))]
+    assert [(float(v), math.copysign(1, v)) for v in zeros] == [(0, 1), (0, -1), (0, 1)]
 
 
 def test_bits_are_kept_by_bitcast() -> None:

@@ -48,37 +48,38 @@ def idiv(x: Array, y: Array) -> Array:
 
 
 def fma(x: Array, y: Array, z: Array) -> Array:
-    """x * y + z rounded once: for float64 through exact rational arithmetic, else in float64, first rounded to odd."""
-    x, y, z = np.broadcast_arrays(x, y, z)
-    if x.dtype.itemsize <= 4:
-        product, addend = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
-        total = np.asarray(product + addend)
-        rest = total - product
-        error = (product - (total - rest)) + (addend - rest)
-        even = (total.view(np.int64) & 1) == 0
-        inexact = np.isfinite(error) & (error != 0) & even
-        return np.where(inexact, np.nextafter(total, np.copysign(np.inf, error)), total).astype(x.dtype)
-    out = np.asarray(x * y + z)
-    if not out.size:
-        return out
-    flat = [_fma_one(float(a), float(b), float(c)) for a, b, c in zip(x.ravel(), y.ravel(), z.ravel(), strict=True)]
-    return np.array(flat, x.dtype).reshape(out.shape)
+    """x * y + z rounded once: for float64 by integers, else in float64, first rounded to odd."""
+    dtype = np.asarray(x).dtype
+    if dtype.itemsize <= 4:
+        return np.asarray(_FMA_TO_ODD(*(np.asarray(v, np.float64) for v in (x, y, z))), np.float64).astype(dtype)
+    return np.asarray(_FMA(x, y, z), dtype)
 
 
-def _fma_one(x: float, y: float, z: float) -> float:
-    if math.isfinite(x) and math.isfinite(y) and not math.isfinite(z):
-        return z
-    plain = x * y + z
+def _fma(x: float, y: float, z: float) -> float:
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
-        return plain
-    fractions = importlib.import_module("fractions")
-    exact = fractions.Fraction(x) * fractions.Fraction(y) + fractions.Fraction(z)
+        return z if math.isfinite(x) and math.isfinite(y) else x * y + z
+    (a, p), (b, q), (c, r) = x.as_integer_ratio(), y.as_integer_ratio(), z.as_integer_ratio()
+    exact = a * b * r + c * p * q
     if exact == 0:
-        return plain
+        return x * y + z
     try:
-        return float(exact)
+        return exact / (p * q * r)
     except OverflowError:
         return math.inf if exact > 0 else -math.inf
+
+
+def _fma_to_odd(x: float, y: float, z: float) -> float:
+    """For numbers whose products are exact: if inexact, the neighbour of the sum whose last bit is set."""
+    product = x * y
+    total = product + z
+    rest = total - product
+    error = (product - (total - rest)) + (z - rest)
+    if error == 0 or not math.isfinite(error) or int(math.ldexp(math.frexp(total)[0], 53)) & 1:
+        return total
+    return math.nextafter(total, math.copysign(math.inf, error))
+
+
+_FMA, _FMA_TO_ODD = np.frompyfunc(_fma, 3, 1), np.frompyfunc(_fma_to_odd, 3, 1)
 
 
 def sign(x: Array) -> Array:
