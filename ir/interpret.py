@@ -51,7 +51,8 @@ def interpret(
         env[parameter] = array
     if function.kind == "kernel":
         run = _Kernel(bound)
-        run.block(function.body, env)
+        with np.errstate(all="ignore"):
+            run.block(function.body, env)
         return run.status
     runner = _Arrays(bound, effects, observe) if function.kind == "func" else _Program(bound, module or Module((function,)))
     runner.block(function.body, env)
@@ -171,6 +172,10 @@ class _Kernel:
     def run(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
         params = instruction.params
         match instruction.op:
+            case Elementwise() as op:
+                found = op.function(*operands, **params)
+                dtype = instruction.result.type.dtype.numpy
+                return [found if type(found) is dtype.type else np.asarray(found, dtype)[()]]
             case Extent():
                 return [np.int64(value_of(params["size"], self.sizes))]
             case Load(masked=masked):
@@ -214,9 +219,10 @@ class _Kernel:
         return [r[()] for r in results]
 
     def index(self, ref: Any, index: Sequence[Any]) -> tuple[int, ...]:
-        found = tuple(int(i) for i in index)
-        if any(not 0 <= i < n for i, n in zip(found, ref.shape, strict=True)):
-            raise IndexError(f"a kernel reads or writes at {found} of shape {ref.shape}")
+        found = tuple(map(int, index))
+        for i, n in zip(found, ref.shape, strict=True):
+            if not 0 <= i < n:
+                raise IndexError(f"a kernel reads or writes at {found} of shape {ref.shape}")
         return found
 
     def loop(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
@@ -248,8 +254,7 @@ def join(combine: Sequence[str], left: Sequence[Any], right: Sequence[Any]) -> l
             continue
         op = OPS[name]
         assert isinstance(op, Elementwise)
-        with np.errstate(all="ignore"):
-            out.append(np.asarray(op.function(a[0], b[0]), np.asarray(a[0]).dtype)[()])
+        out.append(np.asarray(op.function(a[0], b[0]), np.asarray(a[0]).dtype)[()])
     return out
 
 
