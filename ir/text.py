@@ -173,9 +173,9 @@ RESERVED = {"inf", "nan", "true", "false", "none", *DTYPES}
 # parsing
 
 TOKEN = re.compile(
-    r"""\s*(?:(?P<value>%[\w.]+) | (?P<string>"(?:[^"\\]|\\.)*") | (?P<arrow>->)
+    r"""(?:(?P<value>%[\w.]+) | (?P<string>"(?:[^"\\]|\\.)*") | (?P<arrow>->)
       | (?P<number>-?(?:inf|nan)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
-      | (?P<word>pullback-ir|[A-Za-z_][\w.]*(?:/\d+)?(?:\*[\w.]+(?:/\d+)?)*) | (?P<loc>@.*) | (?P<sign>[(){}\[\]:,=&;*]))""",
+      | (?P<word>pullback-ir|[A-Za-z_][\w.]*(?:/\d+)?(?:\*[\w.]+(?:/\d+)?)*) | (?P<loc>@.*) | (?P<sign>[(){}\[\]:,=&;*]))\s*""",
     re.VERBOSE,
 )
 
@@ -201,12 +201,13 @@ class Parser:
 
     def scan(self, text: str) -> Iterator[tuple[str, str, int]]:
         for number, line in enumerate(text.split("\n"), 1):
-            position = 0
-            while line[position:].strip() and not line[position:].lstrip().startswith("#"):
+            line, position = line.strip(), 0
+            while position < len(line) and line[position] != "#":
                 found = TOKEN.match(line, position)
                 if found is None:
-                    raise ParseError(f"line {number}: cannot read {line[position:].strip()!r}")
-                yield str(found.lastgroup), found.group().strip(), number
+                    raise ParseError(f"line {number}: cannot read {line[position:]!r}")
+                kind = str(found.lastgroup)
+                yield kind, found[kind], number
                 position = found.end()
         yield "end", "", number
 
