@@ -44,9 +44,11 @@ class Elementwise(Op):
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         if len(types) != self.arity:
             raise TypeError(f"takes {self.arity} operands, got {len(types)}")
-        arrays = [t for t in types if isinstance(t, ArrayType)]
-        if len(arrays) != len(types):
-            raise TypeError("takes arrays, not references")
+        arrays: list[ArrayType] = []
+        for t in types:
+            if not isinstance(t, ArrayType):
+                raise TypeError("takes arrays, not references")
+            arrays.append(t)
         first = arrays[0]
         for other in arrays[1:]:
             if other.rank != first.rank:
@@ -56,10 +58,12 @@ class Elementwise(Op):
         data = arrays[1:] if self.gives == "select" else arrays
         if self.gives == "select" and first.dtype is not BOOL:
             raise TypeError("the first operand must be bool")
-        if any(a.dtype is not data[0].dtype for a in data):
-            raise TypeError("operands must have one dtype")
-        if data[0].dtype.kind not in self.kinds:
-            raise TypeError(f"is not defined for {data[0].dtype}")
+        dtype = data[0].dtype
+        for t in data:
+            if t.dtype is not dtype:
+                raise TypeError("operands must have one dtype")
+        if dtype.kind not in self.kinds:
+            raise TypeError(f"is not defined for {dtype}")
         match self.gives:
             case "bool":
                 return (ArrayType(BOOL, first.shape),)
@@ -71,7 +75,7 @@ class Elementwise(Op):
                 if first.dtype not in COMPLEX_OF:
                     raise TypeError(f"there are no complex numbers of {first.dtype}")
                 return (ArrayType(COMPLEX_OF[first.dtype], first.shape),)
-        return (ArrayType(data[0].dtype, first.shape),)
+        return (first if first.dtype is dtype else ArrayType(dtype, first.shape),)
 
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
         with np.errstate(all="ignore"):
