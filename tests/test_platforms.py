@@ -19,7 +19,7 @@ from pullback.ir.extents import abstract
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.pipeline import OPTIMIZE, run
 from pullback.ir.text import canonical
-from pullback.runtime.engine import CompileError, Engine, runtime_symbols
+from pullback.runtime.engine import CompileError, Engine, Host, runtime_symbols
 from pullback.runtime.launcher import RUNNER
 from pullback.runtime.objects import object_symbols
 from pullback.runtime.platforms import HOSTS, PYTHONS, python_support, support
@@ -27,8 +27,9 @@ from pullback.runtime.pool import ALLOCATOR, SERVICES, SOURCE
 from pullback.runtime.program import emit_kernel
 
 TOGETHER = 40
-SOME = ("Linux aarch64 with SVE", "Windows x86-64 of 2009")
-"""Further machines of platforms that are there already: they get every third kernel."""
+OTHERS = [name for name in HOSTS if name != "Linux x86-64"]
+FURTHER = ("Linux aarch64 with SVE", "Windows x86-64 of 2009")
+"""Further machines of platforms that are there already."""
 
 
 def is_chosen(case: Case) -> bool:
@@ -67,11 +68,9 @@ def together(texts: Sequence[str]) -> str:
     return "\n".join([*declared, *(line for line in lines if not line.startswith(shared))])
 
 
-@pytest.mark.parametrize("platform", [name for name in HOSTS if name != "Linux x86-64"])
-def test_every_kernel_becomes_an_object(platform: str) -> None:
-    host = HOSTS[platform]
+def become_objects(chosen: Sequence[Function], host: Host) -> None:
     engine = Engine(host=host)
-    emitted = [emit_kernel(kernel, host) for kernel in kernels()[:: 3 if platform in SOME else 1]]
+    emitted = [emit_kernel(kernel, host) for kernel in chosen]
     for start in range(0, len(emitted), TOGETHER):
         batch = emitted[start : start + TOGETHER]
         symbols = object_symbols(engine.compile(together([e.text for e in batch])))
@@ -79,6 +78,29 @@ def test_every_kernel_becomes_an_object(platform: str) -> None:
         defined, undefined = symbols
         assert {e.name for e in batch} <= defined
         assert undefined <= runtime_symbols(host.triple)
+
+
+def share(platform: str) -> Sequence[Function]:
+    """Every kernel is in the share of one platform; of those, further machines get a third."""
+    first = [name for name in OTHERS if name not in FURTHER]
+    if platform in first:
+        return kernels()[first.index(platform) :: len(first)]
+    return kernels()[FURTHER.index(platform) :: 3 * len(first)]
+
+
+@pytest.mark.parametrize("platform", OTHERS)
+def test_kernels_become_objects(platform: str) -> None:
+    become_objects(share(platform), HOSTS[platform])
+
+
+def test_every_kernel_is_in_a_share() -> None:
+    assert {id(k) for name in OTHERS for k in share(name)} == {id(k) for k in kernels()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("platform", OTHERS)
+def test_every_kernel_becomes_an_object(platform: str) -> None:
+    become_objects(kernels(), HOSTS[platform])
 
 
 @pytest.mark.parametrize("platform", HOSTS)
