@@ -45,6 +45,7 @@ def library(e: Emitter, i: Instruction) -> None:
     dtype = places[0].type.dtype
     pointers = []
     refs = [v.type for v in i.operands]
+    integer = int64 if op is gemm else int32
     pairs = op.pairs(refs)
     for kind, *what in op.arguments({**i.params, "complex": bool(pairs)}):
         match kind:
@@ -55,9 +56,9 @@ def library(e: Emitter, i: Instruction) -> None:
             case "integer":
                 pointers.append(stored(e, "i32", str(what[0])))
             case "extent":
-                pointers.append(int32(e, places[what[0]].extents[what[1]].text))
+                pointers.append(integer(e, places[what[0]].extents[what[1]].text))
             case "lead":
-                pointers.append(int32(e, at_least_one(e, places[what[0]].extents[op.ranks[what[0]] - 1].text)))
+                pointers.append(integer(e, at_least_one(e, places[what[0]].extents[op.ranks[what[0]] - 1].text)))
             case "product":
                 total = "1"
                 for extent in places[what[0]].extents[: op.ranks[what[0]]]:
@@ -65,7 +66,7 @@ def library(e: Emitter, i: Instruction) -> None:
                 pointers.append(int32(e, at_least_one(e, total)))
             case "ref":
                 pointers.append(places[what[0]].pointer)
-    callee = e.callee("library", op.symbol(dtype, bool(pairs)))
+    callee = e.callee("gemm" if op is gemm else "library", op.symbol(dtype, bool(pairs)))
     threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
     if op is gemm:
         arguments = e.slot(f"[{len(pointers)} x ptr]")
@@ -97,6 +98,10 @@ def number(e: Emitter, value: float, dtype: DType, is_complex: bool) -> str:
 
 def at_least_one(e: Emitter, text: str) -> str:
     return e.intrinsic("i64", "llvm.smax.i64", [("i64", text), ("i64", "1")])
+
+
+def int64(e: Emitter, text: str) -> str:
+    return stored(e, "i64", text)
 
 
 def int32(e: Emitter, text: str) -> str:

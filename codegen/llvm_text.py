@@ -16,7 +16,7 @@ _EACH_TIME = frozenset({"load", "call", "alloca"})
 @dataclass(frozen=True)
 class Emitted:
     """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
-    position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("sort", name),
+    position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("gemm", name), ("sort", name),
     ("ufunc", name, types, part), ("threads",)."""
 
     name: str

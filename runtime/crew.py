@@ -7,16 +7,18 @@ itself, and so do nested calls. The code calls nothing but the addresses in %sta
 Chunks are shared out in contiguous ranges, one for each thread, so that a loop that runs again meets its data in the same
 cache; who is done takes from the others. %gate says what is going on: its low bits count the threads at work, a bit says that
 more may come, and the bits above are the number of the loop. The caller works too, then closes the gate and waits for those
-inside, never for those who have not come. A thread that is done looks at the gate for some microseconds, then sleeps.
+inside, never for those who have not come. A thread that is done looks at the gate for some microseconds, then sleeps. Threads
+work in the caller's mode of floating-point arithmetic, so that what they do with subnormal numbers does not depend on who started
+them.
 
 A library's routine runs on one thread between ``enter`` and ``leave``: its own threads would wait for ours, and its results
-depend on their number. ``gemm(state, routine, bytes, arguments)`` is a matrix product in parts that only the extents decide, each
-a call of the routine. The number of the library's threads is what it was as soon as nobody is inside.
+depend on their number. ``gemm`` is a matrix product in parts (``products``). The number of the library's threads is what it was as soon as nobody is inside.
 """
 
 from __future__ import annotations
 
 from pullback.codegen.llvm_text import THREADS
+from pullback.runtime import products
 
 MOST_THREADS = 256
 SPINS, SPINS_BETWEEN = 1 << 11, 1 << 6
@@ -24,7 +26,7 @@ SPINS, SPINS_BETWEEN = 1 << 11, 1 << 6
 
 # The fields of %state, 64 bits each; first the functions that emitted code calls.
 FIELDS = (
-    *THREADS, "threads", "busy", "gate", "started", "sleeping", "waiting", "stop", "function", "context", "failure", "members",
+    *THREADS, "threads", "busy", "gate", "started", "sleeping", "waiting", "stop", "function", "context", "failure", "members", "mode",
     "create", "join", "lock", "unlock", "wait", "signal", "mask", "block_all", "dispatched", "yield", "processor", "where",
     "affinity", "bind", "came", "passed",
     "users", "guard", "blas_get", "blas_set", "blas_before",
@@ -40,12 +42,10 @@ SERVICES = (*THREADS, "stop", "acquire", "release")
 
 OPEN = 1 << 15
 INSIDE = OPEN - 1
-
-# A product of so many multiplications is cut in so many parts; those in more than 4 along both axes, unless one is short.
-PRODUCTS = ((1 << 36, 3), (1 << 30, 2), (1 << 21, 1))
-SHORT, GRAIN, LONG = 256, 16, 1 << 23
-GEMM = ("ta", "tb", "m", "n", "k", "alpha", "a", "lda", "b", "ldb", "beta", "c", "ldc")
-"""The arguments of a product of the Fortran library: c (m x n) = a b, by columns."""
+STORE, LOAD = (f"sse.{name}mxcsr(ptr %mode)" for name in ("st", "ld"))
+PROCESSORS = """declare void @llvm.x86.sse2.pause()
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)"""
 
 
 def _at(name: str, field: str) -> str:
@@ -67,37 +67,8 @@ def _call(function: str, *parts: str) -> str:
     return "\n  ".join(lines)
 
 
-def _argument(name: str) -> str:
-    """The address of an argument, as a line."""
-    return f"%{name}.at = getelementptr ptr, ptr %arguments, i64 {GEMM.index(name)}\n  %{name} = load ptr, ptr %{name}.at"
-
-
-def _number(name: str) -> str:
-    """The 32-bit integer that an argument is, as lines."""
-    return f"{_argument(name)}\n  %{name}.32 = load i32, ptr %{name}\n  %{name}.64 = sext i32 %{name}.32 to i64"
-
-
-def _shape(name: str, extent: str, log: str) -> str:
-    """The length of the 2^log parts of an extent, as lines."""
-    return f"""%{name}.count = shl i64 1, {log}
-  %{name}.over = add i64 {extent}, %{name}.count
-  %{name}.less = sub i64 %{name}.over, 1
-  %{name}.each = lshr i64 %{name}.less, {log}
-  %{name}.more = add i64 %{name}.each, {GRAIN - 1}
-  %{name} = and i64 %{name}.more, {-GRAIN}"""
-
-
 def _library() -> str:
     """The functions around routines of BLAS and LAPACK."""
-    call = ", ".join(f"ptr %{name}" for name in GEMM)
-    mine = call.replace("%m", "%m.slot").replace("%n", "%n.slot")
-    mine = mine.replace("ptr %a,", "ptr %a.part,").replace("ptr %b,", "ptr %b.part,").replace("ptr %c,", "ptr %c.part,")
-    sizes = "\n  ".join(
-        f"%big{k} = icmp sge i64 %products, {least}\n  %log{k} = select i1 %big{k}, i64 {log}, i64 {f'%log{k - 1}' if k else 0}"
-        for k, (least, log) in enumerate(reversed(PRODUCTS))
-    )
-    last = f"%log{len(PRODUCTS) - 1}"
-    letter = "load i8, ptr"
     return f"""
 define internal void @hold(ptr %state) nounwind {{
 entry:
@@ -178,119 +149,12 @@ out:
 done:
   ret void
 }}
-
-; One part of a product. %context: the routine, the bytes of a number, the arguments, the parts down, and a part's two lengths.
-define internal i64 @part_of_gemm(ptr %context, i64 %chunk) nounwind {{
-entry:
-  %routine = load ptr, ptr %context
-  %bytes.at = getelementptr i64, ptr %context, i64 1
-  %bytes = load i64, ptr %bytes.at
-  %arguments.at = getelementptr i64, ptr %context, i64 2
-  %arguments = load ptr, ptr %arguments.at
-  %down.at = getelementptr i64, ptr %context, i64 3
-  %down = load i64, ptr %down.at
-  %high.at = getelementptr i64, ptr %context, i64 4
-  %high = load i64, ptr %high.at
-  %long.at = getelementptr i64, ptr %context, i64 5
-  %long = load i64, ptr %long.at
-  {_number("m")}
-  {_number("n")}
-  {_number("lda")}
-  {_number("ldb")}
-  {_number("ldc")}
-  {_argument("ta")}
-  {_argument("tb")}
-  {_argument("k")}
-  {_argument("alpha")}
-  {_argument("a")}
-  {_argument("b")}
-  {_argument("beta")}
-  {_argument("c")}
-  %row = urem i64 %chunk, %down
-  %column = udiv i64 %chunk, %down
-  %i = mul i64 %row, %high
-  %j = mul i64 %column, %long
-  %i.left = sub i64 %m.64, %i
-  %j.left = sub i64 %n.64, %j
-  %m.own = call i64 @llvm.smin.i64(i64 %i.left, i64 %high)
-  %n.own = call i64 @llvm.smin.i64(i64 %j.left, i64 %long)
-  %m.any = icmp sgt i64 %m.own, 0
-  %n.any = icmp sgt i64 %n.own, 0
-  %any = and i1 %m.any, %n.any
-  br i1 %any, label %call, label %done
-call:
-  %m.slot = alloca i32
-  %n.slot = alloca i32
-  %m.narrow = trunc i64 %m.own to i32
-  %n.narrow = trunc i64 %n.own to i32
-  store i32 %m.narrow, ptr %m.slot
-  store i32 %n.narrow, ptr %n.slot
-  %ta.letter = {letter} %ta
-  %tb.letter = {letter} %tb
-  %a.plain = icmp eq i8 %ta.letter, {ord("N")}
-  %b.plain = icmp eq i8 %tb.letter, {ord("N")}
-  %a.step = select i1 %a.plain, i64 1, i64 %lda.64
-  %b.step = select i1 %b.plain, i64 %ldb.64, i64 1
-  %a.far = mul i64 %i, %a.step
-  %b.far = mul i64 %j, %b.step
-  %c.far = mul i64 %j, %ldc.64
-  %c.farther = add i64 %c.far, %i
-  %a.bytes = mul i64 %a.far, %bytes
-  %b.bytes = mul i64 %b.far, %bytes
-  %c.bytes = mul i64 %c.farther, %bytes
-  %a.part = getelementptr i8, ptr %a, i64 %a.bytes
-  %b.part = getelementptr i8, ptr %b, i64 %b.bytes
-  %c.part = getelementptr i8, ptr %c, i64 %c.bytes
-  call void %routine({mine})
-  br label %done
-done:
-  ret i64 0
-}}
-
-define void @pullback_crew_gemm(ptr %state, ptr %routine, i64 %bytes, ptr %arguments) nounwind {{
-  {_number("m")}
-  {_number("n")}
-  {_number("k")}
-  %area = mul i64 %m.64, %n.64
-  %products = mul i64 %area, %k.64
-  {sizes}
-  %both = shl i64 {last}, 1
-  %is.high = icmp sgt i64 %m.64, %n.64
-  %least = call i64 @llvm.smin.i64(i64 %m.64, i64 %n.64)
-  %narrow = icmp slt i64 %least, {SHORT}
-  %few = icmp sle i64 {last}, 1
-  %one.way = or i1 %narrow, %few
-  %m.one = select i1 %is.high, i64 %both, i64 0
-  %n.one = select i1 %is.high, i64 0, i64 %both
-  %m.log = select i1 %one.way, i64 %m.one, i64 {last}
-  %n.log = select i1 %one.way, i64 %n.one, i64 {last}
-  {_shape("high", "%m.64", "%m.log")}
-  {_shape("long", "%n.64", "%n.log")}
-  %context = alloca [6 x i64]
-  store ptr %routine, ptr %context
-  %bytes.at = getelementptr i64, ptr %context, i64 1
-  store i64 %bytes, ptr %bytes.at
-  %arguments.at = getelementptr i64, ptr %context, i64 2
-  store ptr %arguments, ptr %arguments.at
-  %down.at = getelementptr i64, ptr %context, i64 3
-  store i64 %high.count, ptr %down.at
-  %high.at = getelementptr i64, ptr %context, i64 4
-  store i64 %high, ptr %high.at
-  %long.at = getelementptr i64, ptr %context, i64 5
-  store i64 %long, ptr %long.at
-  %chunks = mul i64 %high.count, %long.count
-  call void @pullback_crew_enter(ptr %state)
-  %is.long = icmp sge i64 %products, {LONG}
-  %small = select i1 %is.long, i64 0, i64 {SMALL}
-  %status = call i64 @share_out(ptr %state, ptr @part_of_gemm, ptr %context, i64 %chunks, i64 %small)
-  call void @pullback_crew_leave(ptr %state)
-  ret void
-}}
 """
 
 
-def source(pause: str) -> str:
-    """The module. ``pause``: an instruction that spares a neighbour while a thread waits, or nothing."""
+def source(is_x86: bool) -> str:
+    """The module. What only some processors have: a pause that spares a neighbour, and the mode of floating-point arithmetic."""
+    pause, keep, take = (f"call void @llvm.x86.{name}" if is_x86 else "" for name in ("sse2.pause()", STORE, LOAD))
     return f"""
 ; Waits for a moment; now and then somebody else may have the processor.
 define internal void @pause(ptr %state, i64 %k, i1 %member) nounwind alwaysinline {{
@@ -492,6 +356,8 @@ enter:
 share:
   store atomic i64 %number, ptr %came monotonic, align 8
   call void @part(ptr %state)
+  {_at("mode", "mode")}
+  {take}
   call void @work(ptr %state, i64 %id)
   br label %leave
 leave:
@@ -654,6 +520,8 @@ prepare:
   store atomic i64 -1, ptr %failure monotonic, align 8
   {_at("members.at", "members")}
   store i64 %threads, ptr %members.at
+  {_at("mode", "mode")}
+  {keep}
   {_at("dispatched.at", "dispatched")}
   %dispatched = load i64, ptr %dispatched.at
   %counted = add i64 %dispatched, 1
@@ -748,9 +616,10 @@ end:
   %result = select i1 %fine, i64 0, i64 %code
   ret i64 %result
 }}
-{_library()}
-{"declare void @llvm.x86.sse2.pause()" if pause else ""}
+{_library()}{products.source(SMALL)}
+{PROCESSORS if is_x86 else ""}
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """

@@ -231,7 +231,7 @@ class Executable:
                     inside = step.params["hosts"][rest[0]]
                     hosts.append(HostStep(inside, [_shape(v, sizes) for v in inside.operands]))
                     block[at] = hosts[-1].address
-                elif kind in ("library", "sort", "ufunc", "c"):
+                elif kind in ("library", "gemm", "sort", "ufunc", "c"):
                     limited = step.params.get("limited", step.params["sizes"])
                     if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in limited):
                         raise ValueError(f"{rest[0]} takes axes of at most {MOST_OF_LAPACK:,} elements")
@@ -363,9 +363,9 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _native(slot: tuple[Any, ...]) -> int:
-    if slot[0] == "library":
+    if slot[0] in ("library", "gemm"):
         threads.tame_library()
-    if slot[0] in ("library", "sort"):
+    if slot[0] in ("library", "gemm", "sort"):
         return symbols.address(slot[1])
     if slot[0] == "c":
         return symbols.address(f"c.{slot[1]}")

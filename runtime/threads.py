@@ -165,8 +165,7 @@ def _end() -> None:
 
 
 def _build(number: int) -> Crew:
-    has_pause = platform.machine().lower() in ("x86_64", "amd64")
-    text = source("call void @llvm.x86.sse2.pause()" if has_pause else "")
+    text = source(platform.machine().lower() in ("x86_64", "amd64"))
     code = default_engine().load(text, symbols=[f"pullback_crew_{name}" for name in SERVICES])
     calloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)(("calloc", _c_library()))
     block = calloc(1, STATE_BYTES + 64)

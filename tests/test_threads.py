@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -22,6 +24,7 @@ from pullback.ir.structure import walk
 from pullback.ir.text import parse_function, print_function
 from pullback.ir.verify import verify
 from pullback.runtime import symbols, threads
+from pullback.runtime.engine import default_engine
 
 Array = np.ndarray[Any, Any]
 Make = Callable[[np.random.Generator, int], tuple[Array, ...]]
@@ -337,3 +340,45 @@ def test_threads_sleep_when_there_is_nothing_to_do() -> None:
     environment = {**os.environ, "PULLBACK_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", IDLE], env=environment, capture_output=True, text=True, check=True)
     assert float(done.stdout) < 0.1
+
+
+MODE = """
+define i32 @mode(i32 %new) {
+  %place = alloca i32
+  %before = alloca i32
+  store i32 %new, ptr %place
+  call void @llvm.x86.sse.stmxcsr(ptr %before)
+  call void @llvm.x86.sse.ldmxcsr(ptr %place)
+  %old = load i32, ptr %before
+  ret i32 %old
+}
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+"""
+FLUSHED = 0x9FC0
+"""Subnormal numbers count as zero, and zeros are made of them; nothing traps."""
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="the mode is that of one processor")
+@pytest.mark.parametrize("threads_are_started", ["kept", "flushed"])
+def test_subnormal_numbers_do_not_depend_on_who_started_the_threads(threads_are_started: str) -> None:
+    """Some libraries leave a thread in a mode without subnormal numbers, which threads that it starts inherit."""
+    change = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(default_engine().load(MODE, symbols=["mode"])["mode"])
+    halved = pb.jit(lambda x: x * 0.5)
+    x = np.full(300_000, np.finfo(np.float64).tiny)
+    halved(x)
+
+    def run(flushed: bool) -> Array:
+        before = change(FLUSHED) if flushed else None
+        try:
+            return np.concatenate([halved(x) for _ in range(20)])
+        finally:
+            if before is not None:
+                change(before)
+
+    threads.set_num_threads(1)
+    threads.set_num_threads(3)
+    run(threads_are_started == "flushed")
+    assert threads.started() == 2
+    for flushed in (False, True, False):
+        assert np.unique(run(flushed).view(np.int64)).tolist() == [0 if flushed else 1 << 51]
