@@ -205,8 +205,8 @@ def values(kind: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generat
             x = rng.choice([0.0, -0.0], shape).astype(dtype)
         case "tiny":
             x = (rng.integers(-3, 4, shape) * info.smallest_subnormal).astype(dtype)
-        case "huge" if x.size:
-            x.flat[rng.integers(x.size)] = info.max
+        case "huge" | "large" if x.size:
+            x.flat[rng.integers(x.size)] = info.max if kind == "huge" else info.max / 1024
         case "mixed":
             x[chosen] = rng.choice([np.nan, np.inf, -np.inf, -0.0, 0.0, info.smallest_subnormal, info.tiny], chosen.sum())
     return x
