@@ -12,7 +12,8 @@ work in the caller's mode of floating-point arithmetic, so that what they do wit
 them.
 
 A library's routine runs on one thread between ``enter`` and ``leave``: its own threads would wait for ours, and its results
-depend on their number. ``gemm`` is a matrix product in parts (``products``). The number of the library's threads is what it was as soon as nobody is inside.
+depend on their number. ``gemm`` is a matrix product in parts (``products``). The number of the library's threads is what it was
+as soon as nobody is inside.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ SPINS, SPINS_BETWEEN = 1 << 11, 1 << 6
 
 # The fields of %state, 64 bits each; first the functions that emitted code calls.
 FIELDS = (
-    *THREADS, "threads", "busy", "gate", "started", "sleeping", "waiting", "stop", "function", "context", "failure", "members", "mode",
-    "create", "join", "lock", "unlock", "wait", "signal", "mask", "block_all", "dispatched", "yield", "processor", "where",
-    "affinity", "bind", "came", "passed",
+    *THREADS, "threads", "busy", "gate", "started", "sleeping", "waiting", "stop", "function", "context", "failure", "members",
+    "mode", "create", "join", "lock", "unlock", "wait", "signal", "mask", "block_all", "dispatched", "yield", "processor",
+    "where", "affinity", "bind", "came", "passed",
     "users", "guard", "blas_get", "blas_set", "blas_before",
 )  # fmt: skip
 SMALL, PASSES = 4, 8

@@ -1,9 +1,9 @@
 """Matrix products in parts, as LLVM IR text: part of the threads' module (``crew``).
 
-``gemm(state, routine, bytes, arguments)`` calls a routine of the Fortran library for each part of c (m x n) = a b, by columns. The
-arguments are addresses, of integers of 64 bits, while the library's have 32: no part has a longer axis, what is summed included,
-and where the columns of a matrix lie further apart than the library can say, a part has one column of it. The parts depend on
-the extents alone, never on the number of threads.
+``gemm(state, routine, bytes, arguments)`` calls a routine of the Fortran library for each part of c (m x n) = a b, by columns.
+The arguments are addresses, of integers of 64 bits, while the library's have 32: no part has a longer axis, what is summed
+included, and where the columns of a matrix lie further apart than the library can say, a part has one column of it. The parts
+depend on the extents alone, never on the number of threads.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _spread(name: str) -> str:
 
 
 def source(small: int) -> str:
-    """The functions. ``small``: so few chunks may be left to the caller. The text around them has ``share_out``, ``enter``, ``leave``."""
+    """The functions; ``share_out``, ``enter`` and ``leave`` are around them. ``small`` parts may stay with the caller."""
     given = {**{name: f"%{name}.slot" for name in INTEGERS}, **{name: f"%{name}.part" for name in "abc"}, "beta": "%onto"}
     call = ", ".join(f"ptr {given.get(name, f'%{name}')}" for name in GEMM)
     block = MOST - MOST % GRAIN or MOST

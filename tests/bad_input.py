@@ -1,7 +1,8 @@
 """What input can do to compiled code: programs that together meet every kernel, and arguments with every value, size and layout.
 
-A program takes arrays of n points, or n rows of m elements. Values are chosen so that sums are the same in any order: small dyadic
-numbers, some of them replaced by one kind of special value; what else differs from the interpreter is the rounding of functions.
+A program takes arrays of n points, or n rows of m elements. Values are chosen so that sums are the same in any order: small
+dyadic numbers, some of them replaced by one kind of special value; what else differs from the interpreter is the rounding of
+functions.
 """
 
 from __future__ import annotations
@@ -169,7 +170,9 @@ def truths(x: Array, y: Array) -> Any:
     return x & ~y, np.sum(x), np.any(x), np.all(y), np.argmax(x), np.cumsum(x), np.where(x, 1.5, np.where(y, np.nan, -0.0))
 
 
-VECTORS = (elements, totals, places, smooth, scans, weighed_scan, orders, sorted_sum, line, line_energy, forces, extremes, two_sets)
+VECTORS = (
+    elements, totals, places, smooth, scans, weighed_scan, orders, sorted_sum, line, line_energy, forces, extremes, two_sets,
+)  # fmt: skip
 MATRICES = (
     rows, columns, softmax, softmax_loss, layer_norm, cross_entropy, logistic, norms, extremes_of_rows, extremes_loss, grid,
     grid_loss, lookups, crossed, products,
@@ -192,7 +195,8 @@ def values(kind: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generat
         return rng.random(shape) < 0.5
     if dtype.kind in "iu":
         ends = np.iinfo(dtype)
-        return np.where(rng.random(shape) < 0.3, rng.choice(np.array([ends.min, ends.max], dtype), shape), rng.integers(0, 5, shape)).astype(dtype)
+        extreme = rng.choice(np.array([ends.min, ends.max], dtype), shape)
+        return np.where(rng.random(shape) < 0.3, extreme, rng.integers(0, 5, shape)).astype(dtype)
     x = (rng.integers(-8, 9, shape) / 4.0).astype(dtype)
     info = np.finfo(dtype)
     chosen = rng.random(shape) < 0.15

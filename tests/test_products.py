@@ -15,6 +15,7 @@ from pullback.runtime.engine import default_engine
 from pullback.runtime.products import GEMM
 
 MOST = 32
+SIZES = [(3, 4, 5), (24, 24, 24), (33, 3, 4), (3, 33, 4), (3, 4, 33), (100, 3, 70), (70, 49, 2), (40, 41, 43), (40, 0, 3)]
 POINTERS = [ctypes.c_void_p] * len(GEMM)
 
 
@@ -60,11 +61,12 @@ def multiply() -> Any:
         code = default_engine().load(crew.source(False), symbols=["pullback_crew_gemm"])
     state = (ctypes.c_int64 * (STATE_BYTES // 8))()
     state[FIELDS.index("threads")] = 1
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code["pullback_crew_gemm"])
+    pointer = ctypes.c_void_p
+    function = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int64, pointer)(code["pullback_crew_gemm"])
 
     def run(left: Any, right: Any, ta: bool, tb: bool) -> tuple[Any, list[dict[str, int]]]:
         """As an emitted call does it: the row-major product is the transposed one by columns."""
-        (m, k), n = left.shape[:: -1 if ta else 1], right.shape[0 if tb else 1]
+        (m, _), n = left.shape[:: -1 if ta else 1], right.shape[0 if tb else 1]
         out, recorded = np.full((m, n), np.nan), Recorded()
         refs, kept = [left, right, out], []
         for kind, *what in gemm.arguments({"ta": ta, "tb": tb}):
@@ -88,9 +90,7 @@ def multiply() -> Any:
 
 
 @pytest.mark.parametrize(("ta", "tb"), [(False, False), (False, True), (True, False), (True, True)])
-@pytest.mark.parametrize(
-    ("m", "k", "n"), [(3, 4, 5), (24, 24, 24), (33, 3, 4), (3, 33, 4), (3, 4, 33), (100, 3, 70), (70, 49, 2), (40, 41, 43), (40, 0, 3)]
-)
+@pytest.mark.parametrize(("m", "k", "n"), SIZES)
 def test_parts_fit_the_library(multiply: Any, m: int, k: int, n: int, ta: bool, tb: bool) -> None:
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-4, 5, shape).astype(float) for shape in ((m, k), (k, n)))
