@@ -43,7 +43,6 @@ WHOLE: dict[str, tuple[Callable[[Array], Any], Any]] = {
     "neighbours": (lambda x: np.sum(np.abs(x[1:] - x[:-1])), 1 + 2 + 1 + 3 + 4),
     "rows": (lambda x: np.argmax(np.max(x.reshape(-1, 1), axis=1)), N - 1),
     "columns": (lambda x: np.argmax(np.max(x.reshape(1, -1), axis=0)), N - 1),
-    "bins": (lambda x: np.bincount(x, minlength=5)[0], N - 4),
     "last of them": (lambda x: x[-1] + 10 * x[2**31] + 0 * x[5], 34),
     "part": (lambda x: np.sum(x[2**31 :]), 7),
     "joined": (lambda x: np.argmax(np.concatenate([x[1:], x[:1]]) == 1), N - 1),
