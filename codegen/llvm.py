@@ -390,13 +390,13 @@ class Emitter(Writer):
             return self.let(f"getelementptr {step}, ptr {place.pointer}, i64 {offset.text}")
         return self.let(f"getelementptr {step}, ptr {place.pointer}, {wide('i64', self.width)} {self.i64(offset)}")
 
-    def beside(self, place: Place, index: Sequence[Lanes], offset: str) -> str:
-        """The address of neighbours, the first at an offset: its row's, then its place there, which loops need not compute again.
-        In a further part of an iteration, it is a fixed distance behind that of the same access in the first part."""
+    def beside(self, place: Place, index: Sequence[Lanes], offset: str, step: int = 1) -> str:
+        """The address of the first of neighbours, at an offset: its row's, then its place there, which loops need not compute again.
+        In a further part of an iteration, it is a fixed distance from that of the same access in the first part."""
         name = stored(place.type.dtype)
         if self.part:
             self.met += 1
-            return self.let(f"getelementptr {name}, ptr {self.firsts[self.met - 1]}, i64 {self.part * self.width}")
+            return self.let(f"getelementptr {name}, ptr {self.firsts[self.met - 1]}, i64 {step * self.part * self.width}")
         found = self.in_row(place, index) or self.pointers(place, Lanes(offset))
         self.firsts.append(found)
         return found
@@ -446,7 +446,7 @@ class Emitter(Writer):
             )
             return Lanes(self.loaded(found, dtype, self.width), None)
         if offset.step == -1 and not place.strides:
-            return Lanes(self.loaded(load_backwards(self, place, offset, mask, guard is not None), dtype, self.width), None)
+            return Lanes(self.loaded(load_backwards(self, place, index, offset, mask, guard is not None), dtype, self.width), None)
         if offset.step == 2 and not place.strides and mask is None:
             return Lanes(self.loaded(every_other(self, place, offset, t), dtype, self.width), None)
         pointers = self.pointers(place, Lanes(self.i64(offset), None))
@@ -508,14 +508,14 @@ class Emitter(Writer):
         if offset.step == 1 and not place.strides:
             pointer = self.beside(place, index, offset.text)
             if mask is None:
-                past = self.streams.how(place.pointer, dtype) if self.streams is not None else None
-                self.line(f"store {t} {text}, ptr {pointer}, {past or f'align {align}'}")
+                if self.streams is None or not self.streams.store(text, t, pointer, place.pointer, dtype):
+                    self.line(f"store {t} {text}, ptr {pointer}, align {align}")
                 return
             m = mangled(name, self.width)
             self.intrinsic("void", f"llvm.masked.store.{m}.p0", [(t, text), ("ptr", pointer), ("i32", str(align)), (c, mask)])
             return
         if offset.step == -1 and not place.strides:
-            store_backwards(self, text, place, offset, mask)
+            store_backwards(self, text, place, index, offset, mask)
             return
         pointers = self.pointers(place, Lanes(self.i64(offset), None))
         self.intrinsic(

@@ -149,11 +149,11 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     dtypes, yielded = [v.type.dtype for v in i.results[scans.number :]], region.results[scans.number :]
     combine = i.params.get("combine") or ()
     e.width = width = choose_width(e, region)
-    e.scans.update(scans.by_parameter())
     weight = weigh(region, combine)
     short = is_short(region)
     unroll = 1 if e.inlined or short else choose_unroll(weight, width, count.literal, bool(i.results))
     sums = Accumulators(e, combine, dtypes, width, unroll, short)
+    e.scans.update(scans.by_parameter(unroll))
     outer = e.env
     slot = _counter(e)
 
@@ -169,6 +169,8 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         for part in range(unroll):
             e.met = 0
             body(e.let(f"add i64 {index}, {part * width}") if part else index, part)
+        if e.streams is not None:
+            e.streams.flush()
 
     def rest(index: str) -> None:
         left = e.let(f"sub i64 {count.text}, {index}")
@@ -194,6 +196,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         counted(e, slot, count.text, width, rest)
     e.asks_ahead, e.part = False, 0
     totals = sums.across(sums.total()) if combine else []
+    scans.end()
     e.env, e.width = outer, 1
     return [Lanes(text) for text in (*scans.totals(), *sums.join([v.text for v in initial[scans.number :]], totals, 1))]
 

@@ -2,7 +2,8 @@
 
 In a vector loop lanes are combined with those before them in log2(width) steps, each with those twice as far away as in the last,
 and then all with the total of the iterations before. Only that waits for the vector before, and the total takes in one lane, the
-last, so that the chain of combinations is one a vector.
+last, so that the chain of combinations is one a vector. Where nobody reads what is scanned and only the total is wanted, lanes are
+combined across once, after the loop.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pullback.codegen.lanes import Lanes, element, literal, wide
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.scan import Accumulate
-from pullback.ir.structure import Instruction, Value
+from pullback.ir.structure import Instruction, Value, walk
 from pullback.ir.types import DType
 
 if TYPE_CHECKING:
@@ -55,6 +56,43 @@ class Scan:
         return Lanes(found, None)
 
 
+class Total(Scan):
+    """A scanned value of which only the total is read: each lane of each of ``parts`` vectors an iteration has its own."""
+
+    def __init__(self, e: Emitter, combiner: str, dtype: DType, slot: str, parts: int) -> None:
+        super().__init__(e, combiner, dtype, slot)
+        self.type = wide(element(dtype), e.width)
+        self.none = e.spread(Lanes(self.first, 0), element(dtype), e.width)
+        self.parts = [e.slot(self.type) for _ in range(parts)]
+        for part in self.parts:
+            e.line(f"store {self.type} {self.none}, ptr {part}")
+
+    def step(self, given: str) -> Lanes:
+        e, t = self.e, self.type
+        if e.mask is not None:
+            given = e.let(f"select {wide('i1', e.width)} {e.mask}, {t} {given}, {t} {self.none}")
+        part = self.parts[e.part]
+        found = self.combined(e.let(f"load {t}, ptr {part}"), given, e.width)
+        e.line(f"store {t} {found}, ptr {part}")
+        return Lanes(found, None)
+
+    def end(self) -> None:
+        """After the loop: the slot takes in all lanes."""
+        e, name, width = self.e, element(self.dtype), self.e.width
+        found = e.let(f"load {self.type}, ptr {self.parts[0]}")
+        for part in self.parts[1:]:
+            found = self.combined(found, e.let(f"load {self.type}, ptr {part}"), width)
+        while width > 2:
+            t, half = wide(name, width), width // 2
+            lanes = [", ".join(f"i32 {k}" for k in range(start, start + half)) for start in (0, half)]
+            low, high = (e.let(f"shufflevector {t} {found}, {t} poison, <{half} x i32> <{each}>") for each in lanes)
+            found, width = self.combined(low, high, half), half
+        low, high = (e.let(f"extractelement {wide(name, 2)} {found}, i64 {k}") for k in range(2))
+        found = self.combined(low, high, 1)
+        total = self.combined(e.let(f"load {name}, ptr {self.slot}"), found, 1)
+        e.line(f"store {name} {total}, ptr {self.slot}")
+
+
 class Scans:
     """The scanned values of a loop, of ``width`` lanes each."""
 
@@ -67,11 +105,19 @@ class Scans:
         for slot, t, start, dtype in zip(self.slots, self.types, initial, self.dtypes, strict=False):
             e.line(f"store {t} {e.vector(start, dtype, width)}, ptr {slot}")
 
-    def by_parameter(self) -> dict[Value, Scan]:
-        """For a vector loop: each scanned parameter of the body."""
-        names, parameters = self.i.params.get("scan", ()), self.i.regions[0].parameters[1:]
-        parts = zip(parameters, names, self.dtypes, self.slots, strict=True)
-        return {parameter: Scan(self.e, name, dtype, slot) for parameter, name, dtype, slot in parts}
+    def by_parameter(self, parts: int) -> dict[Value, Scan]:
+        """For a vector loop of so many vectors an iteration: each scanned parameter of the body."""
+        region, made = self.i.regions[0], list[Scan]()
+        read = {v for i in walk(region) for v in i.operands} | set(region.results[self.number :])
+        for name, dtype, slot, after in zip(self.i.params.get("scan", ()), self.dtypes, self.slots, region.results, strict=False):
+            made.append(Scan(self.e, name, dtype, slot) if after in read else Total(self.e, name, dtype, slot, parts))
+        self.ends = [scan for scan in made if isinstance(scan, Total)]
+        return dict(zip(region.parameters[1:], made, strict=True))
+
+    def end(self) -> None:
+        """After a vector loop."""
+        for total in self.ends:
+            total.end()
 
     def bind(self) -> None:
         """For a serial loop: the parameters are what the slots hold."""

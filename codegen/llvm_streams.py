@@ -51,6 +51,7 @@ class Streams:
         self.producer = {v: i for i in region.instructions for v in i.results}
         self.test: str | None = None
         self.past: set[str] = set()
+        self.waiting: list[str] = []
         walked: dict[str, Place] = {}
         if e.inlined or weight > MOST_WEIGHT:
             return
@@ -72,7 +73,7 @@ class Streams:
         return not dtype.is_bool and dtype.bytes * self.e.width in (16, 32, 64)
 
     def first(self, i: Instruction) -> str | None:
-        """Where the first vector lies that an access walks in one line, up or down; None if it does not."""
+        """Where the first vector begins that an access walks in one line, up, or ends if down; None if it does not."""
         e = self.e
         ref, *index = i.operands[1:] if isinstance(i.op, Store) else i.operands
         place = e.places[ref]
@@ -84,7 +85,7 @@ class Streams:
         e.env = saved
         if offset is None or offset.step not in (1, -1):
             return None
-        return e.pointers(place, Lanes(offset.text) if offset.step == 1 else lowest(e, offset))
+        return e.pointers(place, Lanes(offset.text) if offset.step == 1 else e.add(Lanes(offset.text), Lanes("1")))
 
     def know(self, value: Value) -> bool:
         """Compute a position from the index of the loop and what is known outside; false if it needs more."""
@@ -126,9 +127,22 @@ class Streams:
         if not self.e.kernel_asks and (stride >= LINE or part * stride % LINE == 0):
             ask_ahead(self.e, pointer, step)
 
-    def how(self, pointer: str, dtype: DType) -> str | None:
-        """How a vector is stored to memory that is filled past the caches; None for other memory."""
-        return f"align {dtype.bytes * self.e.width}{NON_TEMPORAL}" if pointer in self.past else None
+    def store(self, text: str, t: str, pointer: str, base: str, dtype: DType) -> bool:
+        """Store a vector past the caches if its memory is filled so; false if not. Those of less than a line wait for others."""
+        if base not in self.past:
+            self.flush()
+            return False
+        size = dtype.bytes * self.e.width
+        self.waiting.append(f"store {t} {text}, ptr {pointer}, align {size}{NON_TEMPORAL}")
+        if size >= LINE:
+            self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Make the stores that wait: one after the other, for a processor that leaves a line half filled writes it twice."""
+        for line in self.waiting:
+            self.e.line(line)
+        self.waiting.clear()
 
 
 def lowest(e: Emitter, offset: Lanes) -> Lanes:

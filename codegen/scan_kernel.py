@@ -3,7 +3,8 @@ is computed in the same loop.
 
 Along the last axis a scan runs over vectors. One long row is cut into chunks: first each chunk is combined by itself, then the
 chunks' totals in order, and then each chunk is scanned, starting with what comes before it. So chunks are independent, and their
-number depends on the row's length alone. Along another axis the scans of neighbouring columns run side by side, some hundred
+number depends on the row's length alone. A processor with caches does that block by block, combining one block while it scans the
+one before. Along another axis the scans of neighbouring columns run side by side, some hundred
 columns at a time, whose states stay in the first cache.
 """
 
@@ -15,6 +16,7 @@ from pullback.codegen.collapse import Space
 from pullback.codegen.cost import Cost, Schedule, moved_once, work
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import GroupKernel
+from pullback.ir.extents import nominal_bytes
 from pullback.ir.op import OPS
 from pullback.ir.ops.scan import Accumulate
 from pullback.ir.structure import Instruction, Value
@@ -24,6 +26,8 @@ CHUNKS = ((1 << 17, 2), (1 << 20, 4), (1 << 22, 6))
 """Rows of so many elements are cut into a power of two of chunks."""
 MOST_CHUNKS = 1 << CHUNKS[-1][1]
 ALIGNMENT = 64
+BLOCK, BLOCK_CHUNKS = 1 << 17, 16
+"""Two blocks of elements stay in cache, each cut into so many chunks."""
 COLUMNS = 512
 
 Found = dict[Instruction, list[Value]]
@@ -43,9 +47,9 @@ class _ScanKernel(GroupKernel):
         if self.axis < self.rank - 1:
             found = self.columns()
         elif self.rank > 1:
-            found = self.around((), self.space.extents[:-1], lambda prefix: self.line(prefix, self.length(), self.nothing()))
+            found = self.around((), self.space.extents[:-1], lambda prefix: self.line(prefix, self.length(), self.nothing())[1])
         else:
-            found = self.chunks()
+            found = self.long_row()
         return self.drafted(found)
 
     # parts of all forms
@@ -87,12 +91,15 @@ class _ScanKernel(GroupKernel):
         here = self.b.sub(last, step) if self.is_reverse else step
         return (*index[: self.axis], here, *index[self.axis :])
 
-    def leave(self, index: Value, count: Value, found: Found, **how: Sequence[Value]) -> tuple[list[Value], Found]:
-        """Close a loop that combines what reductions found in it; what it scans, and what it combines to."""
-        initial = [v for i in found for v in self.identity(i)]
+    def leave(
+        self, index: Value, count: Value, found: Found, begun: Found | None = None, **how: Sequence[Value]
+    ) -> tuple[list[Value], Found]:
+        """Close a loop that combines what reductions found in it, with what they have ``begun`` with; what it scans, and what it
+        combines to."""
+        initial = [v for i in found for v in (self.identity(i) if begun is None else begun[i])]
         combine = [self.combiner(i) for i in found]
-        scan = self.combiners if how else []
         started, ended, carried = (how.get(k, ()) for k in ("started", "ended", "carried"))
+        scan = self.combiners * (len(started) // len(self.combiners))
         yields = [*ended, *(v for i in found for v in found[i])]
         values = list(self.b.close(index, count, (*started, *initial), yields, combine or None, carried, scan))
         after, values = values[: len(scan)], values[len(scan) :]
@@ -106,28 +113,47 @@ class _ScanKernel(GroupKernel):
         found = self.around((*prefix, index), extents[1:], inside)
         return self.leave(index, self.b.extent_of(extents[0]), found)[1]
 
-    def line(self, prefix: tuple[Value, ...], count: Value, started: Sequence[Value], first: Value | None = None) -> Found:
-        """A scan of ``count`` steps, from ``first`` on."""
+    def line(
+        self, prefix: tuple[Value, ...], count: Value, started: Sequence[Value], first: Value | None = None, begun: Found | None = None
+    ) -> tuple[list[Value], Found]:
+        """A scan of ``count`` steps, from ``first`` on: what it ends with, and what reductions found in it."""
         step = self.b.open("t")
         before = [self.b.bound(d, "h") for _, d in self.scanned()]
         at = step if first is None else self.b.add(first, step)
         ended, found = self.visit(self.place(prefix, at), before)
-        return self.leave(step, count, found, started=started, ended=ended, carried=before)[1]
+        return self.leave(step, count, found, begun, started=started, ended=ended, carried=before)
 
-    # one row in chunks
+    # one long row
 
-    def chunks(self) -> Found:
+    def long_row(self) -> Found:
+        """All of it in chunks."""
         b = self.b
-        shift = b.const(0, I64)
+        shift, one = b.const(0, I64), b.const(1, I64)
         for least, bits in CHUNKS:
             shift = b.select(b.ge(self.length(), b.const(least, I64)), b.const(bits, I64), shift)
-        one = b.const(1, I64)
         count = b.raw_shl(one, shift)
         size = b.raw_shr(b.add(self.length(), b.sub(count, one)), shift)
         size = b.bitand(b.add(size, b.const(ALIGNMENT - 1, I64)), b.const(-ALIGNMENT, I64))
-        totals = [self.memory("before", d, MOST_CHUNKS) for _, d in self.scanned()]
-        self.add_chunks(totals, size, b.sub(count, one))
-        return self.scan_chunks(totals, size, count)
+        totals = self.totals(MOST_CHUNKS)
+        chunk = b.open("c")
+        self.put_all(self.total(*self.part(chunk, size)), totals, chunk)
+        b.close(chunk, b.sub(count, one), way="core")
+        self.put_all(self.begin(totals, b.sub(count, one), self.nothing(), totals), totals, b.sub(count, one))
+        chunk = b.open("c")
+        first, steps = self.part(chunk, size)
+        found = self.line((), steps, self.get_all(totals, chunk), first)[1]
+        return self.join(chunk, count, found)
+
+    def totals(self, number: int) -> list[Value]:
+        """Room for a number for each of so many chunks and each scan."""
+        return [self.memory("total", d, number) for _, d in self.scanned()]
+
+    def put_all(self, values: Sequence[Value], refs: Sequence[Value], place: Value) -> None:
+        for value, ref in zip(values, refs, strict=True):
+            self.b.here("store", value, ref, place)
+
+    def get_all(self, refs: Sequence[Value], place: Value) -> list[Value]:
+        return [self.b.here("load", ref, place) for ref in refs]
 
     def part(self, chunk: Value, size: Value) -> tuple[Value, Value]:
         """The first step of a chunk, and how many it has."""
@@ -135,43 +161,32 @@ class _ScanKernel(GroupKernel):
         first = b.minimum(b.mul(chunk, size), self.length())
         return first, b.minimum(size, b.sub(self.length(), first))
 
-    def add_chunks(self, totals: Sequence[Value], size: Value, count: Value) -> None:
-        """Combine each chunk but the last by itself, then all in order: the totals become what comes before each."""
-        b = self.b
-        chunk = b.open("c")
-        first, steps = self.part(chunk, size)
-        step = b.open("t")
-        before = [b.bound(d, "h") for _, d in self.scanned()]
-        after = self.combined(before, self.terms(self.place((), b.add(first, step))))
-        found = self.leave(step, steps, {}, started=self.nothing(), ended=after, carried=before)[0]
-        for value, total in zip(found, totals, strict=True):
-            b.here("store", value, total, chunk)
-        b.close(chunk, count, way="core")
-        chunk = b.open("c")
-        before = [b.bound(d, "h") for _, d in self.scanned()]
-        after = self.combined(before, [b.here("load", total, chunk) for total in totals])
-        for value, total in zip(before, totals, strict=True):
-            b.here("store", value, total, chunk)
-        last = b.close(chunk, count, self.nothing(), after, None, before)
-        for value, total in zip(last, totals, strict=True):
-            b.here("store", value, total, count)
+    def total(self, first: Value, count: Value) -> list[Value]:
+        """What so many elements combine to."""
+        step = self.b.open("t")
+        before = [self.b.bound(d, "h") for _, d in self.scanned()]
+        after = self.combined(before, self.terms(self.place((), self.b.add(first, step))))
+        return self.leave(step, count, {}, started=self.nothing(), ended=after, carried=before)[0]
 
-    def scan_chunks(self, totals: Sequence[Value], size: Value, count: Value) -> Found:
-        """Scan each chunk, then join in order what the reductions made of each."""
+    def begin(self, totals: Sequence[Value], count: Value, started: Sequence[Value], found: Sequence[Value]) -> list[Value]:
+        """Combine the chunks' totals to what comes before each; gives what comes after all."""
+        chunk = self.b.open("c")
+        before = [self.b.bound(d, "h") for _, d in self.scanned()]
+        after = self.combined(before, self.get_all(totals, chunk))
+        self.put_all(before, found, chunk)
+        return list(self.b.close(chunk, count, started, after, None, before))
+
+    def join(self, chunk: Value, count: Value, found: Found) -> Found:
+        """Close a loop over chunks; joins in order what the reductions made of each."""
         b = self.b
-        chunk = b.open("c")
-        first, steps = self.part(chunk, size)
-        found = self.line((), steps, [b.here("load", total, chunk) for total in totals], first)
         partials = {i: [self.memory("part", v.type.dtype, MOST_CHUNKS) for v in values] for i, values in found.items()}
         for i, values in found.items():
-            for value, ref in zip(values, partials[i], strict=True):
-                b.here("store", value, ref, chunk)
+            self.put_all(values, partials[i], chunk)
         b.close(chunk, count, way="core")
         if not partials:
             return {}
         chunk = b.open("c")
-        joined = {i: [b.here("load", ref, chunk) for ref in refs] for i, refs in partials.items()}
-        return self.leave(chunk, count, joined)[1]
+        return self.leave(chunk, count, {i: self.get_all(refs, chunk) for i, refs in partials.items()})[1]
 
     # columns side by side
 
@@ -198,27 +213,82 @@ class _ScanKernel(GroupKernel):
         for value, state in zip(after, states, strict=True):
             b.here("store", value, state, *prefix, at)
         _, found = self.leave(column, count, found)
-        found = self.in_order(step, found)
+        found = self.in_order(step, self.length(), found)
         blocks = b.raw_shr(b.add(total, b.const(COLUMNS - 1, I64)), b.const(COLUMNS.bit_length() - 1, I64))
         return self.leave(block, blocks, found)[1]
 
-    def in_order(self, step: Value, found: Found) -> Found:
-        """Close the loop over steps, each of which needs the one before."""
+    def in_order(self, step: Value, count: Value, found: Found) -> Found:
+        """Close a loop over steps, each of which needs the one before."""
         if not found:
-            self.b.close_ordered(step, self.length())
+            self.b.close_ordered(step, count)
             return {}
         initial = [v for i in found for v in self.identity(i)]
         yields = [v for values in found.values() for v in values]
         combine = [self.combiner(i) for i in found]
-        values = list(self.b.close(step, self.length(), initial, yields, combine, ordered=True))
+        values = list(self.b.close(step, count, initial, yields, combine, ordered=True))
         return {i: [values.pop(0) for _ in self.identity(i)] for i in found}
 
 
-def _draft(space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> Draft:
-    return _ScanKernel(space, layouts, over).run()
+class _ScanBlocks(_ScanKernel):
+    """A row goes block by block, each in chunks. While a chunk is scanned, the one in its place of the next block is combined, and is
+    in cache when its turn comes: so the row is read from memory once, and what is read and written moves at the same time."""
+
+    def long_row(self) -> Found:
+        b = self.b
+        block, one, zero = b.const(BLOCK, I64), b.const(1, I64), b.const(0, I64)
+        is_long = b.ge(self.length(), block)
+        count = b.select(is_long, b.const(BLOCK_CHUNKS, I64), one)
+        size = b.select(is_long, b.const(BLOCK // BLOCK_CHUNKS, I64), block)
+        before, coming, all_ = self.totals(BLOCK_CHUNKS), self.totals(BLOCK_CHUNKS), self.totals(1)
+        self.put_all(self.nothing(), all_, zero)
+        chunk = b.open("c")
+        self.put_all(self.total(*self.part(chunk, size)), coming, chunk)
+        b.close(chunk, b.select(is_long, count, zero), way="core")
+        turn = b.open("b")
+        self.put_all(self.begin(coming, count, self.get_all(all_, zero), before), all_, zero)
+        chunk = b.open("c")
+        at = b.add(b.mul(turn, count), chunk)
+        totals, found = self.scan_and_total(self.part(at, size), self.part(b.add(at, count), size), self.get_all(before, chunk))
+        self.put_all(totals, coming, chunk)
+        found = self.join(chunk, count, found)
+        turns = b.raw_shr(b.add(self.length(), b.const(BLOCK - 1, I64)), b.const(BLOCK.bit_length() - 1, I64))
+        return self.in_order(turn, turns, found)
+
+    def part(self, chunk: Value, size: Value) -> tuple[Value, Value]:
+        """Chunks end where lines do: of a row that is walked down, the first has the odd elements at its end."""
+        if not self.is_reverse:
+            return super().part(chunk, size)
+        b, zero = self.b, self.b.const(0, I64)
+        odd = b.bitand(self.length(), b.const(ALIGNMENT - 1, I64))
+        first = b.minimum(b.add(b.mul(chunk, size), b.select(b.gt(chunk, zero), odd, zero)), self.length())
+        end = b.minimum(b.add(b.mul(b.add(chunk, b.const(1, I64)), size), odd), self.length())
+        return first, b.sub(end, first)
+
+    def scan_and_total(
+        self, here: tuple[Value, Value], there: tuple[Value, Value], started: Sequence[Value]
+    ) -> tuple[list[Value], Found]:
+        """Scan one chunk, and combine another that is no longer."""
+        b, number = self.b, len(started)
+        (first, steps), (coming, ahead) = here, there
+        step = b.open("t")
+        before, others = ([b.bound(d, hint) for _, d in self.scanned()] for hint in ("h", "g"))
+        ended, found = self.visit(self.place((), b.add(first, step)), before)
+        totals = self.combined(others, self.terms(self.place((), b.add(coming, step))))
+        scans, found = self.leave(
+            step, ahead, found,
+            started=(*started, *self.nothing()), ended=(*ended, *totals), carried=(*before, *others),
+        )  # fmt: skip
+        rest = self.line((), b.sub(steps, ahead), scans[:number], b.add(first, ahead), found)
+        return scans[number:], rest[1]
 
 
 def _cost(space: Space) -> Cost:
+    moved = moved_once(space)
+    again = 0 if len(space.extents) > 1 else sum(nominal_bytes(i.operands[0].type) for i in space.scans)
+    return Cost(bytes=moved + again, near=2 * moved, flops=4 * work(space.region.instructions))
+
+
+def _blocks_cost(space: Space) -> Cost:
     moved = moved_once(space)
     return Cost(bytes=moved, near=2 * moved, flops=4 * work(space.region.instructions))
 
@@ -227,5 +297,12 @@ SCAN = Schedule(
     name="scan",
     fits=lambda space, layouts: None if space.scans else "nothing is scanned",
     cost=_cost,
-    draft=_draft,
+    draft=lambda *given: _ScanKernel(*given).run(),
+)
+SCAN_BLOCKS = Schedule(
+    name="scan_blocks",
+    fits=lambda space, layouts: None if space.scans and len(space.extents) == 1 else "no single row is scanned",
+    cost=_blocks_cost,
+    draft=lambda *given: _ScanBlocks(*given).run(),
+    targets=frozenset({"cpu"}),
 )

@@ -12,12 +12,12 @@ from pullback.codegen.collapse import Space, collapse
 from pullback.codegen.cost import Schedule
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import FLAT, ROWS
-from pullback.codegen.scan_kernel import SCAN
+from pullback.codegen.scan_kernel import SCAN_BLOCKS, SCAN
 from pullback.codegen.tiles import TILED
 from pullback.codegen.triangle import TRIANGLE
 from pullback.ir.structure import Instruction
 
-SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS, TILED, TRIANGLE, SCAN)
+SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS, TILED, TRIANGLE, SCAN, SCAN_BLOCKS)
 
 Pick = Callable[[Space, Sequence[Schedule]], Schedule]
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forced import always
 from golden import bind_sizes
 from targets import assert_close, run_targets
 
 import pullback as pb
-from pullback.codegen import scan_kernel
+from pullback.codegen import scan_kernel, schedules
 from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.ir.text import parse_function, print_module
@@ -52,8 +53,28 @@ def agree(text: str, *shapes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_rows_in_chunks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "pick", always("scan"))
     monkeypatch.setattr(scan_kernel, "CHUNKS", ((40, 2), (200, 4)))
     agree(ROW, (size,), (size,))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("block", [16, 64])
+def test_rows_in_blocks(size: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "pick", always("scan_blocks"))
+    monkeypatch.setattr(scan_kernel, "BLOCK", block)
+    monkeypatch.setattr(scan_kernel, "BLOCK_CHUNKS", 4)
+    agree(ROW, (size,), (size,))
+
+
+@pytest.mark.parametrize("size", [(1 << 17) - 1, 1 << 17, (1 << 17) + 1, (1 << 18) + 8, (1 << 18) + 63, (1 << 22) + 13])
+def test_long_rows(size: int) -> None:
+    """Past the caches, too, up and down; whole numbers, of which every order gives the same sums."""
+    x, w = RNG.integers(-9, 9, size=(2, size)).astype("f8")
+    value, (slope, other) = pb.value_and_grad(lambda x, w: np.sum(np.cumsum(x) * w), argnums=(0, 1))(x, w)
+    assert value == np.sum(np.cumsum(x) * w)
+    np.testing.assert_array_equal(slope, np.cumsum(w[::-1])[::-1])
+    np.testing.assert_array_equal(other, np.cumsum(x))
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (5, 700), (1, 513), (0, 4), (4, 0), (1, 1)])
@@ -96,11 +117,11 @@ def test_dtypes(dtype: str, size: int) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("at", [0, 5, 30])
+@pytest.mark.parametrize("at", [0, 5, 30, 9000, 132000])
 def test_special_values(at: int) -> None:
     cumsum = pb.jit(lambda x: np.cumsum(x))
     for values in ([np.nan], [np.inf], [-np.inf], [np.inf, 1.0, -np.inf], [-0.0, -0.0, 5e-324]):
-        x = np.full(40, -0.0)
+        x = np.full(10 + at, -0.0)
         x[at : at + len(values)] = values
         with np.errstate(invalid="ignore"):
             expected = np.cumsum(x)
