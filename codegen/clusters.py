@@ -18,7 +18,7 @@ NEVER = ENDED + 1
 class Cluster:
     """A group in the making.
 
-    ``scan``: the axis and the direction in which elements are visited, if the order matters; scanned values are known one phase
+    ``scan``: the axis and the direction, or the look-ups, in whose order elements are visited, if it matters; scanned values are known one phase
     after their elements, to readers at the same place. ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known
     after the last, ``NEVER`` for a view, which other groups read. ``needs``: the groups whose values it reads. ``readers``: those
     that read what it updates, and so come first where they can.
@@ -27,7 +27,7 @@ class Cluster:
     number: int
     space: Shape
     rows: int | None = None
-    scan: tuple[int, bool] | None = None
+    scan: tuple[object, ...] | None = None
     members: list[Instruction] = field(default_factory=list)
     copies: list[Value] = field(default_factory=list)
     phase: dict[Value, int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from pullback.ir.extents import product
 from pullback.ir.ops.complexes import Interleave, component
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.index import Gather
+from pullback.ir.ops.index import Gather, ScatterSum
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import broadcast
 from pullback.ir.ops.scan import Accumulate
@@ -30,6 +30,18 @@ class Space:
     def scans(self) -> list[Instruction]:
         """The scans, which say in which order elements are visited."""
         return [i for i in self.region.instructions if isinstance(i.op, Accumulate)]
+
+    @property
+    def row_sums(self) -> list[Instruction]:
+        """The sums of what goes to the same row of a result; elements are visited in the order of these rows."""
+        return [i for i in self.region.instructions if isinstance(i.op, ScatterSum)]
+
+    @property
+    def order(self) -> str | None:
+        """Why the elements cannot be visited in any order; None if they can."""
+        if self.row_sums:
+            return "elements are visited in the order of rows that they are summed to"
+        return "elements are visited in the order of a scan" if self.scans else None
 
 
 def collapse(group: Instruction, layouts: Sequence[str]) -> Space:

@@ -33,7 +33,7 @@ from pullback.codegen.stencils import patched
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.index import Gather
+from pullback.ir.ops.index import Gather, ScatterSum
 from pullback.ir.passes.split import split
 from pullback.ir.structure import Block, Function, Instruction, Value
 
@@ -75,6 +75,13 @@ def fused(function: Function) -> Fused:
     return Fused(kernels.run(), (kernels, *inside))
 
 
+def _in_memory(instruction: Instruction) -> Sequence[Value]:
+    """What an instruction of a group reads at places that are computed, and so must be stored."""
+    if isinstance(instruction.op, Gather):
+        return instruction.operands[:1]
+    return instruction.operands[:-1] if isinstance(instruction.op, ScatterSum) else ()
+
+
 class _Kernels:
     """The groups of a function as instructions: what they store, what they compute again, what they read.
 
@@ -103,7 +110,7 @@ class _Kernels:
         """Choose what groups compute again instead of reading it."""
         stored = dict.fromkeys(self.function.parameters, "an argument")
         stored.update((self.grouping.base(v), "a result") for v in self.function.results)
-        picked = (i.operands[0] for i in self.function.instructions if isinstance(i.op, Gather))
+        picked = (v for i in self.function.instructions for v in _in_memory(i))
         stored.update((self.grouping.base(v), "elements are picked") for v in picked)
         groups: list[list[Use]] = []
         for cluster in self.clusters:
@@ -183,13 +190,14 @@ class _Kernels:
         for cluster in self.clusters:
             for instruction in cluster.members:
                 for value in instruction.operands:
-                    for root in [value] if cluster.opaque else self.sources_of(cluster, value):
+                    is_whole = cluster.opaque or value in _in_memory(instruction)
+                    for root in [value] if is_whole else self.sources_of(cluster, value):
                         need(root, cluster)
             for value in cluster.copies:
                 found.setdefault(cluster.number, {})[value] = None
                 for root in self.sources_of(cluster, value):
                     need(root, cluster)
-        picked = (i.operands[0] for i in self.function.instructions if isinstance(i.op, Gather))
+        picked = (v for i in self.function.instructions for v in _in_memory(i))
         for value in (*picked, *self.function.results):
             need(value, None)
         return {n: list(values) for n, values in found.items()}
@@ -208,7 +216,7 @@ class _Kernels:
     def emit_group(self, builder: Builder, cluster: Cluster, outputs: list[Value], stored: dict[Value, Value]) -> None:
         members = self.closure(cluster, outputs)
         inside = {v for i in members for v in i.results}
-        gathered = {i.operands[0] for i in members if isinstance(i.op, Gather)}
+        gathered = {v for i in members for v in _in_memory(i)}
         operands = list(dict.fromkeys(v for i in members for v in i.operands if v not in inside or v in gathered))
         given = {v: Value(v.type, v.name) for v in operands}
         env = dict(given)
@@ -216,7 +224,7 @@ class _Kernels:
         copied = []
         for i in members:
             results = tuple(Value(v.type, v.name) for v in i.results)
-            read = [given[v] if isinstance(i.op, Gather) and not k else env[v] for k, v in enumerate(i.operands)]
+            read = [given[v] if v in _in_memory(i) else env[v] for v in i.operands]
             copied.append(Instruction(i.op, tuple(read), results, i.params, i.regions, i.loc))
             env.update(zip(i.results, results, strict=True))
         region = Block(parameters, tuple(copied), tuple(env[v] for v in outputs))
@@ -243,5 +251,5 @@ class _Kernels:
             if self.grouping.is_view(made):
                 continue
             wanted.add(made)
-            stack.extend(made.operands[1:] if isinstance(made.op, Gather) else made.operands)
+            stack.extend(v for v in made.operands if v not in _in_memory(made))
         return sorted(wanted, key=lambda i: self.grouping.position[i])

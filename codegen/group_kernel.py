@@ -17,6 +17,7 @@ from pullback.ir.extents import nominal_bytes
 from pullback.ir.op import OPS
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.index import ScatterSum
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.scan import Accumulate
 from pullback.ir.structure import Block, Instruction, Value
@@ -32,6 +33,8 @@ def group_kernel(space: Space, layouts: Sequence[str], over: Mapping[int, int]) 
 def read_in_step(region: Block, space: Shape) -> set[Value]:
     """The parameters that the kernel of a group reads element by element, for results of that element alone and reductions."""
     reduced, elsewhere = set[Value](), set[Value]()
+    if any(isinstance(i.op, ScatterSum) for i in region.instructions):
+        return set()
     for i in region.instructions:
         if isinstance(i.op, Reduce) or not reduced.isdisjoint(i.operands):
             reduced.update(i.results)
@@ -273,19 +276,15 @@ def _rows_cost(space: Space) -> Cost:
     )
 
 
-def _ordered(space: Space) -> str | None:
-    return "elements are visited in the order of a scan" if space.scans else None
-
-
 FLAT = Schedule(
     name="flat",
-    fits=lambda space, layouts: "elements need reductions of their rows" if space.rows else _ordered(space),
+    fits=lambda space, layouts: "elements need reductions of their rows" if space.rows else space.order,
     cost=_flat_cost,
     draft=group_kernel,
 )
 ROWS = Schedule(
     name="rows",
-    fits=lambda space, layouts: _ordered(space) if space.rows else "no element needs a reduction of its row",
+    fits=lambda space, layouts: space.order if space.rows else "no element needs a reduction of its row",
     cost=_rows_cost,
     draft=group_kernel,
 )

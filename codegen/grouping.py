@@ -17,7 +17,7 @@ from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.index import Gather
+from pullback.ir.ops.index import Gather, ScatterSum
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast, squeeze
 from pullback.ir.ops.scan import Accumulate
@@ -40,8 +40,17 @@ def is_scanned(instruction: Instruction) -> bool:
     return not dtype.is_complex and not (dtype.is_float and dtype.bits == 16)
 
 
-def _order(instruction: Instruction) -> tuple[int, bool]:
+def _order(instruction: Instruction) -> tuple[object, ...]:
+    """In which order the elements of a group with an instruction are visited."""
+    if isinstance(instruction.op, ScatterSum):
+        rows = instruction.result.type.shape[: len(instruction.operands) - 1]
+        return (*instruction.operands[:-1], *rows)
     return instruction.params["axis"], instruction.params["reverse"]
+
+
+def _space_of(instruction: Instruction) -> Shape:
+    """The shape of the elements that an instruction takes."""
+    return instruction.operands[-1 if isinstance(instruction.op, ScatterSum) else 0].type.shape
 
 
 class Grouping:
@@ -112,6 +121,8 @@ class Grouping:
         if is_member and not is_whole:
             self.join(instruction)
             return
+        if isinstance(op, ScatterSum) and not is_whole and self.join_summed(instruction):
+            return
         if isinstance(op, Reindex):
             self.store(instruction.operands[0])
             origin = self.holder(self.base(instruction.operands[0]))
@@ -161,6 +172,19 @@ class Grouping:
 
     # joining groups
 
+    def join_summed(self, instruction: Instruction) -> bool:
+        """Have a group that computes or reads what is summed by rows visit the elements in the order of the rows, if one can."""
+        *indices, values = instruction.operands
+        for index in indices:
+            self.store(index)
+        reads = [Read(self.base(v), "other", v.type.rank) for v in indices] + self.reads(values)
+        for cluster in self.candidates(reads, values.type.shape, scalar=False):
+            phase = self.phase_in(cluster, instruction, reads)
+            if isinstance(phase, int) and self.is_acyclic(cluster, reads):
+                self.add(cluster, instruction, reads, phase)
+                return True
+        return False
+
     def join(self, instruction: Instruction) -> None:
         op = instruction.op
         space = instruction.operands[0].type.shape
@@ -207,7 +231,7 @@ class Grouping:
     def phase_in(self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read]) -> int | str:
         """The phase an instruction would have in a group; if it cannot be a member, why."""
         op, space = instruction.op, cluster.space
-        shape = instruction.operands[0].type.shape
+        shape = _space_of(instruction)
         row_shape = None if cluster.rows is None else space[: cluster.rows]
         if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):
             level = "element"
@@ -225,6 +249,8 @@ class Grouping:
             if isinstance(known, str):
                 return f"{op.name} {known}"
             phase = max(phase, known)
+        if isinstance(op, ScatterSum) or any(isinstance(i.op, ScatterSum) for i in cluster.members):
+            return self.phase_by_rows(cluster, instruction, level, phase)
         if cluster.scan is not None or is_scanned(instruction):
             return self.phase_in_scan(cluster, instruction, level, phase)
         if isinstance(op, Check):
@@ -251,6 +277,28 @@ class Grouping:
         if isinstance(op, Reduce | Check):
             return ENDED
         return phase if level == "element" else ENDED if phase else f"{op.name} reads nothing that the kernel reduces"
+
+    def phase_by_rows(self, cluster: Cluster, instruction: Instruction, level: str, phase: int) -> int | str:
+        """The phase in a group whose elements are visited in the order of the rows that they are summed to. Few rows are few
+        parts for threads, and elements of a row lie apart, so that such a group computes little and reads one array in full."""
+        op, members = instruction.op, [*cluster.members, instruction]
+        orders = {_order(i) for i in members if isinstance(i.op, ScatterSum)}
+        if len(orders) > 1 or cluster.rows is not None or cluster.copies or cluster.scan not in (None, *orders):
+            return f"{op.name} visits the elements in an order of its own"
+        if not all(isinstance(i.op, ScatterSum) or self.may_be_by_rows(cluster, i) for i in members):
+            return f"{op.name} is of elements in an order that is not that of rows"
+        read = {r.root for i in members for v in i.operands for r in self.reads(v) if r.root.type.shape == cluster.space}
+        if len([v for v in read if self.holder(v) is not cluster]) > 1:
+            return f"{op.name} would read another array in the order of rows"
+        if not isinstance(op, Elementwise):
+            return ENDED
+        return phase if level == "element" else ENDED if phase else f"{op.name} reads nothing that the kernel reduces"
+
+    def may_be_by_rows(self, cluster: Cluster, instruction: Instruction) -> bool:
+        op = instruction.op
+        if isinstance(op, Elementwise):
+            return op.cheap and instruction.result.type.shape in ((), cluster.space)
+        return isinstance(op, Reduce) and self.may_be_scanned(cluster, instruction)
 
     def may_be_scanned(self, cluster: Cluster, instruction: Instruction) -> bool:
         """Whether an instruction can be a member of a group whose elements are visited in order."""
@@ -320,7 +368,7 @@ class Grouping:
         for value in instruction.results:
             cluster.phase[value] = phase
             self.home[value] = cluster
-        if is_scanned(instruction):
+        if is_scanned(instruction) or isinstance(instruction.op, ScatterSum):
             cluster.scan = _order(instruction)
         if isinstance(instruction.op, Reduce) and phase != ENDED:
             cluster.rows = len(cluster.space) - len(instruction.params["axes"])

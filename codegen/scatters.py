@@ -6,7 +6,7 @@ sum is that of a loop over all values: the same numbers for any number of thread
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.elements import wrapped
@@ -17,7 +17,7 @@ from pullback.ir.ops.index import Scatter, scatter_sum
 from pullback.ir.ops.reindex import broadcast
 from pullback.ir.passes.replay import replay
 from pullback.ir.structure import Function, Instruction, Value
-from pullback.ir.types import I64, RefType, Shape
+from pullback.ir.types import I64, Extent, RefType, Shape
 
 
 def scatters_from_zero(function: Function) -> Function:
@@ -58,26 +58,16 @@ def scatter_sum_kernel(i: Instruction) -> Draft:
     return _ScatterSum(i).run()
 
 
-class _ScatterSum:
-    def __init__(self, i: Instruction) -> None:
-        self.i = i
-        self.b = b = KernelBuilder()
-        b.place = i.loc
-        *indices, values = i.operands
-        shape = i.result.type.shape
-        self.axes = shape[: len(indices)]
-        given, rows, width = product(indices[0].type.shape), product(self.axes), product(shape[len(indices) :])
+class Lists:
+    """For each row, the places of the values that go there, in order: a counting sort. ``place`` gives a value's row."""
+
+    def __init__(self, b: KernelBuilder, given: Extent, rows: Extent, place: Callable[[Value], Value]) -> None:
+        self.b, self.place = b, place
         self.scratch = (RefType(I64, (rows,)), RefType(I64, (given,)))
-        self.indices = [self.ref(I64, (given,), f"x{k}") for k in range(len(indices))]
-        self.values = self.ref(values.type.dtype, (given, width), "values")
-        self.out = self.ref(values.type.dtype, (rows, width), "out")
-        self.ends, self.order = (self.ref(I64, t.shape, name) for t, name in zip(self.scratch, ("ends", "order"), strict=True))
-        self.given, self.rows, self.width = (b.extent_of(e) for e in (given, rows, width))
+        self.ends, self.order = (Value(RefType(I64, b.shape(t.shape)), n) for t, n in zip(self.scratch, ("ends", "order"), strict=True))
+        self.given, self.rows = b.extent_of(given), b.extent_of(rows)
 
-    def ref(self, dtype: object, shape: Shape, name: str) -> Value:
-        return Value(RefType(dtype, self.b.shape(shape)), name)  # type: ignore[arg-type]
-
-    def run(self) -> Draft:
+    def make(self) -> None:
         b = self.b
         row = b.open("r")
         b.here("store", b.const(0, I64), self.ends, row)
@@ -85,19 +75,6 @@ class _ScatterSum:
         self.count()
         self.begin()
         self.list()
-        self.add()
-        parameters: Sequence[Value] = (*self.indices, self.values, self.out, self.ends, self.order)
-        return Draft(kernel=b.kernel(parameters), sizes=b.sizes(), scratch=self.scratch)
-
-    def place(self, k: Value) -> Value:
-        """The row that an index leads to."""
-        b, found = self.b, None
-        for ref, extent in zip(self.indices, self.axes, strict=True):
-            size = b.extent_of(extent)
-            at = wrapped(b, b.load(ref, k), size)
-            found = at if found is None else b.add(b.mul(found, size), at)
-        assert found is not None
-        return found
 
     def count(self) -> None:
         """How many values go to each row."""
@@ -126,21 +103,62 @@ class _ScatterSum:
         b.here("store", b.add(at, b.const(1, I64)), self.ends, row)
         b.close_ordered(k, self.given)
 
+    def of(self, row: Value) -> tuple[Value, Value]:
+        """Where a row's list begins, and how long it is."""
+        b, zero, one = self.b, self.b.const(0, I64), self.b.const(1, I64)
+        first = b.here("load_if", self.ends, b.gt(row, zero), b.sub(row, one))
+        return first, b.sub(b.here("load", self.ends, row), first)
+
+
+def row_of(b: KernelBuilder, places: Sequence[Value], axes: Shape) -> Value:
+    """The row of an array of such leading axes that indices lead to."""
+    found: Value | None = None
+    for place, extent in zip(places, axes, strict=True):
+        size = b.extent_of(extent)
+        at = wrapped(b, place, size)
+        found = at if found is None else b.add(b.mul(found, size), at)
+    assert found is not None
+    return found
+
+
+class _ScatterSum:
+    def __init__(self, i: Instruction) -> None:
+        self.i = i
+        self.b = b = KernelBuilder()
+        b.place = i.loc
+        *indices, values = i.operands
+        shape = i.result.type.shape
+        axes = shape[: len(indices)]
+        given, rows, width = product(indices[0].type.shape), product(axes), product(shape[len(indices) :])
+        self.indices = [self.ref(I64, (given,), f"x{k}") for k in range(len(indices))]
+        self.values = self.ref(values.type.dtype, (given, width), "values")
+        self.out = self.ref(values.type.dtype, (rows, width), "out")
+        self.lists = Lists(b, given, rows, lambda k: row_of(b, [b.load(ref, k) for ref in self.indices], axes))
+        self.width = b.extent_of(width)
+
+    def ref(self, dtype: object, shape: Shape, name: str) -> Value:
+        return Value(RefType(dtype, self.b.shape(shape)), name)  # type: ignore[arg-type]
+
+    def run(self) -> Draft:
+        b = self.b
+        self.lists.make()
+        self.add()
+        parameters: Sequence[Value] = (*self.indices, self.values, self.out, self.lists.ends, self.lists.order)
+        return Draft(kernel=b.kernel(parameters), sizes=b.sizes(), scratch=self.lists.scratch)
+
     def add(self) -> None:
         """Row by row, each value's elements side by side."""
-        b = self.b
-        zero, one, nothing = b.const(0, I64), b.const(1, I64), b.const(0, self.out.type.dtype)
+        b, nothing = self.b, self.b.const(0, self.out.type.dtype)
         row = b.open("r")
-        first = b.here("load_if", self.ends, b.gt(row, zero), b.sub(row, one))
-        count = b.sub(b.here("load", self.ends, row), first)
+        first, count = self.lists.of(row)
         column = b.open("j")
         b.here("store", nothing, self.out, row, column)
         b.close(column, self.width)
         k = b.open("k")
-        source = b.here("load", self.order, b.add(first, k))
+        source = b.here("load", self.lists.order, b.add(first, k))
         column = b.open("j")
         total = b.add(b.here("load", self.out, row, column), b.here("load", self.values, source, column))
         b.here("store", total, self.out, row, column)
         b.close(column, self.width)
         b.close_ordered(k, count)
-        b.close(row, self.rows)
+        b.close(row, self.lists.rows)

@@ -410,8 +410,8 @@ class _Tiles(Elements):
 def _fits(space: Space, layouts: Sequence[str]) -> str | None:
     if len(space.extents) != 2:
         return "its space has not two axes"
-    if space.scans:
-        return "elements are visited in the order of a scan"
+    if space.order:
+        return space.order
     reduces = [i for i in space.region.instructions if isinstance(i.op, Reduce)]
     if any(isinstance(i.op, Reduce) and i.op.gives_position for i in reduces):
         return "a reduction gives a position"
