@@ -67,6 +67,9 @@ class Grouping:
         self.reading: dict[Value, dict[int, None]] = {}
         self.position = {i: k for k, i in enumerate(function.instructions)}
         self.shifted = shifted(function)
+        inside = Elementwise | Reduce | Check | Reindex | Gather | ScatterSum
+        readers = (i for i in function.instructions if not isinstance(i.op, inside))
+        self.whole = {*function.results, *(v for i in readers for v in i.operands)}
     def run(self) -> Grouping:
         """Place every instruction, and store the results."""
         for instruction in self.function.instructions:
@@ -297,7 +300,7 @@ class Grouping:
     def may_be_by_rows(self, cluster: Cluster, instruction: Instruction) -> bool:
         op = instruction.op
         if isinstance(op, Elementwise):
-            return op.cheap and instruction.result.type.shape in ((), cluster.space)
+            return op.cheap and not (instruction.result.type.shape and instruction.result in self.whole)
         return isinstance(op, Reduce) and self.may_be_scanned(cluster, instruction)
 
     def may_be_scanned(self, cluster: Cluster, instruction: Instruction) -> bool:

@@ -42,7 +42,8 @@ class _RowSums(GroupKernel):
         self.clear(places, len(places))
         first, count = lists.of(row)
         step = b.open("k")
-        index = self.apart(b.here("load", lists.order, b.add(first, step)), self.given)
+        here, later = lists.value(b.add(first, step))
+        index, self.later = self.apart(here, self.given), self.apart(later, self.given)
         if len(places) == 1:
             self.memo[self.indices[0], index, None] = row
         found = self.leave(step, count, self.elements(index, places), ordered=True)
@@ -81,8 +82,12 @@ class _RowSums(GroupKernel):
         axis = len(index)
         if axis < self.rank:
             place = self.b.open("ijklmnop"[min(axis, 7)])
+            self.later = (*self.later, place)
             found = self.elements((*index, place), (*row, place))
             return self.leave(place, self.b.extent_of(self.space.extents[axis]), found)
+        for value, ref in self.refs.items():
+            if value.type.shape == self.space.extents:
+                self.b.here("prefetch", ref, *self.later)
         found = {i: [self.element(i.operands[0], index)] for i in self.reduces}
         added = [self.element(i.operands[-1], index) for i in self.sums]
         ended = self.ended_values()

@@ -58,6 +58,10 @@ def scatter_sum_kernel(i: Instruction) -> Draft:
     return _ScatterSum(i).run()
 
 
+AHEAD = 8
+"""So many look-ups before its turn a value is asked for."""
+
+
 class Lists:
     """For each row, the places of the values that go there, in order: a counting sort. ``place`` gives a value's row."""
 
@@ -109,6 +113,12 @@ class Lists:
         first = b.here("load_if", self.ends, b.gt(row, zero), b.sub(row, one))
         return first, b.sub(b.here("load", self.ends, row), first)
 
+    def value(self, at: Value) -> tuple[Value, Value]:
+        """The value at a place of all lists, and one to come, whose memory can be asked for: it is anywhere."""
+        b = self.b
+        later = b.minimum(b.add(at, b.const(AHEAD, I64)), b.sub(self.given, b.const(1, I64)))
+        return b.here("load", self.order, at), b.here("load", self.order, later)
+
 
 def row_of(b: KernelBuilder, places: Sequence[Value], axes: Shape) -> Value:
     """The row of an array of such leading axes that indices lead to."""
@@ -155,8 +165,9 @@ class _ScatterSum:
         b.here("store", nothing, self.out, row, column)
         b.close(column, self.width)
         k = b.open("k")
-        source = b.here("load", self.lists.order, b.add(first, k))
+        source, later = self.lists.value(b.add(first, k))
         column = b.open("j")
+        b.here("prefetch", self.values, later, column)
         total = b.add(b.here("load", self.out, row, column), b.here("load", self.values, source, column))
         b.here("store", total, self.out, row, column)
         b.close(column, self.width)
