@@ -16,7 +16,7 @@ from pullback.codegen.cuda_words import Names, bare, literal, stored_name, type_
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub, combined_values
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
 from pullback.ir.ops.library import gemm
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
@@ -217,6 +217,8 @@ class Writer:
                 self.let(i.result, f"{self.value(i.operands[1])} ? {text} : {zero}" if masked else text)
             case Store(masked=masked):
                 self.store(i, masked)
+            case Prefetch():
+                pass  # other threads run while one waits
             case Sub():
                 self.sub(i)
             case For():

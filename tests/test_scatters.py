@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from cuda_host import COMPILER, run_on_host
 from targets import run_targets
 
 import pullback as pb
@@ -87,7 +88,10 @@ def test_look_ups_and_their_sums_are_one_kernel(dtype: str, sizes: tuple[int, ..
     if not w:
         text = text.replace("max %d", "sum %d")
         function = parse_function(text)
-    results = run_targets(function, [whole[0], RNG.integers(-r, r, (n, m)), whole[1]])
+    arguments = [whole[0], RNG.integers(-r, r, (n, m)), whole[1]]
+    results = run_targets(function, arguments)
+    if COMPILER is not None:
+        results["cuda"] = run_on_host(function, arguments)
     expected = results.pop("interpreter")
     for target, found in results.items():
         for a, e in zip(found, expected, strict=True):
