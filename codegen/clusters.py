@@ -18,7 +18,7 @@ NEVER = ENDED + 1
 class Cluster:
     """A group in the making.
 
-    ``scan``: the axis and the direction, or the look-ups, in whose order elements are visited, if it matters; scanned values are known one phase
+    ``scan``: in which order elements are visited, if it matters (``orders``); scanned values are known one phase
     after their elements, to readers at the same place. ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known
     after the last, ``NEVER`` for a view, which other groups read. ``needs``: the groups whose values it reads. ``readers``: those
     that read what it updates, and so come first where they can.

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from pullback.codegen.clusters import ENDED, NEVER, Cluster, Read, updated
+from pullback.codegen.orders import is_by_rows, is_scanned, may_be_in_order, not_by_rows, order, taken
 from pullback.codegen.packed import packed
 from pullback.codegen.saving import weight
 from pullback.codegen.stencils import shifted
@@ -20,7 +21,6 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, ScatterSum
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast, squeeze
-from pullback.ir.ops.scan import Accumulate
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import Shape
@@ -30,27 +30,6 @@ MOST_PASSES = 6
 MOST_NEAR = 64
 MOST_FLOATING = 64
 """So many scalar instructions, of parameters and constants alone, are computed again by each group that needs them."""
-
-
-def is_scanned(instruction: Instruction) -> bool:
-    """Whether an instruction is a scan that a group can make."""
-    if not isinstance(instruction.op, Accumulate):
-        return False
-    dtype = instruction.result.type.dtype
-    return not dtype.is_complex and not (dtype.is_float and dtype.bits == 16)
-
-
-def _order(instruction: Instruction) -> tuple[object, ...]:
-    """In which order the elements of a group with an instruction are visited."""
-    if isinstance(instruction.op, ScatterSum):
-        rows = instruction.result.type.shape[: len(instruction.operands) - 1]
-        return (*instruction.operands[:-1], *rows)
-    return instruction.params["axis"], instruction.params["reverse"]
-
-
-def _space_of(instruction: Instruction) -> Shape:
-    """The shape of the elements that an instruction takes."""
-    return instruction.operands[-1 if isinstance(instruction.op, ScatterSum) else 0].type.shape
 
 
 class Grouping:
@@ -234,7 +213,7 @@ class Grouping:
     def phase_in(self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read]) -> int | str:
         """The phase an instruction would have in a group; if it cannot be a member, why."""
         op, space = instruction.op, cluster.space
-        shape = _space_of(instruction)
+        shape = taken(instruction)
         row_shape = None if cluster.rows is None else space[: cluster.rows]
         if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):
             level = "element"
@@ -252,10 +231,8 @@ class Grouping:
             if isinstance(known, str):
                 return f"{op.name} {known}"
             phase = max(phase, known)
-        if isinstance(op, ScatterSum) or any(isinstance(i.op, ScatterSum) for i in cluster.members):
-            return self.phase_by_rows(cluster, instruction, level, phase)
-        if cluster.scan is not None or is_scanned(instruction):
-            return self.phase_in_scan(cluster, instruction, level, phase)
+        if isinstance(op, ScatterSum) or cluster.scan is not None or is_scanned(instruction):
+            return self.phase_in_order(cluster, instruction, reads, level, phase)
         if isinstance(op, Check):
             return ENDED if level != "row" else "checks of rows have a kernel of their own"
         if isinstance(op, Interleave):
@@ -268,47 +245,24 @@ class Grouping:
             return ENDED if phase else f"{op.name} reads nothing that the kernel reduces"
         return phase
 
-    def phase_in_scan(self, cluster: Cluster, instruction: Instruction, level: str, phase: int) -> int | str:
+    def phase_in_order(
+        self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read], level: str, phase: int
+    ) -> int | str:
         """The phase in a group whose elements are visited in order: reductions are over all of them."""
         op = instruction.op
-        if is_scanned(instruction):
-            fits = cluster.scan in (None, _order(instruction)) and cluster.rows is None and not phase
-            fits &= all(self.may_be_scanned(cluster, i) for i in cluster.members)
+        if isinstance(op, ScatterSum) or is_by_rows(cluster):
+            why = not_by_rows(cluster, instruction, reads, self.whole)
+            if why is not None:
+                return why
+        elif is_scanned(instruction):
+            fits = cluster.scan in (None, order(instruction)) and cluster.rows is None and not phase
+            fits &= all(may_be_in_order(cluster, i) for i in cluster.members)
             return 1 if fits else f"{op.name} visits the elements in an order of its own"
-        if not self.may_be_scanned(cluster, instruction):
+        elif not may_be_in_order(cluster, instruction):
             return f"{op.name} is of elements in an order that is not the scan's"
-        if isinstance(op, Reduce | Check):
+        if isinstance(op, Reduce | Check | ScatterSum):
             return ENDED
         return phase if level == "element" else ENDED if phase else f"{op.name} reads nothing that the kernel reduces"
-
-    def phase_by_rows(self, cluster: Cluster, instruction: Instruction, level: str, phase: int) -> int | str:
-        """The phase in a group whose elements are visited in the order of the rows that they are summed to. Few rows are few
-        parts for threads, and elements of a row lie apart, so that such a group computes little and reads one array in full."""
-        op, members = instruction.op, [*cluster.members, instruction]
-        orders = {_order(i) for i in members if isinstance(i.op, ScatterSum)}
-        if len(orders) > 1 or cluster.rows is not None or cluster.copies or cluster.scan not in (None, *orders):
-            return f"{op.name} visits the elements in an order of its own"
-        if not all(isinstance(i.op, ScatterSum) or self.may_be_by_rows(cluster, i) for i in members):
-            return f"{op.name} is of elements in an order that is not that of rows"
-        read = {r.root for i in members for v in i.operands for r in self.reads(v) if r.root.type.shape == cluster.space}
-        if len([v for v in read if self.holder(v) is not cluster]) > 1:
-            return f"{op.name} would read another array in the order of rows"
-        if not isinstance(op, Elementwise):
-            return ENDED
-        return phase if level == "element" else ENDED if phase else f"{op.name} reads nothing that the kernel reduces"
-
-    def may_be_by_rows(self, cluster: Cluster, instruction: Instruction) -> bool:
-        op = instruction.op
-        if isinstance(op, Elementwise):
-            return op.cheap and not (instruction.result.type.shape and instruction.result in self.whole)
-        return isinstance(op, Reduce) and self.may_be_scanned(cluster, instruction)
-
-    def may_be_scanned(self, cluster: Cluster, instruction: Instruction) -> bool:
-        """Whether an instruction can be a member of a group whose elements are visited in order."""
-        op = instruction.op
-        if isinstance(op, Reduce) and instruction.operands[0].type.shape == cluster.space:
-            return len(instruction.params["axes"]) == len(cluster.space) and (not op.gives_position or len(cluster.space) == 1)
-        return not isinstance(op, Interleave)
 
     def read_phase(self, cluster: Cluster, read: Read, level: str) -> int | str:
         """When a member of the group is known to a reader at a level; if it never is, why: what the reader does."""
@@ -371,8 +325,7 @@ class Grouping:
         for value in instruction.results:
             cluster.phase[value] = phase
             self.home[value] = cluster
-        if is_scanned(instruction) or isinstance(instruction.op, ScatterSum):
-            cluster.scan = _order(instruction)
+        cluster.scan = cluster.scan or order(instruction)
         if isinstance(instruction.op, Reduce) and phase != ENDED:
             cluster.rows = len(cluster.space) - len(instruction.params["axes"])
         self.link(cluster, reads)

@@ -391,7 +391,7 @@ class Emitter(Writer):
         return self.let(f"getelementptr {step}, ptr {place.pointer}, {wide('i64', self.width)} {self.i64(offset)}")
 
     def beside(self, place: Place, index: Sequence[Lanes], offset: str, step: int = 1) -> str:
-        """The address of the first of neighbours, at an offset: its row's, then its place there, which loops need not compute again.
+        """The address of neighbours, the first at an offset: its row's, then its place there, which loops need not compute again.
         In a further part of an iteration, it is a fixed distance from that of the same access in the first part."""
         name = stored(place.type.dtype)
         if self.part:
@@ -446,7 +446,8 @@ class Emitter(Writer):
             )
             return Lanes(self.loaded(found, dtype, self.width), None)
         if offset.step == -1 and not place.strides:
-            return Lanes(self.loaded(load_backwards(self, place, index, offset, mask, guard is not None), dtype, self.width), None)
+            turned = load_backwards(self, place, index, offset, mask, guard is not None)
+            return Lanes(self.loaded(turned, dtype, self.width), None)
         if offset.step == 2 and not place.strides and mask is None:
             return Lanes(self.loaded(every_other(self, place, offset, t), dtype, self.width), None)
         pointers = self.pointers(place, Lanes(self.i64(offset), None))

@@ -2,8 +2,7 @@
 
 In a vector loop lanes are combined with those before them in log2(width) steps, each with those twice as far away as in the last,
 and then all with the total of the iterations before. Only that waits for the vector before, and the total takes in one lane, the
-last, so that the chain of combinations is one a vector. Where nobody reads what is scanned and only the total is wanted, lanes are
-combined across once, after the loop.
+last, so that the chain of combinations is one a vector. Where only the total is read, lanes are combined across after the loop.
 """
 
 from __future__ import annotations

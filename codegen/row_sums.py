@@ -15,7 +15,7 @@ from pullback.codegen.group_kernel import GroupKernel
 from pullback.codegen.scatters import Lists, row_of
 from pullback.ir.extents import product
 from pullback.ir.structure import Instruction, Value
-from pullback.ir.types import I64, Extent
+from pullback.ir.types import Extent
 
 Found = dict[Instruction, list[Value]]
 
@@ -90,8 +90,8 @@ class _RowSums(GroupKernel):
                 self.b.here("prefetch", ref, *self.later)
         found = {i: [self.element(i.operands[0], index)] for i in self.reduces}
         added = [self.element(i.operands[-1], index) for i in self.sums]
-        ended = self.ended_values()
-        stored = [(self.element(v, index), out) for v, out in self.copies if v.type.shape == self.space.extents and v not in ended]
+        whole = [(v, out) for v, out in self.copies if v.type.shape == self.space.extents]
+        stored = [(self.element(v, index), out) for v, out in whole if v not in self.ended_values()]
         for element, out in stored:
             self.write(element, out, index)
         for i, element in zip(self.sums, added, strict=True):

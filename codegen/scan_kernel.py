@@ -114,7 +114,12 @@ class _ScanKernel(GroupKernel):
         return self.leave(index, self.b.extent_of(extents[0]), found)[1]
 
     def line(
-        self, prefix: tuple[Value, ...], count: Value, started: Sequence[Value], first: Value | None = None, begun: Found | None = None
+        self,
+        prefix: tuple[Value, ...],
+        count: Value,
+        started: Sequence[Value],
+        first: Value | None = None,
+        begun: Found | None = None,
     ) -> tuple[list[Value], Found]:
         """A scan of ``count`` steps, from ``first`` on: what it ends with, and what reductions found in it."""
         step = self.b.open("t")
@@ -230,8 +235,8 @@ class _ScanKernel(GroupKernel):
 
 
 class _ScanBlocks(_ScanKernel):
-    """A row goes block by block, each in chunks. While a chunk is scanned, the one in its place of the next block is combined, and is
-    in cache when its turn comes: so the row is read from memory once, and what is read and written moves at the same time."""
+    """A row goes block by block, each in chunks. While a chunk is scanned, that in its place of the next block is combined, and is
+    in cache when its turn comes: so a row is read from memory once, and what is read and written moves at the same time."""
 
     def long_row(self) -> Found:
         b = self.b
@@ -239,13 +244,13 @@ class _ScanBlocks(_ScanKernel):
         is_long = b.ge(self.length(), block)
         count = b.select(is_long, b.const(BLOCK_CHUNKS, I64), one)
         size = b.select(is_long, b.const(BLOCK // BLOCK_CHUNKS, I64), block)
-        before, coming, all_ = self.totals(BLOCK_CHUNKS), self.totals(BLOCK_CHUNKS), self.totals(1)
-        self.put_all(self.nothing(), all_, zero)
+        before, coming, sofar = self.totals(BLOCK_CHUNKS), self.totals(BLOCK_CHUNKS), self.totals(1)
+        self.put_all(self.nothing(), sofar, zero)
         chunk = b.open("c")
         self.put_all(self.total(*self.part(chunk, size)), coming, chunk)
         b.close(chunk, b.select(is_long, count, zero), way="core")
         turn = b.open("b")
-        self.put_all(self.begin(coming, count, self.get_all(all_, zero), before), all_, zero)
+        self.put_all(self.begin(coming, count, self.get_all(sofar, zero), before), sofar, zero)
         chunk = b.open("c")
         at = b.add(b.mul(turn, count), chunk)
         totals, found = self.scan_and_total(self.part(at, size), self.part(b.add(at, count), size), self.get_all(before, chunk))

@@ -13,7 +13,7 @@ from pullback.codegen.cost import Schedule
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import FLAT, ROWS
 from pullback.codegen.row_sums import ROW_SUMS
-from pullback.codegen.scan_kernel import SCAN_BLOCKS, SCAN
+from pullback.codegen.scan_kernel import SCAN, SCAN_BLOCKS
 from pullback.codegen.tiles import TILED
 from pullback.codegen.triangle import TRIANGLE
 from pullback.ir.structure import Instruction

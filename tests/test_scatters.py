@@ -59,7 +59,8 @@ def test_large_tables() -> None:
     np.testing.assert_allclose(values.pop(), loss(table))
 
 
-FUSED = """func f(%t: {dtype}[r,w,2], %i: i64[n,m], %c: {dtype}[n,m,w,2]) -> ({dtype}[], {dtype}[], {dtype}[r,w,2], {dtype}[r,w,2]) {{
+FUSED = """func f(%t: {dtype}[r,w,2], %i: i64[n,m], %c: {dtype}[n,m,w,2]) """
+FUSED += """-> ({dtype}[], {dtype}[], {dtype}[r,w,2], {dtype}[r,w,2]) {{
   %x: {dtype}[n,m,w,2] = gather %t, %i {{axes=[0]}}
   %d: {dtype}[n,m,w,2] = sub %x, %c
   %p: {dtype}[n,m,w,2] = mul %x, %d
