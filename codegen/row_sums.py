@@ -33,7 +33,7 @@ class _RowSums(GroupKernel):
 
     def run(self) -> Draft:
         b = self.b
-        lists = Lists(b, product(self.given), product(self.axes), self.row)
+        lists = Lists(b, product(self.given), product(self.axes), self.looked_up)
         self.scratch += lists.scratch
         self.parameters += (lists.ends, lists.order)
         lists.make()
@@ -49,7 +49,7 @@ class _RowSums(GroupKernel):
         found = self.leave(step, count, self.elements(index, places), ordered=True)
         return self.drafted(self.leave(row, lists.rows, found, apart=True))
 
-    def row(self, k: Value) -> Value:
+    def looked_up(self, k: Value) -> Value:
         """The row that a look-up leads to."""
         index = self.apart(k, self.given)
         places = [self.load(v, index, None) for v in self.indices]

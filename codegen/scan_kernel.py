@@ -235,7 +235,7 @@ class _ScanKernel(GroupKernel):
 
 
 class _ScanBlocks(_ScanKernel):
-    """A row goes block by block, each in chunks. While a chunk is scanned, that in its place of the next block is combined, and is
+    """A row goes block by block, each in chunks. While one is scanned, that in its place of the next block is combined, and is
     in cache when its turn comes: so a row is read from memory once, and what is read and written moves at the same time."""
 
     def long_row(self) -> Found:
