@@ -51,7 +51,7 @@ class Streams:
         self.producer = {v: i for i in region.instructions for v in i.results}
         self.test: str | None = None
         self.past: set[str] = set()
-        self.waiting: list[str] = []
+        self.waiting: dict[str, list[str]] = {}
         walked: dict[str, Place] = {}
         if e.inlined or weight > MOST_WEIGHT:
             return
@@ -133,15 +133,16 @@ class Streams:
             self.flush()
             return False
         size = dtype.bytes * self.e.width
-        self.waiting.append(f"store {t} {text}, ptr {pointer}, align {size}{NON_TEMPORAL}")
+        self.waiting.setdefault(base, []).append(f"store {t} {text}, ptr {pointer}, align {size}{NON_TEMPORAL}")
         if size >= LINE:
             self.flush()
         return True
 
     def flush(self) -> None:
         """Make the stores that wait: one after the other, for a processor that leaves a line half filled writes it twice."""
-        for line in self.waiting:
-            self.e.line(line)
+        for lines in self.waiting.values():
+            for line in lines:
+                self.e.line(line)
         self.waiting.clear()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pullback.codegen import llvm_streams
+from pullback.codegen.llvm import emit
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Function, Value
 from pullback.ir.types import DTYPES, ArrayType
@@ -96,6 +98,18 @@ def test_what_is_streamed(make: Callable[[Builder, Value], Value], expected: boo
     b, x = Builder(), Value(ArrayType(DTYPES["f64"], (100,)), "x")
     function = b.function("f", [x], [make(b, x)])
     assert any("!nontemporal" in text for text in parts_of(compiled(function).scheduled)) == expected
+
+
+@pytest.mark.parametrize("vector_bytes", [32, 64])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_stores_to_a_line_come_one_after_the_other(vector_bytes: int, reverse: bool) -> None:
+    b, x = Builder(), Value(ArrayType(DTYPES["f64"], (100,)), "x")
+    scan = b.cumsum(x, axis=0, reverse=reverse)
+    function = b.function("f", [x], [scan, b.mul(scan, scan)])
+    for kernel in compiled(function).scheduled.functions[1:]:
+        lines = emit(kernel, "k", vector_bytes).text.splitlines()
+        together = [len(list(found)) for past, found in groupby(lines, lambda line: "!nontemporal" in line) if past]
+        assert together and all(number * vector_bytes % 64 == 0 for number in together)
 
 
 def test_rows_wait_once_for_what_went_past_the_caches(way: str) -> None:
