@@ -506,6 +506,8 @@ class Emitter(Writer):
         if dtype.is_bool:
             text = self.let(f"zext {c} {text} to {t}")
         mask = self.guarded(guard)
+        if self.streams is not None and (mask is not None or offset.step not in (1, -1)):
+            self.streams.flush()
         if offset.step == 1 and not place.strides:
             pointer = self.beside(place, index, offset.text)
             if mask is None:
