@@ -16,10 +16,22 @@ typedef double vector __attribute__((vector_size(64)));
 
 static double sink;
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
 #include <immintrin.h>
+#define REGISTER 64
 #define STREAM(p, v) _mm512_stream_pd((double *)(p), (__m512d)(v))
+#elif defined(__AVX__)
+#include <immintrin.h>
+#define REGISTER 32
+typedef union { vector all; __m256d half[2]; } halves;
+#define STREAM(p, v)                                                      \
+    do {                                                                  \
+        halves both = {v};                                                \
+        _mm256_stream_pd((double *)(p), both.half[0]);                    \
+        _mm256_stream_pd((double *)(p) + 4, both.half[1]);                \
+    } while (0)
 #else
+#define REGISTER 16
 #define STREAM(p, v) (*(volatile vector *)(p) = (v))
 #endif
 #define KEEP(p, v) (*(volatile vector *)(p) = (v))
@@ -38,7 +50,7 @@ static double sink;
                 _Pragma("GCC unroll 4") for (int k = 0; k < writes; k++) STORE(out + k * n + i, s[k]); \
             }                                                                                       \
             s[0] += s[1] + s[2] + s[3];                                                             \
-            __asm__ volatile("" : : "v"(s[0]));                                                     \
+            __asm__ volatile("" : : "m"(s[0]));                                                     \
         }                                                                                           \
     }
 
@@ -55,10 +67,10 @@ BOTH(1, 1)
 BOTH(0, 2)
 
 /* Twelve chains of multiply-adds in registers; 4 cycles each and two at once would need eight. */
-#define PEAK(name, REAL, LANES)                                                                          \
+#define PEAK(name, REAL)                                                                                 \
     double name(long turns)                                                                              \
     {                                                                                                    \
-        typedef REAL wide __attribute__((vector_size(64)));                                              \
+        typedef REAL wide __attribute__((vector_size(REGISTER)));                                        \
         _Pragma("omp parallel")                                                                          \
         {                                                                                                \
             wide x = {0}, y, a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1;                             \
@@ -74,11 +86,11 @@ BOTH(0, 2)
             a0 += a1 + a2 + a3 + a4 + a5 + a6 + a7 + a8 + a9 + b0 + b1;                                  \
             if (a0[0] == 0.123456) sink = a0[0];                                                         \
         }                                                                                                \
-        return 2.0 * LANES * 12 * turns * omp_get_max_threads();                                         \
+        return 2.0 * (REGISTER / sizeof(REAL)) * 12 * turns * omp_get_max_threads();                     \
     }
 
-PEAK(peak_float64, double, 8)
-PEAK(peak_float32, float, 16)
+PEAK(peak_float64, double)
+PEAK(peak_float32, float)
 
 /* Elements of a kilobyte each thread keeps, turns times. */
 #define CALLS(function, name, REAL)                                                 \
