@@ -162,11 +162,11 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         e.env[region.parameters[0]] = Lanes(index, 1)
         e.part = part
         e.block(region)
-        sums.take([e.vector(e.env[v], d) for v, d in zip(yielded, dtypes, strict=True)], e.mask, part)
+        sums.take([e.vector(e.env[v], d) for v, d in zip(yielded, dtypes, strict=True)], e.mask, part % unroll)
 
     def full(index: str) -> None:
         e.firsts = []
-        for part in range(unroll):
+        for part in range(unroll if e.streams is None else e.streams.unroll):
             e.met = 0
             body(e.let(f"add i64 {index}, {part * width}") if part else index, part)
         if e.streams is not None:
@@ -184,12 +184,13 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     else:
         step = width * unroll
-        streams = Streams(e, region, weight)
+        streams = Streams(e, region, weight, unroll)
 
         def run(limit: str) -> None:
             if streams.test is not None:
                 with e.when(streams.test), streams:
-                    counted(e, slot, limit, step, full)
+                    whole = limit if streams.unroll == unroll else e.let(f"and i64 {limit}, {-streams.unroll * width}")
+                    counted(e, slot, whole, streams.unroll * width, full)
             counted(e, slot, limit, step, full)
 
         _in_tiers(e, slot, e.let(f"and i64 {count.text}, {-step}"), step, sums, run)

@@ -70,7 +70,7 @@ class Total(Scan):
         e, t = self.e, self.type
         if e.mask is not None:
             given = e.let(f"select {wide('i1', e.width)} {e.mask}, {t} {given}, {t} {self.none}")
-        part = self.parts[e.part]
+        part = self.parts[e.part % len(self.parts)]
         found = self.combined(e.let(f"load {t}, ptr {part}"), given, e.width)
         e.line(f"store {t} {found}, ptr {part}")
         return Lanes(found, None)

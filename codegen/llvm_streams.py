@@ -46,12 +46,13 @@ def written_only(kernel: Function) -> frozenset[Value]:
 class Streams:
     """What the second copy of a vector loop does otherwise. ``test``: whether to run it, as an i1; None if there is none."""
 
-    def __init__(self, e: Emitter, region: Block, weight: int) -> None:
+    def __init__(self, e: Emitter, region: Block, weight: int, unroll: int) -> None:
         self.e, self.region = e, region
         self.producer = {v: i for i in region.instructions for v in i.results}
         self.test: str | None = None
         self.past: set[str] = set()
         self.waiting: dict[str, list[str]] = {}
+        self.unroll = max(unroll, LINE // e.vector_bytes)
         walked: dict[str, Place] = {}
         if e.inlined or weight > MOST_WEIGHT:
             return
@@ -69,8 +70,9 @@ class Streams:
             self.test = self.pays(list(walked.values()), firsts)
 
     def fills(self, dtype: DType) -> bool:
-        """Whether a vector of such elements is a register of its own, with a non-temporal store."""
-        return not dtype.is_bool and dtype.bytes * self.e.width in (16, 32, 64)
+        """Whether a vector of such elements is a register of its own, with a non-temporal store, and an iteration fills lines."""
+        size = dtype.bytes * self.e.width
+        return not dtype.is_bool and size in (16, 32, 64) and self.unroll * size % LINE == 0
 
     def first(self, i: Instruction) -> str | None:
         """Where the first vector begins that an access walks in one line, up, or ends if down; None if it does not."""
@@ -128,22 +130,27 @@ class Streams:
             ask_ahead(self.e, pointer, step)
 
     def store(self, text: str, t: str, pointer: str, base: str, dtype: DType) -> bool:
-        """Store a vector past the caches if its memory is filled so; false if not. Those of less than a line wait for others."""
+        """Store a vector past the caches if its memory is filled so; false if not. Those of less than a line wait for others:
+        a processor that is sent half a line, and then another, writes each of them."""
         if base not in self.past:
             self.flush()
             return False
         size = dtype.bytes * self.e.width
-        self.waiting.setdefault(base, []).append(f"store {t} {text}, ptr {pointer}, align {size}{NON_TEMPORAL}")
-        if size >= LINE:
-            self.flush()
+        line = self.waiting.setdefault(base, [])
+        line.append(f"store {t} {text}, ptr {pointer}, align {size}{NON_TEMPORAL}")
+        if len(line) * size >= LINE:
+            self.write(self.waiting.pop(base))
         return True
 
     def flush(self) -> None:
-        """Make the stores that wait: one after the other, for a processor that leaves a line half filled writes it twice."""
-        for lines in self.waiting.values():
-            for line in lines:
-                self.e.line(line)
+        """Make the stores that wait."""
+        for line in self.waiting.values():
+            self.write(line)
         self.waiting.clear()
+
+    def write(self, stores: Sequence[str]) -> None:
+        for store in stores:
+            self.e.line(store)
 
 
 def lowest(e: Emitter, offset: Lanes) -> Lanes:

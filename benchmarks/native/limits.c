@@ -12,10 +12,6 @@ VECTOR float logf(float);
 VECTOR float erff(float);
 #include <omp.h>
 
-typedef double vector __attribute__((vector_size(64)));
-
-static double sink;
-
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #define REGISTER 64
@@ -23,35 +19,38 @@ static double sink;
 #elif defined(__AVX__)
 #include <immintrin.h>
 #define REGISTER 32
-typedef union { vector all; __m256d half[2]; } halves;
-#define STREAM(p, v)                                                      \
-    do {                                                                  \
-        halves both = {v};                                                \
-        _mm256_stream_pd((double *)(p), both.half[0]);                    \
-        _mm256_stream_pd((double *)(p) + 4, both.half[1]);                \
-    } while (0)
+#define STREAM(p, v) _mm256_stream_pd((double *)(p), (__m256d)(v))
 #else
 #define REGISTER 16
 #define STREAM(p, v) (*(volatile vector *)(p) = (v))
 #endif
 #define KEEP(p, v) (*(volatile vector *)(p) = (v))
 
-/* Walks `reads` and `writes` arrays of n vectors at once, those of `in` and `out` one behind the other; writes are streamed past the
+typedef double vector __attribute__((vector_size(REGISTER)));
+#define A_LINE (64 / REGISTER)
+
+static double sink;
+
+/* Walks `reads` and `writes` arrays of n lines at once, those of `in` and `out` one behind the other; writes are streamed past the
    caches or not. */
-#define TRAFFIC(name, reads, writes, STORE)                                                         \
-    void name(long n, const vector *in, vector *out)                                                \
-    {                                                                                               \
-        _Pragma("omp parallel")                                                                     \
-        {                                                                                           \
-            vector s[4] = {{0}, {1}, {2}, {3}};                                                     \
-            _Pragma("omp for schedule(static)") for (long i = 0; i < n; i++)                        \
-            {                                                                                       \
-                _Pragma("GCC unroll 4") for (int k = 0; k < reads; k++) s[k] += in[k * n + i];      \
-                _Pragma("GCC unroll 4") for (int k = 0; k < writes; k++) STORE(out + k * n + i, s[k]); \
-            }                                                                                       \
-            s[0] += s[1] + s[2] + s[3];                                                             \
-            __asm__ volatile("" : : "m"(s[0]));                                                     \
-        }                                                                                           \
+#define TRAFFIC(name, reads, writes, STORE)                                                             \
+    void name(long lines, const vector *in, vector *out)                                                \
+    {                                                                                                   \
+        long n = lines * A_LINE;                                                                        \
+        _Pragma("omp parallel")                                                                         \
+        {                                                                                               \
+            vector s[4] = {{0}, {1}, {2}, {3}};                                                         \
+            _Pragma("omp for schedule(static)") for (long i = 0; i < n; i += A_LINE)                    \
+            {                                                                                           \
+                _Pragma("GCC unroll 4") for (int k = 0; k < reads; k++)                                 \
+                    _Pragma("GCC unroll 4") for (int j = 0; j < A_LINE; j++) s[k] += in[k * n + i + j]; \
+                _Pragma("GCC unroll 4") for (int k = 0; k < writes; k++)                                \
+                    _Pragma("GCC unroll 4") for (int j = 0; j < A_LINE; j++)                            \
+                        STORE(out + k * n + i + j, s[k]);                                               \
+            }                                                                                           \
+            s[0] += s[1] + s[2] + s[3];                                                                 \
+            __asm__ volatile("" : : "m"(s[0]));                                                         \
+        }                                                                                               \
     }
 
 #define BOTH(reads, writes)                                    \
