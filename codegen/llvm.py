@@ -20,7 +20,7 @@ from pullback.codegen.llvm_backwards import load_backwards, store_backwards
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_core import core_loop, private_place
 from pullback.codegen.llvm_fourier import fourier_lines
-from pullback.codegen.llvm_lookup import lookup
+from pullback.codegen.llvm_lookup import LANES, lookup, lookup_pair, pairs_of
 from pullback.codegen.llvm_loops import loop
 from pullback.codegen.llvm_native import library, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
@@ -83,6 +83,8 @@ class Emitter(Writer):
         self.places: dict[Value, Place] = {}
         self.sizes: dict[str, Lanes] = {}
         self.constants: dict[tuple[object, ...], str] = {}
+        self.pairs: dict[Value, Sequence[Instruction]] = {}
+        self.looked_up: dict[Value, str] = {}
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
         self.rare: dict[str, str] = {}
@@ -238,6 +240,8 @@ class Emitter(Writer):
 
     def block(self, block: Block) -> None:
         waiting: Instruction | None = None
+        if self.vector_bytes == LANES * _F64.bytes:
+            self.pairs.update(pairs_of(block))
         for i, after in zip(block.instructions, (*block.instructions[1:], None)):
             if waiting is not None:
                 store_pair(self, waiting, i)
@@ -317,12 +321,19 @@ class Emitter(Writer):
         elif spelling == "parts":
             text = part(self, op.name, texts, dtype, width)
         elif spelling == "lookup":
-            text = lookup(self, texts[0], dtype, i.params["values"], i.params["dtype"], width)
+            text = self.lookup(i, texts[0], dtype, width)
         elif spelling.startswith("ufunc:"):
             text = ufunc(self, spelling[6:], texts, dtype, width)
         else:
             text = self.spelled(op, spelling, texts, dtype, width)
         self.env[i.result] = Lanes(text, 0 if width == 1 else None)
+
+    def lookup(self, i: Instruction, index: str, dtype: DType, width: int) -> str:
+        if width == LANES and i.result in self.pairs and i.result not in self.looked_up:
+            same = self.pairs[i.result]
+            found = lookup_pair(self, index, dtype, [k.params["values"] for k in same])
+            self.looked_up.update(zip((k.result for k in same), found, strict=True))
+        return self.looked_up.pop(i.result, None) or lookup(self, index, dtype, i.params["values"], i.params["dtype"], width)
 
     def affine(self, op: Op, operands: list[Lanes], dtypes: list[DType]) -> Lanes | None:
         """Sums, differences and products of positions stay positions, and so does a choice between two, the same in all lanes."""
