@@ -73,3 +73,39 @@ def test_permutations_are_refused_for_narrower_machines() -> None:
     assert "permvar" in text and engine.compile(text)
     with pytest.raises(Exception, match="not accepted"):
         engine_of("avx2").compile(text)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("tables", [2, 3, 4, 7])
+@pytest.mark.parametrize("count", [1, 8, 16, 64])
+def test_lookups_by_one_index(level: str, tables: int, count: int) -> None:
+    """Each of several tables, in vectors and after their end; where a register holds four doubles, they are read two by two."""
+    engine = engine_of(level)
+    rng = np.random.default_rng(1)
+    values = rng.integers(-99, 99, (tables, count)).astype(float)
+    found = "\n".join(
+        f"    %f{k}: f64[] = lookup %at {{values={row.tolist()}}}\n    store %f{k}, %y{k}, %i" for k, row in enumerate(values)
+    )
+    kernel = parse_module(f"""pullback-ir 1
+
+kernel k(%x: &u64[s0], {", ".join(f"%y{k}: &f64[s0]" for k in range(tables))}) -> () {{
+  %n: i64[] = extent {{size=s0}}
+  for %n {{map="vector"}} (%i: i64[]) {{
+    %at: u64[] = load %x, %i
+{found}
+    yield
+  }}
+  return
+}}
+""").functions[0]
+    x, y = rng.integers(0, 2**63, 39, dtype=np.uint64), np.zeros((tables, 39))
+    host = engine.host()
+    text = emit(kernel, "k", host.vector_bytes, host.has_fma).text
+    slots = np.array([x.ctypes.data, *(row.ctypes.data for row in y), x.size], np.int64)
+    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.load(text, symbols=["k"])["k"])
+    assert run(slots.ctypes.data) == 0
+    assert np.array_equal(y, values[:, x % np.uint64(count)])
+    expected = np.zeros_like(y)
+    interpret(kernel, x, *expected)
+    assert np.array_equal(y, expected)
+    assert ("load <2 x double>" in text) == (host.vector_bytes == 32 and tables > 2)
