@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import Lanes, mangled, stored, wide
-from pullback.codegen.llvm_streams import lowest
+from pullback.codegen.llvm_addresses import lowest
 
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter, Place
@@ -19,7 +19,9 @@ def load_backwards(e: Emitter, place: Place, offset: Lanes, mask: str | None, is
         if e.streams is not None:
             e.streams.ahead(e.pointers(place, first), place.type.dtype, e.part, -1)
         return _turned(e, e.let(f"load {t}, ptr {e.pointers(place, first)}, align {align}"), t)
-    pointer = e.pointers(place, Lanes(e.near(first, mask)) if is_guarded else first)
+    pointer = e.pointers(place, first)
+    if is_guarded:
+        pointer = e.near(pointer, place, mask)
     c = wide("i1", e.width)
     given = [("ptr", pointer), ("i32", str(align)), (c, _turned(e, mask, c)), (t, "zeroinitializer")]
     return _turned(e, e.intrinsic(t, f"llvm.masked.load.{mangled(name, e.width)}.p0", given), t)

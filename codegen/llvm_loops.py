@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, wide
+from pullback.codegen.llvm_addresses import Addresses
 from pullback.codegen.llvm_scan import Scans
 from pullback.codegen.llvm_streams import MOST_WEIGHT, Streams
 from pullback.ir.ops.elementwise import Elementwise
@@ -154,14 +155,15 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     short = is_short(region)
     unroll = 1 if e.inlined or short else choose_unroll(weight, width, count.literal, bool(i.results))
     sums = Accumulators(e, combine, dtypes, width, unroll, short)
-    outer = e.env
+    addresses = Addresses(e, region)
+    outer, e.bases = e.env, addresses.first
     slot = _counter(e)
 
     def body(index: str, part: int) -> None:
         e.env, e.splats = dict(outer), {}
         e.env[region.parameters[0]] = Lanes(index, 1)
-        e.part = part
-        e.block(region)
+        e.part, e.moved = part, index
+        e.block(addresses.body)
         sums.take([e.vector(e.env[v], d) for v, d in zip(yielded, dtypes, strict=True)], e.mask, part)
 
     def full(index: str) -> None:
@@ -182,7 +184,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     else:
         step = width * unroll
-        streams = Streams(e, region, weight)
+        streams = Streams(e, region, weight, addresses)
 
         def run(limit: str) -> None:
             if streams.test is not None:
@@ -192,7 +194,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
 
         _in_tiers(e, slot, e.let(f"and i64 {count.text}, {-step}"), step, sums, run)
         counted(e, slot, count.text, width, rest)
-    e.asks_ahead, e.part = False, 0
+    e.asks_ahead, e.part, e.bases = False, 0, {}
     totals = sums.across(sums.total()) if combine else []
     e.env, e.width = outer, 1
     return [Lanes(text) for text in (*scans.totals(), *sums.join([v.text for v in initial[scans.number :]], totals, 1))]
