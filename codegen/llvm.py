@@ -12,7 +12,7 @@ every 64 and every 4,096 iterations, so that no chain of additions is long.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
@@ -50,6 +50,10 @@ def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True) -
     return Emitter(kernel, name, vector_bytes, has_fma).run()
 
 
+EARLY = 8
+"""A vector register of so many has a value that is the same in all lanes of a vector loop: of 64 bytes there are 32, else 16."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a reference's elements are: base pointer, the extents or byte strides, the remaining type."""
@@ -72,8 +76,10 @@ class Emitter(Writer):
         self.mask: str | None = None
         self.asks_ahead = False
         self.part = 0
-        self.bases: Mapping[Instruction, str] = {}
-        self.moved = "0"
+        self.bases: Mapping[Instruction, tuple[str, str]] = {}
+        self.walks = False
+        self.around: Set[Value] = set()
+        self.again: Set[Instruction] = set()
         self.firsts: list[str] = []
         self.met = 0
         self.streams: Streams | None = None
@@ -82,6 +88,8 @@ class Emitter(Writer):
         self.kernel_asks = any(isinstance(i.op, Prefetch) for i in walk(kernel.body))
         self.env: dict[Value, Lanes] = {}
         self.splats: dict[tuple[str, str, int | None], str] = {}
+        self.early: dict[tuple[str, str, int | None], str] = {}
+        self.start: tuple[int, int] | None = None
         self.places: dict[Value, Place] = {}
         self.sizes: dict[str, Lanes] = {}
         self.constants: dict[tuple[object, ...], str] = {}
@@ -126,9 +134,31 @@ class Emitter(Writer):
         if width == 1 or lanes.step is None:
             return lanes.text
         key = (lanes.text, element(dtype), lanes.step)
+        if key in self.early:
+            return self.early[key]
         if key not in self.splats:
+            if self.is_early(lanes):
+                return self.spread_early(lanes, key)
             self.splats[key] = self.spread(lanes, element(dtype), width)
         return self.splats[key]
+
+    def is_early(self, lanes: Lanes) -> bool:
+        """Whether a value of a vector loop had better be spread over a vector before it: a scalar from before, one of few."""
+        most = self.vector_bytes // EARLY
+        known = self.start is not None and lanes.text[2:].isdigit() and int(lanes.text[2:]) <= self.start[1]
+        return known and lanes.step == 0 and len(self.early) < most
+
+    def spread_early(self, lanes: Lanes, key: tuple[str, str, int | None]) -> str:
+        """A vector that is made before the present vector loop."""
+        assert self.start is not None
+        place, count = self.start
+        later, self.lines[place:] = self.lines[place:], []
+        known, self.known = self.known, {}
+        self.early[key] = self.spread(lanes, key[1], self.width)
+        self.known = known
+        self.start = len(self.lines), count
+        self.lines += later
+        return self.early[key]
 
     def spread(self, lanes: Lanes, name: str, width: int) -> str:
         t = wide(name, width)
@@ -261,14 +291,16 @@ class Emitter(Writer):
                 guard = self.env[i.operands[1]] if masked else None
                 place = self.places[i.operands[0]]
                 if i in self.bases:
-                    self.env[i.result] = self.load_line(place, self.beside(place, self.bases[i], self.moved), guard)
+                    self.env[i.result] = self.load_line(
+                        place, self.beside(place, *self.bases[i]), guard, self.walks, i not in self.again
+                    )
                 else:
                     self.env[i.result] = self.load(place, [self.env[v] for v in i.operands[2 if masked else 1 :]], guard)
             case Store(masked=masked):
                 guard = self.env[i.operands[2]] if masked else None
                 value, place = self.env[i.operands[0]], self.places[i.operands[1]]
                 if i in self.bases:
-                    self.store_line(value, place, self.beside(place, self.bases[i], self.moved), guard)
+                    self.store_line(value, place, self.beside(place, *self.bases[i]), guard)
                 else:
                     self.store(value, place, [self.env[v] for v in i.operands[3 if masked else 2 :]], guard)
             case Prefetch():
@@ -451,16 +483,17 @@ class Emitter(Writer):
         )  # fmt: skip
         return Lanes(self.loaded(found, dtype, self.width), None)
 
-    def load_line(self, place: Place, pointer: str, guard: Lanes | None) -> Lanes:
-        """Load neighbours, the first at an address."""
+    def load_line(self, place: Place, pointer: str, guard: Lanes | None, walks: bool = False, asks: bool = True) -> Lanes:
+        """Load neighbours, the first at an address. ``walks``: of a serial loop, whose accesses are near; ``asks``: ahead, too,
+        in a loop that does."""
         dtype, mask = place.type.dtype, self.guarded(guard)
         name, align = stored(dtype), dtype.bytes
         t, c = wide(name, self.width), wide("i1", self.width)
-        if guard is not None and mask is not None:
+        if guard is not None and mask is not None and not walks:
             pointer = self.near(pointer, place, mask)
         if self.streams is not None and mask is None:
             self.streams.ahead(pointer, dtype, self.part)
-        elif self.asks_ahead:
+        elif self.asks_ahead and asks and not walks:
             ask_ahead(self, pointer)
         if mask is None:
             return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
@@ -471,7 +504,7 @@ class Emitter(Writer):
         return Lanes(self.loaded(found, dtype, self.width), None)
 
     def near(self, pointer: str, place: Place, mask: str) -> str:
-        """The address of a masked load; that of the place where no lane is read, for a load that no page backs is slow even then."""
+        """The address of a masked load; the place's own where no lane is read: one that no page backs is slow even then."""
         is_read = self.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(wide("i1", self.width), mask)])
         return self.let(f"select i1 {is_read}, ptr {pointer}, ptr {place.pointer}")
 

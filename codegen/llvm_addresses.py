@@ -1,7 +1,8 @@
 """The addresses of a vector loop in emitted LLVM code.
 
-Where an access begins that walks neighbours is computed before the loop. Inside, its address is that and the index, which the
-instruction adds for nothing; what only such addresses were computed from is not written there.
+Where an access begins that walks neighbours is computed before the loop, and again before a serial loop inside it. In the loop
+its address is that and the index, which the instruction adds for nothing; what only such addresses were computed from is not
+written there.
 """
 
 from __future__ import annotations
@@ -16,20 +17,22 @@ from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import I64
 
 if TYPE_CHECKING:
-    from pullback.codegen.llvm import Emitter
+    from pullback.codegen.llvm import Emitter, Place
 
 
 class Addresses:
     """``first``: by access, the address of the element of the first lane of the first iteration, or, ``down``, of the lanes'
     lowest one, for a loop that walks memory in one line. ``body``: what is left of the loop's."""
 
+    step = 1
+
     def __init__(self, e: Emitter, region: Block) -> None:
-        self.e = e
+        self.e, self.index = e, region.parameters[0]
         self.producer = {v: i for i in region.instructions for v in i.results}
         self.first: dict[Instruction, str] = {}
         self.down: dict[Instruction, str] = {}
         env = e.env
-        e.env = {**env, region.parameters[0]: Lanes("0", 1)}
+        e.env = {**env, self.index: Lanes("0", self.step)}
         for i in region.instructions:
             if isinstance(i.op, Load | Store):
                 self.find(i)
@@ -41,7 +44,9 @@ class Addresses:
         place = self.e.places.get(ref)
         if place is None or place.strides or not index or 0 in place.type.shape or not all(map(self.know, index)):
             return
-        offset = self.e.offset(place, [self.e.env[v] for v in index])
+        self.note(i, place, index, self.e.offset(place, [self.e.env[v] for v in index]))
+
+    def note(self, i: Instruction, place: Place, index: Sequence[Value], offset: Lanes) -> None:
         if offset.step == 1:
             self.first[i] = self.e.pointers(place, Lanes(offset.text))
         elif offset.step == -1:
@@ -73,9 +78,79 @@ class Addresses:
                 needed.update(self.read(i))
         return Block(region.parameters, tuple(reversed(kept)), region.results)
 
+    def again(self) -> set[Instruction]:
+        """The accesses of memory that each iteration of the loop around goes through again, so that the caches may have it."""
+        return {i for i in self.first if not any(map(self.is_around, i.operands))} if self.e.around else set()
+
+    def is_around(self, value: Value) -> bool:
+        """Whether a position differs from one iteration of the loop around to the next."""
+        made = self.producer.get(value)
+        is_position = made is not None and isinstance(made.op, Elementwise) and made.result.type.dtype is I64
+        return value in self.e.around or (made is not None and is_position and any(map(self.is_around, made.operands)))
+
+    def at(self, index: str) -> dict[Instruction, tuple[str, str]]:
+        """By access, where it begins, and how many elements behind that it is at an index."""
+        return {i: (first, index) for i, first in self.first.items()}
+
     def read(self, i: Instruction) -> Sequence[Value]:
         """What an instruction of the body reads."""
         return i.operands[: len(i.operands) - len(ref_and_index(i)[1])] if i in self.first else i.operands
+
+
+class Walks(Addresses):
+    """Those of a serial loop inside a vector loop, for accesses that walk one axis, or none, lanes being neighbours."""
+
+    step = 0
+
+    def __init__(self, e: Emitter, region: Block) -> None:
+        self.behind: dict[Instruction, Sequence[Lanes] | None] = {}
+        self.varies = varying(region)
+        super().__init__(e, region)
+
+    def note(self, i: Instruction, place: Place, index: Sequence[Value], offset: Lanes) -> None:
+        moving = [k for k, v in enumerate(index) if v in self.varies]
+        if offset.step != 1 or len(moving) > 1 or not all(self.is_shifted(index[k]) for k in moving):
+            return
+        pointer = self.e.pointers(place, Lanes(offset.text))
+        if isinstance(i.op, Load) and i.op.masked:
+            guard = i.operands[1]
+            if guard in self.varies or guard not in self.e.env:
+                return
+            mask = self.e.guarded(self.e.env[guard])
+            assert mask is not None
+            pointer = self.e.near(pointer, place, mask)
+        self.first[i] = pointer
+        self.behind[i] = place.extents[moving[0] + 1 :] if moving else None
+
+    def is_shifted(self, value: Value) -> bool:
+        """Whether a value is the index plus what does not vary."""
+        while value is not self.index:
+            k = self.producer.get(value)
+            if k is None or k.op.name not in ("add", "sub"):
+                return False
+            moving = [v for v in k.operands if v in self.varies]
+            if len(moving) != 1 or (k.op.name == "sub" and k.operands[1] in moving):
+                return False
+            value = moving[0]
+        return True
+
+    def at(self, index: str) -> dict[Instruction, tuple[str, str]]:
+        found = {}
+        for i, first in self.first.items():
+            moved, behind = Lanes(index), self.behind[i]
+            for extent in behind or ():
+                moved = self.e.multiply(moved, extent)
+            found[i] = first, "0" if behind is None else moved.text
+        return found
+
+
+def varying(region: Block) -> set[Value]:
+    """The values of a loop's body that may differ from one iteration to the next."""
+    found = set(region.parameters)
+    for i in region.instructions:
+        if i.regions or not found.isdisjoint(i.operands):
+            found.update(i.results)
+    return found
 
 
 def ref_and_index(access: Instruction) -> tuple[Value, Sequence[Value]]:
