@@ -109,14 +109,15 @@ class KernelBuilder(Builder):
         ordered: bool = False,
         apart: bool = False,
         way: str = "",
+        few: bool = False,
     ) -> tuple[Value, ...]:
-        """Leave a loop body; returns the loop's results. ``apart``: its iterations write places of their own; ``way``: how it
-        runs."""
+        """Leave a loop body; returns the loop's results. ``apart``: its iterations write places of their own; ``few``: most often
+        there are few; ``way``: how it runs."""
         body = Block((index, *carried), tuple(self.levels.pop()), tuple(yields))
         params: dict[str, Any] = {} if combine is None else {"combine": tuple(combine)}
         if scan:
             params["scan"] = tuple(scan)
-        params |= {name: True for name, holds in (("ordered", ordered), ("apart", apart)) if holds}
+        params |= {name: True for name, holds in (("ordered", ordered), ("apart", apart), ("few", few)) if holds}
         if way:
             params["map"] = way
         return self.put(len(self.levels) - 1, OPS["for"], (count, *initial), params, (body,))

@@ -12,7 +12,7 @@ every 64 and every 4,096 iterations, so that no chain of additions is long.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
@@ -50,6 +50,10 @@ def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True) -
     return Emitter(kernel, name, vector_bytes, has_fma).run()
 
 
+EARLY = 8
+"""A vector register of so many has a value that is the same in all lanes of a vector loop: of 64 bytes there are 32, else 16."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a reference's elements are: base pointer, the extents or byte strides, the remaining type."""
@@ -72,6 +76,10 @@ class Emitter(Writer):
         self.mask: str | None = None
         self.asks_ahead = False
         self.part = 0
+        self.bases: Mapping[Instruction, tuple[str, str]] = {}
+        self.walks = False
+        self.around: Set[Value] = set()
+        self.again: Set[Instruction] = set()
         self.firsts: list[str] = []
         self.met = 0
         self.streams: Streams | None = None
@@ -80,6 +88,8 @@ class Emitter(Writer):
         self.kernel_asks = any(isinstance(i.op, Prefetch) for i in walk(kernel.body))
         self.env: dict[Value, Lanes] = {}
         self.splats: dict[tuple[str, str, int | None], str] = {}
+        self.early: dict[tuple[str, str, int | None], str] = {}
+        self.start: tuple[int, int] | None = None
         self.places: dict[Value, Place] = {}
         self.sizes: dict[str, Lanes] = {}
         self.constants: dict[tuple[object, ...], str] = {}
@@ -126,9 +136,31 @@ class Emitter(Writer):
         if width == 1 or lanes.step is None:
             return lanes.text
         key = (lanes.text, element(dtype), lanes.step)
+        if key in self.early:
+            return self.early[key]
         if key not in self.splats:
+            if self.is_early(lanes):
+                return self.spread_early(lanes, key)
             self.splats[key] = self.spread(lanes, element(dtype), width)
         return self.splats[key]
+
+    def is_early(self, lanes: Lanes) -> bool:
+        """Whether a value of a vector loop had better be spread over a vector before it: a scalar from before, one of few."""
+        most = self.vector_bytes // EARLY
+        known = self.start is not None and lanes.text[2:].isdigit() and int(lanes.text[2:]) <= self.start[1]
+        return known and lanes.step == 0 and len(self.early) < most
+
+    def spread_early(self, lanes: Lanes, key: tuple[str, str, int | None]) -> str:
+        """A vector that is made before the present vector loop."""
+        assert self.start is not None
+        place, count = self.start
+        later, self.lines[place:] = self.lines[place:], []
+        known, self.known = self.known, {}
+        self.early[key] = self.spread(lanes, key[1], self.width)
+        self.known = known
+        self.start = len(self.lines), count
+        self.lines += later
+        return self.early[key]
 
     def spread(self, lanes: Lanes, name: str, width: int) -> str:
         t = wide(name, width)
@@ -148,6 +180,8 @@ class Emitter(Writer):
         if a.step is None or b.step is None:
             i64 = wide("i64", self.width)
             return Lanes(self.let(f"add {i64} {self.i64(a)}, {self.i64(b)}"), None)
+        if a.text == "0" or b.text == "0":
+            return Lanes(b.text if a.text == "0" else a.text, a.step + b.step)
         return Lanes(self.let(f"add i64 {a.text}, {b.text}"), a.step + b.step)
 
     def multiply(self, a: Lanes, b: Lanes) -> Lanes:
@@ -259,12 +293,20 @@ class Emitter(Writer):
                 self.env[i.result] = Lanes(literal(i.params["value"], i.params["dtype"]))
             case Load(masked=masked):
                 guard = self.env[i.operands[1]] if masked else None
-                index = [self.env[v] for v in i.operands[2 if masked else 1 :]]
-                self.env[i.result] = self.load(self.places[i.operands[0]], index, guard)
+                place = self.places[i.operands[0]]
+                if i in self.bases:
+                    self.env[i.result] = self.load_line(
+                        place, self.beside(place, *self.bases[i]), guard, self.walks, i not in self.again
+                    )
+                else:
+                    self.env[i.result] = self.load(place, [self.env[v] for v in i.operands[2 if masked else 1 :]], guard)
             case Store(masked=masked):
                 guard = self.env[i.operands[2]] if masked else None
-                index = [self.env[v] for v in i.operands[3 if masked else 2 :]]
-                self.store(self.env[i.operands[0]], self.places[i.operands[1]], index, guard)
+                value, place = self.env[i.operands[0]], self.places[i.operands[1]]
+                if i in self.bases:
+                    self.store_line(value, place, self.beside(place, *self.bases[i]), guard)
+                else:
+                    self.store(value, place, [self.env[v] for v in i.operands[3 if masked else 2 :]], guard)
             case Prefetch():
                 self.prefetch(self.places[i.operands[0]], [self.env[v] for v in i.operands[1:]])
             case Sub():
@@ -401,25 +443,24 @@ class Emitter(Writer):
             return self.let(f"getelementptr {step}, ptr {place.pointer}, i64 {offset.text}")
         return self.let(f"getelementptr {step}, ptr {place.pointer}, {wide('i64', self.width)} {self.i64(offset)}")
 
-    def beside(self, place: Place, index: Sequence[Lanes], offset: str, step: int = 1) -> str:
-        """The address of neighbours, the first at an offset: its row's, then its place there, which loops need not compute again.
-        In a further part of an iteration, it is a fixed distance from that of the same access in the first part."""
+    def beside(self, place: Place, first: str, moved: str, step: int = 1) -> str:
+        """The address of neighbours, so many elements behind a first one. In a further part of an iteration, it is a fixed
+        distance from that of the same access in the first part."""
         name = stored(place.type.dtype)
         if self.part:
             self.met += 1
             return self.let(f"getelementptr {name}, ptr {self.firsts[self.met - 1]}, i64 {step * self.part * self.width}")
-        found = self.in_row(place, index) or self.pointers(place, Lanes(offset))
+        found = self.let(f"getelementptr {name}, ptr {first}, i64 {moved}")
         self.firsts.append(found)
         return found
 
-    def in_row(self, place: Place, index: Sequence[Lanes]) -> str | None:
-        """The address of neighbours by that of their row; None if there is none."""
-        if len(index) < 2 or not all(i.is_scalar for i in index[:-1]):
-            return None
-        row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), index[:-1]), place.extents[-1])
-        if row.literal == 0:
-            return None
-        return self.pointers(replace(place, pointer=self.pointers(place, row)), Lanes(index[-1].text))
+    def in_row(self, place: Place, index: Sequence[Lanes], offset: Lanes) -> str:
+        """The address of neighbours by that of their row, which loops need not compute again."""
+        if len(index) > 1 and all(i.is_scalar for i in index[:-1]):
+            row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), index[:-1]), place.extents[-1])
+            if row.literal != 0:
+                return self.beside(place, self.pointers(place, row), index[-1].text)
+        return self.beside(place, place.pointer, offset.text)
 
     def guarded(self, guard: Lanes | None) -> str | None:
         """The mask of a vector access: the tail's and the guard's lanes; None for all."""
@@ -439,25 +480,9 @@ class Emitter(Writer):
         t, c = wide(name, self.width), wide("i1", self.width)
         mask = self.guarded(guard)
         if offset.step == 1 and not place.strides:
-            if guard is None or mask is None:
-                pointer = self.beside(place, index, offset.text)
-            else:
-                pointer = self.pointers(place, Lanes(self.near(offset, mask)))
-            if mask is None:
-                if self.streams is not None:
-                    self.streams.ahead(pointer, dtype, self.part)
-                elif self.asks_ahead:
-                    ask_ahead(self, pointer)
-                return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
-            if self.asks_ahead:
-                ask_ahead(self, pointer)
-            m = mangled(name, self.width)
-            found = self.intrinsic(
-                t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]
-            )
-            return Lanes(self.loaded(found, dtype, self.width), None)
+            return self.load_line(place, self.in_row(place, index, offset), guard)
         if offset.step == -1 and not place.strides:
-            turned = load_backwards(self, place, index, offset, mask, guard is not None)
+            turned = load_backwards(self, place, offset, mask, guard is not None)
             return Lanes(self.loaded(turned, dtype, self.width), None)
         if offset.step == 2 and not place.strides and mask is None:
             return Lanes(self.loaded(every_other(self, place, offset, t), dtype, self.width), None)
@@ -470,11 +495,30 @@ class Emitter(Writer):
         )  # fmt: skip
         return Lanes(self.loaded(found, dtype, self.width), None)
 
-    def near(self, offset: Lanes, mask: str) -> str:
-        """The offset of a masked load; 0 where no lane is read, for a load that no page backs is slow even then."""
-        c = wide("i1", self.width)
-        is_read = self.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(c, mask)])
-        return self.let(f"select i1 {is_read}, i64 {offset.text}, i64 0")
+    def load_line(self, place: Place, pointer: str, guard: Lanes | None, walks: bool = False, asks: bool = True) -> Lanes:
+        """Load neighbours, the first at an address. ``walks``: of a serial loop, whose accesses are near; ``asks``: ahead, too,
+        in a loop that does."""
+        dtype, mask = place.type.dtype, self.guarded(guard)
+        name, align = stored(dtype), dtype.bytes
+        t, c = wide(name, self.width), wide("i1", self.width)
+        if guard is not None and mask is not None and not walks:
+            pointer = self.near(pointer, place, mask)
+        if self.streams is not None and mask is None:
+            self.streams.ahead(pointer, dtype, self.part)
+        elif self.asks_ahead and asks and not walks:
+            ask_ahead(self, pointer)
+        if mask is None:
+            return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
+        m = mangled(name, self.width)
+        found = self.intrinsic(
+            t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]
+        )
+        return Lanes(self.loaded(found, dtype, self.width), None)
+
+    def near(self, pointer: str, place: Place, mask: str) -> str:
+        """The address of a masked load; the place's own where no lane is read: one that no page backs is slow even then."""
+        is_read = self.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(wide("i1", self.width), mask)])
+        return self.let(f"select i1 {is_read}, ptr {pointer}, ptr {place.pointer}")
 
     def scalar_load(self, place: Place, offset: Lanes, guard: Lanes | None) -> str:
         name = stored(place.type.dtype)
@@ -512,30 +556,40 @@ class Emitter(Writer):
             text = self.let(f"zext i1 {value.text} to i8") if dtype.is_bool else value.text
             self.line(f"store {name} {text}, ptr {self.pointers(place, offset)}, align {align}")
             return
-        text = self.vector(value, dtype)
-        t, c = wide(name, self.width), wide("i1", self.width)
-        if dtype.is_bool:
-            text = self.let(f"zext {c} {text} to {t}")
-        mask = self.guarded(guard)
-        if self.streams is not None and (mask is not None or offset.step not in (1, -1)):
-            self.streams.flush()
         if offset.step == 1 and not place.strides:
-            pointer = self.beside(place, index, offset.text)
-            if mask is None:
-                if self.streams is None or not self.streams.store(text, t, pointer, place.pointer, dtype):
-                    self.line(f"store {t} {text}, ptr {pointer}, align {align}")
-                return
-            m = mangled(name, self.width)
-            self.intrinsic("void", f"llvm.masked.store.{m}.p0", [(t, text), ("ptr", pointer), ("i32", str(align)), (c, mask)])
+            self.store_line(value, place, self.in_row(place, index, offset), guard)
             return
+        text, mask = self.lanes_stored(value, dtype), self.guarded(guard)
+        if self.streams is not None and (mask is not None or offset.step != -1):
+            self.streams.flush()
+        t, c = wide(name, self.width), wide("i1", self.width)
         if offset.step == -1 and not place.strides:
-            store_backwards(self, text, place, index, offset, mask)
+            store_backwards(self, text, place, offset, mask)
             return
         pointers = self.pointers(place, Lanes(self.i64(offset), None))
         self.intrinsic(
             "void", f"llvm.masked.scatter.{mangled(name, self.width)}.v{self.width}p0",
             [(t, text), (wide("ptr", self.width), pointers), ("i32", str(align)), (c, mask or self.all_lanes())],
         )  # fmt: skip
+
+    def lanes_stored(self, value: Lanes, dtype: DType) -> str:
+        """A vector as it is in memory."""
+        text = self.vector(value, dtype)
+        return self.let(f"zext {wide('i1', self.width)} {text} to {wide('i8', self.width)}") if dtype.is_bool else text
+
+    def store_line(self, value: Lanes, place: Place, pointer: str, guard: Lanes | None) -> None:
+        """Store neighbours, the first at an address."""
+        dtype, mask = place.type.dtype, self.guarded(guard)
+        name, text = stored(dtype), self.lanes_stored(value, dtype)
+        t, align = wide(name, self.width), dtype.bytes
+        if mask is None:
+            if self.streams is None or not self.streams.store(text, t, pointer, place.pointer, dtype):
+                self.line(f"store {t} {text}, ptr {pointer}, align {align}")
+            return
+        if self.streams is not None:
+            self.streams.flush()
+        given = [(t, text), ("ptr", pointer), ("i32", str(align)), (wide("i1", self.width), mask)]
+        self.intrinsic("void", f"llvm.masked.store.{mangled(name, self.width)}.p0", given)
 
     def prefetch(self, place: Place, index: Sequence[Lanes]) -> None:
         """Ask for the lines of elements side by side, each once; of others for none."""

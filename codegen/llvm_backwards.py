@@ -2,51 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import Lanes, mangled, stored, wide
-from pullback.codegen.llvm_streams import lowest
+from pullback.codegen.llvm_addresses import lowest
 
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter, Place
 
 
-def load_backwards(
-    e: Emitter, place: Place, index: Sequence[Lanes], offset: Lanes, mask: str | None, is_guarded: bool
-) -> str:
+def load_backwards(e: Emitter, place: Place, offset: Lanes, mask: str | None, is_guarded: bool) -> str:
     """A vector whose first lane is the element at an offset, the others those before it."""
     name, align = stored(place.type.dtype), place.type.dtype.bytes
     t, first = wide(name, e.width), lowest(e, offset)
     if mask is None:
-        pointer = _last(e, place, index, offset)
+        pointer = e.beside(place, place.pointer, first.text, -1)
         if e.streams is not None:
             e.streams.ahead(pointer, place.type.dtype, e.part, -1)
         return _turned(e, e.let(f"load {t}, ptr {pointer}, align {align}"), t)
-    pointer = e.pointers(place, Lanes(e.near(first, mask)) if is_guarded else first)
+    pointer = e.pointers(place, first)
+    if is_guarded:
+        pointer = e.near(pointer, place, mask)
     c = wide("i1", e.width)
     given = [("ptr", pointer), ("i32", str(align)), (c, _turned(e, mask, c)), (t, "zeroinitializer")]
     return _turned(e, e.intrinsic(t, f"llvm.masked.load.{mangled(name, e.width)}.p0", given), t)
 
 
-def store_backwards(e: Emitter, text: str, place: Place, index: Sequence[Lanes], offset: Lanes, mask: str | None) -> None:
+def store_backwards(e: Emitter, text: str, place: Place, offset: Lanes, mask: str | None) -> None:
     """Write the first lane at an offset, the others before it."""
     name, align = stored(place.type.dtype), place.type.dtype.bytes
     t, c = wide(name, e.width), wide("i1", e.width)
     turned = _turned(e, text, t)
     if mask is None:
-        pointer = _last(e, place, index, offset)
+        pointer = e.beside(place, place.pointer, lowest(e, offset).text, -1)
         if e.streams is None or not e.streams.store(turned, t, pointer, place.pointer, place.type.dtype):
             e.line(f"store {t} {turned}, ptr {pointer}, align {align}")
         return
     given = [(t, turned), ("ptr", e.pointers(place, lowest(e, offset))), ("i32", str(align)), (c, _turned(e, mask, c))]
     e.intrinsic("void", f"llvm.masked.store.{mangled(name, e.width)}.p0", given)
-
-
-def _last(e: Emitter, place: Place, index: Sequence[Lanes], offset: Lanes) -> str:
-    """The address of the last lane's element, the first in memory."""
-    first = e.beside(place, index, offset.text, -1)
-    return e.let(f"getelementptr {stored(place.type.dtype)}, ptr {first}, i64 {1 - e.width}")
 
 
 def _turned(e: Emitter, text: str, t: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, wide
+from pullback.codegen.llvm_addresses import Addresses, Walks, varying
 from pullback.codegen.llvm_scan import Scans
 from pullback.codegen.llvm_streams import MOST_WEIGHT, Streams
 from pullback.ir.ops.elementwise import Elementwise
@@ -80,18 +81,32 @@ def _serial_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     for start, dtype, t, slot in zip(initial, dtypes, types, slots, strict=True):
         e.line(f"store {t} {e.vector(start, dtype)}, ptr {slot}")
     step = None if e.width > 1 else 0
+    walks = Walks(e, region) if e.width > 1 else None
 
     def body(index: str) -> None:
         e.splats = dict(e.splats)
         e.env[region.parameters[0]] = Lanes(index)
         for parameter, slot, t in zip(region.parameters[1:], slots, types, strict=True):
             e.env[parameter] = Lanes(e.let(f"load {t}, ptr {slot}"), step)
-        e.block(region)
+        _walk(e, region, walks, index)
         for value, slot, t, dtype in zip(region.results, slots, types, dtypes, strict=True):
             e.line(f"store {t} {e.vector(e.env[value], dtype)}, ptr {slot}")
 
     counted(e, _counter(e), count.text, 1, body, is_leaf(region))
     return [Lanes(e.let(f"load {t}, ptr {slot}"), step) for slot, t in zip(slots, types, strict=True)]
+
+
+def _walk(e: Emitter, region: Block, walks: Walks | None, index: str) -> None:
+    """The body of a serial loop, at an index."""
+    if walks is None:
+        around, e.around = e.around, varying(region)
+        e.block(region)
+        e.around = around
+        return
+    saved = e.bases, e.walks
+    e.bases, e.walks = walks.at(index), True
+    e.block(walks.body)
+    e.bases, e.walks = saved
 
 
 def _combining_loop(e: Emitter, i: Instruction) -> list[Lanes]:
@@ -101,12 +116,13 @@ def _combining_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     scans = Scans(e, i, initial, e.width)
     dtypes, yielded = [v.type.dtype for v in i.results[scans.number :]], region.results[scans.number :]
     sums = Accumulators(e, i.params.get("combine", ()), dtypes, e.width)
+    walks = Walks(e, region) if e.width > 1 else None
 
     def body(index: str) -> None:
         e.splats = dict(e.splats)
         e.env[region.parameters[0]] = Lanes(index)
         scans.bind()
-        e.block(region)
+        _walk(e, region, walks, index)
         scans.keep()
         sums.take([e.vector(e.env[v], d) for v, d in zip(yielded, dtypes, strict=True)], None)
 
@@ -151,17 +167,20 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     e.width = width = choose_width(e, region)
     weight = weigh(region, combine)
     short = is_short(region)
-    unroll = 1 if e.inlined or short else choose_unroll(weight, width, count.literal, bool(i.results))
+    is_whole = i.params.get("multiple", 1) % width == 0
+    unroll = 1 if e.inlined or short or is_whole else choose_unroll(weight, width, count.literal, bool(i.results))
     sums = Accumulators(e, combine, dtypes, width, unroll, short)
     e.scans.update(scans.by_parameter(unroll))
-    outer = e.env
+    addresses = Addresses(e, region)
+    outer, e.again = e.env, addresses.again()
+    e.start, e.early = (len(e.lines), e.count), {}
     slot = _counter(e)
 
     def body(index: str, part: int) -> None:
         e.env, e.splats = dict(outer), {}
         e.env[region.parameters[0]] = Lanes(index, 1)
-        e.part = part
-        e.block(region)
+        e.part, e.bases = part, addresses.at(index)
+        e.block(addresses.body)
         sums.take([e.vector(e.env[v], d) for v, d in zip(yielded, dtypes, strict=True)], e.mask, part % unroll)
 
     def full(index: str) -> None:
@@ -184,7 +203,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     else:
         step = width * unroll
-        streams = Streams(e, region, weight, unroll)
+        streams = Streams(e, region, weight, unroll, addresses)
 
         def run(limit: str) -> None:
             if streams.test is not None:
@@ -194,8 +213,9 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
             counted(e, slot, limit, step, full)
 
         _in_tiers(e, slot, e.let(f"and i64 {count.text}, {-step}"), step, sums, run)
-        counted(e, slot, count.text, width, rest)
-    e.asks_ahead, e.part = False, 0
+        if not is_whole:
+            counted(e, slot, count.text, width, rest)
+    e.asks_ahead, e.part, e.bases, e.again, e.start, e.early = False, 0, {}, set(), None, {}
     totals = sums.across(sums.total()) if combine else []
     scans.end()
     e.env, e.width = outer, 1

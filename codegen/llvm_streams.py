@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pullback.codegen.lanes import Lanes
-from pullback.ir.ops.elementwise import Elementwise
+from pullback.codegen.lanes import stored
+from pullback.codegen.llvm_addresses import Addresses, ref_and_index
 from pullback.ir.ops.kernel import Load, Store
-from pullback.ir.structure import Block, Function, Instruction, Value, walk
-from pullback.ir.types import I64, DType
+from pullback.ir.structure import Block, Function, Value, walk
+from pullback.ir.types import DType
 
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter, Place
@@ -46,9 +46,8 @@ def written_only(kernel: Function) -> frozenset[Value]:
 class Streams:
     """What the second copy of a vector loop does otherwise. ``test``: whether to run it, as an i1; None if there is none."""
 
-    def __init__(self, e: Emitter, region: Block, weight: int, unroll: int) -> None:
-        self.e, self.region = e, region
-        self.producer = {v: i for i in region.instructions for v in i.results}
+    def __init__(self, e: Emitter, region: Block, weight: int, unroll: int, addresses: Addresses) -> None:
+        self.e = e
         self.test: str | None = None
         self.past: set[str] = set()
         self.waiting: dict[str, list[str]] = {}
@@ -58,10 +57,12 @@ class Streams:
             return
         firsts: list[str] = []
         for i in region.instructions:
-            first = self.first(i) if isinstance(i.op, Load | Store) and not i.op.masked else None
-            if first is None:
+            first, lowest = addresses.first.get(i), addresses.down.get(i)
+            if (first or lowest) is None or not isinstance(i.op, Load | Store) or i.op.masked:
                 continue
-            value = i.operands[1 if isinstance(i.op, Store) else 0]
+            value, _ = ref_and_index(i)
+            if first is None:
+                first = e.let(f"getelementptr {stored(value.type.dtype)}, ptr {lowest}, i64 {e.width}")
             walked[e.places[value].pointer] = e.places[value]
             if value in e.written_only and self.fills(value.type.dtype):
                 firsts.append(first)
@@ -73,32 +74,6 @@ class Streams:
         """Whether a vector of such elements is a register of its own, with a non-temporal store, and an iteration fills lines."""
         size = dtype.bytes * self.e.width
         return not dtype.is_bool and size in (16, 32, 64) and self.unroll * size % LINE == 0
-
-    def first(self, i: Instruction) -> str | None:
-        """Where the first vector begins that an access walks in one line, up, or ends if down; None if it does not."""
-        e = self.e
-        ref, *index = i.operands[1:] if isinstance(i.op, Store) else i.operands
-        place = e.places[ref]
-        if place.strides or not index or 0 in place.type.shape:
-            return None
-        saved = dict(e.env)
-        e.env[self.region.parameters[0]] = Lanes("0", 1)
-        offset = e.offset(place, [e.env[v] for v in index]) if all(map(self.know, index)) else None
-        e.env = saved
-        if offset is None or offset.step not in (1, -1):
-            return None
-        return e.pointers(place, Lanes(offset.text) if offset.step == 1 else e.add(Lanes(offset.text), Lanes("1")))
-
-    def know(self, value: Value) -> bool:
-        """Compute a position from the index of the loop and what is known outside; false if it needs more."""
-        if value in self.e.env:
-            return True
-        made = self.producer.get(value)
-        is_position = made is not None and isinstance(made.op, Elementwise) and made.result.type.dtype is I64
-        if made is None or not is_position or made.op.name not in ("add", "sub", "mul") or not all(map(self.know, made.operands)):
-            return False
-        self.e.instruction(made)
-        return True
 
     def pays(self, places: Sequence[Place], firsts: Sequence[str]) -> str:
         """Whether the arrays are large and the stores on whole vectors."""
@@ -151,11 +126,6 @@ class Streams:
     def write(self, stores: Sequence[str]) -> None:
         for store in stores:
             self.e.line(store)
-
-
-def lowest(e: Emitter, offset: Lanes) -> Lanes:
-    """The least offset of all lanes of a vector that is walked from its end."""
-    return e.add(Lanes(offset.text), Lanes(str(1 - e.width)))
 
 
 def ask_ahead(e: Emitter, pointer: str, step: int = 1) -> None:

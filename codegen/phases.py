@@ -62,7 +62,7 @@ class _Phases:
 
 def _is_plain(i: Instruction) -> bool:
     """Whether it is a vector loop that carries nothing but what it combines."""
-    return i.params.get("map") == "vector" and is_independent(i) and i.params.keys() <= {"map", "combine"}
+    return i.params.get("map") == "vector" and is_independent(i) and i.params.keys() <= {"map", "combine", "multiple"}
 
 
 class _Body:
@@ -173,11 +173,11 @@ def _strips(b: Builder, i: Instruction, body: _Body) -> None:
         region = _asking(i, body, _phase(i, body, part, kept, first, is_last), coming, first, length)
         operands = (here, *(_identities(inner, i) if is_last else ()))
         found = tuple(Value(v.type, v.name) for v in i.results) if is_last else ()
-        params = i.params if is_last else {k: v for k, v in i.params.items() if k != "combine"}
+        params = {k: v for k, v in i.params.items() if k == "map" or (is_last and k == "combine")}
         inner.append(Instruction(i.op, operands, found, params, (region,), i.loc))
     rounded = b.add(count, b.const(length - 1, I64))
     strips = b.idiv(rounded, b.const(length, I64))
-    params = {**i.params, "map": "serial"}
+    params = {**{k: v for k, v in i.params.items() if k == "combine"}, "map": "serial"}
     b.append(Instruction(i.op, (strips, *initial), i.results, params, (inner.block([at], found),), i.loc))
 
 

@@ -204,38 +204,40 @@ class _Triangle(Elements):
         return self.loop(self.up(count, TOGETHER), "g", some, ordered=True)
 
     def pairs(self, c: Value, first: Value, end: Value, rows: Sequence[Value], valid: Sequence[Value | None]) -> Totals:
-        """Some rows with every j from the first row of their block on."""
+        """Some rows with every j from the first row of their block on: those of the block, then those beyond it, of which there
+        are none where rows of the block are copies."""
         b = self.b
-        t = b.open("j")
-        j = b.add(first, t)
-        self.turned.update((j, row) for row in rows)
-        here = {i: [self.element(i.operands[0], (row, j)) for row in rows] for i in self.reduces}
-        there = {i: [self.element(i.operands[0], (j, row)) for row in rows] for i in self.reduces}
-        is_beyond = b.ge(j, end)
-        for i in self.of_rows:
-            self.give(i, (c, j), is_beyond, here[i], there[i])
-        yields = [v for i in self.of_rows for v in here[i]]
-        for i in self.of_all:
-            doubled = [self.both(i, x, y) for x, y in zip(here[i], there[i], strict=True)]
-            once, twice = (self.joined(i, self.counted(i, values, valid)) for values in (here[i], doubled))
-            yields.append(b.select(is_beyond, twice, once))
         carried = [i for i in self.of_rows for _ in rows] + self.of_all
-        initial, combine = [self.identity(i)[0] for i in carried], [self.combiner(i) for i in carried]
-        results = list(b.close(t, b.sub(self.n, first), initial, yields, combine))
+        within = b.minimum(end, self.n)
+        found = [self.identity(i)[0] for i in carried]
+        for start, stop in ((first, within), (within, self.n)):
+            is_beyond = start is within
+            t = b.open("j")
+            j = b.add(start, t)
+            self.turned.update((j, row) for row in rows)
+            here = {i: [self.element(i.operands[0], (row, j)) for row in rows] for i in self.reduces}
+            there = {i: [self.element(i.operands[0], (j, row)) for row in rows] for i in self.reduces} if is_beyond else {}
+            for i in self.of_rows if is_beyond else ():
+                self.give(i, (c, j), here[i], there[i])
+            yields = [v for i in self.of_rows for v in here[i]]
+            for i in self.of_all:
+                doubled = [self.both(i, x, y) for x, y in zip(here[i], there[i], strict=True)] if is_beyond else None
+                yields.append(self.joined(i, doubled or self.counted(i, here[i], valid)))
+            combine = [self.combiner(i) for i in carried]
+            found = list(b.close(t, b.sub(stop, start), found, yields, combine, few=not is_beyond))
         for i in self.of_rows:
             for row in rows:
-                self.write(results.pop(0), self.places[i], (row,))
-        return dict(zip(self.of_all, results, strict=True))
+                self.write(found.pop(0), self.places[i], (row,))
+        return dict(zip(self.of_all, found, strict=True))
 
-    def give(self, i: Instruction, at: tuple[Value, ...], holds: Value, here: Sequence[Value], there: Sequence[Value]) -> None:
-        """Add to the partial row what row j gets, where that holds; subtract what row i gets, where that is minus it."""
-        b, none = self.b, self.identity(i)[0]
+    def give(self, i: Instruction, at: tuple[Value, ...], here: Sequence[Value], there: Sequence[Value]) -> None:
+        """Add to the partial row what row j gets; subtract what row i gets, where that is minus it."""
         if self.combiner(i) == "add" and self.signs.get(i.operands[0]) == -1:
-            before, term = self.read(self.near[i], at), b.select(holds, self.joined(i, here), none)
-            b.place = i.loc
-            self.write(b.sub(before, term), self.near[i], at)
+            before, term = self.read(self.near[i], at), self.joined(i, here)
+            self.b.place = i.loc
+            self.write(self.b.sub(before, term), self.near[i], at)
         else:
-            self.add(i, self.near[i], at, b.select(holds, self.joined(i, there), none))
+            self.add(i, self.near[i], at, self.joined(i, there))
 
     def joined(self, i: Instruction, values: Sequence[Value]) -> Value:
         """Values combined in pairs."""

@@ -6,6 +6,7 @@ yields an element and the results are their combination in a fixed tree; without
 iteration in order. With ``scan`` (one elementwise op's name a value, those in front of what is combined) iterations get the
 combination of all before them and yield it combined with an element, which may be grouped otherwise. Iterations that carry
 nothing are independent unless ``ordered``; ``apart`` promises that each also writes places of its own, where that is not seen.
+``multiple`` promises that the number of iterations is one of that number; ``few``, that there are few most often.
 ``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
 """
 
