@@ -49,15 +49,16 @@ class Elementwise(Op):
             raise TypeError("takes arrays, not references")
         first = arrays[0]
         for other in arrays[1:]:
-            if other.rank != first.rank:
+            if len(other.shape) != len(first.shape):
                 raise TypeError("operands must have one shape")
             for a, b in zip(first.shape, other.shape, strict=True):
                 same(a, b)
         data = arrays[1:] if self.gives == "select" else arrays
         if self.gives == "select" and first.dtype is not BOOL:
             raise TypeError("the first operand must be bool")
-        if any(a.dtype is not data[0].dtype for a in data):
-            raise TypeError("operands must have one dtype")
+        for other in data[1:]:
+            if other.dtype is not data[0].dtype:
+                raise TypeError("operands must have one dtype")
         if data[0].dtype.kind not in self.kinds:
             raise TypeError(f"is not defined for {data[0].dtype}")
         match self.gives:
@@ -71,7 +72,7 @@ class Elementwise(Op):
                 if first.dtype not in COMPLEX_OF:
                     raise TypeError(f"there are no complex numbers of {first.dtype}")
                 return (ArrayType(COMPLEX_OF[first.dtype], first.shape),)
-        return (ArrayType(data[0].dtype, first.shape),)
+        return (data[0],) if data[0].shape == first.shape else (ArrayType(data[0].dtype, first.shape),)
 
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
         with np.errstate(all="ignore"):
