@@ -118,6 +118,18 @@ class _LoadedKernel:
         self.slots = emitted.slots
 
 
+def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
+    """The LLVM texts of kernels by name. Threads compile the first ones while the others are written."""
+    if len(kernels) < 2:
+        return {kernel.name: emit_kernel(kernel) for kernel in kernels}
+    found: dict[str, Emitted] = {}
+    with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
+        for kernel in kernels:
+            emitted = found[kernel.name] = emit_kernel(kernel)
+            compile_ahead(emitted.text)
+    return found
+
+
 class Executable:
     """A program and its compiled kernels.
 
@@ -128,7 +140,7 @@ class Executable:
         self.program, *kernels = module.functions
         driver = emit_driver(module) if has_control_flow(self.program) else None
         if driver is None:
-            self.kernels = {kernel.name: _LoadedKernel(emit_kernel(kernel)) for kernel in kernels}
+            self.kernels = {name: _LoadedKernel(emitted) for name, emitted in _emitted_ahead(kernels).items()}
         else:
             self.kernels = {driver.name: _LoadedKernel(driver)}
         self.launcher = launcher()
