@@ -233,7 +233,7 @@ def weigh(region: Block, combine: Sequence[str] = ()) -> int:
 
 
 def masks_are_cheap(e: Emitter, region: Block) -> bool:
-    """Whether the machine has masked instructions for all that a body reads and writes: AVX-512 for any element, AVX2 for words."""
+    """Whether the machine has masked instructions for all that a body accesses: AVX-512 for any element, AVX2 for words."""
     references = (i.operands[1 if isinstance(i.op, Store) else 0].type for i in walk(region) if isinstance(i.op, Load | Store))
     return e.vector_bytes == 64 or (e.vector_bytes == 32 and all(not t.dtype.is_bool and t.dtype.bytes >= 4 for t in references))
 

@@ -27,6 +27,7 @@ from pullback.ir.ops.parts import cold
 from pullback.ir.structure import Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.types import F32, DType
 
+Known = dict[Any, tuple[Value, ...]]
 Functions = dict[str, Instruction]
 """The functions that code rarely calls, by name."""
 
@@ -67,13 +68,13 @@ def may_be_vector(i: Instruction) -> bool:
 
 
 class _Expander(Builder):
-    """Appends kernel ops to a block, each once, spelling out those that are recipes. Functions that are rarely called go to ``cold``.
+    """Appends kernel ops to a block, each once, spelling out those that are recipes. What is rarely called goes to ``cold``.
 
     ``inside`` a recipe, casts and shifts are in range: recipes promise it.
     """
 
     def __init__(
-        self, loc: Loc, instructions: list[Instruction], known: dict[Any, tuple[Value, ...]], cold: Functions, inside: bool = False
+        self, loc: Loc, instructions: list[Instruction], known: Known, cold: Functions, inside: bool = False
     ) -> None:
         super().__init__(loc, instructions)
         self.known = known
@@ -124,7 +125,7 @@ class _Spelling:
     def __init__(self) -> None:
         self.cold: Functions = {}
 
-    def block(self, block: Block, known: dict[Any, tuple[Value, ...]]) -> Block:
+    def block(self, block: Block, known: Known) -> Block:
         """A block in which every op has a spelling; what enclosing blocks computed is known."""
         known = dict(known)
         instructions: list[Instruction] = []

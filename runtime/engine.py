@@ -356,7 +356,7 @@ class Engine:
             else:
                 counters.count("hits" if origin == "memory" else "disk_hits")
                 return found
-        payload = self._ahead.pop(name, None) or self.compile(text, passes=passes)
+        payload = self._ahead.pop(name, b"") or self.compile(text, passes=passes)
         _check_symbols(text, payload, symbols, self._host.triple)
         try:
             found = self._link(payload, symbols)

@@ -56,9 +56,9 @@ class Cold(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rare(Op):
-    """Operands: a condition, as many usual values as ``usual`` says, and what the parameters of ``function`` are. That gives as many
-    values as are usual; they are the results where the condition holds, the usual ones elsewhere. It runs only if the
-    condition holds; on a vector, if it does in some lane: it must be sound in all.
+    """Operands: a condition, as many usual values as ``usual`` says, and what the parameters of ``function`` are. That gives
+    as many values as are usual; they are the results where the condition holds, the usual ones elsewhere. It runs only if
+    the condition holds; on a vector, if it does in some lane: it must be sound in all.
     """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
