@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 Work = Callable[[str], bytes]
@@ -20,6 +21,7 @@ class Ahead:
         self.work = work
         self.helpers = helpers
         self.done: dict[str, bytes] = {}
+        self._dropped = False
         self._waiting: SimpleQueue[str | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -33,21 +35,15 @@ class Ahead:
 
     def finish(self) -> None:
         """Do what nobody has begun, and wait for the rest."""
-        while (text := self._next()) is not None:
-            self._do(text)
+        with suppress(Empty):
+            while (text := self._waiting.get_nowait()) is not None:
+                self._do(text)
         self._end()
 
     def drop(self) -> None:
         """Leave what nobody has begun, and wait for the rest."""
-        while self._next() is not None:
-            pass
+        self._dropped = True
         self._end()
-
-    def _next(self) -> str | None:
-        try:
-            return self._waiting.get_nowait()
-        except Empty:
-            return None
 
     def _end(self) -> None:
         for _ in self._threads:
@@ -57,7 +53,8 @@ class Ahead:
 
     def _help(self) -> None:
         while (text := self._waiting.get()) is not None:
-            self._do(text)
+            if not self._dropped:
+                self._do(text)
 
     def _do(self, text: str) -> None:
         try:

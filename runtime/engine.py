@@ -323,10 +323,10 @@ class Engine:
         with work.underway():
             try:
                 yield add
+                ahead.finish()
             except BaseException:
                 ahead.drop()
                 raise
-            ahead.finish()
         with self.lock:
             self._ahead.update((self.key(text, passes=passes), payload) for text, payload in ahead.done.items())
 

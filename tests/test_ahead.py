@@ -113,3 +113,24 @@ def test_an_error_of_the_writer_passes(engine: Engine) -> None:
         compile_ahead(axpy("left"))
         raise ZeroDivisionError
     assert run_axpy(engine.kernel(axpy("left"), symbols=["left"]).addresses["left"])[0] == 1.5
+
+
+@pytest.mark.parametrize("helpers", HELPERS)
+def test_an_interrupt_amid_the_callers_part_ends_the_threads(helpers: int) -> None:
+    main, before = threading.current_thread(), threading.active_count()
+    others = threading.Event()
+
+    def interrupted(text: str) -> bytes:
+        if threading.current_thread() is main:
+            others.set()
+            raise KeyboardInterrupt
+        assert others.wait(60)
+        return b""
+
+    ahead = Ahead(interrupted, helpers)
+    for k in range(20):
+        ahead.add(str(k))
+    with pytest.raises(KeyboardInterrupt):
+        ahead.finish()
+    ahead.drop()
+    assert threading.active_count() == before
