@@ -291,18 +291,19 @@ class Engine:
 
     def optimised(self, text: str, *, passes: Passes = "light") -> str:
         """The LLVM IR that code is generated from. Raises CompileError."""
-        with self._module(text, passes, self._new_machine()) as module:
+        with self.lock, self._module(text, passes, self._new_machine()) as module:
             return str(module)
 
     def assembly(self, text: str, *, passes: Passes = "light") -> str:
         """The target's assembly of `text`. Raises CompileError."""
         machine = self._new_machine()
-        with self._module(text, passes, machine) as module:
+        with self.lock, self._module(text, passes, machine) as module:
             return str(machine.emit_assembly(module))
 
     def compile(self, text: str, *, passes: Passes = "light") -> bytes:
         """The object file of `text`, past every cache. Raises CompileError."""
-        return self._compile(text, passes, self._new_machine())
+        with self.lock:
+            return self._compile(text, passes, self._new_machine())
 
     @contextmanager
     def ahead(self, helpers: int, passes: Passes = "light") -> Iterator[Callable[[str], None]]:
@@ -346,7 +347,8 @@ class Engine:
         yield from (llvm_version(), generator_stamp())
 
     def _obtain(self, name: str, text: str, symbols: list[str], meta: Mapping[str, Any], passes: Passes) -> Kernel:
-        stored = self._cache.find(name)
+        made = self._ahead.pop(name, b"")
+        stored = None if made else self._cache.find(name)
         if stored is not None:
             payload, origin = stored
             try:
@@ -356,7 +358,7 @@ class Engine:
             else:
                 counters.count("hits" if origin == "memory" else "disk_hits")
                 return found
-        payload = self._ahead.pop(name, b"") or self.compile(text, passes=passes)
+        payload = made or self.compile(text, passes=passes)
         _check_symbols(text, payload, symbols, self._host.triple)
         try:
             found = self._link(payload, symbols)
