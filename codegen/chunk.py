@@ -13,7 +13,7 @@ of elements begin at multiples of 64, so that only the last has a tail and no ca
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, is_independent
@@ -23,6 +23,7 @@ from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import MOST_PRIVATE, Extent, Fail, For, Load, Store, combined_values
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.parts import Cold, Rare
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import BOOL, I64, DType, scalar
@@ -49,10 +50,12 @@ def chunk(block: Block) -> Block:
     """A kernel's body with its outermost loops cut."""
     loops = Loops(block)
     made: list[Instruction] = []
+    cold = {i.params["function"]: i.regions[0] for i in block.instructions if isinstance(i.op, Cold)}
     for i in block.instructions:
         fates = _fates(loops, i)
         if fates is not None:
-            _Cut(loops, Builder(i.loc, made), i, [ref for ref, fate in fates.items() if fate == PRIVATE]).run()
+            scratch = [ref for ref, fate in fates.items() if fate == PRIVATE]
+            _Cut(loops, Builder(i.loc, made), i, scratch, cold).run()
         else:
             made.append(i)
     return replace(block, instructions=tuple(made))
@@ -85,10 +88,12 @@ class Cost:
 
 
 class _Cut:
-    """One loop in chunks. ``b`` appends to the block that the loop is in. ``scratch``: what each iteration writes, then reads."""
+    """One loop in chunks. ``b`` appends to the block that the loop is in. ``scratch``: what each iteration writes, then reads.
+    ``cold``: the functions that it rarely calls."""
 
-    def __init__(self, loops: Loops, b: Builder, i: Instruction, scratch: Sequence[Value]) -> None:
-        self.loops, self.b, self.i, self.scratch = loops, b, i, scratch
+    def __init__(self, loops: Loops, b: Builder, i: Instruction, scratch: Sequence[Value], cold: Mapping[str, Block]) -> None:
+        self.loops, self.b, self.i, self.scratch, self.cold = loops, b, i, scratch, cold
+        self.costs: dict[tuple[str, bool], Cost] = {}
         self.inside = {v for k in walk(i.regions[0]) for v in k.results} | {i.regions[0].parameters[0]}
         self.extents: dict[object, Value] = {}
         self.numbers: dict[int, Value] = {}
@@ -230,11 +235,18 @@ class _Cut:
                     self.add_loop(total, i)
                 case Library():
                     self.add_library(total, i)
+                case Rare():
+                    total.add(self.cost_of_cold(i.params["function"], is_vector))
                 case _:
                     for region in i.regions:
                         total.add(self.cost(region, is_vector))
                     total.add(Cost.of(_cost_of(i) * (1 if is_vector else ALONE)))
         return total
+
+    def cost_of_cold(self, function: str, is_vector: bool) -> Cost:
+        if (function, is_vector) not in self.costs:
+            self.costs[function, is_vector] = self.cost(self.cold[function], is_vector)
+        return self.costs[function, is_vector]
 
     def add_loop(self, total: Cost, i: Instruction) -> None:
         inner, count = self.cost(i.regions[0], self.is_vector(i)), i.operands[0]

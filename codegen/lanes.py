@@ -42,6 +42,11 @@ def wide(name: str, width: int) -> str:
     return f"<{width} x {name}>" if width > 1 else name
 
 
+def splat(name: str, text: str, width: int) -> str:
+    """A constant in all lanes."""
+    return f"splat ({name} {text})" if width > 1 else text
+
+
 def mangled(name: str, width: int) -> str:
     """A type as in the name of an intrinsic."""
     short = {"float": "f32", "double": "f64"}.get(name, name)

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from pullback.codegen.lanes import Lanes, element, literal, mangled, stored, wide
+from pullback.codegen.lanes import Lanes, element, literal, mangled, splat, stored, wide
 from pullback.codegen.llvm_backwards import load_backwards, store_backwards
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_core import core_loop, private_place
@@ -35,7 +35,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub
 from pullback.ir.ops.library import Library
-from pullback.ir.ops.parts import Rare
+from pullback.ir.ops.parts import Cold, Rare
 from pullback.ir.ops.sort import SettleRow, SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import BOOL as _BOOL
@@ -84,8 +84,8 @@ class Emitter(Writer):
         self.met = 0
         self.streams: Streams | None = None
         self.past_slot: str | None = None
-        self.written_only = written_only(kernel)
-        self.kernel_asks = any(isinstance(i.op, Prefetch) for i in walk(kernel.body))
+        self.written_only: frozenset[Value] = frozenset()
+        self.kernel_asks = False
         self.env: dict[Value, Lanes] = {}
         self.splats: dict[tuple[str, str, int | None], str] = {}
         self.early: dict[tuple[str, str, int | None], str] = {}
@@ -97,6 +97,7 @@ class Emitter(Writer):
         self.looked_up: dict[Value, str] = {}
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
+        self.cold: dict[str, Block] = {}
         self.rare: dict[str, str] = {}
         self.natives_of: Callable[..., str] | None = None
         self.arguments: tuple[str, Mapping[tuple[object, ...], int]] | None = None
@@ -104,7 +105,8 @@ class Emitter(Writer):
     def inner(self, name: str) -> Emitter:
         """The writer of a function beside this one."""
         made = Emitter(self.kernel, name, self.vector_bytes, self.has_fma)
-        made.declared, made.constants = self.declared, self.constants
+        made.declared, made.constants, made.cold = self.declared, self.constants, self.cold
+        made.written_only, made.kernel_asks = self.written_only, self.kernel_asks
         return made
 
     def native(self, *what: object) -> str:
@@ -165,7 +167,7 @@ class Emitter(Writer):
     def spread(self, lanes: Lanes, name: str, width: int) -> str:
         t = wide(name, width)
         if lanes.step == 0 and not lanes.text.startswith("%"):
-            return "<" + ", ".join([f"{name} {lanes.text}"] * width) + ">"
+            return splat(name, lanes.text, width)
         first = self.let(f"insertelement {t} poison, {name} {lanes.text}, i64 0")
         spread = self.let(f"shufflevector {t} {first}, {t} poison, <{width} x i32> zeroinitializer")
         if not lanes.step:
@@ -219,6 +221,8 @@ class Emitter(Writer):
         self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
 
     def run(self) -> Emitted:
+        self.written_only = written_only(self.kernel)
+        self.kernel_asks = any(isinstance(i.op, Prefetch) for i in walk(self.kernel.body))
         for position, value in enumerate(self.kernel.parameters):
             self.parameter(position, value)
         for number in sorted({int(e[1:]) for e in _size_names(self.kernel)}):
@@ -331,6 +335,8 @@ class Emitter(Writer):
                 fourier_lines(self, i)
             case Library():
                 library(self, i)
+            case Cold():
+                (self.cold[i.params["function"]],) = i.regions
             case Rare():
                 rare(self, i)
             case Elementwise():

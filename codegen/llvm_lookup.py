@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pullback.codegen.lanes import element, literal, mangled, wide
+from pullback.codegen.lanes import element, literal, mangled, splat, wide
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import F64, DType
 
@@ -80,7 +80,7 @@ def _constant(values: Sequence[float], dtype: DType) -> str:
 
 
 def _splat(value: int, dtype: DType, width: int) -> str:
-    return "<" + ", ".join([f"{element(dtype)} {value}"] * width) + ">" if width > 1 else str(value)
+    return splat(element(dtype), str(value), width)
 
 
 def _permuted(e: Emitter, index: str, of: DType, values: Sequence[float], dtype: DType) -> str:
@@ -130,8 +130,7 @@ def _read(e: Emitter, index: str, of: DType, values: Sequence[float], dtype: DTy
     if width == 1:
         return e.let(f"load {name}, ptr {pointers}")
     t, p, c = wide(name, width), wide("ptr", width), wide("i1", width)
-    lanes = "<" + ", ".join(["i1 true"] * width) + ">"
     return e.intrinsic(
         t, f"llvm.masked.gather.{mangled(name, width)}.v{width}p0",
-        [(p, pointers), ("i32", str(dtype.bytes)), (c, lanes), (t, "zeroinitializer")],
+        [(p, pointers), ("i32", str(dtype.bytes)), (c, splat("i1", "true", width)), (t, "zeroinitializer")],
     )  # fmt: skip

@@ -199,7 +199,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         e.mask = None
 
     e.asks_ahead = weight > MOST_WEIGHT and not e.inlined and not e.kernel_asks
-    if short or (e.vector_bytes == 64 and (weight > MOST_TWICE or i.params.get("few"))):
+    if short or (weight > MOST_TWICE and masks_are_cheap(e, region)) or (e.vector_bytes == 64 and i.params.get("few")):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     else:
         step = width * unroll
@@ -254,6 +254,12 @@ def weigh(region: Block, combine: Sequence[str] = ()) -> int:
         else:
             weight += _weight(i.results[0].type.dtype if i.results else i.operands[0].type.dtype, i)
     return weight
+
+
+def masks_are_cheap(e: Emitter, region: Block) -> bool:
+    """Whether the machine has masked instructions for all that a body accesses: AVX-512 for any element, AVX2 for words."""
+    references = (i.operands[1 if isinstance(i.op, Store) else 0].type for i in walk(region) if isinstance(i.op, Load | Store))
+    return e.vector_bytes == 64 or (e.vector_bytes == 32 and all(not t.dtype.is_bool and t.dtype.bytes >= 4 for t in references))
 
 
 def is_leaf(region: Block) -> bool:

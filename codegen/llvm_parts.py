@@ -106,10 +106,9 @@ def rare(e: Emitter, i: Instruction) -> None:
 
 
 def _function(e: Emitter, i: Instruction, width: int, result: str) -> str:
-    """The name of the function that rare code is, in this module once for each kind of operands."""
-    (region,) = i.regions
-    kinds = "_".join(v.type.dtype.name for v in region.parameters)
-    key = f"{i.params['function']}_{kinds}_{width}"
+    """The name of the function that rare code is, in this module once for each width."""
+    region = e.cold[i.params["function"]]
+    key = f"{i.params['function']}_{width}"
     if key not in e.rare:
         inside = e.inner(f"{e.name}_{key}")
         inside.width = width

@@ -14,7 +14,7 @@ from typing import Any
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.structure import Block, Instruction, Value, copied
+from pullback.ir.structure import NOWHERE, Block, Value
 from pullback.ir.types import DTYPES, F32, F64, DType
 
 Recipe = Callable[..., Value]
@@ -130,16 +130,16 @@ def rarely(
     b: Builder, condition: Value, usual: Sequence[Value], compute: Callable[..., Sequence[Value]], *given: Value
 ) -> tuple[Value, ...]:
     """What ``compute(b, *given)`` gives where the condition holds, and ``usual`` elsewhere; it costs nothing where it never
-    holds. ``compute`` is known by its name."""
+    holds. ``compute`` is known by its name and the dtypes of what it is given."""
     key = compute, type(b), tuple(v.type for v in given)
     if key not in _REGIONS:
         inside = b.region()
+        inside.loc = NOWHERE
         parameters = [Value(v.type, "x") for v in given]
         _REGIONS[key] = inside.block(parameters, compute(inside, *parameters))
-    region = copied(_REGIONS[key])
-    made = tuple(Instruction(i.op, i.operands, i.results, i.params, i.regions, b.loc) for i in region.instructions)
-    here = Block(region.parameters, made, region.results)
-    return b.emit(OPS["rare"], (condition, *usual, *given), {"function": compute.__name__.strip("_")}, [here])
+    function = "_".join([compute.__name__.strip("_"), *(v.type.dtype.name for v in given)])
+    b.emit(OPS["cold"], (), {"function": function}, [_REGIONS[key]])
+    return b.emit(OPS["rare"], (condition, *usual, *given), {"function": function, "usual": len(usual)})
 
 
 _REGIONS: dict[tuple[Any, ...], Block] = {}

@@ -52,6 +52,9 @@ class _Phases:
     def block(self, block: Block) -> Block:
         made: list[Instruction] = []
         for i in block.instructions:
+            if not i.regions:
+                made.append(i)
+                continue
             body = _Body(self.loops, i.regions[0]) if _is_plain(i) else None
             if body is not None and body.can_be_cut():
                 _strips(Builder(i.loc, made), i, body)

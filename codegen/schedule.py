@@ -9,6 +9,7 @@ computed in float32. On CUDA the outermost loops become grids of threads or bloc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pullback.codegen.borders import borders
@@ -22,15 +23,27 @@ from pullback.ir.op import OPS, Op
 from pullback.ir.ops.elementwise import Elementwise, cast
 from pullback.ir.ops.kernel import For
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.parts import cold
 from pullback.ir.structure import Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.types import F32, DType
+
+Known = dict[Any, tuple[Value, ...]]
+Functions = dict[str, Instruction]
+"""The functions that code rarely calls, by name."""
 
 
 def schedule(kernel: Function, target: str = "cpu") -> Function:
     """The kernel as ``target`` ("cpu" or "cuda") runs it."""
     if target == "cuda":
         return Function(kernel.name, map_loops(kernel.body), kernel.kind)
-    return Function(kernel.name, phases(_map(jam(borders(chunk(_Spelling(target).block(kernel.body, {})))))), kernel.kind)
+    return Function(kernel.name, phases(_map(jam(borders(chunk(_spelled(kernel.body)))))), kernel.kind)
+
+
+def _spelled(body: Block) -> Block:
+    """A kernel's body in which every op has a spelling, the functions that it rarely calls in front."""
+    spelling = _Spelling()
+    found = spelling.block(body, {})
+    return replace(found, instructions=(*spelling.cold.values(), *found.instructions))
 
 
 def _map(block: Block) -> Block:
@@ -55,22 +68,26 @@ def may_be_vector(i: Instruction) -> bool:
 
 
 class _Expander(Builder):
-    """Appends kernel ops to a block, each once, spelling out those that are recipes.
+    """Appends kernel ops to a block, each once, spelling out those that are recipes. What is rarely called goes to ``cold``.
 
     ``inside`` a recipe, casts and shifts are in range: recipes promise it.
     """
 
     def __init__(
-        self, loc: Loc, instructions: list[Instruction], known: dict[Any, tuple[Value, ...]], inside: bool = False
+        self, loc: Loc, instructions: list[Instruction], known: Known, cold: Functions, inside: bool = False
     ) -> None:
         super().__init__(loc, instructions)
         self.known = known
+        self.cold = cold
         self.inside = inside
 
     def emit(
         self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
     ) -> tuple[Value, ...]:
         params = params or {}
+        if op is cold:
+            self.cold.setdefault(params["function"], Instruction(op, (), (), params, tuple(regions)))
+            return ()
         if self.inside and op is cast:
             params = {**params, "in_range": True}
         if self.inside and op.name in ("shl", "shr"):
@@ -84,10 +101,10 @@ class _Expander(Builder):
         return found
 
     def region(self) -> _Expander:
-        return _Expander(self.loc, [], {}, self.inside)
+        return _Expander(self.loc, [], {}, self.cold, self.inside)
 
     def spell(self, op: Op, operands: Sequence[Value], params: dict[str, Any]) -> Value:
-        inner = _Expander(self.loc, self.instructions, self.known, True)
+        inner = _Expander(self.loc, self.instructions, self.known, self.cold, True)
         dtype = operands[0].type.dtype
         if dtype in HALF and op.name not in OF_BITS:
             wide = [inner.cast(v, dtype=F32) for v in operands]
@@ -105,10 +122,10 @@ def _needs_recipe(op: Op, operands: Sequence[Value]) -> bool:
 
 
 class _Spelling:
-    def __init__(self, target: str) -> None:
-        self.target = target
+    def __init__(self) -> None:
+        self.cold: Functions = {}
 
-    def block(self, block: Block, known: dict[Any, tuple[Value, ...]]) -> Block:
+    def block(self, block: Block, known: Known) -> Block:
         """A block in which every op has a spelling; what enclosing blocks computed is known."""
         known = dict(known)
         instructions: list[Instruction] = []
@@ -116,7 +133,7 @@ class _Spelling:
         for i in block.instructions:
             operands = tuple(env.get(v, v) for v in i.operands)
             if isinstance(i.op, Elementwise) and _needs_recipe(i.op, operands):
-                found = _Expander(i.loc, instructions, known).emit(i.op, operands, dict(i.params))
+                found = _Expander(i.loc, instructions, known, self.cold).emit(i.op, operands, dict(i.params))
                 env.update(zip(i.results, found, strict=True))
                 continue
             regions = tuple(self.block(_renamed(r, env), known) for r in i.regions)

@@ -21,7 +21,7 @@ from pullback.ir.ops.host import Host, Print
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
-from pullback.ir.ops.parts import Rare
+from pullback.ir.ops.parts import Cold, Rare
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.types import ArrayType, DType
@@ -162,6 +162,7 @@ class _Kernel:
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.status = 0
+        self.cold: dict[str, Block] = {}
 
     def block(self, block: Block, env: Env) -> None:
         for instruction in block.instructions:
@@ -200,11 +201,14 @@ class _Kernel:
                 if operands[0]:
                     self.block(instruction.regions[0], env)
                 return []
+            case Cold():
+                (self.cold[params["function"]],) = instruction.regions
+                return []
             case Rare():
-                (region,) = instruction.regions
-                number = len(region.results)
+                number = params["usual"]
                 if not operands[0]:
                     return operands[1 : 1 + number]
+                region = self.cold[params["function"]]
                 env.update(zip(region.parameters, operands[1 + number :], strict=True))
                 self.block(region, env)
                 return [env[v] for v in region.results]

@@ -62,6 +62,7 @@ class Printer:
         self.notes = notes or {}
         self.canonical = canonical
         self.names: dict[Value, str] = {}
+        self.types: dict[Type, str] = {}
         self.taken: set[str] = set()
         self.counters: dict[str, int] = {}
         self.lines: list[str] = []
@@ -71,8 +72,10 @@ class Printer:
         return found if found is not None else self.define(value)
 
     def define(self, value: Value) -> str:
-        hint = "" if self.canonical else value.name
-        name = hint
+        if self.canonical:
+            name = self.names[value] = str(len(self.names))
+            return name
+        name = hint = value.name
         while not name or name in self.taken:
             count = self.counters.get(hint, 0)
             self.counters[hint] = count + 1
@@ -106,7 +109,13 @@ class Printer:
                 self.names[value] = value.name
 
     def parameters(self, values: tuple[Value, ...]) -> str:
-        return ", ".join(f"%{self.name(v)}: {v.type}" for v in values)
+        return ", ".join([f"%{self.name(v)}: {self.type(v.type)}" for v in values])
+
+    def type(self, type_: Type) -> str:
+        found = self.types.get(type_)
+        if found is None:
+            found = self.types[type_] = str(type_)
+        return found
 
     def block(self, block: Block, closing: str, depth: int) -> None:
         for instruction in block.instructions:
@@ -116,13 +125,16 @@ class Printer:
 
     def instruction(self, instruction: Instruction, depth: int) -> None:
         indent = "  " * depth
-        operands = ", ".join(f"%{self.name(v)}" for v in instruction.operands)
+        operands = ", ".join([f"%{self.name(v)}" for v in instruction.operands])
         results = self.parameters(instruction.results)
-        for position, note in self.notes.get(instruction, {}).items():
-            self.lines.append(f"{indent}# %{self.name(instruction.operands[position])}: {note}")
+        if self.notes:
+            for position, note in self.notes.get(instruction, {}).items():
+                self.lines.append(f"{indent}# %{self.name(instruction.operands[position])}: {note}")
         head = f"{results} = " if results else ""
         text = f"{indent}{head}{instruction.op.name} {operands}".rstrip()
-        params = {k: v for k, v in instruction.params.items() if k not in instruction.op.typed}
+        params = instruction.params
+        if params and instruction.op.typed:
+            params = {k: v for k, v in params.items() if k not in instruction.op.typed}
         if params:
             text += " {" + ", ".join(f"{k}={print_literal(params[k])}" for k in sorted(params)) + "}"
         for region in instruction.regions:

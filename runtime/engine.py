@@ -8,6 +8,7 @@ asked for by address alone (``Engine.load``) stays for the life of the process.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import platform
@@ -15,20 +16,22 @@ import re
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pullback.runtime import counters
+from pullback.runtime.ahead import Ahead
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache import key as cache_key
-from pullback.runtime.fork import hold_over_fork
+from pullback.runtime.fork import hold_over_fork, work
 from pullback.runtime.objects import object_symbols
 
 Passes = Literal["none", "light", "full"]
 
 CODEGEN_LEVEL = 2
+MOST_HELPERS = 7
 
 # What LLVM itself may call in the code it makes, by the operating system; a kernel may need nothing else from outside.
 _RUNTIME_SYMBOLS = {"": {"memcpy", "memmove", "memset"}, "darwin": {"bzero"}, "windows": {"__chkstk"}}
@@ -112,6 +115,38 @@ def _llvm() -> Any:
 
 
 @functools.cache
+def _unlocked() -> Any:
+    """The function of llvmlite's that emits code, without the lock that llvmlite holds for each call; None if it is not as known.
+    Threads that share no context and no machine may be in LLVM at once."""
+    from llvmlite.binding import ffi
+
+    try:
+        known = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+        found = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+        found.argtypes, found.restype = known.argtypes, known.restype
+    except (AttributeError, OSError):
+        return None
+    return found if found.argtypes is not None and len(found.argtypes) == 4 else None
+
+
+def _emit_object(machine: Any, module: Any) -> bytes:
+    """The object file of a module. Raises RuntimeError."""
+    from llvmlite.binding import ffi
+
+    emit = _unlocked()
+    if emit is None:
+        return bytes(machine.emit_object(module))
+    with ffi.OutputString() as reason:
+        buffer = emit(machine, module, 1, reason)
+        if not buffer:
+            raise RuntimeError(str(reason))
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+@functools.cache
 def _know_all_targets() -> None:
     _llvm().initialize_all_targets()
     _llvm().initialize_all_asmprinters()
@@ -181,12 +216,12 @@ class Engine:
         if host is not None:
             _know_all_targets()
         self._target = _llvm().Target.from_triple(self._host.triple)
-        self._machine = self._new_machine()
-        self._layout = str(self._machine.target_data)
+        self._layout = str(self._new_machine().target_data)
         self._stamp = cache_key(*self._made_by())
         self.lock = threading.RLock()
         self._loaded: weakref.WeakValueDictionary[str, Kernel] = weakref.WeakValueDictionary()
         self._dead: deque[Any] = deque()
+        self._ahead: dict[str, bytes] = {}
         self._linker: Any = None
         self._libraries = 0
 
@@ -256,19 +291,50 @@ class Engine:
 
     def optimised(self, text: str, *, passes: Passes = "light") -> str:
         """The LLVM IR that code is generated from. Raises CompileError."""
-        with self.lock, self._module(text, passes) as module:
+        with self.lock, self._module(text, passes, self._new_machine()) as module:
             return str(module)
 
     def assembly(self, text: str, *, passes: Passes = "light") -> str:
         """The target's assembly of `text`. Raises CompileError."""
-        with self.lock, self._module(text, passes) as module:
-            return str(self._machine.emit_assembly(module))
+        machine = self._new_machine()
+        with self.lock, self._module(text, passes, machine) as module:
+            return str(machine.emit_assembly(module))
 
     def compile(self, text: str, *, passes: Passes = "light") -> bytes:
         """The object file of `text`, past every cache. Raises CompileError."""
-        with self.lock, self._module(text, passes) as module, counters.timed("emit object"):
+        with self.lock:
+            return self._compile(text, passes, self._new_machine())
+
+    @contextmanager
+    def ahead(self, helpers: int, passes: Passes = "light") -> Iterator[Callable[[str], None]]:
+        """Gives a function that has texts compiled which will be asked for, by up to ``helpers`` threads while the caller writes
+        more of them, and by the caller at the end. A fork waits for that."""
+        local = threading.local()
+
+        def compile_apart(text: str) -> bytes:
+            if not hasattr(local, "machine"):
+                local.machine = self._new_machine()
+            return self._compile(text, passes, local.machine)
+
+        def add(text: str) -> None:
+            if self.where(text, passes=passes) is None:
+                ahead.add(text)
+
+        ahead = Ahead(compile_apart, max(0, min(helpers, MOST_HELPERS)))
+        with work.underway():
             try:
-                return bytes(self._machine.emit_object(module))
+                yield add
+                ahead.finish()
+            except BaseException:
+                ahead.drop()
+                raise
+        with self.lock:
+            self._ahead.update((self.key(text, passes=passes), payload) for text, payload in ahead.done.items())
+
+    def _compile(self, text: str, passes: Passes, machine: Any) -> bytes:
+        with self._module(text, passes, machine) as module, counters.timed("emit object"):
+            try:
+                return _emit_object(machine, module)
             except RuntimeError as error:
                 raise CompileError(text, str(error)) from None
 
@@ -281,7 +347,8 @@ class Engine:
         yield from (llvm_version(), generator_stamp())
 
     def _obtain(self, name: str, text: str, symbols: list[str], meta: Mapping[str, Any], passes: Passes) -> Kernel:
-        stored = self._cache.find(name)
+        made = self._ahead.pop(name, b"")
+        stored = None if made else self._cache.find(name)
         if stored is not None:
             payload, origin = stored
             try:
@@ -291,7 +358,7 @@ class Engine:
             else:
                 counters.count("hits" if origin == "memory" else "disk_hits")
                 return found
-        payload = self.compile(text, passes=passes)
+        payload = made or self.compile(text, passes=passes)
         _check_symbols(text, payload, symbols, self._host.triple)
         try:
             found = self._link(payload, symbols)
@@ -332,7 +399,7 @@ class Engine:
         )
 
     @contextmanager
-    def _module(self, text: str, passes: Passes) -> Iterator[Any]:
+    def _module(self, text: str, passes: Passes, machine: Any) -> Iterator[Any]:
         """The text parsed, checked and optimised, in an LLVM context of its own."""
         _refuse(text, self._host)
         llvm = _llvm()
@@ -349,10 +416,10 @@ class Engine:
             module.triple = self._host.triple
             module.data_layout = self._layout
             with counters.timed("optimise"):
-                self._run_passes(module, passes)
+                self._run_passes(module, passes, machine)
             yield module
 
-    def _run_passes(self, module: Any, passes: Passes) -> None:
+    def _run_passes(self, module: Any, passes: Passes, machine: Any) -> None:
         if passes == "none":
             return
         llvm = _llvm()
@@ -361,7 +428,7 @@ class Engine:
         options.slp_vectorization = False
         options.loop_unrolling = False
         options.loop_interleaving = False
-        builder = llvm.create_pass_builder(self._machine, options)
+        builder = llvm.create_pass_builder(machine, options)
         if passes == "full":
             builder.getModulePassManager().run(module, builder)
             return

@@ -7,9 +7,9 @@ the table or handed out. The code calls nothing but the addresses in %pool, whic
 A block is what the C library gave: some bytes, then the data at a multiple of 64. The 16 bytes before the data name the
 block and its capacity, so that what NumPy says about sizes is not needed.
 
-Large blocks begin at different places of a page. A processor compares the low 12 bits of an address first: a load waits for stores
-just before it whose bits are the same, and those of loops that walk several arrays from the same place of a page are. Stores past
-the caches wait long (Zen 3: a loop that reads two arrays and fills two took eight times as long).
+Large blocks begin at different places of a page. A processor compares the low 12 bits of addresses first: a load waits for stores
+just before it that have the same, as loops have that walk several arrays from the same place of a page. Stores past the caches
+wait long (Zen 3: a loop that reads two arrays and fills two took eight times as long).
 """
 
 from __future__ import annotations

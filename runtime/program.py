@@ -39,6 +39,9 @@ KEPT_INSTANCES = 64
 KEPT_ARENA = 1 << 14
 MOST_OF_LAPACK = 2**31 - 1
 
+NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c"})
+"""The kinds of slots that hold addresses of native functions, the same for all programs."""
+
 Table = np.ndarray[Any, Any]
 
 _BYTE = np.dtype(np.uint8)
@@ -118,6 +121,22 @@ class _LoadedKernel:
         self.slots = emitted.slots
 
 
+def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
+    """The LLVM texts of kernels by name, the longest first. Threads compile these while the others are written, and while the
+    functions that they call are looked up, which may import libraries."""
+    if len(kernels) < 2:
+        return {kernel.name: emit_kernel(kernel) for kernel in kernels}
+    found: dict[str, Emitted] = {}
+    with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
+        for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
+            emitted = found[kernel.name] = emit_kernel(kernel)
+            compile_ahead(emitted.text)
+        for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
+            if slot[0] in NATIVE:
+                _native(slot)
+    return found
+
+
 class Executable:
     """A program and its compiled kernels.
 
@@ -128,7 +147,7 @@ class Executable:
         self.program, *kernels = module.functions
         driver = emit_driver(module) if has_control_flow(self.program) else None
         if driver is None:
-            self.kernels = {kernel.name: _LoadedKernel(emit_kernel(kernel)) for kernel in kernels}
+            self.kernels = {name: _LoadedKernel(emitted) for name, emitted in _emitted_ahead(kernels).items()}
         else:
             self.kernels = {driver.name: _LoadedKernel(driver)}
         self.launcher = launcher()
@@ -225,13 +244,11 @@ class Executable:
                     block[at] = value_of(step.params["sizes"][rest[0]], sizes)
                 elif kind == "poll":
                     block[at] = address_of(interrupts.table())
-                elif kind == "threads":
-                    block[at] = threads.table()
                 elif kind == "host":
                     inside = step.params["hosts"][rest[0]]
                     hosts.append(HostStep(inside, [_shape(v, sizes) for v in inside.operands]))
                     block[at] = hosts[-1].address
-                elif kind in ("library", "gemm", "sort", "ufunc", "c"):
+                elif kind in NATIVE:
                     limited = step.params.get("limited", step.params["sizes"])
                     if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in limited):
                         raise ValueError(f"{rest[0]} takes axes of at most {MOST_OF_LAPACK:,} elements")
@@ -363,6 +380,8 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _native(slot: tuple[Any, ...]) -> int:
+    if slot[0] == "threads":
+        return threads.table()
     if slot[0] in ("library", "gemm"):
         threads.tame_library()
     if slot[0] in ("library", "gemm", "sort"):

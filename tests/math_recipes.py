@@ -99,11 +99,14 @@ def run(recipe: Recipe, *arguments: Array) -> Array:
 
 
 def run_block(block: Block, values: dict[Value, Array]) -> None:
+    cold: dict[str, Block] = {}
     for i in block.instructions:
         operands = [values[v] for v in i.operands]
-        if i.regions:
-            (region,) = i.regions
-            number = len(region.results)
+        found: list[Array] = []
+        if i.op.name == "cold":
+            (cold[i.params["function"]],) = i.regions
+        elif i.op.name == "rare":
+            region, number = cold[i.params["function"]], i.params["usual"]
             values.update(zip(region.parameters, operands[1 + number :], strict=True))
             run_block(region, values)
             usual = operands[1 : 1 + number]

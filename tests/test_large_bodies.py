@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import pullback as pb
 from pullback.codegen import llvm_loops
+from pullback.pipeline import templates
 from pullback.runtime.engine import default_engine
 
 Array = Any
@@ -41,12 +43,41 @@ def test_special_numbers_and_strides() -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
-@pytest.mark.skipif(default_engine().host().vector_bytes < 64, reason="written once only on machines with masked instructions")
-def test_a_large_body_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def divisions() -> int:
-        stages = pb.jit(lambda x, y: large(x, y)).stages(np.ones(9), np.ones(9))
-        return stages["llvm"].count("fdiv <")
+def divisions(function: Any) -> int:
+    stages = pb.jit(lambda x, y: function(x, y)).stages(np.ones(9), np.ones(9))
+    return int(stages["llvm"].count("fdiv <"))
 
-    assert divisions() == 120
+
+def words(x: Array, y: Array) -> tuple[Array, Array]:
+    """All that is read and written are words."""
+    return large(x, y)[:2]
+
+
+@pytest.mark.parametrize(("function", "least_bytes"), [(large, 64), (words, 32)])
+def test_a_large_body_is_written_once_for_masked_instructions(function: Any, least_bytes: int) -> None:
+    assert divisions(function) == (120 if default_engine().host().vector_bytes >= least_bytes else 240)
+
+
+def test_a_small_body_is_written_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llvm_loops, "MOST_TWICE", 1 << 20)
-    assert divisions() == 240
+    assert divisions(words) == 240
+
+
+def run_anew(x: Array, y: Array) -> tuple[Array, ...]:
+    """The results of a program that is built for them."""
+    gc.collect()
+    templates.forget()
+    before = pb.cache_info().templates_built
+    found: tuple[Array, ...] = pb.jit(lambda x, y: words(x, y))(x, y)
+    assert pb.cache_info().templates_built == before + 1
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("n", [5, 4099])
+def test_both_ways_give_the_same_bits(n: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, n)).astype(dtype)
+    once = run_anew(x, y)
+    monkeypatch.setattr(llvm_loops, "MOST_TWICE", 1 << 20)
+    for a, b in zip(once, run_anew(x, y), strict=True):
+        assert a.tobytes() == b.tobytes()

@@ -100,7 +100,7 @@ def test_straight_line(name: str) -> None:
     for dtype in DTYPES:
         block = built(MATH[name], dtype, 2 if name in BINARY else 1)
         names = {i.op.name for i in block.instructions}
-        assert all(i.op.name == "rare" for i in block.instructions if i.regions)
+        assert all(i.op.name == "cold" for i in block.instructions if i.regions)
         assert not names & (set(MATH) | {"load", "store", "for", "if"})
 
 

@@ -51,7 +51,7 @@ class Elementwise(Op):
             arrays.append(t)
         first = arrays[0]
         for other in arrays[1:]:
-            if other.rank != first.rank:
+            if len(other.shape) != len(first.shape):
                 raise TypeError("operands must have one shape")
             for a, b in zip(first.shape, other.shape, strict=True):
                 same(a, b)

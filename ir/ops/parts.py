@@ -44,21 +44,27 @@ def exponent(x: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Cold(Op):
+    """Defines ``function``, which ``rare`` instructions after it name: the region, which reads nothing from outside. It stands at
+    the top of a kernel, so that neither passes nor emitted code have it more than once."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types or len(regions) != 1:
+            raise TypeError("takes no operands and has one region")
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Rare(Op):
-    """Operands: a condition, usual values, and what the region's parameters are. The region gives as many values as are usual;
-    they are the results where the condition holds, the usual ones elsewhere. The region reads nothing else and runs only if the
-    condition holds; on a vector, if it does in some lane: it must be sound in all. ``function`` names it: the same name with
-    operands of the same types means the same region, so that emitted code has it once.
+    """Operands: a condition, as many usual values as ``usual`` says, and what the parameters of ``function`` are. That gives
+    as many values as are usual; they are the results where the condition holds, the usual ones elsewhere. It runs only if
+    the condition holds; on a vector, if it does in some lane: it must be sound in all.
     """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        (region,) = regions
         if types[0] != scalar(BOOL):
             raise TypeError("the first operand must be bool")
-        usual, given = tuple(v.type for v in region.results), tuple(v.type for v in region.parameters)
-        if (*usual, *given) != tuple(types[1:]):
-            raise TypeError(f"the region must take and yield what the operands are, ({', '.join(map(str, types[1:]))})")
-        return usual
+        return tuple(types[1 : 1 + params["usual"]])
 
 
 def _part(name: str, reference: Any, arity: int, cuda: str) -> Elementwise:
@@ -71,4 +77,5 @@ def _part(name: str, reference: Any, arity: int, cuda: str) -> Elementwise:
 scalb_ = _part("scalb", scalb, 2, "scalbn({0}, (int){1})")
 significand_ = _part("significand", significand, 1, "pb_significand({0})")
 exponent_ = _part("exponent", exponent, 1, "pb_exponent({0})")
+cold = Cold(name="cold", vocabularies=KERNEL)
 rare = Rare(name="rare", vocabularies=KERNEL)

@@ -1,0 +1,94 @@
+"""What the first call of a program costs with nothing cached, stage by stage: `python -m benchmarks.cold`.
+
+Each line is the quickest of some fresh processes: seconds of the call by the clock beyond those of a later call, then of each
+stage. What threads do at once counts for each of them, so that the stages of LLVM may take longer than ``compile``.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pullback as pb
+from benchmarks.cases.regression import DEMO, demo_arguments
+from benchmarks.growth import straight
+from pullback.runtime import counters
+
+Array = Any
+ROOT = Path(__file__).parent.parent
+KERNELS, OPERATIONS = 20, 5000
+STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compile")
+OF_LLVM = ("parse text", "optimise", "emit object", "load object")
+
+
+def kernels(x: Array) -> Array:
+    """As many kernels, each of which waits for a sum of the one before and computes two functions."""
+    functions = (np.exp, np.sin, np.tanh, np.log1p, np.cos)
+    for k in range(KERNELS):
+        y = functions[k % 5](0.5 * x) * functions[(k + 1 + k // 5) % 5](np.abs(x)) + 0.1 * k
+        x = y - np.mean(y)
+    return x
+
+
+def operations(x: Array) -> Array:
+    """As many operations as a trace counts: thirteen for the seven of a round that are written out."""
+    return straight(x, OPERATIONS * 7 // 13)
+
+
+PROGRAMS: dict[str, Callable[[], Any]] = {
+    "demo": lambda: (DEMO.step, *demo_arguments(np.float64)),
+    "kernels": lambda: (pb.jit(kernels), np.linspace(0.0, 1.0, 1000)),
+    "operations": lambda: (pb.value_and_grad(operations), np.linspace(0.0, 1.0, 1000)),
+}
+TITLES = {
+    "demo": "a step of the demo",
+    "kernels": f"{KERNELS} kernels, two functions each",
+    "operations": f"{OPERATIONS:,} operations and their gradient",
+}
+
+
+def measure(name: str) -> dict[str, float]:
+    """In this process: seconds of the call, "total", and of each stage."""
+    f, *arguments = PROGRAMS[name]()
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        f(*arguments)
+        times.append(time.perf_counter() - start)
+    return {"total": times[0] - times[1], **counters.snapshot().seconds}
+
+
+def fresh(name: str) -> dict[str, float]:
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.cold", name, "--here"]
+    environment = {**os.environ, "PULLBACK_CACHE_DIR": "off"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="what a first call costs with nothing cached")
+    parser.add_argument("names", nargs="*", choices=[*PROGRAMS, []], metavar="name", help=", ".join(PROGRAMS))
+    parser.add_argument("--here", action="store_true", help="in this process, as JSON")
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    columns = ("total", *STAGES, *OF_LLVM)
+    if not options.here:
+        print(f"{'':<38}" + "".join(f"{c:>13}" for c in columns))
+    for name in options.names or PROGRAMS:
+        if options.here:
+            print(json.dumps(measure(name)))
+            continue
+        found = min((fresh(name) for _ in range(options.runs)), key=lambda seconds: seconds["total"])
+        print(f"{TITLES[name]:<38}" + "".join(f"{found.get(c, 0.0):13.3f}" for c in columns), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

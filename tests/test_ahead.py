@@ -1,0 +1,136 @@
+"""Texts compiled by threads while the caller writes more of them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from pullback.runtime import counters
+from pullback.runtime.ahead import Ahead
+from pullback.runtime.cache import KernelCache
+from pullback.runtime.engine import CompileError, Engine
+from tests.test_engine import axpy, run_axpy
+
+HELPERS = (0, 1, 3)
+
+
+def shout(text: str) -> bytes:
+    if text == "bad":
+        raise ValueError(text)
+    return text.upper().encode()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return Engine(KernelCache(tmp_path))
+
+
+@pytest.mark.parametrize("helpers", HELPERS)
+def test_everything_is_done_but_what_fails(helpers: int) -> None:
+    ahead = Ahead(shout, helpers)
+    for text in ("a", "bad", "b", "c"):
+        ahead.add(text)
+    ahead.finish()
+    assert ahead.done == {"a": b"A", "b": b"B", "c": b"C"}
+
+
+@pytest.mark.parametrize("helpers", HELPERS)
+def test_what_nobody_has_begun_is_dropped(helpers: int) -> None:
+    going, dropped = threading.Event(), threading.Event()
+
+    def slow(text: str) -> bytes:
+        going.set()
+        assert dropped.wait(60)
+        return text.encode()
+
+    ahead = Ahead(slow, helpers)
+    for k in range(20):
+        ahead.add(str(k))
+    assert going.wait(60) or not helpers
+    threading.Timer(0.05, dropped.set).start()
+    ahead.drop()
+    assert len(ahead.done) <= helpers
+
+
+def test_threads_end() -> None:
+    before = threading.active_count()
+    ahead = Ahead(shout, 3)
+    for k in range(9):
+        ahead.add(str(k))
+    ahead.finish()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("helpers", HELPERS)
+def test_kernels_are_compiled_once(engine: Engine, helpers: int) -> None:
+    texts = {f"ahead{k}": axpy(f"ahead{k}", k + 0.5) for k in range(6)}
+    before = counters.snapshot()
+    with engine.ahead(helpers) as compile_ahead:
+        for text in texts.values():
+            compile_ahead(text)
+    assert counters.snapshot().seconds["emit object"] > before.seconds.get("emit object", 0.0)
+    emitted = counters.snapshot().runs["emit object"]
+    for k, (name, text) in enumerate(texts.items()):
+        found = engine.kernel(text, symbols=[name])
+        assert run_axpy(found.addresses[name])[1] == k + 0.5 + 1.5
+    after = counters.snapshot()
+    assert after.runs["emit object"] == emitted
+    assert (after - before).compiles == len(texts)
+
+
+def test_objects_are_those_of_one_thread(engine: Engine) -> None:
+    texts = [axpy(f"same{k}", k + 0.5) for k in range(8)]
+    alone = [engine.compile(text) for text in texts]
+    ahead = Ahead(engine.compile, 3)
+    for text in texts:
+        ahead.add(text)
+    ahead.finish()
+    assert [ahead.done[text] for text in texts] == alone
+
+
+def test_what_is_known_is_not_compiled(engine: Engine) -> None:
+    text = axpy("known")
+    engine.kernel(text, symbols=["known"])
+    runs = counters.snapshot().runs["emit object"]
+    with engine.ahead(2) as compile_ahead:
+        compile_ahead(text)
+    assert counters.snapshot().runs["emit object"] == runs
+
+
+def test_a_bad_text_is_an_error_where_it_is_asked_for(engine: Engine) -> None:
+    with engine.ahead(2) as compile_ahead:
+        for text in ("define nonsense", axpy("good")):
+            compile_ahead(text)
+    assert run_axpy(engine.kernel(axpy("good"), symbols=["good"]).addresses["good"])[0] == 1.5
+    with pytest.raises(CompileError):
+        engine.kernel("define nonsense", symbols=["f"])
+
+
+def test_an_error_of_the_writer_passes(engine: Engine) -> None:
+    with pytest.raises(ZeroDivisionError), engine.ahead(2) as compile_ahead:
+        compile_ahead(axpy("left"))
+        raise ZeroDivisionError
+    assert run_axpy(engine.kernel(axpy("left"), symbols=["left"]).addresses["left"])[0] == 1.5
+
+
+@pytest.mark.parametrize("helpers", HELPERS)
+def test_an_interrupt_amid_the_callers_part_ends_the_threads(helpers: int) -> None:
+    main, before = threading.current_thread(), threading.active_count()
+    others = threading.Event()
+
+    def interrupted(text: str) -> bytes:
+        if threading.current_thread() is main:
+            others.set()
+            raise KeyboardInterrupt
+        assert others.wait(60)
+        return b""
+
+    ahead = Ahead(interrupted, helpers)
+    for k in range(20):
+        ahead.add(str(k))
+    with pytest.raises(KeyboardInterrupt):
+        ahead.finish()
+    ahead.drop()
+    assert threading.active_count() == before
