@@ -4,15 +4,19 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from pullback.runtime.engine import default_engine
+
 LIBRARIES = ("numpy", "scipy", "llvmlite", "numba", "numexpr", "jax", "jaxlib", "torch", "drjit", "autograd")
 
 
 def processor() -> str:
-    """The model's name, or what Python knows."""
+    """The model's name, or what Python knows, and what LLVM calls it."""
     place = Path("/proc/cpuinfo")
     lines = place.read_text().splitlines() if place.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.processor() or platform.machine()
+    known = f"{len(names)} x {names[0]}" if names else platform.processor() or platform.machine()
+    host = default_engine().host()
+    return f"{known} ({host.cpu}, vectors of {host.vector_bytes} bytes)"
 
 
 def versions() -> dict[str, str]:

@@ -80,13 +80,13 @@ class Addresses:
 
     def again(self) -> set[Instruction]:
         """The accesses of memory that each iteration of the loop around goes through again, so that the caches may have it."""
-        return {i for i in self.first if not any(map(self.is_around, i.operands))} if self.e.around else set()
-
-    def is_around(self, value: Value) -> bool:
-        """Whether a position differs from one iteration of the loop around to the next."""
-        made = self.producer.get(value)
-        is_position = made is not None and isinstance(made.op, Elementwise) and made.result.type.dtype is I64
-        return value in self.e.around or (made is not None and is_position and any(map(self.is_around, made.operands)))
+        if not self.e.around:
+            return set()
+        differ = set(self.e.around)
+        for i in self.producer.values():
+            if isinstance(i.op, Elementwise) and i.result.type.dtype is I64 and not differ.isdisjoint(i.operands):
+                differ.add(i.result)
+        return {i for i in self.first if differ.isdisjoint(i.operands)}
 
     def at(self, index: str) -> dict[Instruction, tuple[str, str]]:
         """By access, where it begins, and how many elements behind that it is at an index."""
