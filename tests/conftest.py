@@ -4,6 +4,8 @@ import gc
 import importlib.util
 import os
 import tempfile
+from collections import defaultdict
+from zlib import crc32
 
 import pytest
 from forced import at_random
@@ -15,6 +17,32 @@ CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirec
 if CACHE is not None:
     os.environ["PULLBACK_CACHE_DIR"] = CACHE.name
 os.environ["PULLBACK_VERIFY"] = "1"
+
+SHARES = {
+    "acceptance": 2,
+    "test_functions.py": 4,
+    "test_inplace.py": 5,
+    "test_kernels.py": 5,
+    "test_linalg.py": 5,
+    "test_linalg_complex.py": 3,
+    "test_loop_gradients.py": 3,
+    "test_math.py": 3,
+    "test_ops.py": 5,
+    "test_policy.py": 5,
+    "test_random.py": 3,
+    "test_scipy_arrays.py": 3,
+    "test_signal.py": 3,
+    "test_special.py": 3,
+    "test_spectra.py": 3,
+    "test_stats.py": 3,
+    "test_stencils.py": 2,
+    "test_surface.py": 3,
+    "test_transform_pairs.py": 3,
+    "test_transforms.py": 2,
+}
+"""By file or folder: of how many neighbours in a table of cases one is run by default; ``-m long`` runs the others."""
+LEAST_CASES = 6
+"""Smaller tables are run whole."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,7 +75,9 @@ def bless(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--bless"))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_for_long(items)
     if importlib.util.find_spec("pycuda") is not None:
         return
     for item in items:
@@ -55,3 +85,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.skip(reason="needs a CUDA device and pycuda (pip install pullback[cuda])")
             )
+
+
+def leave_for_long(items: list[pytest.Item]) -> None:
+    """Mark the cases that ``SHARES`` leaves out of the default run: all but one of so many neighbours, anyone of them."""
+    tables = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        tables[item.nodeid.partition("[")[0]].append(item)
+    for name, cases in tables.items():
+        share = SHARES.get(cases[0].path.name) or SHARES.get(cases[0].path.parent.name, 1)
+        for k, item in enumerate(cases if len(cases) >= LEAST_CASES else ()):
+            if crc32(f"{name} {k // share}".encode()) % share != k % share:
+                item.add_marker(pytest.mark.long)

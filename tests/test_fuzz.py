@@ -466,15 +466,15 @@ def test_narrow_vectors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("pullback.runtime.program.emit_kernel", narrow)
     monkeypatch.setattr("test_fuzz.ANY", [op for op in ANY if op.name != "fma"])
-    for seed in range(25):
+    for seed in range(10):
         check_program(picker(seed))
         if not seed % 5:
             check_gradient(picker(seed))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", [check_program, check_gradient])
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(k, marks=pytest.mark.long) for k in range(2, 10))])
+@pytest.mark.parametrize("check", [check_program, pytest.param(check_gradient, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.long) for k in range(1, 10))])
 def test_many(check: Callable[[Pick], None], seed: int) -> None:
     """More programs, and larger ones than hypothesis makes."""
     for number in range(60):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 import pullback as pb
 
@@ -32,6 +33,15 @@ class Program:
     data: tuple[int, ...] = ()
     smooth: bool = True
     cancels: float = 0.0
+
+
+def in_dtypes(names: Iterable[str]) -> list[Any]:
+    """Parameters (name, dtype): every name in float64, every third in float32; float32 of the others is in the long run."""
+    wide = [pytest.param(name, np.float64, id=f"{name}-float64") for name in names]
+    return wide + [
+        pytest.param(name, np.float32, id=f"{name}-float32", marks=() if not k % 3 else pytest.mark.long)
+        for k, name in enumerate(names)
+    ]
 
 
 def floats(*args: Any) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, gradients
+from acceptance import Program, check, draw, gradients, in_dtypes
 from layers.activations import dropout, elu, gelu, leaky_relu, relu, selu, sigmoid, silu, softplus, tanh
 
 import pullback as pb
@@ -59,8 +59,7 @@ def program(name: str, x: Array, smooth: bool = True) -> Program:
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize(("name", "dtype"), in_dtypes(TABLE))
 def test_program(name: str, dtype: Any) -> None:
     check(program(name, *draw((3, 5), low=-4, high=4)), dtype)
     check(program(name, X, smooth=False), dtype)

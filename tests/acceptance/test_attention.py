@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw
+from acceptance import Program, check, draw, in_dtypes
 from layers import attention
 from layers.activations import gelu
 from transformer_figures import ATTENTION, BERT, BERT_RESULTS
@@ -191,8 +191,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "dtype"), in_dtypes(PROGRAMS))
 def test_layer(name: str, dtype: Any) -> None:
     check(PROGRAMS[name], dtype)
 

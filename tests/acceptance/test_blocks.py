@@ -7,7 +7,7 @@ from typing import Any
 import by_hand
 import numpy as np
 import pytest
-from acceptance import Program, check, draw
+from acceptance import Program, check, draw, in_dtypes
 from by_hand import Tape
 from layers import blocks
 
@@ -117,7 +117,6 @@ def program(name: str) -> Program:
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize(("name", "dtype"), in_dtypes(BLOCKS))
 def test_block(name: str, dtype: Any) -> None:
     check(program(name), dtype)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, gradients
+from acceptance import Program, check, draw, gradients, in_dtypes
 from layers.dense import affine, embedding, fm, low_rank_affine, scale_shift1d, scale_shift2d
 
 import pullback as pb
@@ -113,8 +113,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "dtype"), in_dtypes(PROGRAMS))
 def test_program(name: str, dtype: Any) -> None:
     check(PROGRAMS[name], dtype)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, cotangent, draw, gradients
+from acceptance import Program, check, cotangent, draw, gradients, in_dtypes
 from layers.losses import (
     cross_entropy,
     cross_entropy2d,
@@ -220,8 +220,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "dtype"), in_dtypes(PROGRAMS))
 def test_program(name: str, dtype: Any) -> None:
     check(PROGRAMS[name], dtype)
 

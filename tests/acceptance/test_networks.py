@@ -8,7 +8,7 @@ from typing import Any
 import by_hand
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, gradients
+from acceptance import Program, check, draw, gradients, in_dtypes
 from by_hand import Tape
 from layers import networks
 
@@ -105,8 +105,7 @@ def program(name: str) -> Program:
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "dtype"), in_dtypes(NETWORKS))
 def test_network(name: str, dtype: Any) -> None:
     check(program(name), dtype)
 

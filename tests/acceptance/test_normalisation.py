@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, cotangent, draw
+from acceptance import Program, check, cotangent, draw, in_dtypes
 from layers.normalisation import batch_norm1d, batch_norm2d, layer_norm, lrn
 
 import pullback as pb
@@ -139,8 +139,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "dtype"), in_dtypes(PROGRAMS))
 def test_program(name: str, dtype: Any) -> None:
     check(PROGRAMS[name], dtype)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, gradients
+from acceptance import Program, check, draw, gradients, in_dtypes
 from layers.pooling import avg_pool2d, crop2d, global_avg_pool2d, max_pool2d, pad2d, upsample2d
 
 import pullback as pb
@@ -125,8 +125,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "dtype"), in_dtypes(PROGRAMS))
 def test_program(name: str, dtype: Any) -> None:
     check(PROGRAMS[name], dtype)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, close
+from acceptance import Program, check, close, in_dtypes
 from layers import recurrent
 
 import pullback as pb
@@ -122,9 +122,8 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("return_sequences", [True, False])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "dtype"), in_dtypes(PROGRAMS))
 def test_layer(name: str, return_sequences: bool, dtype: Any) -> None:
     check(replace(PROGRAMS[name], options={"return_sequences": return_sequences}), dtype)
 
