@@ -27,6 +27,7 @@ FIELDS = ("clock", "quantum", "ask", "ident", "main", "busy")
 def table() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """What a loop needs to ask, as ``FIELDS``: for the life of the process."""
     answers = _answers()
+    next(answers)  # into its ``try``: a signal that waits when a loop first asks is raised where the generator stands
     ask = ctypes.CFUNCTYPE(ctypes.c_int64)(answers.__next__)
     ticks = QUANTUM_MS if sys.platform == "win32" else QUANTUM_MS * 1000
     address = int(ctypes.cast(ask, ctypes.c_void_p).value or 0)

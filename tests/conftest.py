@@ -19,7 +19,7 @@ if CACHE is not None:
 os.environ["PULLBACK_VERIFY"] = "1"
 
 SHARES = {
-    "acceptance": 2,
+    "acceptance": 4,
     "test_functions.py": 4,
     "test_inplace.py": 5,
     "test_kernels.py": 5,

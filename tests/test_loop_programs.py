@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from pullback.ir.ops.host import HostFunction
 from pullback.ir.structure import walk
 from pullback.ir.text import parse_function, parse_module, print_module
 from pullback.ir.verify import verify, verify_module
-from pullback.runtime import counters
+from pullback.runtime import counters, interrupts
 from pullback.runtime.engine import Engine, runtime_symbols
 from pullback.runtime.objects import object_symbols
 from pullback.runtime.platforms import HOSTS
@@ -583,6 +584,13 @@ for _ in range(2):
 def test_ctrl_c_stops_an_endless_loop() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped KeyboardInterrupt\n" * 2, "")
+
+
+def test_a_signal_that_waits_is_raised_where_it_is_kept() -> None:
+    """Before the first question the generator would end, and every loop after it would run on."""
+    interrupts.table()
+    (answers,) = (kept for kept in interrupts._kept if inspect.isgenerator(kept))
+    assert inspect.getgeneratorstate(answers) == inspect.GEN_SUSPENDED
 
 
 def test_a_new_length_compiles_nothing() -> None:
