@@ -7,7 +7,7 @@ blocks of a grid get copies of the last two. Within a block, lanes may only writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from pullback.ir.op import OPS
@@ -243,3 +243,16 @@ def _all_serial(i: Instruction) -> Instruction:
 
 def _with(loop: Instruction, how: str, region: Block) -> Instruction:
     return Instruction(loop.op, loop.operands, loop.results, {**loop.params, "map": how}, (region,), loop.loc)
+
+
+def is_shifted(value: Value, index: Value, made: Mapping[Value, Instruction], varies: Set[Value]) -> bool:
+    """Whether a value of a loop's body is the index plus what does not vary. ``made``: what makes the values of the body."""
+    while value is not index:
+        k = made.get(value)
+        if k is None or k.op.name not in ("add", "sub"):
+            return False
+        moving = [v for v in k.operands if v in varies]
+        if len(moving) != 1 or (k.op.name == "sub" and k.operands[1] in moving):
+            return False
+        value = moving[0]
+    return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.lanes import Lanes
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
@@ -109,7 +110,8 @@ class Walks(Addresses):
 
     def note(self, i: Instruction, place: Place, index: Sequence[Value], offset: Lanes) -> None:
         moving = [k for k, v in enumerate(index) if v in self.varies]
-        if offset.step != 1 or len(moving) > 1 or not all(self.is_shifted(index[k]) for k in moving):
+        shifted = all(is_shifted(index[k], self.index, self.producer, self.varies) for k in moving)
+        if offset.step != 1 or len(moving) > 1 or not shifted:
             return
         pointer = self.e.pointers(place, Lanes(offset.text))
         if isinstance(i.op, Load) and i.op.masked:
@@ -121,18 +123,6 @@ class Walks(Addresses):
             pointer = self.e.near(pointer, place, mask)
         self.first[i] = pointer
         self.behind[i] = place.extents[moving[0] + 1 :] if moving else None
-
-    def is_shifted(self, value: Value) -> bool:
-        """Whether a value is the index plus what does not vary."""
-        while value is not self.index:
-            k = self.producer.get(value)
-            if k is None or k.op.name not in ("add", "sub"):
-                return False
-            moving = [v for v in k.operands if v in self.varies]
-            if len(moving) != 1 or (k.op.name == "sub" and k.operands[1] in moving):
-                return False
-            value = moving[0]
-        return True
 
     def at(self, index: str) -> dict[Instruction, tuple[str, str]]:
         found = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pullback.codegen.cuda_loops import is_shifted
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
@@ -79,19 +80,7 @@ class Pieces:
         if k.op.name not in ("lt", "le", "gt", "ge") or k.operands[0].type.dtype is not I64:
             return False
         moving = [v for v in k.operands if v in self.varies]
-        return len(moving) == 1 and self.is_shifted(moving[0]) and self.is_positional(k.result)
-
-    def is_shifted(self, value: Value) -> bool:
-        """Whether a value is the index plus what does not vary."""
-        while value is not self.index:
-            k = self.inner.get(value)
-            if k is None or k.op.name not in ("add", "sub"):
-                return False
-            moving = [v for v in k.operands if v in self.varies]
-            if len(moving) != 1 or (k.op.name == "sub" and k.operands[1] in moving):
-                return False
-            value = moving[0]
-        return True
+        return len(moving) == 1 and is_shifted(moving[0], self.index, self.inner, self.varies) and self.is_positional(k.result)
 
     def find_steady(self) -> set[Value]:
         """The conditions that are the same for all iterations of a piece."""
