@@ -11,6 +11,8 @@ from pullback.ir.op import OPS, Op
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value
 from pullback.ir.types import I64, Extent, RefType, Shape, scalar
 
+MOST_MOVED = 1 << 30
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Draft:
@@ -37,6 +39,8 @@ class KernelBuilder(Builder):
         self.levels: list[list[Instruction]] = [self.instructions]
         self.level: dict[Value, int] = {}
         self.known: dict[Any, tuple[Value, ...]] = {}
+        self.numbers: dict[Value, int] = {}
+        self.moved: dict[Value, tuple[Value, int]] = {}
         self.names: dict[Extent, str] = {}
         self.place: Loc = NOWHERE
         self.word = ""
@@ -63,13 +67,33 @@ class KernelBuilder(Builder):
         self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
     ) -> tuple[Value, ...]:
         params = params or {}
+        base, by = self.distance(op, operands)
+        if base is not None:
+            if not by:
+                return (base,)
+            op, operands = OPS["add" if by > 0 else "sub"], (base, self.const(abs(by), I64))
         key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())))
         found = self.known.get(key)
         if found is None:
             depth = max((self.level.get(v, 0) for v in operands), default=0)
             found = self.put(depth, op, operands, params)
             self.known[key] = found
+            if base is not None:
+                self.moved[found[0]] = base, by
+            elif op is OPS["const"] and params["dtype"] is I64:
+                self.numbers[found[0]] = int(params["value"])
         return found
+
+    def distance(self, op: Op, operands: Sequence[Value]) -> tuple[Value | None, int]:
+        """What a position is a number away from, and how far, if it is computed so: steps there and back are one."""
+        if op.name not in ("add", "sub") or operands[0].type.dtype is not I64:
+            return None, 0
+        a, b = operands if op.name == "sub" or operands[1] in self.numbers else operands[::-1]
+        by = self.numbers.get(b)
+        if by is None or a in self.numbers or abs(by) > MOST_MOVED:
+            return None, 0
+        base, sofar = self.moved.get(a, (a, 0))
+        return base, sofar + (by if op.name == "add" else -by)
 
     def put(
         self, depth: int, op: Op, operands: Sequence[Value], params: dict[str, Any], regions: Sequence[Block] = ()

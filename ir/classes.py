@@ -1,8 +1,9 @@
 """Size classes: the extents that a template knows as numbers, because other code is made for them.
 
 A short axis that the arrays of a pair have in common (the coordinates of points, in ``x[:, None, :] - y[None, :, :]``) is a
-number up to ``MOST_SPELLED``: what is computed along it is spelled out. Every other extent stays a name, so that one template
-serves all sizes of it.
+number up to ``MOST_SPELLED``: what is computed along it is spelled out. Where parts of one array are read that differ in where
+they begin, as the neighbours of a stencil, starts up to ``MOST_NEAR`` are numbers: code for neighbours reads a row once. Every
+other extent stays a name, so that one template serves all sizes of it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.ir.extents import Abstract, abstract, rename
+from pullback.ir.ops.index import Place
+from pullback.ir.ops.reindex import pad, slice_
 from pullback.ir.passes.components import MOST_SPELLED
 from pullback.ir.passes.pairs import shared_axes
-from pullback.ir.structure import Block, Function
+from pullback.ir.structure import Block, Function, Instruction, Value
+from pullback.ir.types import Shape
+
+MOST_NEAR = 4
 
 
 def templated(function: Function) -> Abstract:
     """``abstract``, with the extents of size classes as numbers: what a template is made of, and its key."""
     found = abstract(function)
     fixed = {name: found.sizes[name] for name in _short(found.function.body) if 1 <= found.sizes.get(name, 0) <= MOST_SPELLED}
+    fixed |= {name: found.sizes[name] for name in _near(found.function.body) if found.sizes[name] <= MOST_NEAR}
     if not fixed:
         return found
     sizes = {name: size for name, size in found.sizes.items() if name not in fixed}
@@ -30,3 +37,21 @@ def _short(block: Block) -> set[str]:
     axes = ((v.type.shape[a], v.type.rank) for v, shared in shared_axes(block).items() for a in shared)
     found = {e for e, rank in axes if isinstance(e, str) and rank > 2}
     return found.union(*(_short(region) for i in block.instructions for region in i.regions))
+
+
+def _near(block: Block) -> set[str]:
+    """The names of the starts of parts that are neighbours of each other, and of parts that are put beside such."""
+    parts: dict[tuple[Value, Shape], list[Instruction]] = {}
+    for i in block.instructions:
+        if i.op is slice_:
+            parts.setdefault((i.operands[0], i.result.type.shape), []).append(i)
+    groups = {key: made for key, made in parts.items() if len({i.params["start"] for i in made}) > 1}
+    shapes = {shape for _, shape in groups}
+    starts = [i.params["start"] for made in groups.values() for i in made]
+    for i in block.instructions:
+        if (i.op is pad and i.operands[0].type.shape in shapes) or (
+            isinstance(i.op, Place) and i.operands[1].type.shape in shapes
+        ):
+            starts.append(i.params["start"])
+    found = {name for start in starts for name in start if isinstance(name, str)}
+    return found.union(*(_near(region) for i in block.instructions for region in i.regions))

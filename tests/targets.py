@@ -17,7 +17,7 @@ from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.ir import Function, Module
-from pullback.ir.extents import abstract
+from pullback.ir.classes import templated
 from pullback.ir.interpret import interpret
 from pullback.ir.passes.grad import grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
@@ -103,7 +103,7 @@ def layout_of(argument: Any) -> str:
 def compiled(function: Function, layouts: Sequence[str] = ()) -> Compiled:
     """All stages of a function. ``layouts`` of its parameters: "c" or "strided"; all "c" if empty."""
     checked(Module((function,)))
-    found = abstract(function)
+    found = templated(function)
     count = len(found.constants)
     last = found.function.parameters[len(found.function.parameters) - count :]
     constants = tuple(v.type.dtype.numpy.type(c) for v, c in zip(last, found.constants, strict=True))
