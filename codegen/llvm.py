@@ -25,6 +25,7 @@ from pullback.codegen.llvm_loops import loop
 from pullback.codegen.llvm_native import library, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
 from pullback.codegen.llvm_parts import part, rare, spelled_out
+from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
 from pullback.codegen.llvm_sort import settle_row, sort_row
 from pullback.codegen.llvm_streams import LINE, Streams, ask_ahead, written_only
@@ -83,8 +84,10 @@ class Emitter(Writer):
         self.firsts: list[str] = []
         self.met = 0
         self.streams: Streams | None = None
+        self.rows: Rows | None = None
         self.past_slot: str | None = None
         self.written_only: frozenset[Value] = frozenset()
+        self.read_only: frozenset[Value] = frozenset()
         self.kernel_asks = False
         self.env: dict[Value, Lanes] = {}
         self.splats: dict[tuple[str, str, int | None], str] = {}
@@ -106,7 +109,7 @@ class Emitter(Writer):
         """The writer of a function beside this one."""
         made = Emitter(self.kernel, name, self.vector_bytes, self.has_fma)
         made.declared, made.constants, made.cold = self.declared, self.constants, self.cold
-        made.written_only, made.kernel_asks = self.written_only, self.kernel_asks
+        made.written_only, made.read_only, made.kernel_asks = self.written_only, self.read_only, self.kernel_asks
         return made
 
     def native(self, *what: object) -> str:
@@ -221,7 +224,7 @@ class Emitter(Writer):
         self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
 
     def run(self) -> Emitted:
-        self.written_only = written_only(self.kernel)
+        self.written_only, self.read_only = written_only(self.kernel), read_only(self.kernel)
         self.kernel_asks = any(isinstance(i.op, Prefetch) for i in walk(self.kernel.body))
         for position, value in enumerate(self.kernel.parameters):
             self.parameter(position, value)
@@ -295,6 +298,8 @@ class Emitter(Writer):
                 self.env[i.result] = self.extent(i.params["size"])
             case Constant():
                 self.env[i.result] = Lanes(literal(i.params["value"], i.params["dtype"]))
+            case Load() if self.rows is not None and i in self.rows.of:
+                self.env[i.result] = self.rows.load(i)
             case Load(masked=masked):
                 guard = self.env[i.operands[1]] if masked else None
                 place = self.places[i.operands[0]]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, wide
 from pullback.codegen.llvm_addresses import Addresses, Walks, varying
+from pullback.codegen.llvm_rows import Rows
 from pullback.codegen.llvm_scan import Scans
 from pullback.codegen.llvm_streams import MOST_WEIGHT, Streams
 from pullback.ir.ops.elementwise import Elementwise
@@ -188,6 +189,8 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         for part in range(unroll if e.streams is None else e.streams.unroll):
             e.met = 0
             body(e.let(f"add i64 {index}, {part * width}") if part else index, part)
+            if e.rows is not None:
+                e.rows.keep()
         if e.streams is not None:
             e.streams.flush()
 
@@ -203,14 +206,14 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     else:
         step = width * unroll
-        streams = Streams(e, region, weight, unroll, addresses)
+        streams, rows = Streams(e, region, weight, unroll, addresses), Rows(e, region, addresses)
 
         def run(limit: str) -> None:
             if streams.test is not None:
                 with e.when(streams.test), streams:
                     whole = limit if streams.unroll == unroll else e.let(f"and i64 {limit}, {-streams.unroll * width}")
                     counted(e, slot, whole, streams.unroll * width, full)
-            counted(e, slot, limit, step, full)
+            rows.run(slot, limit, lambda: counted(e, slot, limit, step, full))
 
         _in_tiers(e, slot, e.let(f"and i64 {count.text}, {-step}"), step, sums, run)
         if not is_whole:
