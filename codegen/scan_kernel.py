@@ -26,8 +26,8 @@ CHUNKS = ((1 << 17, 2), (1 << 20, 4), (1 << 22, 6))
 """Rows of so many elements are cut into a power of two of chunks."""
 MOST_CHUNKS = 1 << CHUNKS[-1][1]
 ALIGNMENT = 64
-BLOCK, BLOCK_CHUNKS = 1 << 17, 16
-"""Two blocks of elements stay in cache, each cut into so many chunks."""
+BLOCK, BLOCK_CHUNKS = 1 << 16, 16
+"""Two blocks of elements stay in cache, each cut into so many chunks; a shorter row than these two is one chunk."""
 COLUMNS = 512
 
 Found = dict[Instruction, list[Value]]
@@ -240,10 +240,10 @@ class _ScanBlocks(_ScanKernel):
 
     def long_row(self) -> Found:
         b = self.b
-        block, one, zero = b.const(BLOCK, I64), b.const(1, I64), b.const(0, I64)
-        is_long = b.ge(self.length(), block)
+        two, one, zero = b.const(2 * BLOCK, I64), b.const(1, I64), b.const(0, I64)
+        is_long = b.ge(self.length(), two)
         count = b.select(is_long, b.const(BLOCK_CHUNKS, I64), one)
-        size = b.select(is_long, b.const(BLOCK // BLOCK_CHUNKS, I64), block)
+        size = b.select(is_long, b.const(BLOCK // BLOCK_CHUNKS, I64), two)
         before, coming, sofar = self.totals(BLOCK_CHUNKS), self.totals(BLOCK_CHUNKS), self.totals(1)
         self.put_all(self.nothing(), sofar, zero)
         chunk = b.open("c")
@@ -256,7 +256,8 @@ class _ScanBlocks(_ScanKernel):
         totals, found = self.scan_and_total(self.part(at, size), self.part(b.add(at, count), size), self.get_all(before, chunk))
         self.put_all(totals, coming, chunk)
         found = self.join(chunk, count, found)
-        turns = b.raw_shr(b.add(self.length(), b.const(BLOCK - 1, I64)), b.const(BLOCK.bit_length() - 1, I64))
+        block, shift = b.select(is_long, b.const(BLOCK, I64), two), b.const(BLOCK.bit_length() - 1, I64)
+        turns = b.raw_shr(b.add(self.length(), b.sub(block, one)), b.select(is_long, shift, b.add(shift, one)))
         return self.in_order(turn, turns, found)
 
     def part(self, chunk: Value, size: Value) -> tuple[Value, Value]:
