@@ -7,9 +7,9 @@ itself, and so do nested calls. The code calls nothing but the addresses in %sta
 Chunks are shared out in contiguous ranges, one for each thread, so that a loop that runs again meets its data in the same
 cache; who is done takes from the others. %gate says what is going on: its low bits count the threads at work, a bit says that
 more may come, and the bits above are the number of the loop. The caller works too, then closes the gate and waits for those
-inside, never for those who have not come. A thread that is done looks at the gate for about 200 microseconds, then sleeps. Threads
-work in the caller's mode of floating-point arithmetic, so that what they do with subnormal numbers does not depend on who started
-them.
+inside, never for those who have not come. A thread that is done looks at the gate for about 200 microseconds, then sleeps.
+Threads work in the caller's mode of floating-point arithmetic, so that what they do with subnormal numbers does not depend on who
+started them.
 
 A library's routine runs on one thread between ``enter`` and ``leave``: its own threads would wait for ours, and its results
 depend on their number. ``gemm`` is a matrix product in parts (``products``). The number of the library's threads is what it was
