@@ -125,7 +125,7 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
     for i in space.region.instructions:
         if isinstance(i.op, Interleave):
             fits = all(map(natural, i.operands))
-            shapes[i.result] = (*shapes.get(i.operands[0], ()), 2)
+            shapes[i.result] = (*shapes.get(i.operands[0], ()), len(i.operands))
         elif i.op is component:
             fits = natural(i.result)
             whole = (*shapes.get(i.result, ()), 2)

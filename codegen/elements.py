@@ -73,7 +73,7 @@ class Elements:
         self.passes = self.find_passes()
 
     def outs(self, value: Value, ref: Value) -> list[tuple[Value, Out]]:
-        """What is stored for a result: itself, or both parts side by side."""
+        """What is stored for a result: itself, or its parts side by side."""
         made = self.producer.get(value)
         if made is None or not isinstance(made.op, Interleave):
             return [(value, Out(ref))]

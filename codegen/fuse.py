@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pullback.codegen.beside import beside
 from pullback.codegen.boundaries import boundary
 from pullback.codegen.clusters import Cluster, Order
 from pullback.codegen.composed import composed
@@ -62,7 +63,7 @@ def fuse(function: Function) -> Function:
 
 def fused(function: Function) -> Fused:
     """As ``fuse``, with what was decided."""
-    prepared = patched(positions(contractions(scatters_from_zero(split(sorted_twice(composed(function)))))))
+    prepared = patched(positions(contractions(scatters_from_zero(beside(split(sorted_twice(composed(function))))))))
     inside: list[_Kernels] = []
 
     def region(block: Block) -> Block:

@@ -43,20 +43,20 @@ def is_row_loop(i: Instruction) -> bool:
         return False
     around = i.regions[0].instructions
     loops = [k for k in around if k.regions]
-    if len(loops) != 1 or len(around) > MOST_AROUND or not all(_is_plain(k) for k in around if not k.regions):
+    if len(loops) != 1 or len(around) > MOST_AROUND or not all(is_plain(k) for k in around if not k.regions):
         return False
     (inner,) = loops
     inside = inner.regions[0].instructions
     if not isinstance(inner.op, For) or len(inner.results) != 1 or tuple(inner.params.get("combine", ())) != ("add",):
         return False
-    if len(inside) > MOST_INSIDE or not all(_is_plain(k) and not isinstance(k.op, Store) for k in inside):
+    if len(inside) > MOST_INSIDE or not all(is_plain(k) and not isinstance(k.op, Store) for k in inside):
         return False
     written = [k.operands[1] for k in around if isinstance(k.op, Store)]
     read = {k.operands[0] for k in (*around, *inside) if isinstance(k.op, Load)}
     return len(set(written)) == len(written) and read.isdisjoint(written)
 
 
-def _is_plain(i: Instruction) -> bool:
+def is_plain(i: Instruction) -> bool:
     return isinstance(i.op, Elementwise | Extent | Load | Store) or i.op is OPS["const"]
 
 

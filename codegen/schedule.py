@@ -1,9 +1,10 @@
 """schedule: says how a target runs a kernel's loops, and spells out what the target has no instruction for.
 
 Requires: a lowered kernel. Keeps: its meaning. On the CPU the outermost loops are cut into chunks that threads share (``chunk``),
-the innermost loops whose iterations are independent become vector loops, the others run serially, and short reductions are made
-four rows at a time (``jam``); functions spelled ``recipe`` become kernel ops, shared parts once. Half-precision functions are
-computed in float32. On CUDA the outermost loops become grids of threads or blocks (``map_loops``).
+what is read across memory is read through tiles (``transposes``), the innermost loops whose iterations are independent become
+vector loops, the others run serially, and short reductions are made four rows at a time (``jam``); functions spelled ``recipe``
+become kernel ops, shared parts once. Half-precision functions are computed in float32. On CUDA the outermost loops become grids
+of threads or blocks (``map_loops``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.jam import jam
 from pullback.codegen.phases import phases
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
+from pullback.codegen.transposes import transposes
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.elementwise import Elementwise, cast
@@ -36,7 +38,7 @@ def schedule(kernel: Function, target: str = "cpu") -> Function:
     """The kernel as ``target`` ("cpu" or "cuda") runs it."""
     if target == "cuda":
         return Function(kernel.name, map_loops(kernel.body), kernel.kind)
-    return Function(kernel.name, phases(_map(jam(borders(chunk(_spelled(kernel.body)))))), kernel.kind)
+    return Function(kernel.name, phases(_map(jam(transposes(borders(chunk(_spelled(kernel.body))))))), kernel.kind)
 
 
 def _spelled(body: Block) -> Block:

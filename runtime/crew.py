@@ -7,9 +7,9 @@ itself, and so do nested calls. The code calls nothing but the addresses in %sta
 Chunks are shared out in contiguous ranges, one for each thread, so that a loop that runs again meets its data in the same
 cache; who is done takes from the others. %gate says what is going on: its low bits count the threads at work, a bit says that
 more may come, and the bits above are the number of the loop. The caller works too, then closes the gate and waits for those
-inside, never for those who have not come. A thread that is done looks at the gate for some microseconds, then sleeps. Threads
-work in the caller's mode of floating-point arithmetic, so that what they do with subnormal numbers does not depend on who started
-them.
+inside, never for those who have not come. A thread that is done looks at the gate for about 200 microseconds, then sleeps.
+Threads work in the caller's mode of floating-point arithmetic, so that what they do with subnormal numbers does not depend on who
+started them.
 
 A library's routine runs on one thread between ``enter`` and ``leave``: its own threads would wait for ours, and its results
 depend on their number. ``gemm`` is a matrix product in parts (``products``). The number of the library's threads is what it was
@@ -24,16 +24,18 @@ from pullback.runtime import products
 MOST_THREADS = 256
 SPINS, SPINS_BETWEEN = 1 << 11, 1 << 6
 """How often a thread that waits looks at the gate before it sleeps, and before it offers its processor to others."""
+SPIN_TICKS = 1 << 19
+"""How long it looks at the gate where a register counts time (x86: 130 to 260 microseconds): a pause takes 15 to 140 cycles."""
 
 # The fields of %state, 64 bits each; first the functions that emitted code calls.
 FIELDS = (
     *THREADS, "threads", "busy", "gate", "started", "sleeping", "waiting", "stop", "function", "context", "failure", "members",
     "mode", "create", "join", "lock", "unlock", "wait", "signal", "mask", "block_all", "dispatched", "yield", "processor",
-    "where", "affinity", "bind", "came", "passed",
+    "where", "affinity", "bind", "came", "passes",
     "users", "guard", "blas_get", "blas_set", "blas_before",
 )  # fmt: skip
-SMALL, PASSES = 4, 8
-"""Of the loops of so few chunks that meet all threads asleep, one in so many wakes them."""
+SMALL, PASSES = 4, 7
+"""So many loops of so few chunks that meet all threads asleep leave them so, after one that woke them in vain."""
 MUTEX = -(-8 * len(FIELDS) // 64) * 64
 WORK, DONE, HANDLES, RANGES = MUTEX + 64, MUTEX + 128, MUTEX + 192, MUTEX + 192 + 8 * MOST_THREADS
 """Byte offsets: of the mutex, of the conditions "there is work" and "all are done", of the threads, and of their ranges."""
@@ -44,7 +46,8 @@ SERVICES = (*THREADS, "stop", "acquire", "release")
 OPEN = 1 << 15
 INSIDE = OPEN - 1
 STORE, LOAD = (f"sse.{name}mxcsr(ptr %mode)" for name in ("st", "ld"))
-PROCESSORS = """declare void @llvm.x86.sse2.pause()
+PROCESSORS = """declare i64 @llvm.x86.rdtsc()
+declare void @llvm.x86.sse2.pause()
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)"""
 
@@ -156,7 +159,16 @@ done:
 def source(is_x86: bool) -> str:
     """The module. What only some processors have: a pause that spares a neighbour, and the mode of floating-point arithmetic."""
     pause, keep, take = (f"call void @llvm.x86.{name}" if is_x86 else "" for name in ("sse2.pause()", STORE, LOAD))
+    now = "call i64 @llvm.x86.rdtsc()" if is_x86 else "add i64 0, 0"
+    patient = f"%time = {now}\n  %spent = sub i64 %time, %since\n  %on = icmp ult i64 %spent, {SPIN_TICKS}"
     return f"""
+; Whether a thread that has waited for %k looks at the gate, from %since on, looks on.
+define internal i1 @patient(i64 %k, i64 %since) nounwind alwaysinline {{
+entry:
+  {patient if is_x86 else f"%on = icmp ult i64 %k, {SPINS}"}
+  ret i1 %on
+}}
+
 ; Waits for a moment; now and then somebody else may have the processor.
 define internal void @pause(ptr %state, i64 %k, i1 %member) nounwind alwaysinline {{
 entry:
@@ -307,6 +319,7 @@ entry:
   br label %watch
 watch:
   %known = phi i64 [ 0, %entry ], [ %known, %enter ], [ %known, %awake ], [ %number, %leave ], [ %number, %tell ]
+  %since = {now}
   br label %spin
 spin:
   %k = phi i64 [ 0, %watch ], [ %k.next, %again ]
@@ -324,7 +337,7 @@ idle:
 again:
   call void @pause(ptr %state, i64 %k, i1 true)
   %k.next = add i64 %k, 1
-  %spins = icmp ult i64 %k.next, {SPINS}
+  %spins = call i1 @patient(i64 %k.next, i64 %since)
   br i1 %spins, label %spin, label %sleep
 sleep:
   {_call("lock", "mutex")}
@@ -494,7 +507,7 @@ hire:
   call void @start(ptr %state, i64 %threads)
   br label %prepare
 count:
-  ; Waking a thread takes as long as a small loop, so most of these pass where all are asleep.
+  ; Where waking a thread takes as long as a small loop, most of these pass while all are asleep.
   {_at("asleep.at", "sleeping")}
   %dozing = load atomic i64, ptr %asleep.at monotonic, align 8
   %nobody = icmp sge i64 %dozing, %started
@@ -502,14 +515,13 @@ count:
   %dear = and i1 %nobody, %small
   br i1 %dear, label %weigh, label %prepare
 weigh:
-  {_at("passed.at", "passed")}
-  %passed = load i64, ptr %passed.at
-  %passes = add i64 %passed, 1
-  store i64 %passes, ptr %passed.at
-  %turn = and i64 %passes, {PASSES - 1}
-  %goes = icmp eq i64 %turn, 0
+  {_at("passes.at", "passes")}
+  %passes = load i64, ptr %passes.at
+  %goes = icmp eq i64 %passes, 0
   br i1 %goes, label %prepare, label %pass
 pass:
+  %fewer = sub i64 %passes, 1
+  store i64 %fewer, ptr %passes.at
   call void @pullback_crew_release(ptr %state)
   br label %single
 prepare:
@@ -574,15 +586,20 @@ share:
   {_at("came.at", "came")}
   %came = load atomic i64, ptr %came.at monotonic, align 8
   %helped = icmp eq i64 %came, %number
-  br i1 %helped, label %spin, label %stand
+  br i1 %helped, label %hold, label %stand
 stand:
   ; Nobody came: perhaps who should waits for this processor.
+  {_at("later.at", "passes")}
+  store i64 {PASSES}, ptr %later.at
   {_at("yield.at", "yield")}
   %yield = load ptr, ptr %yield.at
   %ignored = call i32 %yield()
+  br label %hold
+hold:
+  %since = {now}
   br label %spin
 spin:
-  %k = phi i64 [ 0, %share ], [ 0, %stand ], [ %k.next, %again ]
+  %k = phi i64 [ 0, %hold ], [ %k.next, %again ]
   %seen = load atomic i64, ptr %gate acquire, align 8
   %inside = and i64 %seen, {INSIDE}
   %empty = icmp eq i64 %inside, 0
@@ -590,7 +607,7 @@ spin:
 again:
   call void @pause(ptr %state, i64 %k, i1 false)
   %k.next = add i64 %k, 1
-  %spins = icmp ult i64 %k.next, {SPINS}
+  %spins = call i1 @patient(i64 %k.next, i64 %since)
   br i1 %spins, label %spin, label %sleep
 sleep:
   {_call("lock", "mutex")}

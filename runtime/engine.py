@@ -66,7 +66,7 @@ _INTRINSICS = re.compile(
 )
 # And those of an x86 processor whose vectors have so many bytes.
 _INTRINSICS_OF_WIDTH = {
-    16: r"x86\.(?:sse2\.pause|sse\.(?:st|ld)mxcsr)",
+    16: r"x86\.(?:rdtsc|sse2\.pause|sse\.(?:st|ld)mxcsr)",
     32: r"x86\.avx2\.permps",
     64: r"x86\.avx512\.(?:permvar\.[ds]f|(?:vpermi2var|mask\.(?:getexp|getmant|scalef))\.p[ds])\.512",
 }

@@ -676,7 +676,11 @@ PARAMS: dict[str, Any] = {
     ],
     "view_as_real": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3,), ()) if dtype.is_complex],
     "view_as_complex": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3, 2), (2,)) if dtype.is_float],
-    "interleave": lambda dtype: [(_arrays(dtype, shape, shape), {}, {}) for shape in ((3,), (2, 0), ()) if dtype.is_float],
+    "interleave": lambda dtype: [
+        (_arrays(dtype, *[shape] * number), {}, {})
+        for shape, number in (((3,), 2), ((2, 0), 3), ((), 2), ((4, 5), 5))
+        if not dtype.is_complex
+    ],
     "concat": lambda dtype: [
         (_arrays(dtype, (2,), (3,)), {"axis": 0, "starts": (0, 2), "shape": (5,)}, {}),
         (_arrays(dtype, (2, 1), (2, 0), (2, 2)), {"axis": 1, "starts": (0, 1, 1), "shape": (2, 3)}, {}),

@@ -3,7 +3,7 @@
 Array ops take complex values as they take real ones. ``split`` rewrites a func so that complex values are left only where
 memory is handed over: parameters, results, and operands and results of ops with kernels of their own. There ``view_as_real``
 and ``view_as_complex`` say that the memory of c128[n] is that of f64[n,2]; ``component`` reads one part of it, and
-``interleave`` makes it of two.
+``interleave`` makes it of both, as it makes one array of any that belong side by side.
 
 A cotangent of z = x + iy is dL/dx - i dL/dy, as in HIPS autograd and JAX: a function with a complex derivative multiplies by
 it, and nothing is conjugated.
@@ -81,16 +81,18 @@ class Reinterpret(Reindex):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interleave(Op):
-    """Real and imaginary parts side by side, along a last axis of two."""
+    """Arrays side by side along a last axis, such as real and imaginary parts."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        x, y = types
-        if not isinstance(x, ArrayType) or not isinstance(y, ArrayType) or x.dtype is not y.dtype or x.rank != y.rank:
-            raise TypeError("takes two arrays of one type")
-        _parts(x)
-        for e, f in zip(x.shape, y.shape, strict=True):
-            same(e, f)
-        return (x.with_shape((*x.shape, 2)),)
+        x, *others = types
+        if not isinstance(x, ArrayType) or not others:
+            raise TypeError("takes two arrays or more")
+        for y in others:
+            if not isinstance(y, ArrayType) or x.dtype is not y.dtype or x.rank != y.rank:
+                raise TypeError("takes arrays of one type")
+            for e, f in zip(x.shape, y.shape, strict=True):
+                same(e, f)
+        return (x.with_shape((*x.shape, len(types))),)
 
 
 def _parts(x: ArrayType) -> None:
@@ -132,4 +134,4 @@ component = Reindex(
     name="component", reference=lambda x, at: x[..., at], shape=_component_shape, nondifferentiable=MADE_BY_SPLIT,
     access=lambda b, index, types, params, extent: [(0, [*index, b.const(params["at"], I64)], None)],
 )  # fmt: skip
-interleave = Interleave(name="interleave", reference=lambda x, y: np.stack([x, y], -1), nondifferentiable=MADE_BY_SPLIT)
+interleave = Interleave(name="interleave", reference=lambda *parts: np.stack(parts, -1), nondifferentiable=MADE_BY_SPLIT)

@@ -1,0 +1,59 @@
+"""Arrays put side by side along a short last axis: one kernel computes and stores them, as NumPy would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from targets import compiled
+
+import pullback as pb
+from pullback.ir.text import parse_function
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 8, 9])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8, np.bool_, np.complex64])
+def test_stacked_last(number: int, dtype: Any) -> None:
+    for shape in ((), (0,), (1,), (17,), (70, 33), (3, 0)):
+        x = (np.random.default_rng(1).normal(size=shape) * 4).astype(dtype)
+        y = np.random.default_rng(2).normal(size=shape) > 0
+
+        def stacked(x: Any, y: Any) -> Any:
+            return np.stack([np.where(y, x, k) for k in range(number)], axis=-1).astype(dtype), x[..., None]
+
+        for found, wanted in zip(pb.jit(stacked)(x, y), stacked(x, y), strict=True):
+            assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_forms() -> None:
+    x, y = np.random.default_rng(3).normal(size=(2, 90))
+
+    def forms(x: Any, y: Any) -> Any:
+        both = np.stack([x, y], axis=-1)
+        again = np.column_stack([np.sin(x), y * 2, x])
+        return both, both.sum(), again, np.stack([x, x, x[::-1]], 1), np.stack([x[:5], np.ones(5)], -1)
+
+    for found, wanted in zip(pb.jit(forms)(x, y), forms(x, y), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-15, atol=1e-13)
+
+
+def test_gradient() -> None:
+    x, y = np.random.default_rng(4).normal(size=(2, 40))
+    weight = np.random.default_rng(5).normal(size=(40, 3))
+    _, (dx, dy) = pb.value_and_grad(lambda x, y: np.sum(np.stack([x * y, y, x], -1) * weight), (0, 1))(x, y)
+    np.testing.assert_allclose(dx, y * weight[:, 0] + weight[:, 2])
+    np.testing.assert_allclose(dy, x * weight[:, 0] + weight[:, 1])
+
+
+def test_one_kernel() -> None:
+    text = """pullback-ir 1
+func f(%x: f64[n]) -> (f64[n,2]) {
+  %0: f64[n] = exp %x
+  %1: f64[n,1] = broadcast %x {axes=[1]}
+  %2: f64[n,1] = broadcast %0 {axes=[1]}
+  %3: f64[n,2] = concat %1, %2 {axis=1, starts=[0, 1]}
+  return %3
+}"""
+    assert len(compiled(parse_function(text)).scheduled.functions) == 2
