@@ -27,6 +27,7 @@ from pullback.codegen.contractions import contractions
 from pullback.codegen.grouping import Grouping
 from pullback.codegen.places import Reads
 from pullback.codegen.positions import positions
+from pullback.codegen.row_updates import row_updates
 from pullback.codegen.saving import Graph, Saving, Use, joined
 from pullback.codegen.scatters import scatters_from_zero
 from pullback.codegen.sorted_twice import sorted_twice
@@ -63,7 +64,7 @@ def fuse(function: Function) -> Function:
 
 def fused(function: Function) -> Fused:
     """As ``fuse``, with what was decided."""
-    prepared = patched(positions(contractions(scatters_from_zero(beside(split(sorted_twice(composed(function))))))))
+    prepared = patched(positions(contractions(scatters_from_zero(row_updates(beside(split(sorted_twice(composed(function)))))))))
     inside: list[_Kernels] = []
 
     def region(block: Block) -> Block:

@@ -25,6 +25,7 @@ from pullback.codegen.llvm_loops import loop
 from pullback.codegen.llvm_native import library, ufunc
 from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
 from pullback.codegen.llvm_parts import part, rare, spelled_out
+from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
 from pullback.codegen.llvm_sort import settle_row, sort_row
@@ -389,7 +390,8 @@ class Emitter(Writer):
         return self.looked_up.pop(i.result, None) or lookup(self, index, dtype, i.params["values"], i.params["dtype"], width)
 
     def affine(self, op: Op, operands: list[Lanes], dtypes: list[DType]) -> Lanes | None:
-        """Sums, differences and products of positions stay positions, and so does a choice between two, the same in all lanes."""
+        """Sums, differences and products of positions stay positions, and so does a choice between two, the same in all lanes.
+        Whether two are equal is asked of one lane."""
         if self.width == 1 or dtypes[-1] is not _I64 or any(o.step is None for o in operands):
             return None
         if op.name == "select":
@@ -397,6 +399,8 @@ class Emitter(Writer):
             if a.is_scalar or a.step != b.step:
                 return None
             return Lanes(self.let(f"select i1 {condition.text}, i64 {a.text}, i64 {b.text}"), a.step)
+        if op.name in ("eq", "ne"):
+            return met(self, op, operands)
         if op.name not in ("add", "sub", "mul"):
             return None
         a, b = operands

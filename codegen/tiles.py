@@ -182,16 +182,32 @@ class _Tiles(Elements):
     def stored_at(self, value: Value, index: tuple[Value, ...]) -> tuple[Out, tuple[Value, ...]] | None:
         return (self.places[value], index) if value in self.done else None
 
-    def find_coming(self) -> dict[int, list[Value]]:
-        """The operands whose elements of the next tile each pass asks for: passes take turns from the last one on, those that
-        write elements of results after the others, since memory is busy with these."""
-        found: dict[int, list[Value]] = {}
+    def find_coming(self) -> dict[int, list[tuple[Value, int]]]:
+        """The references whose elements of the next tile each pass asks for, and for which of the rows that it walks at once.
+
+        For operands, passes take turns from the last one on, those that write elements of results after the others, since memory
+        is busy with these. Where nothing is written, passes that would ask for nothing share the rows with the others. A pass
+        whose elements wait in a result asks for their memory, too."""
         writing = {self.passes[v] for v, _ in self.copies if self.is_element(v)}
         passes = sorted((n for n in range(self.last + 1) if self.roots(n)), key=lambda n: (n in writing, -n))
-        operands = [v for v in self.region.parameters if self.is_element(v) and isinstance(self.refs[v].type, RefType)]
-        for k, value in enumerate(operands):
-            found.setdefault(passes[k % len(passes)], []).append(value)
+        operands = [ref for v, ref in self.refs.items() if self.is_element(v) and isinstance(ref.type, RefType)]
+        turns = [(ref, passes[k % len(passes)]) for k, ref in enumerate(operands)]
+        waiting = [(out.ref, self.passes[v]) for v, out in self.places.items() if self.is_element(v) and not out.last]
+        turns += [(ref, number) for ref, number in waiting if ref not in operands]
+        wanted = [(ref, k, n) for ref, n in turns for k in range(self.at_once(n))]
+        if not writing and len(passes) > len(turns) and len({self.at_once(n) for n in passes}) == 1:
+            wanted = [(ref, k, passes[turn % len(passes)]) for turn, (ref, k, _) in enumerate(wanted)]
+        found: dict[int, list[tuple[Value, int]]] = {}
+        for ref, k, number in wanted:
+            found.setdefault(number, []).append((ref, k))
         return found
+
+    def at_once(self, number: int) -> int:
+        """How many rows a pass walks at once."""
+        roots = self.roots(number)
+        reduces = any(i.operands[0] in roots for i in (*self.reduces, *self.checks))
+        is_light = sum(weight(self.producer[v]) for v in self.inside([*roots, *self.kept(number)], number)) <= LIGHT
+        return self.together if reduces and is_light else 1
 
     # the kernel
 
@@ -316,9 +332,7 @@ class _Tiles(Elements):
         if not roots and not kept:
             return {}
         reduces = [i for i in (*self.reduces, *self.checks) if i.operands[0] in roots]
-        is_light = sum(weight(self.producer[v]) for v in self.inside([*roots, *kept], number)) <= LIGHT
-        together = self.together if reduces and is_light else 1
-        b = self.b
+        b, together = self.b, self.at_once(number)
         last = b.sub(b.add(first, count), b.const(1, I64))
 
         def some(g: Value) -> Totals:
@@ -370,9 +384,8 @@ class _Tiles(Elements):
     def ask(self, number: int, rows: Sequence[Value], j: Value) -> None:
         """Have the same rows of the next tile on their way, element by element."""
         b = self.b
-        for value in self.coming.get(number, ()) if self.size is not None else ():
-            for row in rows:
-                b.here("prefetch", self.refs[value], b.add(row, self.size), j)
+        for ref, k in self.coming.get(number, ()) if self.size is not None else ():
+            b.here("prefetch", ref, b.add(rows[k], self.size), j)
 
     def counted(self, i: Instruction, values: Sequence[Value]) -> list[Value]:
         """Values of rows walked together; of the copies of the last row, what changes nothing."""

@@ -133,6 +133,7 @@ class Frame:
         self.outcomes: Any = None
         self._lifted: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
+        self._counting: dict[int, np.ndarray[Any, Any]] = {}
 
     @property
     def root(self) -> Frame:
@@ -226,6 +227,21 @@ class Frame:
             self._constants[id(array)] = found
             self.inputs.append(Constant(array=array, digest=digest(array)))
         return found
+
+    def counts(self, array: np.ndarray[Any, Any]) -> None:
+        """Note (in a root frame) that the trace has made an array to count with; nobody else knows it."""
+        self._counting[id(array)] = array
+
+    def counted_axis(self, array: np.ndarray[Any, Any]) -> int | None:
+        """The axis along which such an array, or a view of one, is 0, 1, 2, ...; None if it is another, or is not so now."""
+        own = array if array.base is None else array.base
+        if id(own) not in self._counting or array.dtype != np.int64:
+            return None
+        for axis, n in enumerate(array.shape):
+            line = np.arange(n).reshape([-1 if k == axis else 1 for k in range(array.ndim)])
+            if (n > 1 or array.ndim == 1) and np.array_equal(array, np.broadcast_to(line, array.shape)):
+                return axis
+        return None
 
     def called(self, function: HostFunction) -> Value:
         """A parameter (of a root frame) for the number of a Python function."""

@@ -324,6 +324,7 @@ def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, 
     static = [_static_number(v) for v in values]
     names = dict(zip(kwargs, static[len(args) :], strict=True))
     found = np.arange(*static[: len(args)], dtype=dtype, **names)
+    frame_of().root.counts(found)
     return made(found) if like is None else as_traced(found)
 
 

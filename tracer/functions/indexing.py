@@ -31,7 +31,8 @@ from pullback.tracer.array import (
     view,
 )
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import axis_list, axis_of, permute, remove_axes, shape_of
+from pullback.tracer.frame import frame_of
+from pullback.tracer.functions.common import axis_list, axis_of, permute, positions, remove_axes, shape_of
 from pullback.tracer.layout import Strides
 from pullback.tracer.promotion import shapes_text
 from pullback.tracer.selection import DATA_DEPENDENT
@@ -185,9 +186,15 @@ def _axis(item: Any, axis: int, n: int) -> _Axis:
         outside = item[(item < -n) | (item >= n)]
         if outside.size:
             raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
-        return _Axis(start=0, step=1, count=n, array=as_traced(item.astype(np.int64, copy=False)))
+        return _Axis(start=0, step=1, count=n, array=_positions(item.astype(np.int64, copy=False)))
     check_range(item, axis, n)
     return _Axis(start=0, step=1, count=n, array=item)
+
+
+def _positions(item: np.ndarray[Any, Any]) -> TracedArray:
+    """A static index array; as what counts along an axis, where that is all it does."""
+    axis = frame_of().root.counted_axis(item)
+    return as_traced(item) if axis is None else positions(item.shape, axis)
 
 
 def check_range(index: TracedArray, axis: int, n: int) -> None:
