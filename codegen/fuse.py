@@ -30,6 +30,7 @@ from pullback.codegen.saving import Graph, Saving, Use, joined
 from pullback.codegen.scatters import scatters_from_zero
 from pullback.codegen.sorted_twice import sorted_twice
 from pullback.codegen.stencils import patched
+from pullback.codegen.unsorted import unsorted
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.elementwise import Elementwise
@@ -62,7 +63,7 @@ def fuse(function: Function) -> Function:
 
 def fused(function: Function) -> Fused:
     """As ``fuse``, with what was decided."""
-    prepared = patched(positions(contractions(scatters_from_zero(split(sorted_twice(composed(function)))))))
+    prepared = patched(positions(contractions(scatters_from_zero(split(unsorted(sorted_twice(composed(function))))))))
     inside: list[_Kernels] = []
 
     def region(block: Block) -> Block:
