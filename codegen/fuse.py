@@ -16,8 +16,9 @@ which are computed again by each group that reads them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from pullback.codegen.beside import beside
 from pullback.codegen.boundaries import boundary
@@ -32,6 +33,7 @@ from pullback.codegen.saving import Graph, Saving, Use, joined
 from pullback.codegen.scatters import scatters_from_zero
 from pullback.codegen.sorted_twice import sorted_twice
 from pullback.codegen.stencils import patched
+from pullback.codegen.unsorted import unsorted
 from pullback.ir.builder import Builder
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.elementwise import Elementwise
@@ -57,6 +59,13 @@ class Fused:
         return {i: found for kernels in self.kernels for i in kernels.made if (found := kernels.boundaries(i))}
 
 
+PREPARE: tuple[Callable[[Function], Function], ...] = (
+    *(composed, sorted_twice, unsorted, split, beside, row_updates),
+    *(scatters_from_zero, contractions, positions, patched),
+)
+"""What is rewritten before instructions are grouped, in order."""
+
+
 def fuse(function: Function) -> Function:
     """Group the instructions of a function into kernels, in regions of loops and branches too: each on its own."""
     return fused(function).function
@@ -64,7 +73,7 @@ def fuse(function: Function) -> Function:
 
 def fused(function: Function) -> Fused:
     """As ``fuse``, with what was decided."""
-    prepared = patched(positions(contractions(scatters_from_zero(row_updates(beside(split(sorted_twice(composed(function)))))))))
+    prepared = reduce(lambda f, step: step(f), PREPARE, function)
     inside: list[_Kernels] = []
 
     def region(block: Block) -> Block:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pullback.codegen.lanes import Lanes, element, literal, mangled, splat, stored, wide
 from pullback.codegen.llvm_backwards import load_backwards, store_backwards
 from pullback.codegen.llvm_casts import cast
-from pullback.codegen.llvm_core import core_loop, private_place
+from pullback.codegen.llvm_core import core_loop, number_of_threads, private_place
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_lookup import LANES, lookup, lookup_pair, pairs_of
 from pullback.codegen.llvm_loops import loop
@@ -28,17 +28,17 @@ from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
-from pullback.codegen.llvm_sort import settle_row, sort_row
+from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import LINE, Streams, ask_ahead, written_only
 from pullback.codegen.llvm_text import Emitted, Writer
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, Threads
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Cold, Rare
-from pullback.ir.ops.sort import SettleRow, SortRow
+from pullback.ir.ops.sort import ArgsortRow, SettleRow, SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import BOOL as _BOOL
 from pullback.ir.types import F32 as _F32
@@ -323,6 +323,8 @@ class Emitter(Writer):
                 self.sub(i)
             case Local():
                 self.local(i)
+            case Threads():
+                self.env[i.result] = Lanes(number_of_threads(self))
             case Private():
                 self.places[i.result] = private_place(self, i) if self.natives_of else self.places[i.operands[0]]
             case For() if i.params.get("map") == "core":
@@ -333,6 +335,8 @@ class Emitter(Writer):
                 self.branch(i)
             case Fail():
                 self.fail(i)
+            case ArgsortRow():
+                argsort_row(self, i)
             case SettleRow():
                 settle_row(self, i)
             case SortRow():

@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element, stored
-from pullback.codegen.llvm_text import Writer
+from pullback.codegen.llvm_text import THREADS, Writer
 from pullback.ir.ops.kernel import MOST_PRIVATE
 from pullback.ir.structure import Instruction, Value, walk
 from pullback.ir.types import RefType
@@ -117,6 +117,13 @@ def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str,
     heading = f"define internal i64 @{inside.name}(ptr noalias %context, i64 %chunk) {{"
     e.functions.append("\n".join([*inside.functions, heading, "entry:", *inside.entry, *inside.lines, "}", ""]))
     return inside.name, captures
+
+
+def number_of_threads(e: Emitter) -> str:
+    """How many threads loops may run on."""
+    table = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
+    place = e.let(f"getelementptr i64, ptr {table}, i64 {len(THREADS)}")
+    return e.let(f"load atomic i64, ptr {place} monotonic, align 8")
 
 
 def private_place(e: Emitter, i: Instruction) -> Place:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import element
 from pullback.codegen.llvm_native import stored
-from pullback.ir.ops.sort import SettleRow, SortRow
+from pullback.ir.ops.sort import ArgsortRow, SettleRow, SortRow
 from pullback.ir.structure import Instruction
 from pullback.ir.types import DType
 
@@ -15,17 +15,21 @@ if TYPE_CHECKING:
 
 
 def sort_row(e: Emitter, i: Instruction) -> None:
-    """A call of a sort of NumPy's: ``int sort(void *row, intp n, void *)``, ``int argsort(void *row, intp *places, intp n,
-    void *)``."""
-    op = i.op
-    assert isinstance(op, SortRow)
-    row, *rest = (e.places[v] for v in i.operands)
-    count = row.extents[0].text
-    pointers = ", ".join(f"ptr {place.pointer}" for place in (row, *rest))
-    callee = e.callee("sort", op.symbol(row.type.dtype))
-    e.let(f"call i32 {callee}({pointers}, i64 {count}, ptr null)")
-    if rest:
-        _settle_ties(e, row.pointer, rest[0].pointer, count, row.type.dtype)
+    """A call of a sort of NumPy's on a part of a vector: ``int sort(void *first, intp n, void *)``."""
+    assert isinstance(i.op, SortRow)
+    first, count = (e.env[v].text for v in i.operands[1:])
+    row = e.places[i.operands[0]]
+    start = e.let(f"getelementptr {element(row.type.dtype)}, ptr {row.pointer}, i64 {first}")
+    e.let(f"call i32 {e.callee('sort', i.op.symbol(row.type.dtype))}(ptr {start}, i64 {count}, ptr null)")
+
+
+def argsort_row(e: Emitter, i: Instruction) -> None:
+    """A call of an argsort of NumPy's: ``int argsort(void *row, intp *places, intp n, void *)``. It is not stable."""
+    assert isinstance(i.op, ArgsortRow)
+    row, places = (e.places[v] for v in i.operands)
+    count, dtype = row.extents[0].text, row.type.dtype
+    e.let(f"call i32 {e.callee('sort', i.op.symbol(dtype))}(ptr {row.pointer}, ptr {places.pointer}, i64 {count}, ptr null)")
+    _settle_ties(e, row.pointer, places.pointer, count, dtype)
 
 
 def _settle_ties(e: Emitter, row: str, places: str, count: str, dtype: DType) -> None:
@@ -83,11 +87,12 @@ _RANKS = {
 _RANKS["u"] = _RANKS["i"]
 
 _SETTLE = """
-  store i64 0, ptr {start}
+  store i64 {first}, ptr {start}
+  %{p}stop = add i64 {first}, {count}
   br label %{p}run
 {p}run:
   %{p}from = load i64, ptr {start}
-  %{p}more = icmp slt i64 %{p}from, {count}
+  %{p}more = icmp slt i64 %{p}from, %{p}stop
   br i1 %{p}more, label %{p}first, label %{p}done
 {p}first:
   %{p}row = getelementptr i64, ptr {packed}, i64 %{p}from
@@ -97,7 +102,7 @@ _SETTLE = """
 {p}longer:
   %{p}last = phi i64 [ %{p}from, %{p}first ], [ %{p}to, %{p}look ]
   %{p}to = add i64 %{p}last, 1
-  %{p}inside = icmp slt i64 %{p}to, {count}
+  %{p}inside = icmp slt i64 %{p}to, %{p}stop
   br i1 %{p}inside, label %{p}look, label %{p}end
 {p}look:
   %{p}next = getelementptr i64, ptr {packed}, i64 %{p}to
@@ -139,12 +144,12 @@ def settle_row(e: Emitter, i: Instruction) -> None:
     """Where ranks without their low bits are equal: sort again, by those."""
     assert isinstance(i.op, SettleRow)
     x, packed = (e.places[v] for v in i.operands[:2])
-    shift = e.env[i.operands[2]].text
+    first, count, shift = (e.env[v].text for v in i.operands[2:])
     mask = e.let(f"sub i64 {e.let(f'shl i64 1, {shift}')}, 1")
     e.count += 1
     p = f"settle{e.count}."
     words = {
-        "p": p, "start": e.slot("i64"), "count": x.extents[0].text, "packed": packed.pointer, "shift": shift, "mask": mask,
+        "p": p, "start": e.slot("i64"), "first": first, "count": count, "packed": packed.pointer, "shift": shift, "mask": mask,
         "x": x.pointer, "rank": _RANKS[x.type.dtype.kind].format(p=p), "callee": e.callee("sort", "sort.int64"),
     }  # fmt: skip
     e.lines.append(_SETTLE.format(**words).lstrip("\n"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 THREADS = ("run", "enter", "leave", "gemm")
-"""The functions whose addresses begin the table of the slot ("threads",)."""
+"""The functions whose addresses begin the table of the slot ("threads",); the number of threads follows."""
 _EACH_TIME = frozenset({"load", "call", "alloca"})
 """The words that instructions begin with that may give another value when written again."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.elements import wrapped
 from pullback.codegen.scatters import scatter_sum_kernel
+from pullback.codegen.sorts import sort_kernel, unsort_kernel
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.fourier import Fourier
@@ -19,6 +20,7 @@ from pullback.ir.ops.kernel import sub_ref
 from pullback.ir.ops.linalg import Linalg
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.scan import Accumulate, Recur
+from pullback.ir.ops.sort import Sort, Unsort
 from pullback.ir.passes.complex_arithmetic import Pair, add, mul
 from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import I64, ArrayType, DType, RefType, Shape, interleaved
@@ -45,6 +47,10 @@ def op_kernel(instruction: Instruction) -> Draft:
             return _complex_product(instruction)
         case Fourier():
             return _transform(instruction)
+        case Sort():
+            return sort_kernel(instruction)
+        case Unsort():
+            return unsort_kernel(instruction)
         case Linalg():
             return _linear_algebra(instruction)
     raise NotImplementedError(f"there is no kernel for {instruction.op.name}")

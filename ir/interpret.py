@@ -18,7 +18,7 @@ from pullback.ir.ops.control import CheckFailed, Group
 from pullback.ir.ops.custom import Custom
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, combined_values
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, Threads, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.parts import Cold, Rare
@@ -29,6 +29,9 @@ from pullback.ir.types import ArrayType, DType
 Env = dict[Value, Any]
 Sizes = dict[str, int]
 Observer = Callable[[Instruction, Sequence[Any], Sequence[Any]], None]
+
+THREADS = 2
+"""So many threads an interpreted kernel believes to have."""
 
 
 def interpret(
@@ -179,6 +182,8 @@ class _Kernel:
                 return [found if type(found) is dtype.type else np.asarray(found, dtype)[()]]
             case Extent():
                 return [np.int64(value_of(params["size"], self.sizes))]
+            case Threads():
+                return [np.int64(THREADS)]
             case Load(masked=masked):
                 if masked and not operands[1]:
                     return [np.zeros((), operands[0].dtype)[()]]

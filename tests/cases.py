@@ -24,6 +24,7 @@ from pullback.ir.ops.linalg import Composed, Linalg, turned
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.ops.scan import Accumulate, Recur
+from pullback.ir.ops.sort import Sort
 from pullback.ir.types import I64
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (2, 3), (0,), (2, 0), (1, 2, 2))
@@ -172,7 +173,8 @@ def special_arguments(case: Case) -> list[Any]:
 def covered_ops() -> list[Op]:
     """The ops that have a meaning on arrays or scalars by themselves: neither regions nor memory."""
     moving = (Reindex, Interleave, Gather, Scatter, Place)
-    families = (Elementwise, Reduce, *moving, Contract, Recur, Accumulate, Fourier, Linalg, Composed, Constant, Count, Iota)
+    solving = (Fourier, Linalg, Sort, Composed)
+    families = (Elementwise, Reduce, *moving, Contract, Recur, Accumulate, *solving, Constant, Count, Iota)
     return [op for op in OPS.values() if isinstance(op, families)]
 
 
@@ -197,7 +199,7 @@ def _cases(op: Op) -> Iterator[Case]:
             for shape in ((), (3,), (2, 0), (2, 3)):
                 yield Case(op=op, types=(), params={"shape": shape})
             yield Case(op=op, types=(ArrayType(DTYPES["f64"], (2, 3, 4)),), params={"axes": (0, 2), "shape": (2, 4)})
-        case Linalg() | Composed():
+        case Linalg() | Sort() | Composed():
             yield from LINEAR_ALGEBRA[op.name](op)
         case Iota():
             for shape in ((3,), (2, 0), (2, 3)):

@@ -30,7 +30,7 @@ from pullback.ir.types import DTYPES, F64
 from pullback.ir.verify import verify
 
 TESTED = covered_ops()
-SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "scatter_sum"} | {
+SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "scatter_sum", "unsort"} | {
     op.name for op in OPS.values() if isinstance(op, Switch | Loop | StackLength | Tap | Stop | Barrier | Known)
 }
 every_op = pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)

@@ -6,10 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import agrees, gradients_agree, plain
+from targets import run_targets
 from versions import since
 
 import pullback as pb
-from pullback.runtime import sorts
+from pullback.codegen import sorts as parted
+from pullback.codegen.fuse import fuse
+from pullback.ir.ops.sort import unsort
+from pullback.ir.structure import walk
+from pullback.ir.text import parse_function
+from pullback.runtime import sorts, threads
 
 Call = Callable[..., Any]
 RNG = np.random.default_rng(3)
@@ -84,6 +90,101 @@ def test_sizes_ties_and_nans(size: int) -> None:
 def test_ties_keep_their_order_in_gradients() -> None:
     slope = pb.grad(lambda x: np.sort(x)[0] + 2 * np.sort(x)[1])(np.array([3.0, 1.0, 1.0]))
     np.testing.assert_array_equal(slope, [0.0, 1.0, 2.0])
+
+
+def spoiled(count: int, dtype: str, of: str) -> Any:
+    """Numbers with what sorts find hard."""
+    if of == "many":
+        found = RNG.normal(size=count) * 1e4
+    elif of == "few":
+        found = RNG.integers(0, 3, count).astype(float)
+    elif of == "one":
+        found = np.full(count, 7.0)
+    elif of == "rising":
+        found = np.arange(count) - count // 2.0
+    else:
+        found = np.tile([1.0, -2.0, 3.0], count // 3 + 1)[:count]
+    x = found.astype(dtype)
+    if x.dtype.kind == "f" and of != "rising":
+        x[::7], x[1::5], x[2::11], x[3::13] = 0.0, -0.0, np.nan, -np.inf
+        x[5::17] = -np.array(np.nan, dtype)
+    return x
+
+
+def in_bits(x: Any) -> Any:
+    return x.view(f"u{x.dtype.itemsize}")
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1"])
+@pytest.mark.parametrize("of", ["many", "few", "one", "rising", "periodic"])
+def test_long_rows_have_the_same_bits_for_any_number_of_threads(dtype: str, of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parted, "LONG", 1 << 14)
+    run = pb.jit(lambda x: (np.sort(x), np.argsort(x, kind="stable")))
+    before = pb.get_num_threads()
+    try:
+        for shape in (16384,), (20011,), (3, 17000), (1, 40000):
+            x = spoiled(int(np.prod(shape)), dtype, of).reshape(shape)
+            found = []
+            for number in (1, 2, 3):
+                pb.set_num_threads(number)
+                found.append(run(x))
+            elements, places = found[0]
+            np.testing.assert_array_equal(elements, np.sort(x, axis=-1))
+            np.testing.assert_array_equal(places, np.argsort(x, axis=-1, kind="stable"))
+            for others in found[1:]:
+                np.testing.assert_array_equal(in_bits(others[0]), in_bits(elements))
+                np.testing.assert_array_equal(others[1], places)
+            if x.dtype.kind == "f":
+                assert np.sum(np.signbit(elements) & (elements == 0)) == np.sum(np.signbit(x) & (x == 0))
+    finally:
+        pb.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "u64", "i16"])
+def test_parted_rows_as_interpreted(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parted, "LONG", 64)
+    t = f"{dtype}[2,150]"
+    function = parse_function(
+        f"func f(%x: {t}) -> ({t}, i64[2,150]) {{\n  %s: {t} = sort %x\n  %o: i64[2,150] = argsort %x\n  return %s, %o\n}}"
+    )
+    x = spoiled(300, function.parameters[0].type.dtype.numpy.str, "few").reshape(2, 150)
+    results = run_targets(function, [x])
+    expected = results.pop("interpreter")
+    for target, found in results.items():
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=target)
+
+
+def test_a_long_row_is_shared_out() -> None:
+    x, before = RNG.normal(size=1 << 17), pb.get_num_threads()
+    run, ordered = pb.jit(np.sort), np.sort(x)
+    try:
+        pb.set_num_threads(1)
+        np.testing.assert_array_equal(run(x), ordered)
+        pb.set_num_threads(2)
+        count = threads.dispatched()
+        np.testing.assert_array_equal(run(x), ordered)
+        assert threads.dispatched() == count + 3
+    finally:
+        pb.set_num_threads(before)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (7,), (40000,), (0, 3), (3, 0), (5, 4), (3, 2, 30)])
+def test_what_goes_to_the_places_of_an_order_is_written_once(shape: tuple[int, ...]) -> None:
+    x, w = RNG.normal(size=shape).round(2), RNG.normal(size=shape)
+    slope = pb.grad(lambda x: np.sum(np.sort(x) * w))
+    expected = np.empty(shape)
+    np.put_along_axis(expected, np.argsort(x, axis=-1, kind="stable"), w, -1)
+    np.testing.assert_array_equal(slope(x), expected)
+
+
+def test_the_gradient_of_a_sort_has_no_base() -> None:
+    given = "func f(%x: f64[n,m], %v: f64[n,m], %b: f64[n,m]) -> (f64[n,m]) {{\n  %o: i64[n,m] = argsort %x\n"
+    given += "  %i: i64[n,m] = iota {{axis={axis}, dtype=i64, shape=[n, m]}}\n"
+    given += "  %r: f64[n,m] = scatter_set %b, %i, %o, %v {{axes=[0, 1]}}\n  return %r\n}}"
+    for axis, is_by_order in ((0, True), (1, False)):
+        function = parse_function(given.format(axis=axis))
+        assert any(i.op is unsort for i in walk(fuse(function).body)) == is_by_order
 
 
 def test_errors() -> None:

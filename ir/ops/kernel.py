@@ -46,6 +46,16 @@ class Extent(Op):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Threads(Op):
+    """How many threads loops may run on. It may decide how a result is computed, never what the result is."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (scalar(I64),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Load(Op):
     """Operands: a reference, with ``masked`` a condition (false gives zero and reads nothing), one index an axis."""
 
@@ -190,6 +200,7 @@ class Prefetch(Op):
 
 
 extent = Extent(name="extent", vocabularies=KERNEL)
+threads = Threads(name="threads", effect="effect", vocabularies=KERNEL)
 load = Load(name="load", vocabularies=KERNEL)
 load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
 store = Store(name="store", effect="effect", vocabularies=KERNEL)

@@ -23,6 +23,7 @@ from pullback.ir.ops.linalg import Composed, Linalg
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.ops.scan import Accumulate, Recur
+from pullback.ir.ops.sort import Sort
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, I64, ArrayType
 
@@ -239,4 +240,6 @@ def _batch_rank(op: Any, inputs: Sequence[Value]) -> int:
     """How many leading axes only number the problems that an op solves."""
     if isinstance(op, Linalg):
         return len(_shape(inputs[0])) - op.core[0]
+    if isinstance(op, Sort):
+        return len(_shape(inputs[0])) - 1
     return len(_shape(inputs[0])) - 2 if isinstance(op, Composed) else 0
