@@ -193,6 +193,12 @@ template <class T> __device__ T pb_minimum(T x, T y) {
 template <class T> __device__ T pb_fmax(T x, T y) { return x != x ? y : y != y ? x : pb_maximum(x, y); }""",
     "pb_fmin": """\
 template <class T> __device__ T pb_fmin(T x, T y) { return x != x ? y : y != y ? x : pb_minimum(x, y); }""",
+    "pb_hypot": """\
+// The larger one where the other is too small to count: hypot may give the next number above it, and infinity for the largest.
+template <class T> __device__ T pb_hypot(T x, T y) {
+    T a = fabs(x), b = fabs(y), low = a < b ? a : b, high = a < b ? b : a;
+    return low < high * T(sizeof(T) == 8 ? 7e-9 : 2e-4) ? high : hypot(x, y);
+}""",
     "pb_logaddexp": """\
 template <class T> __device__ T pb_logaddexp(T x, T y) {
     if (x == y) return x + T(0.6931471805599453);

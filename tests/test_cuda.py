@@ -241,6 +241,19 @@ func f(%x: f64[90]) -> (f64[90]) {
 
 
 @on_each
+def test_of_several_failed_checks_the_first_is_told(machine: Make) -> None:
+    """Whichever thread comes first: the last element fails the first check, all others the second."""
+    b = Builder()
+    x = Value(ArrayType(DTYPES["f64"], (700,)), "x")
+    b.check(b.ge(x, b.full(0.0, x.type)), error="ValueError", message="x must not be negative")
+    b.check(b.le(x, b.full(1.0, x.type)), error="ValueError", message="x must not be above 1")
+    function = b.function("f", [x], [b.sqrt(x)])
+    arguments = [np.array([2.0] * 699 + [-1.0])]
+    with pytest.raises(CheckFailed, match="must not be negative"):
+        run_program(machine, function, arguments)
+
+
+@on_each
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_every_op_of_a_family(machine: Make, family: type[Any]) -> None:
     """All cases of a family's ops in one program."""
@@ -293,6 +306,17 @@ def test_special_functions_on_their_domains(machine: Make) -> None:
     for low, high in ((1.6, 40.0), (0.01, 1.4), (-0.9, -0.1)):
         arguments = [np.linspace(low, high, 200)]
         assert_close(run_program(machine, function, arguments), expected(function, arguments))
+
+
+@on_each
+def test_zeta_of_large_orders(machine: Make) -> None:
+    """Where corrections to a sum of few terms would grow without end."""
+    pairs = [(1.001, 0.3), (3.5, 1.0), (40.0, 0.7), (193.7, 11.04), (80.0, 60.0), (60.0, 80.0), (25.5, 1e4), (4.0, -2.5)]
+    b = Builder()
+    s, q = (Value(ArrayType(DTYPES["f64"], (len(pairs),)), name) for name in "sq")
+    function = b.function("f", [s, q], [b.zeta(s, q)])
+    arguments = [np.array(column) for column in zip(*pairs)]
+    assert_close(run_program(machine, function, arguments), expected(function, arguments), 1e-12)
 
 
 @on_each
