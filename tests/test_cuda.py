@@ -15,6 +15,7 @@ from cuda_targets import on_each
 from test_semantics import VALUES
 
 from pullback.codegen.cuda import MOST_BLOCKS, emit, emit_all
+from pullback.codegen.cuda_words import Names
 from pullback.codegen.schedule import schedule
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Value
 from pullback.ir.ops.contract import Contract
@@ -414,3 +415,9 @@ def test_half_precision_is_refused_by_name() -> None:
 }""")
     with pytest.raises(NotImplementedError, match="f16"):
         emit(halves, "k")
+
+
+def test_two_values_called_s_have_names_of_their_own() -> None:
+    """s2 would be an extent's name."""
+    names = Names()
+    assert [names.fresh("s") for _ in range(3)] == ["s", "s_2", "s_3"]
