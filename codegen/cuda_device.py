@@ -105,7 +105,14 @@ template <class T> __device__ T pb_gcd(T x, T y) {
     return (T)a;
 }""",
     "pb_fail": """\
-__device__ void pb_fail(int* status, bool failed, int code) { if (failed) atomicCAS(status, 0, code); }""",
+// The least code of all checks that fail stays, whichever thread comes first.
+__device__ void pb_fail(int* status, bool failed, int code) {
+    if (!failed) return;
+    for (int before = 0, seen = atomicCAS(status, 0, code); seen != before && seen > code;) {
+        before = seen;
+        seen = atomicCAS(status, before, code);
+    }
+}""",
     "pb_at": """\
 template <class T> __device__ T* pb_at(T* base, long long bytes) {
     return (T*)((const char*)base + bytes);
@@ -186,6 +193,12 @@ template <class T> __device__ T pb_minimum(T x, T y) {
 template <class T> __device__ T pb_fmax(T x, T y) { return x != x ? y : y != y ? x : pb_maximum(x, y); }""",
     "pb_fmin": """\
 template <class T> __device__ T pb_fmin(T x, T y) { return x != x ? y : y != y ? x : pb_minimum(x, y); }""",
+    "pb_hypot": """\
+// The larger one where the other is too small to count: hypot may give the next number above it, and infinity for the largest.
+template <class T> __device__ T pb_hypot(T x, T y) {
+    T a = fabs(x), b = fabs(y), low = a < b ? a : b, high = a < b ? b : a;
+    return low < high * T(sizeof(T) == 8 ? 7e-9 : 2e-4) ? high : hypot(x, y);
+}""",
     "pb_logaddexp": """\
 template <class T> __device__ T pb_logaddexp(T x, T y) {
     if (x == y) return x + T(0.6931471805599453);
@@ -216,7 +229,8 @@ template <class T> __device__ T pb_digamma(T value) {
     return (T)(x < PB_INF ? shift + (log(x) - 0.5 / x - tail) : x);
 }""",
     "pb_zeta": """\
-// Hurwitz's zeta function for s > 1 by Euler and Maclaurin's sum (DLMF 25.11.5): terms to q >= 10, then ten corrections.
+// Hurwitz's zeta function for s > 1 by Euler and Maclaurin's sum (DLMF 25.11.5): terms to q >= 10 and q >= s, unless further
+// ones change nothing, then ten corrections.
 template <class T> __device__ T pb_zeta(T order, T start) {
     const double corrections[] = {12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1307674368000.0 / 691, 74724249600.0,
                                   -10670622842880000.0 / 3617, 5109094217170944000.0 / 43867, -802857662698291200000.0 / 174611};
@@ -225,7 +239,11 @@ template <class T> __device__ T pb_zeta(T order, T start) {
     if (!(s > 1.0)) return (T)PB_NAN;
     if (q <= 0.0 && q == floor(q)) return (T)PB_INF;
     if (q <= 0.0 && s != floor(s)) return (T)PB_NAN;
-    for (; q < 10.0; q += 1.0) sum += pow(q, -s);
+    for (; q < 10.0 || q < s; q += 1.0) {
+        double term = pow(q, -s), before = sum;
+        sum += term;
+        if (q > 0.0 && (sum == before || isinf(sum))) return (T)sum;
+    }
     double power = pow(q, -s), factor = s, denominator = q;
     sum += power * (q / (s - 1.0) + 0.5);
     for (int k = 0; k < 10; ++k) {

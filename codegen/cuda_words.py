@@ -106,7 +106,7 @@ class Names:
         name, count = word, 1
         while name in self.taken or re.fullmatch(r"s\d+", name):
             count += 1
-            name = f"{word}{'_' if word[-1].isdigit() else ''}{count}"
+            name = f"{word}{'_' if word[-1].isdigit() or word == 's' else ''}{count}"
         self.taken.add(name)
         return name
 

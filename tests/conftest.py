@@ -1,13 +1,13 @@
 """What every test stands on: a kernel cache of its own, the verifier after every pass, `--bless` and `--schedules`."""
 
 import gc
-import importlib.util
 import os
 import tempfile
 from collections import defaultdict
 from zlib import crc32
 
 import pytest
+from cuda_device import missing
 from forced import at_random
 
 from pullback.codegen import phases, schedules
@@ -86,13 +86,9 @@ def bless(request: pytest.FixtureRequest) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     leave_for_long(items)
-    if importlib.util.find_spec("pycuda") is not None:
-        return
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(
-                pytest.mark.skip(reason="needs a CUDA device and pycuda (pip install pullback[cuda])")
-            )
+        if item.get_closest_marker("gpu") and (reason := missing()):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def leave_for_long(items: list[pytest.Item]) -> None:

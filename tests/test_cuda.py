@@ -1,4 +1,4 @@
-"""CUDA C: its text, and what it computes, with g++ in place of a GPU, against the interpreter."""
+"""CUDA C: its text, and what it computes, on a GPU and with g++ in place of one, against the interpreter."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import Case, cases, covered_ops, elementwise_params, sample, special_arguments
-from cuda_host import COMPILER, expected, run_on_host, scheduled
+from cuda_program import Make, expected, run_program, scheduled
+from cuda_targets import on_each
 from test_semantics import VALUES
 
 from pullback.codegen.cuda import MOST_BLOCKS, emit, emit_all
+from pullback.codegen.cuda_words import Names
 from pullback.codegen.schedule import schedule
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Value
+from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.control import CheckFailed
+from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.scan import Recur
+from pullback.ir.ops.reindex import Reindex
+from pullback.ir.ops.scan import Accumulate, Recur
 from pullback.ir.structure import walk
 from pullback.ir.text import parse_function
 
+FAMILIES = (Gather, Scatter, Place, Recur, Reduce, Reindex, Contract, Accumulate, Constant, Count, Iota)
 HERE = Path(__file__).parent
 GOLDEN = sorted((HERE / "cuda").glob("*.ir"))
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile CUDA C for the host")
 ROUGH = {"gammaln", "digamma", "polygamma", "zeta"}
 """Functions whose methods differ from SciPy's: compared on their domains, to 12 digits."""
 UNTRIED = ROUGH | {"expn"} | {op.name for op in OPS.values() if isinstance(op, Elementwise) and str(op.llvm).startswith("ufunc:")}
@@ -43,13 +48,13 @@ def assert_close(found: Any, wanted: Any, rtol: float = 1e-11) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-6 if b.dtype == np.float32 else rtol, atol=1e-300)
 
 
-def check(text: str, layouts: Any = ()) -> None:
+def check(machine: Make, text: str, layouts: Any = ()) -> None:
     """Random arguments through the interpreter and through CUDA C."""
     function = parse_function("pullback-ir 1\n" + text.replace("pullback-ir 1\n", ""))
     arguments = [sample(np.random.default_rng(0), v.type) for v in function.parameters]
     if layouts:
         arguments = [_strided(a) if layout == "strided" else a for a, layout in zip(arguments, layouts, strict=True)]
-    assert_close(run_on_host(function, arguments, layouts), expected(function, arguments))
+    assert_close(run_program(machine, function, arguments, layouts), expected(function, arguments))
 
 
 def _strided(a: Any) -> Any:
@@ -74,10 +79,10 @@ def test_text_is_the_expected_one(path: Path, bless: bool) -> None:
     assert text_of(path) == golden.read_text()
 
 
-@needs_compiler
+@on_each
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_golden_programs_compute_what_the_interpreter_does(path: Path) -> None:
-    check(path.read_text())
+def test_golden_programs_compute_what_the_interpreter_does(machine: Make, path: Path) -> None:
+    check(machine, path.read_text())
 
 
 @pytest.mark.slow
@@ -196,15 +201,16 @@ func f(%x: f64[0], %y: f64[0,4], %z: f64[3,0]) -> (f64[], f64[4], f64[3], f64[3]
 }  # fmt: skip
 
 
-@needs_compiler
+@on_each
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_compute_what_the_interpreter_does(name: str) -> None:
-    check(PROGRAMS[name])
+def test_programs_compute_what_the_interpreter_does(machine: Make, name: str) -> None:
+    check(machine, PROGRAMS[name])
 
 
-@needs_compiler
-def test_strided_references_are_read_where_they_lie() -> None:
+@on_each
+def test_strided_references_are_read_where_they_lie(machine: Make) -> None:
     check(
+        machine,
         """
 func f(%x: f64[30,40], %y: f32[40]) -> (f64[30], f32[40], f64[]) {
   %0: f64[30] = sum %x {axes=[1]}
@@ -216,8 +222,8 @@ func f(%x: f64[30,40], %y: f32[40]) -> (f64[30], f32[40], f64[]) {
     )
 
 
-@needs_compiler
-def test_a_failed_check_gives_its_status() -> None:
+@on_each
+def test_a_failed_check_gives_its_status(machine: Make) -> None:
     function = parse_function(
         """pullback-ir 1
 func f(%x: f64[90]) -> (f64[90]) {
@@ -230,14 +236,27 @@ func f(%x: f64[90]) -> (f64[90]) {
 }"""
     )
     good = np.linspace(0.0, 1.0, 90)
-    assert_close(run_on_host(function, [good]), [np.sqrt(good)])
+    assert_close(run_program(machine, function, [good]), [np.sqrt(good)])
     with pytest.raises(CheckFailed, match="must not be negative"):
-        run_on_host(function, [good - 0.5])
+        run_program(machine, function, [good - 0.5])
 
 
-@needs_compiler
-@pytest.mark.parametrize("family", [Gather, Scatter, Place, Recur, Reduce], ids=lambda family: family.__name__)
-def test_every_op_of_a_family(family: type[Any]) -> None:
+@on_each
+def test_of_several_failed_checks_the_first_is_told(machine: Make) -> None:
+    """Whichever thread comes first: the last element fails the first check, all others the second."""
+    b = Builder()
+    x = Value(ArrayType(DTYPES["f64"], (700,)), "x")
+    b.check(b.ge(x, b.full(0.0, x.type)), error="ValueError", message="x must not be negative")
+    b.check(b.le(x, b.full(1.0, x.type)), error="ValueError", message="x must not be above 1")
+    function = b.function("f", [x], [b.sqrt(x)])
+    arguments = [np.array([2.0] * 699 + [-1.0])]
+    with pytest.raises(CheckFailed, match="must not be negative"):
+        run_program(machine, function, arguments)
+
+
+@on_each
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+def test_every_op_of_a_family(machine: Make, family: type[Any]) -> None:
     """All cases of a family's ops in one program."""
     rng, b = np.random.default_rng(7), Builder()
     parameters: list[Value] = []
@@ -251,12 +270,12 @@ def test_every_op_of_a_family(family: type[Any]) -> None:
         arguments += case.arguments(rng)
         results += b.emit(case.op, operands, case.params)
     function = b.function("f", parameters, results)
-    assert_close(run_on_host(function, arguments), expected(function, arguments))
+    assert_close(run_program(machine, function, arguments), expected(function, arguments))
 
 
-@needs_compiler
+@on_each
 @pytest.mark.parametrize("dtype", ["f64", "f32", "i64", "i32", "i8", "u8", "u64", "bool"])
-def test_elementwise_ops_on_special_values(dtype: str) -> None:
+def test_elementwise_ops_on_special_values(machine: Make, dtype: str) -> None:
     by_types: dict[tuple[ArrayType, ...], list[tuple[Elementwise, dict[str, Any]]]] = {}
     for op in covered_ops():
         is_tried = "func" in op.vocabularies and op.name not in UNTRIED
@@ -271,26 +290,38 @@ def test_elementwise_ops_on_special_values(dtype: str) -> None:
         b = Builder()
         parameters = [Value(t.with_shape((len(columns[0]),)), f"x{k}") for k, t in enumerate(types)]
         function = b.function("f", parameters, [b.emit(op, parameters, params)[0] for op, params in uses])
-        for (op, _), found, wanted in zip(uses, run_on_host(function, columns), expected(function, columns), strict=True):
+        results = run_program(machine, function, columns), expected(function, columns)
+        for (op, _), found, wanted in zip(uses, *results, strict=True):
             try:
                 assert_close([found], [wanted], 1e-14)
             except AssertionError as error:
                 raise AssertionError(f"{op.name} {dtype}: {error}") from error
 
 
-@needs_compiler
-def test_special_functions_on_their_domains() -> None:
+@on_each
+def test_special_functions_on_their_domains(machine: Make) -> None:
     b = Builder()
     x = Value(ArrayType(DTYPES["f64"], (200,)), "x")
     uses = [b.gammaln(x), b.digamma(x), *(b.polygamma(x, n=n) for n in (1, 2, 5))]
     function = b.function("f", [x], uses)
     for low, high in ((1.6, 40.0), (0.01, 1.4), (-0.9, -0.1)):
         arguments = [np.linspace(low, high, 200)]
-        assert_close(run_on_host(function, arguments), expected(function, arguments))
+        assert_close(run_program(machine, function, arguments), expected(function, arguments))
 
 
-@needs_compiler
-def test_the_promised_semantics() -> None:
+@on_each
+def test_zeta_of_large_orders(machine: Make) -> None:
+    """Where corrections to a sum of few terms would grow without end."""
+    pairs = [(1.001, 0.3), (3.5, 1.0), (40.0, 0.7), (193.7, 11.04), (80.0, 60.0), (60.0, 80.0), (25.5, 1e4), (4.0, -2.5)]
+    b = Builder()
+    s, q = (Value(ArrayType(DTYPES["f64"], (len(pairs),)), name) for name in "sq")
+    function = b.function("f", [s, q], [b.zeta(s, q)])
+    arguments = [np.array(column) for column in zip(*pairs)]
+    assert_close(run_program(machine, function, arguments), expected(function, arguments), 1e-12)
+
+
+@on_each
+def test_the_promised_semantics(machine: Make) -> None:
     b = Builder()
     rows = [row for row in VALUES if row[1] not in ("f16", "bf16") and isinstance(OPS[row[0]], Elementwise)]
     parameters, results = [], []
@@ -299,7 +330,7 @@ def test_the_promised_semantics() -> None:
         parameters += values
         results.append(b.emit(OPS[name], values)[0])
     arguments = [np.array([v], DTYPES[dtype].numpy) for _, dtype, operands, _ in rows for v in operands]
-    outputs = run_on_host(b.function("f", parameters, results), arguments)
+    outputs = run_program(machine, b.function("f", parameters, results), arguments)
     for (name, dtype, operands, wanted), found in zip(rows, outputs, strict=True):
         np.testing.assert_allclose(found[0], wanted, rtol=1e-6, err_msg=f"{name} {dtype} {operands}")
         if isinstance(wanted, float) and wanted == 0:
@@ -384,3 +415,9 @@ def test_half_precision_is_refused_by_name() -> None:
 }""")
     with pytest.raises(NotImplementedError, match="f16"):
         emit(halves, "k")
+
+
+def test_two_values_called_s_have_names_of_their_own() -> None:
+    """s2 would be an extent's name."""
+    names = Names()
+    assert [names.fresh("s") for _ in range(3)] == ["s", "s_2", "s_3"]

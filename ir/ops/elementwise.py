@@ -362,7 +362,7 @@ sqrt = _analytic(
 )  # fmt: skip
 cbrt = _unary("cbrt", lambda b, ct, out, x: b.div(b.div(_scaled(b, ct, 1 / 3), out), out), also=("scipy.special.cbrt",))
 hypot = Elementwise(
-    name="hypot", reference="numpy.hypot", arity=2, cuda="hypot({0}, {1})",
+    name="hypot", reference="numpy.hypot", arity=2, cuda="pb_hypot({0}, {1})",
     pullback=each(
         lambda b, ct, out, x, y: _where(b, b.ne(out, b.zeros_like(out)), b.mul(ct, b.div(x, out))),
         lambda b, ct, out, x, y: _where(b, b.ne(out, b.zeros_like(out)), b.mul(ct, b.div(y, out))),

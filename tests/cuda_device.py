@@ -1,0 +1,170 @@
+"""Emitted CUDA C, run on the first GPU: compiled by NVRTC and launched through PyCUDA."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cuda_program import Machine, run_program, text_of
+
+from pullback.codegen.cuda import Emitted, Launch
+from pullback.ir import Function
+
+OPTIONS = ("--std=c++17", "--fmad=false")
+NVRTC = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+GUARD, AROUND = 256, 0xA5
+"""How many bytes around an array must stay as they are, and what is in them."""
+
+
+@lru_cache
+def missing() -> str | None:
+    """What a GPU's tests need and this machine has not."""
+    if importlib.util.find_spec("pycuda") is None:
+        return "needs pycuda (pip install pullback[cuda])"
+    try:
+        import pycuda.driver as cuda
+    except ImportError as error:
+        return f"needs NVIDIA's driver ({error})"
+    try:
+        cuda.init()
+        count = cuda.Device.count()
+    except cuda.Error as error:
+        return f"needs a CUDA device ({error})"
+    if not count:
+        return "needs a CUDA device"
+    try:
+        nvrtc()
+    except OSError as error:
+        return f"needs NVRTC, CUDA's run-time compiler ({error})"
+    return None
+
+
+@lru_cache
+def driver() -> Any:
+    """PyCUDA's driver, the primary context of the first device current until the process ends."""
+    import pycuda.driver as cuda
+
+    cuda.init()
+    context = cuda.Device(0).retain_primary_context()
+    context.push()
+    atexit.register(context.pop)
+    return cuda
+
+
+@lru_cache
+def architecture() -> str:
+    major, minor = driver().Device(0).compute_capability()
+    return f"sm_{major}{minor}"
+
+
+@lru_cache
+def nvrtc() -> Any:
+    """NVRTC, of the toolkit or of NVIDIA's wheel. Raises OSError."""
+    found = importlib.util.find_spec("nvidia")
+    folders = [Path(place) for place in found.submodule_search_locations or ()] if found else []
+    builtins = [p for folder in folders for p in sorted(folder.glob("*/lib/libnvrtc-builtins.so.*"))]
+    for path in builtins:
+        ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+    beside = [str(p) for folder in folders for name in NVRTC for p in sorted(folder.glob(f"*/lib/{name}"))]
+    failed: OSError | None = None
+    for name in (*beside, *NVRTC):
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            failed = failed or error
+    raise failed or OSError(NVRTC[0])
+
+
+def compiled(text: str, arch: str, options: Sequence[str] = OPTIONS) -> bytes:
+    """The machine code of CUDA C for an architecture. Raises RuntimeError with what the compiler says."""
+    library, program = nvrtc(), ctypes.c_void_p()
+    given = [option.encode() for option in (f"--gpu-architecture={arch}", *options)]
+    status = library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
+    status = status or library.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+    if status:
+        raise RuntimeError(_output(library, program, "ProgramLog").decode().strip("\0") or f"NVRTC gives {status}")
+    code = _output(library, program, "CUBIN")
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    return code
+
+
+def _output(library: Any, program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    library[f"nvrtcGet{what}Size"](program, ctypes.byref(size))
+    room = ctypes.create_string_buffer(max(1, size.value))
+    library[f"nvrtcGet{what}"](program, room)
+    return room.raw[: size.value]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Memory of the host and its copy on the device, which begins GUARD bytes behind ``copy``."""
+
+    memory: Any
+    copy: Any
+    owner: Any
+
+
+class Device(Machine):
+    """The kernels as a module of the GPU. What they read and write is copied there for the launches of each kernel."""
+
+    def __init__(self, kernels: Sequence[Emitted]) -> None:
+        self.held: dict[tuple[int, int], Held] = {}
+        self.functions: dict[str, Any] = {}
+        self.module = driver().module_from_buffer(compiled(text_of(kernels), architecture())) if kernels else None
+
+    def address(self, array: Any) -> int:
+        """Arrays that share memory do so on the device."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        start, end = bounds = np.lib.array_utils.byte_bounds(owner)
+        if bounds not in self.held:
+            memory = np.ctypeslib.as_array((ctypes.c_uint8 * (end - start)).from_address(start))
+            self.held[bounds] = Held(memory, driver().to_device(_guarded(memory)), owner)
+        return int(self.held[bounds].copy) + GUARD + int(array.ctypes.data) - start
+
+    def function(self, launch: Launch) -> Any:
+        if launch.name not in self.functions:
+            assert self.module is not None
+            self.functions[launch.name] = self.module.get_function(launch.name)
+        return self.functions[launch.name]
+
+    def start(self, launch: Launch, blocks: int, values: Sequence[Any]) -> None:
+        arguments = [v.view(np.uint8) if v.dtype == bool else v for v in values]
+        self.function(launch)(*arguments, grid=(blocks, 1, 1), block=(launch.threads, 1, 1))
+
+    def finish(self) -> None:
+        cuda = driver()
+        cuda.Context.synchronize()
+        for held in self.held.values():
+            image = _guarded(held.memory)
+            wanted = image[:GUARD].copy()
+            cuda.memcpy_dtoh(image, held.copy)
+            np.testing.assert_array_equal(image[:GUARD], wanted, "written before an array")
+            np.testing.assert_array_equal(image[len(image) - GUARD :], wanted, "written behind an array")
+            inside = image[GUARD : len(image) - GUARD]
+            if held.owner.flags.writeable:
+                held.memory[...] = inside
+            else:
+                np.testing.assert_array_equal(inside, held.memory, "written where nothing may be")
+            held.copy.free()
+        self.held.clear()
+
+
+def _guarded(memory: Any) -> Any:
+    """A copy of bytes with guards around it."""
+    around = np.full(GUARD, AROUND, np.uint8)
+    return np.concatenate([around, memory, around])
+
+
+def run_on_device(function: Function, arguments: Sequence[Any], layouts: Sequence[str] = ()) -> tuple[Any, ...]:
+    """The results of a func through CUDA C on the first GPU."""
+    return run_program(Device, function, arguments, layouts)

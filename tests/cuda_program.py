@@ -1,0 +1,143 @@
+"""Programs whose kernels run as emitted CUDA C, launch after launch, on whatever takes it: the host or a GPU."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.codegen.cuda import Emitted, Launch, emit
+from pullback.codegen.fuse import fuse
+from pullback.codegen.lower import lower
+from pullback.codegen.schedule import schedule
+from pullback.ir import Function, Module
+from pullback.ir.extents import Abstract, abstract, value_of
+from pullback.ir.interpret import _Program, interpret, undefined
+from pullback.ir.ops.control import CheckFailed
+from pullback.ir.passes.grad import grad
+from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
+from pullback.ir.types import DTYPES
+from pullback.ir.verify import verify_module
+from pullback.tracer import flatten, trace
+
+
+class Machine(ABC):
+    """Where the kernels of one program run."""
+
+    @abstractmethod
+    def address(self, array: Any) -> int:
+        """Where an array's first element is for the launches of a kernel."""
+
+    @abstractmethod
+    def start(self, launch: Launch, blocks: int, values: Sequence[Any]) -> None:
+        """One launch, on arguments that are NumPy scalars."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """The launches of a kernel are over, and the arrays are as they left them."""
+
+
+Make = Callable[[Sequence[Emitted]], Machine]
+
+
+def traced(call: Callable[..., Any], *args: Any) -> tuple[Function, list[Any]]:
+    """The func that a call of a user's function is, and its arguments, in C order."""
+    found = trace(call, args, {})
+    values = found.arguments(flatten((args, {}))[0])
+    assert values is not None
+    return found.function, [np.asarray(v, order="C") for v in values]
+
+
+def scheduled(function: Function, layouts: Sequence[str] = ()) -> tuple[Module, Abstract]:
+    """The program of a func with its kernels scheduled for CUDA, and the func with abstract extents."""
+    found = abstract(function)
+    constants = ["c"] * (len(found.function.parameters) - len(layouts))
+    optimised = run(grad(run(found.function, BEFORE_GRAD)), OPTIMIZE)
+    module = lower(fuse(optimised), [*layouts, *constants] if layouts else (), "cuda")
+    program, *kernels = module.functions
+    module = Module((program, *(schedule(k, "cuda") for k in kernels)))
+    verify_module(module)
+    return module, found
+
+
+def emitted(module: Module) -> list[Emitted]:
+    """The kernels of a program, each emitted under its name."""
+    return [emit(kernel, kernel.name) for kernel in module.functions[1:]]
+
+
+def text_of(kernels: Sequence[Emitted], after: Callable[[Launch], str] | None = None) -> str:
+    """One text of several kernels, each in a namespace of its own; ``after`` gives what follows for each launch."""
+    parts = []
+    for kernel in kernels:
+        lines = "".join(f"{after(launch)}\n" for launch in kernel.launches) if after else ""
+        parts.append(f"namespace of_{kernel.name} {{\n{kernel.text}\n{lines}}}\n#undef PB_INF\n#undef PB_NAN\n")
+    return "\n".join(parts)
+
+
+def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], sizes: Mapping[str, int]) -> int:
+    """Run the launches of a kernel on NumPy arrays and scalars; returns its status."""
+    blocks = [launch.blocks(sizes) for launch in kernel.launches]
+    scratch = [
+        undefined(s.dtype, [blocks[s.launch] * math.prod(value_of(e, sizes) for e in s.shape) + 1]) for s in kernel.scratch
+    ]
+    status = np.zeros(1, np.int32)
+
+    def value(slot: tuple[object, ...]) -> Any:
+        match slot:
+            case ("pointer", int(position)):
+                return np.uint64(machine.address(arguments[position]))
+            case ("stride", int(position), int(axis)):
+                return np.int64(arguments[position].strides[axis])
+            case ("scalar", int(position), str(dtype)):
+                return np.asarray(arguments[position], DTYPES[dtype].numpy)[()]
+            case ("size", int(size)):
+                return np.int64(sizes[f"s{size}"])
+            case ("scratch", int(which)):
+                return np.uint64(machine.address(scratch[which]))
+            case ("blocks", int(which)):
+                return np.int64(blocks[which])
+            case ("status",):
+                return np.uint64(machine.address(status))
+        raise AssertionError(slot)
+
+    for launch, count in zip(kernel.launches, blocks, strict=True):
+        machine.start(launch, count, [value(slot) for slot in launch.slots])
+    machine.finish()
+    return int(status[0])
+
+
+class CudaProgram(_Program):
+    """A program whose launches run emitted CUDA C."""
+
+    def __init__(self, sizes: dict[str, int], module: Module, make: Make) -> None:
+        super().__init__(sizes, module)
+        self.emitted = {kernel.name: kernel for kernel in emitted(module)}
+        self.machine = make(list(self.emitted.values()))
+
+    def launch(self, params: Mapping[str, Any], operands: list[Any]) -> None:
+        sizes = {f"s{k}": value_of(e, self.sizes) for k, e in enumerate(params["sizes"])}
+        status = launch_all(self.machine, self.emitted[params["kernel"]], operands, sizes)
+        if status:
+            error, message, *_ = params["failures"][status - 1]
+            raise CheckFailed(error, message)
+
+
+def run_program(make: Make, function: Function, arguments: Sequence[Any], layouts: Sequence[str] = ()) -> tuple[Any, ...]:
+    """The results of a func through CUDA C, on the machine that ``make`` makes for its kernels."""
+    module, found = scheduled(function, layouts)
+    program = module.functions[0]
+    running = CudaProgram(dict(found.sizes), module, make)
+    values = [*arguments, *found.constants]
+    env = {p: np.asarray(v, p.type.dtype.numpy) for p, v in zip(program.parameters, values, strict=True)}
+    running.block(program.body, env)
+    return tuple(np.asarray(env[v]) for v in program.results)
+
+
+def expected(function: Function, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of a func by the interpreter."""
+    with np.errstate(all="ignore"):
+        results: tuple[Any, ...] = interpret(grad(function), *arguments)
+    return results
