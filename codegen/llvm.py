@@ -19,6 +19,7 @@ from pullback.codegen.lanes import Lanes, element, literal, mangled, splat, stor
 from pullback.codegen.llvm_backwards import load_backwards, store_backwards
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_core import core_loop, number_of_threads, private_place
+from pullback.codegen.llvm_division import REGISTER, divided, plan
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_lookup import LANES, lookup, lookup_pair, pairs_of
 from pullback.codegen.llvm_loops import loop
@@ -31,6 +32,7 @@ from pullback.codegen.llvm_scan import Scan
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import LINE, Streams, ask_ahead, written_only
 from pullback.codegen.llvm_text import Emitted, Writer
+from pullback.codegen.processors import PROCESSORS
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -47,9 +49,9 @@ from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, RefType, StackType
 
 
-def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True) -> Emitted:
-    """The LLVM text of a kernel scheduled for the CPU."""
-    return Emitter(kernel, name, vector_bytes, has_fma).run()
+def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True, cpu: str = "") -> Emitted:
+    """The LLVM text of a kernel scheduled for the CPU. ``cpu``: LLVM's name of the processor, which decides how it divides."""
+    return Emitter(kernel, name, vector_bytes, has_fma, cpu).run()
 
 
 EARLY = 8
@@ -69,10 +71,10 @@ class Place:
 class Emitter(Writer):
     """``direct``, if not empty: the attribute of an internal function of a larger module, whose arguments are parameters."""
 
-    def __init__(self, kernel: Function, name: str, vector_bytes: int, has_fma: bool, direct: str = "") -> None:
+    def __init__(self, kernel: Function, name: str, vector_bytes: int, has_fma: bool, cpu: str = "", direct: str = "") -> None:
         super().__init__()
         self.kernel, self.name = kernel, name
-        self.vector_bytes, self.has_fma = vector_bytes, has_fma
+        self.vector_bytes, self.has_fma, self.cpu = vector_bytes, has_fma, cpu
         self.direct = direct
         self.width = 1
         self.mask: str | None = None
@@ -99,6 +101,7 @@ class Emitter(Writer):
         self.constants: dict[tuple[object, ...], str] = {}
         self.pairs: dict[Value, Sequence[Instruction]] = {}
         self.looked_up: dict[Value, str] = {}
+        self.by_multipliers: set[Value] = set()
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
         self.cold: dict[str, Block] = {}
@@ -108,7 +111,7 @@ class Emitter(Writer):
 
     def inner(self, name: str) -> Emitter:
         """The writer of a function beside this one."""
-        made = Emitter(self.kernel, name, self.vector_bytes, self.has_fma)
+        made = Emitter(self.kernel, name, self.vector_bytes, self.has_fma, self.cpu)
         made.declared, made.constants, made.cold = self.declared, self.constants, self.cold
         made.written_only, made.read_only, made.kernel_asks = self.written_only, self.read_only, self.kernel_asks
         return made
@@ -284,6 +287,8 @@ class Emitter(Writer):
         waiting: Instruction | None = None
         if self.vector_bytes == LANES * _F64.bytes:
             self.pairs.update(pairs_of(block))
+        if self.vector_bytes == REGISTER and self.width > 1 and self.cpu in PROCESSORS:
+            self.by_multipliers |= plan(block, PROCESSORS[self.cpu], self.width)
         for i, after in zip(block.instructions, (*block.instructions[1:], None)):
             if waiting is not None:
                 store_pair(self, waiting, i)
@@ -380,6 +385,8 @@ class Emitter(Writer):
             text = part(self, op.name, texts, dtype, width)
         elif spelling == "lookup":
             text = self.lookup(i, texts[0], dtype, width)
+        elif i.result in self.by_multipliers and width > 1:
+            text = divided(self, i, operands)
         elif spelling.startswith("ufunc:"):
             text = ufunc(self, spelling[6:], texts, dtype, width)
         else:

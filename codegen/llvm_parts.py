@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import Lanes, element, wide
+from pullback.codegen.llvm_text import RARELY
 from pullback.codegen.plain import PLAIN
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Instruction, Value
@@ -18,8 +19,6 @@ AVX512_BYTES = 64
 # Significands in [3/4, 3/2), NaN for negative numbers, 1 for zeros.
 _INTERVAL = 3 | 3 << 2
 _PRESENT_ROUNDING = 4
-# The other way of the branch is taken this many times as often.
-_RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
 
 
 def part(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
@@ -88,7 +87,7 @@ def rare(e: Emitter, i: Instruction) -> None:
         e.line(f"store {t} {text}, ptr {slot}")
     e.count += 1
     inside, after = f"rare{e.count}", f"usual{e.count}"
-    e.declared[_RARELY] = None
+    e.declared[RARELY] = None
     e.line(f"br i1 {any_lane}, label %{inside}, label %{after}, !prof !9000")
     with e.aside():
         e.label(inside, follows=True)

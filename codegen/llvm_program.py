@@ -132,10 +132,16 @@ def has_control_flow(program: Function) -> bool:
 
 
 def emit_program(
-    program: Function, kernels: Mapping[str, Function], fresh: Sequence[Value], name: str, vector_bytes: int, has_fma: bool
+    program: Function,
+    kernels: Mapping[str, Function],
+    fresh: Sequence[Value],
+    name: str,
+    vector_bytes: int,
+    has_fma: bool,
+    cpu: str = "",
 ) -> Driver:
     """The driver of a program. ``kernels`` are scheduled for the CPU; ``fresh`` the buffers that are results."""
-    return _Program(program, kernels, fresh, name, vector_bytes, has_fma).run()
+    return _Program(program, kernels, fresh, name, vector_bytes, has_fma, cpu).run()
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,13 +171,14 @@ class _Program(Writer):
         name: str,
         vector_bytes: int,
         has_fma: bool,
+        cpu: str,
     ) -> None:
         super().__init__()
         self.program = program
         self.kernels = kernels
         self.returned = fresh
         self.name = name
-        self.vector_bytes, self.has_fma = vector_bytes, has_fma
+        self.vector_bytes, self.has_fma, self.cpu = vector_bytes, has_fma, cpu
         self.buffers: list[Value] = []
         self.sizes: dict[Extent, str] = {}
         self.products: dict[Extent, str] = {}
@@ -413,14 +420,14 @@ class _Program(Writer):
         """The function of a kernel, what it takes, and whether it takes the place of its calls."""
         if name not in self.called:
             own = f"kernel{len(self.called)}"
-            emitter = Emitter(self.kernels[name], own, self.vector_bytes, self.has_fma, direct="alwaysinline")
+            emitter = Emitter(self.kernels[name], own, self.vector_bytes, self.has_fma, self.cpu, direct="alwaysinline")
             emitted = emitter.run()
             size = len(emitter.lines) * self.inner[name]
             is_inlined = 0 < size <= MOST_INLINED and self.inlined + size <= MOST_TOGETHER
             if is_inlined:
                 self.inlined += size
             else:
-                emitter = Emitter(self.kernels[name], own, self.vector_bytes, self.has_fma, direct="noinline")
+                emitter = Emitter(self.kernels[name], own, self.vector_bytes, self.has_fma, self.cpu, direct="noinline")
                 emitted = emitter.run()
             self.declared.update(emitter.declared)
             self.functions.append(emitted.text)

@@ -9,6 +9,8 @@ from typing import Any
 
 THREADS = ("run", "enter", "leave", "gemm")
 """The functions whose addresses begin the table of the slot ("threads",); the number of threads follows."""
+# The other way of the branch is taken this many times as often.
+RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
 _EACH_TIME = frozenset({"load", "call", "alloca"})
 """The words that instructions begin with that may give another value when written again."""
 
@@ -71,11 +73,14 @@ class Writer:
         self.known = known
 
     @contextmanager
-    def when(self, test: str) -> Iterator[None]:
-        """What is written inside runs if an i1 is true."""
+    def when(self, test: str, rarely: bool = False) -> Iterator[None]:
+        """What is written inside runs if an i1 is true, which it may hardly ever be."""
         self.count += 1
         then, after = f"then{self.count}", f"after{self.count}"
-        self.line(f"br i1 {test}, label %{then}, label %{after}")
+        weights = ", !prof !9000" if rarely else ""
+        if rarely:
+            self.declared[RARELY] = None
+        self.line(f"br i1 {test}, label %{then}, label %{after}{weights}")
         with self.aside():
             self.label(then, follows=True)
             yield

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from pullback.codegen.cuda_loops import Loops, is_independent
+from pullback.codegen.processors import Processor
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
@@ -31,6 +32,7 @@ LONG, LONGEST = 120, 400
 """The least and the greatest number of instructions of a body that is cut. LLVM's time for many phases grows fast; a body that is
 longer still is written once (``llvm_loops``)."""
 WINDOW = 48
+"""What a processor's window holds several times, where no more is known of it."""
 NEAR = 48 << 10
 """The bytes of a first cache, for the strips of all arrays that a loop reads, writes and keeps."""
 LEAST_STRIP, MOST_STRIP = 64, 512
@@ -40,14 +42,14 @@ PHASE, KEPT, BEYOND = 8.0, 1.5, 0.75
 IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Reduce)}
 
 
-def phases(block: Block) -> Block:
-    """A kernel's body with its long vector loops cut."""
-    return _Phases(Loops(block)).block(block)
+def phases(block: Block, processor: Processor | None = None) -> Block:
+    """A kernel's body with its long vector loops cut, for a processor of the table or any other."""
+    return _Phases(Loops(block), processor).block(block)
 
 
 class _Phases:
-    def __init__(self, loops: Loops) -> None:
-        self.loops = loops
+    def __init__(self, loops: Loops, processor: Processor | None) -> None:
+        self.loops, self.processor = loops, processor
 
     def block(self, block: Block) -> Block:
         made: list[Instruction] = []
@@ -55,7 +57,7 @@ class _Phases:
             if not i.regions:
                 made.append(i)
                 continue
-            body = _Body(self.loops, i.regions[0]) if _is_plain(i) else None
+            body = _Body(self.loops, i.regions[0], self.processor) if _is_plain(i) else None
             if body is not None and body.can_be_cut():
                 _strips(Builder(i.loc, made), i, body)
             else:
@@ -71,8 +73,10 @@ def _is_plain(i: Instruction) -> bool:
 class _Body:
     """The body of a vector loop: its ``steps`` in order, and what is ``free``, made again wherever it is read."""
 
-    def __init__(self, loops: Loops, region: Block) -> None:
+    def __init__(self, loops: Loops, region: Block, processor: Processor | None) -> None:
         self.loops, self.region = loops, region
+        self.window = processor.window if processor else WINDOW
+        self.processor = processor
         self.written: dict[Value, int] = {}
         self.read: dict[Value, int] = {}
         for position, i in enumerate(region.instructions):
@@ -115,6 +119,10 @@ class _Body:
         rereads = any(self.read.get(ref, -1) > position for ref, position in self.written.items())
         return LONG <= len(self.steps) <= LONGEST and is_plain and not rereads
 
+    def lengths(self, steps: Sequence[Instruction]) -> list[int]:
+        """How many instructions each counts for."""
+        return [self.processor.cycles(i) or 1 if self.processor else 1 for i in steps]
+
     def is_late(self, i: Instruction) -> bool:
         """Whether it writes what later phases may have to read: that waits for the last phase."""
         return isinstance(i.op, Store) and self.loops.place(i.operands[1])[0] in self.read
@@ -122,18 +130,18 @@ class _Body:
     def parts(self) -> list[list[Instruction]]:
         """The steps of each phase."""
         steps = sorted(self.steps, key=self.is_late)
-        bounds = [0, *_cuts(steps, self.region.results), len(steps)]
+        bounds = [0, *_cuts(steps, self.lengths(steps), self.region.results, self.window), len(steps)]
         return [steps[first:end] for first, end in pairwise(bounds)]
 
 
-def _cuts(steps: Sequence[Instruction], results: Sequence[Value]) -> list[int]:
+def _cuts(steps: Sequence[Instruction], lengths: Sequence[int], results: Sequence[Value], window: int) -> list[int]:
     """Before which steps to cut."""
-    alive = _alive(steps, results)
+    alive, before = _alive(steps, results), [0, *accumulate(lengths)]
     best: list[tuple[float, int]] = [(0.0, 0)]
     for end in range(1, len(steps) + 1):
         price = PHASE + (KEPT * alive[end] if end < len(steps) else 0.0)
-        starts = range(max(0, end - 2 * WINDOW), max(1, end - WINDOW // 4))
-        best.append(min((best[k][0] + price + BEYOND * max(0, end - k - WINDOW), k) for k in starts))
+        starts = range(max(0, end - 2 * window), max(1, end - window // 4))
+        best.append(min((best[k][0] + price + BEYOND * max(0, before[end] - before[k] - window), k) for k in starts))
     cuts, at = [], best[-1][1]
     while at:
         cuts.append(at)

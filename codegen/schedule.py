@@ -18,6 +18,7 @@ from pullback.codegen.chunk import chunk
 from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.jam import jam
 from pullback.codegen.phases import phases
+from pullback.codegen.processors import PROCESSORS
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.codegen.transposes import transposes
 from pullback.ir.builder import Builder
@@ -34,11 +35,12 @@ Functions = dict[str, Instruction]
 """The functions that code rarely calls, by name."""
 
 
-def schedule(kernel: Function, target: str = "cpu") -> Function:
-    """The kernel as ``target`` ("cpu" or "cuda") runs it."""
+def schedule(kernel: Function, target: str = "cpu", processor: str = "") -> Function:
+    """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty."""
     if target == "cuda":
         return Function(kernel.name, map_loops(kernel.body), kernel.kind)
-    return Function(kernel.name, phases(_map(jam(transposes(borders(chunk(_spelled(kernel.body))))))), kernel.kind)
+    mapped = _map(jam(transposes(borders(chunk(_spelled(kernel.body))))))
+    return Function(kernel.name, phases(mapped, PROCESSORS.get(processor)), kernel.kind)
 
 
 def _spelled(body: Block) -> Block:

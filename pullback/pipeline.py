@@ -219,9 +219,15 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     observe("lower", module)
     with counters.timed("schedule"):
         module = thin(module) if device == "cpu" else module
-        module = Module(tuple(schedule(f, device) if f.kind == "kernel" else f for f in module.functions))
+        module = scheduled(module, device)
     observe("schedule", module)
     return module
+
+
+def scheduled(module: Module, device: str) -> Module:
+    """A lowered program with its kernels scheduled for a device; if that is the CPU, for the one that code is made for."""
+    processor = default_engine().host().cpu if device == "cpu" else ""
+    return Module(tuple(schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
 
 
 def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:

@@ -68,7 +68,8 @@ _INTRINSICS = re.compile(
 _INTRINSICS_OF_WIDTH = {
     16: r"x86\.(?:rdtsc|sse2\.pause|sse\.(?:st|ld)mxcsr)",
     32: r"x86\.avx2\.permps",
-    64: r"x86\.avx512\.(?:permvar\.[ds]f|(?:vpermi2var|mask\.(?:getexp|getmant|scalef))\.p[ds])\.512",
+    64: r"x86\.avx512\.(?:permvar\.[ds]f|"
+    r"(?:vpermi2var|vfmadd|fpclass|r(?:cp|sqrt)14|mask\.(?:getexp|getmant|scalef))\.p[ds])\.512",
 }
 # Kernels whose addresses were handed out alone: dropping one would unmap code that somebody still calls.
 _kept: set[Kernel] = set()

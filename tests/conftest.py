@@ -24,6 +24,7 @@ SHARES = {
     "test_batching.py": 3,
     "test_compiled.py": 2,
     "test_complex.py": 3,
+    "test_cuda_programs.py": 4,
     "test_forward.py": 3,
     "test_fourier.py": 3,
     "test_function_gradients.py": 3,

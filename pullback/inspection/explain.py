@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pullback.codegen.schedule import schedule
 from pullback.inspection.anatomy import dissect
 from pullback.inspection.call import ArgumentType, Call, key_text, shortened, type_text
 from pullback.inspection.report import Report, counted, paragraph, place, table
 from pullback.ir.classes import templated
-from pullback.ir.structure import Loc, Module
-from pullback.pipeline import has_template, layouts_of, split_outcomes
+from pullback.ir.structure import Loc
+from pullback.pipeline import has_template, layouts_of, scheduled, split_outcomes
 from pullback.runtime.engine import default_engine
 from pullback.runtime.program import parts_of
 from pullback.tracer import Captured, Guard, Trace
@@ -290,8 +289,7 @@ def _prospect(call: Call) -> tuple[str, Mapping[str, int]]:
     if call.device != "cpu":
         return "new", {}
     kernels: dict[str, int] = {}
-    functions = (schedule(f, call.device) if f.kind == "kernel" else f for f in anatomy.module.functions)
-    for text in parts_of(Module(tuple(functions))):
+    for text in parts_of(scheduled(anatomy.module, call.device)):
         where = default_engine().where(text) or "compiled"
         kernels[where] = kernels.get(where, 0) + 1
     return "new", kernels
