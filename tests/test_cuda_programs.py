@@ -92,7 +92,8 @@ def test_workloads_at_the_sizes_that_are_measured(case: Case, dtype: str) -> Non
     arguments = case.make(np.dtype(dtype).type, **case.sizes)
     function, values = traced(compiled(case), *arguments)
     wanted = [np.asarray(leaf) for leaf in flatten(pb.jit(compiled(case))(*arguments))[0]]
-    close(run_program(Device, function, values), wanted, 1e-9, 5e-5)
+    # Long cumulative sums of float32 differ by the order of their additions.
+    close(run_program(Device, function, values), wanted, 1e-9, 5e-5 if "cumsum" in case.name else 2e-6)
 
 
 @on_each
