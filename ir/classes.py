@@ -40,18 +40,24 @@ def _short(block: Block) -> set[str]:
 
 
 def _near(block: Block) -> set[str]:
-    """The names of the starts of parts that are neighbours of each other, and of parts that are put beside such."""
+    """The names of the starts of parts that are neighbours of each other, and of parts that are put beside such. Along an axis of
+    which they have one place, parts are picked, not neighbours."""
     parts: dict[tuple[Value, Shape], list[Instruction]] = {}
     for i in block.instructions:
         if i.op is slice_:
             parts.setdefault((i.operands[0], i.result.type.shape), []).append(i)
     groups = {key: made for key, made in parts.items() if len({i.params["start"] for i in made}) > 1}
     shapes = {shape for _, shape in groups}
-    starts = [i.params["start"] for made in groups.values() for i in made]
+    starts = [(i.params["start"], shape) for (_, shape), made in groups.items() for i in made]
     for i in block.instructions:
         if (i.op is pad and i.operands[0].type.shape in shapes) or (
             isinstance(i.op, Place) and i.operands[1].type.shape in shapes
         ):
-            starts.append(i.params["start"])
-    found = {name for start in starts for name in start if isinstance(name, str)}
+            starts.append((i.params["start"], i.operands[0 if i.op is pad else 1].type.shape))
+    found = {
+        name
+        for start, shape in starts
+        for name, extent in zip(start, shape, strict=True)
+        if isinstance(name, str) and extent != 1
+    }
     return found.union(*(_near(region) for i in block.instructions for region in i.regions))

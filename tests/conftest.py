@@ -20,11 +20,16 @@ os.environ["PULLBACK_VERIFY"] = "1"
 
 SHARES = {
     "acceptance": 4,
+    "test_arguments.py": 2,
     "test_bad_input.py": 2,
     "test_batching.py": 3,
+    "test_beyond.py": 2,
     "test_compiled.py": 2,
     "test_complex.py": 3,
+    "test_cuda.py": 2,
     "test_cuda_programs.py": 4,
+    "test_first_week.py": 2,
+    "test_floor.py": 3,
     "test_forward.py": 3,
     "test_fourier.py": 3,
     "test_function_gradients.py": 3,
@@ -32,12 +37,15 @@ SHARES = {
     "test_functions.py": 4,
     "test_inplace.py": 8,
     "test_kernels.py": 8,
+    "test_lifetimes.py": 2,
     "test_linalg.py": 8,
     "test_linalg_complex.py": 3,
     "test_loop_gradients.py": 3,
     "test_math.py": 3,
     "test_ops.py": 8,
-    "test_policy.py": 5,
+    "test_others_defects.py": 2,
+    "test_pairs.py": 2,
+    "test_policy.py": 8,
     "test_random.py": 3,
     "test_scipy_arrays.py": 3,
     "test_signal.py": 3,
@@ -48,6 +56,7 @@ SHARES = {
     "test_surface.py": 3,
     "test_transform_pairs.py": 3,
     "test_transforms.py": 2,
+    "test_transposes.py": 2,
 }
 """By file or folder: of how many neighbours in a table of cases one is run by default; ``-m long`` runs the others."""
 LEAST_CASES = 6

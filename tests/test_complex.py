@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import agrees, plain
-from cuda_host import COMPILER, expected, run_on_host
+from cuda_host import COMPILER, run_on_host
+from cuda_program import expected
 from versions import since
 
 import pullback as pb
