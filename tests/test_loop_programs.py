@@ -571,6 +571,7 @@ module = lower(fuse(parse_function('''func f(%x: f64[]) -> (f64[]) {
   return %y
 }''')))
 executable = Executable(Module(tuple(schedule(f) if f.kind == "kernel" else f for f in module.functions)))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what shells start in the background ignores it
 for _ in range(2):
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
