@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pullback.ir.builder import Builder
 from pullback.ir.ops.reindex import broadcast, concat
-from pullback.ir.passes.replay import replay
+from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value
 
 MOST = 8
@@ -19,24 +19,20 @@ def beside(function: Function) -> Function:
     """The function with ``interleave`` for each such result of it that it does not read itself."""
     read = {v for i in function.instructions for v in i.operands}
     handed = set(function.results) - read
-    if not any(_is_beside(i) and i.result in handed for i in function.instructions):
-        return function
-    builder, made = Builder(), {v: i for i in function.instructions for v in i.results}
-    renamed: dict[Value, Value] = {}
-    for i in function.instructions:
-        if not _is_beside(i) or i.result not in handed:
-            renamed.update(zip(i.results, replay(builder, i, tuple(renamed.get(v, v) for v in i.operands)), strict=True))
-            continue
-        b, last = builder.at(i.loc, i.result.name), i.params["axis"]
+    producer = {v: i for i in function.instructions for v in i.results}
+
+    def made(b: Builder, i: Instruction, new: New) -> list[Value]:
+        last = i.params["axis"]
         parts = []
         for v in i.operands:
-            spread = made.get(v)
+            spread = producer.get(v)
             if spread is not None and spread.op is broadcast and tuple(spread.params["axes"]) == (last,):
-                parts.append(renamed.get(spread.operands[0], spread.operands[0]))
+                parts.append(new(spread.operands[0]))
             else:
-                parts.append(b.squeeze(renamed.get(v, v), axes=(last,)))
-        renamed[i.result] = b.interleave(*parts)
-    return builder.function(function.name, function.parameters, [renamed.get(v, v) for v in function.results], function.kind)
+                parts.append(b.squeeze(new(v), axes=(last,)))
+        return [b.interleave(*parts)]
+
+    return replaced(function, lambda i: _is_beside(i) and i.result in handed, made)
 
 
 def _is_beside(i: Instruction) -> bool:

@@ -18,7 +18,7 @@ from pullback.ir.extents import product
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.passes.cse import key
-from pullback.ir.passes.replay import replay
+from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import Extent
 
@@ -27,19 +27,13 @@ LIBRARY_DTYPES = ("f32", "f64")
 
 def contractions(function: Function) -> Function:
     """The function with canonical contractions, whose operands are rearranged once for all that want them so."""
-    if not any(isinstance(i.op, Contract) for i in function.instructions):
-        return function
-    builder = Builder()
-    renamed: dict[Value, Value] = {}
-    for i in function.instructions:
-        operands = tuple(renamed.get(v, v) for v in i.operands)
-        if not isinstance(i.op, Contract):
-            renamed.update(zip(i.results, replay(builder, i, operands), strict=True))
-            continue
-        b = builder.at(i.loc, i.result.name)
-        renamed[i.result] = _canonical(b, operands[0], operands[1], i.params["spec"])
-    results = [renamed.get(v, v) for v in function.results]
-    return _rearranged_once(builder.function(function.name, function.parameters, results, function.kind))
+
+    def made(b: Builder, i: Instruction, new: New) -> list[Value]:
+        x, y = map(new, i.operands)
+        return [_canonical(b, x, y, i.params["spec"])]
+
+    found = replaced(function, lambda i: isinstance(i.op, Contract), made)
+    return function if found is function else _rearranged_once(found)
 
 
 def _rearranged_once(function: Function) -> Function:

@@ -17,7 +17,7 @@ from pullback.ir.ops.create import Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Scatter
 from pullback.ir.ops.reindex import broadcast
-from pullback.ir.passes.replay import replay
+from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value, use_counts
 from pullback.ir.types import BOOL, I64, ArrayType, Shape
 
@@ -30,16 +30,16 @@ def row_updates(function: Function) -> Function:
         return function
     producer = {v: i for i in function.instructions for v in i.results}
     uses = use_counts(function.body)
-    builder = Builder()
-    env: dict[Value, Value] = {}
+    rows: dict[Instruction, dict[int, int]] = {}
     for i in function.instructions:
-        operands = tuple(env.get(v, v) for v in i.operands)
-        rows = _rows(i, producer) if isinstance(i.op, Scatter) and _is_computed(i, producer, uses) else None
-        if rows is not None:
-            env[i.result] = _Choice(builder.at(i.loc, i.result.name), i, operands, rows).made()
-        else:
-            env.update(zip(i.results, replay(builder, i, operands), strict=True))
-    return builder.function(function.name, function.parameters, [env.get(v, v) for v in function.results], function.kind)
+        found = _rows(i, producer) if isinstance(i.op, Scatter) and _is_computed(i, producer, uses) else None
+        if found is not None:
+            rows[i] = found
+
+    def made(b: Builder, i: Instruction, new: New) -> list[Value]:
+        return [_Choice(b, i, list(map(new, i.operands)), rows[i]).made()]
+
+    return replaced(function, rows.__contains__, made)
 
 
 def _is_computed(i: Instruction, producer: Producers, uses: Mapping[Value, int]) -> bool:

@@ -15,7 +15,7 @@ from pullback.ir.extents import product
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.index import Scatter, scatter_sum
 from pullback.ir.ops.reindex import broadcast
-from pullback.ir.passes.replay import replay
+from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import I64, Extent, RefType, Shape
 
@@ -25,19 +25,12 @@ def scatters_from_zero(function: Function) -> Function:
 
     Requires: a func without gradient instructions. Keeps: the meaning, and all other instructions."""
     producer = {v: i for i in function.instructions for v in i.results}
-    if not any(_is_from_zero(i, producer) for i in function.instructions):
-        return function
-    builder = Builder()
-    renamed: dict[Value, Value] = {}
-    for i in function.instructions:
-        operands = tuple(renamed.get(v, v) for v in i.operands)
-        if _is_from_zero(i, producer):
-            b, shape = builder.at(i.loc, i.result.name), i.result.type.shape
-            found = b.emit(scatter_sum, operands[1:], {"shape": shape, "axes": tuple(i.params["axes"])})
-        else:
-            found = replay(builder, i, operands)
-        renamed.update(zip(i.results, found, strict=True))
-    return builder.function(function.name, function.parameters, [renamed.get(v, v) for v in function.results], function.kind)
+
+    def made(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
+        shape, axes = i.result.type.shape, tuple(i.params["axes"])
+        return b.emit(scatter_sum, tuple(map(new, i.operands[1:])), {"shape": shape, "axes": axes})
+
+    return replaced(function, lambda i: _is_from_zero(i, producer), made)
 
 
 def _is_from_zero(i: Instruction, producer: dict[Value, Instruction]) -> bool:

@@ -20,7 +20,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Place
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast, concat, pad, slice_
-from pullback.ir.passes.replay import replay
+from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value, use_counts
 from pullback.ir.types import BOOL, ArrayType
 
@@ -44,17 +44,11 @@ def patched(function: Function) -> Function:
     for chain in _chains(function, producer):
         if _is_stencil(chain, producer):
             chosen.update(chain)
-    if not chosen:
-        return function
-    builder = Builder()
-    env: dict[Value, Value] = {}
-    for i in function.instructions:
-        operands = tuple(env.get(v, v) for v in i.operands)
-        if i in chosen:
-            env[i.result] = _choice(builder.at(i.loc, i.result.name), i, operands)
-        else:
-            env.update(zip(i.results, replay(builder, i, operands), strict=True))
-    return builder.function(function.name, function.parameters, [env.get(v, v) for v in function.results], function.kind)
+
+    def made(b: Builder, i: Instruction, new: New) -> list[Value]:
+        return [_choice(b, i, tuple(map(new, i.operands)))]
+
+    return replaced(function, chosen.__contains__, made)
 
 
 def _choice(b: Builder, i: Instruction, operands: Sequence[Value]) -> Value:

@@ -6,33 +6,26 @@ nothing is left of what was there before, and no element is written twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pullback.ir.builder import Builder
 from pullback.ir.ops.create import Iota
 from pullback.ir.ops.index import scatter_set
 from pullback.ir.ops.sort import argsort, unsort
 from pullback.ir.passes.dce import dce
-from pullback.ir.passes.replay import replay
+from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value
 
 
 def unsorted(function: Function) -> Function:
     """The function in which values that an argsort's places lead to are put there."""
-    made = {v: i for i in function.instructions for v in i.results}
-    if not any(_is_by_order(i, made) for i in function.instructions):
-        return function
-    builder = Builder()
-    renamed: dict[Value, Value] = {}
-    for i in function.instructions:
-        operands = tuple(renamed.get(v, v) for v in i.operands)
-        if _is_by_order(i, made):
-            found = builder.at(i.loc, i.result.name).emit(unsort, operands[-2:])
-        else:
-            found = replay(builder, i, operands)
-        renamed.update(zip(i.results, found, strict=True))
-    results = [renamed.get(v, v) for v in function.results]
-    return dce(builder.function(function.name, function.parameters, results, function.kind))
+    producer = {v: i for i in function.instructions for v in i.results}
+
+    def made(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
+        return b.emit(unsort, tuple(map(new, i.operands[-2:])))
+
+    found = replaced(function, lambda i: _is_by_order(i, producer), made)
+    return function if found is function else dce(found)
 
 
 def _is_by_order(i: Instruction, made: Mapping[Value, Instruction]) -> bool:

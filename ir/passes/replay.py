@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pullback.ir.builder import Builder
-from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.structure import Block, Function, Instruction, Value
+
+New = Callable[[Value], Value]
+"""What stands for a value of the function that is replayed."""
 
 
 def inline(builder: Builder, region: Block, operands: Sequence[Value]) -> tuple[Value, ...]:
@@ -24,3 +28,26 @@ def replay(builder: Builder, instruction: Instruction, operands: Sequence[Value]
         Instruction(instruction.op, tuple(operands), results, instruction.params, instruction.regions, instruction.loc)
     )
     return results
+
+
+def replaced(
+    function: Function, chosen: Callable[[Instruction], bool], made: Callable[[Builder, Instruction, New], Sequence[Value]]
+) -> Function:
+    """The function with what ``made(b, instruction, new)`` appends and returns in place of each ``chosen`` instruction; itself if
+    none is. Regions are not entered."""
+    wanted = {i for i in function.instructions if chosen(i)}
+    if not wanted:
+        return function
+    builder = Builder()
+    found: dict[Value, Value] = {}
+
+    def new(value: Value) -> Value:
+        return found.get(value, value)
+
+    for i in function.instructions:
+        if i in wanted:
+            found.update(zip(i.results, made(builder.at(i.loc, i.results[0].name), i, new), strict=True))
+            continue
+        operands = tuple(map(new, i.operands))
+        builder.append(i if operands == i.operands else replace(i, operands=operands))
+    return builder.function(function.name, function.parameters, list(map(new, function.results)), function.kind)
