@@ -24,7 +24,8 @@ from typing import Any
 
 from pullback.codegen.llvm_text import THREADS
 from pullback.runtime import symbols
-from pullback.runtime.crew import DONE, FIELDS, MOST_THREADS, MUTEX, SERVICES, STATE_BYTES, WORK, source
+from pullback.runtime.crew import SERVICES, source
+from pullback.runtime.crew_state import DONE, FIELDS, MOST_THREADS, MUTEX, STATE_BYTES, WORK
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import hold_over_fork
 

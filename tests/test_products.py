@@ -10,7 +10,7 @@ import pytest
 
 from pullback.ir.ops.library import gemm
 from pullback.runtime import crew, products
-from pullback.runtime.crew import FIELDS, STATE_BYTES
+from pullback.runtime.crew_state import FIELDS, STATE_BYTES
 from pullback.runtime.engine import default_engine
 from pullback.runtime.products import GEMM
 
