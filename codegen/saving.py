@@ -4,9 +4,11 @@ The minimum cut (``ir/passes/cut.py``) over bytes moved. A stored value is writt
 that is in memory anyway (a parameter, the result or operand of a contraction or of any op with a kernel of its own) is only read.
 Elementwise ops between values of one shape can be computed again: a cheap op counts as a sixteenth of moving its result, a
 function (exp, tanh) as one and a half: it takes about as long as writing and reading a number from memory, and many times that
-where the number stays in a cache. Each counts as often as there are places at which it is computed (``places``), twice where they
-are several, for what it loads there. All else is kept: results of reductions, contractions, sorts and factorisations, and what
-a broadcast repeats. A chain of more than ``MOST_AGAIN`` machine instructions, about ten functions, is cut.
+where the number stays in a cache. Each counts once for each group that needs its result, be it for values far behind: of a chain
+along which many groups read, only the end is computed again. And it counts as often as there are places at which it is computed
+(``places``), twice where they are several, for what it loads there. All else is kept: results of reductions, contractions, sorts
+and factorisations, and what a broadcast repeats. A chain of more than ``MOST_AGAIN`` machine instructions, about ten functions,
+is cut.
 
 Extents are names at this stage. Each counts as one number (``nominal_bytes``), so a program is decided once for all shapes.
 """
@@ -79,11 +81,11 @@ class Graph:
             if made is not None:
                 self.why.setdefault(made, "repeated by a broadcast")
         own: dict[Value, int] = {}
-        for uses in groups:
+        for k, uses in enumerate(groups):
             outside = dict.fromkeys(use.root for use in uses if not use.inside)
             if any(v in self.makers and v not in self.stored for v in outside):
                 for value in outside:
-                    own[value] = own.get(value, 0) + 1
+                    own[value] = own.get(value, 0) | 1 << k
         if not own:
             return Saving(why=self.why)
         operands = self.operands(own)
@@ -126,11 +128,13 @@ class Graph:
         own: Mapping[Value, int],
         places: Mapping[Value, int],
     ) -> list[Node]:
-        """The nodes of values in program order; ``own``: how many groups read each."""
-        counts = dict(own)
+        """The nodes of values in program order; ``own``: which groups read each, as bits."""
+        counts = {v: groups.bit_count() for v, groups in own.items()}
+        needed = dict(own)
         for value in reversed(values):
             for operand in operands[value]:
                 counts[operand] = max(counts.get(operand, 0), counts.get(value, 1))
+                needed[operand] = needed.get(operand, 0) | needed.get(value, 0)
         place = {v: k for k, v in enumerate(values)}
         heavy = sum(1 << k for k, v in enumerate(values) if v in self.makers and weight(self.makers[v]) > 1)
         chains: dict[Value, int] = {}
@@ -140,7 +144,8 @@ class Graph:
             node = Node(UNIT * size * (count + (value not in self.stored)), is_read=value in own)
             chain = functools.reduce(operator.or_, (chains.get(v, 0) for v in operands[value]), 1 << place[value])
             if operands[value] and chain.bit_count() + (HEAVY - 1) * (chain & heavy).bit_count() <= MOST_AGAIN:
-                node.again = again_cost(self.makers[value], size * count * _times(places.get(value, 1)), FUNCTION)
+                times = max(needed[value].bit_count(), 1) * _times(places.get(value, 1))
+                node.again = again_cost(self.makers[value], size * times, FUNCTION)
                 node.operands = [place[v] for v in operands[value]]
                 chains[value] = chain
             elif operands[value]:

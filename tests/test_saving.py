@@ -197,3 +197,17 @@ def writes(x: Array) -> Array:
 def test_elements_one_by_one_move_bytes_in_proportion(function: Callable[[Array], Array]) -> None:
     small, large = (pb.value_and_grad(function).cost(np.ones(n)).total.bytes for n in (30, 120))
     assert large < 4.2 * small
+
+
+def test_steps_that_each_wait_for_a_sum_share_one_kernel() -> None:
+    def steps(x: Array, a: Array) -> Array:
+        for _ in range(60):
+            x = a * x + np.sum(x)
+        return x
+
+    x, a = np.linspace(-1.0, 1.0, 9), np.float64(0.125)
+    found = pb.jit(steps)(x, a)
+    np.testing.assert_allclose(found, steps(x, a), rtol=1e-13)
+    text = pb.jit(steps).stages(x, a)["schedule"]
+    # But for the last steps, which compute again what a few others computed, they are all of one text.
+    assert text.count("launch") == 61 and text.count("\nkernel ") < 25

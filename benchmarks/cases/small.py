@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.case import Arguments, Case
+from benchmarks.case import Arguments, Case, Target
 
 Array = Any
 
@@ -50,7 +50,8 @@ def leaves(dtype: Any, count: int) -> Arguments:
 def rosenbrock_case(n: int) -> Case:
     shared = {"function": rosenbrock, "by_hand": rosenbrock_by_hand, "make": points, "wanted": (0,)}
     sizes = {"sizes": {"n": n}, "small": {"n": min(n, 11)}, "sets": ("table", "regression") if n == 10 else ("table",)}
-    return Case(workload="small", name=f"rosen_grad-n{n}", dtypes=("float64",), **shared, **sizes)
+    targets = {"float64": Target(ad=1 / 40, hand=0.25)} if n == 2 else {}
+    return Case(workload="small", name=f"rosen_grad-n{n}", dtypes=("float64",), targets=targets, **shared, **sizes)
 
 
 CASES = [
@@ -75,5 +76,6 @@ CASES = [
         small={"count": 3},
         wanted=(0,),
         dtypes=("float64",),
+        targets={"float64": Target(ad=0.2)},
     ),
 ]
