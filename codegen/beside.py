@@ -2,37 +2,84 @@
 
 Requires: an optimised func without complex values. Keeps: all other instructions. ``np.stack([x, y], axis=-1)`` visited as
 elements of the result would choose by the last index at each of them; visited as elements of its parts it computes and stores
-all parts of a place, neighbours in memory.
+all parts of a place, neighbours in memory. Elementwise functions of arrays put side by side are made of their parts first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pullback.ir.builder import Builder
+from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.reindex import broadcast, concat
 from pullback.ir.passes.replay import New, replaced
-from pullback.ir.structure import Function, Instruction, Value
+from pullback.ir.structure import Function, Instruction, Value, use_counts
 
 MOST = 8
+Parts = tuple[Value, ...]
 
 
 def beside(function: Function) -> Function:
     """The function with ``interleave`` for each such result of it that it does not read itself."""
-    read = {v for i in function.instructions for v in i.operands}
-    handed = set(function.results) - read
     producer = {v: i for i in function.instructions for v in i.results}
+    joined = _joined(function, producer)
+    handed = {v for v in function.results if v in joined}
+    inside = _inside(joined, handed)
+    parts: dict[Value, Parts] = {}
 
-    def made(b: Builder, i: Instruction, new: New) -> list[Value]:
-        last = i.params["axis"]
-        parts = []
-        for v in i.operands:
-            spread = producer.get(v)
-            if spread is not None and spread.op is broadcast and tuple(spread.params["axes"]) == (last,):
-                parts.append(new(spread.operands[0]))
-            else:
-                parts.append(b.squeeze(new(v), axes=(last,)))
-        return [b.interleave(*parts)]
+    def made(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
+        if i.op is concat:
+            parts[i.result] = tuple(_part(b, v, producer.get(v), new) for v in i.operands)
+        else:
+            count = next(len(parts[v]) for v in i.operands if v in parts)
+            sources = {v: producer[v].operands[0] for v in i.operands if v not in parts}
+            same = {v: (b.spread(new(k), i.result.type.shape[:-1]),) * count for v, k in sources.items()}
+            each = zip(*(parts[v] if v in parts else same[v] for v in i.operands), strict=True)
+            parts[i.result] = tuple(b.emit(i.op, operands, dict(i.params))[0] for operands in each)
+        # What is not handed out is read by its parts' readers alone.
+        return [b.interleave(*parts[i.result])] if i.result in handed else i.results
 
-    return replaced(function, lambda i: _is_beside(i) and i.result in handed, made)
+    return replaced(function, lambda i: not inside.isdisjoint(i.results), made)
+
+
+def _joined(function: Function, made: Mapping[Value, Instruction]) -> dict[Value, Instruction]:
+    """What puts few arrays side by side, or is an elementwise function of as many; nothing else reads what these read."""
+    counts, found = use_counts(function.body), dict[Value, Instruction]()
+    number: dict[Value, int] = {}
+    for i in function.instructions:
+        if _is_beside(i):
+            number[i.result], found[i.result] = len(i.operands), i
+        elif isinstance(i.op, Elementwise):
+            of = [v for v in i.operands if not _is_spread(made.get(v))]
+            known = {number.get(v, 0) for v in of}
+            if len(known) == 1 and 0 not in known and all(counts[v] == i.operands.count(v) for v in of):
+                number[i.result], found[i.result] = known.pop(), i
+    return {v: i for v, i in found.items() if v not in function.results or counts[v] == function.results.count(v)}
+
+
+def _is_spread(i: Instruction | None) -> bool:
+    """Whether a value is a scalar that is broadcast."""
+    return i is not None and i.op is broadcast and i.operands[0].type.rank == 0
+
+
+def _inside(joined: Mapping[Value, Instruction], handed: set[Value]) -> set[Value]:
+    """The results handed out and what they are made of."""
+    inside, stack = set[Value](), list(handed)
+    while stack:
+        v = stack.pop()
+        if v not in inside:
+            inside.add(v)
+            stack += [k for k in joined[v].operands if k in joined] if joined[v].op is not concat else []
+    return inside
+
+
+def _part(b: Builder, v: Value, spread: Instruction | None, new: New) -> Value:
+    """One of the arrays put side by side, without the axis along which they are."""
+    last = v.type.rank - 1
+    if spread is not None and spread.op is broadcast and tuple(spread.params["axes"]) == (last,):
+        return new(spread.operands[0])
+    found: Value = b.squeeze(new(v), axes=(last,))
+    return found
 
 
 def _is_beside(i: Instruction) -> bool:

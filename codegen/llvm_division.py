@@ -14,6 +14,8 @@ With b the divisor, p the bits of a significand and RN rounding to nearest:
   x - g**2 is exact, and RN(g + h (x - g**2)) = RN(sqrt(x)): a root is at least 7 / 8 2**-p units from the middle between two
   neighbours, more than the error of h can move it, but for the two significands beside a power of four, which are tested.
   (Cornea, Harrison and Tang, Scientific Computing on Itanium-based Systems, 2002, chapters 8 and 10.)
+- *Quotients by a root.* 2 h is within two units of 1 / RN(sqrt(x)): it takes the place of the estimate and of all steps but the
+  last two, and one test of x that of all tests of the root and of its inverse.
 
 All of it holds where nothing overflows, underflows or is flushed on the way. A vector in which some lane is zero, infinite, NaN,
 or so large or small that something may (``LEAST``, ``MOST``) takes the instruction instead, behind a branch; numerators of zero
@@ -22,7 +24,8 @@ need not. Rounding is that of the caller, which is to nearest unless asked other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,8 +50,8 @@ STEPS = {64: 3, 32: 2}
 LEAST, MOST = {64: 900, 32: 78}, {64: 120, 32: 46}
 """Numerators and operands of roots are at least 2**-LEAST, divisors at most 2**MOST: remainders and quotients are normal."""
 SMALLEST = {64: -1022, 32: -126}
-# As vfpclass tells them apart: NaN, zeros, infinities, subnormal numbers; and numbers below zero.
-UNUSUAL, BELOW_ZERO = 0x80 | 0x01 | 0x06 | 0x18 | 0x20, 0x40
+# As vfpclass tells them apart: NaN, zeros, infinities, subnormal numbers.
+UNUSUAL = 0x80 | 0x01 | 0x06 | 0x18 | 0x20
 UP = 2 | 8
 # Instructions of an estimate, of taking a sign apart or putting it back, of a test of one value, and of a branch.
 ESTIMATE, SIGN, TEST, BRANCH = 3, 1, 2, 2
@@ -57,21 +60,22 @@ ESTIMATE, SIGN, TEST, BRANCH = 3, 1, 2, 2
 def plan(block: Block, processor: Processor, width: int) -> frozenset[Value]:
     """The quotients and roots of a block of a vector loop that had better come of multiply-adds."""
     found = [i for i in block.instructions if _is_slow(i, width)]
-    groups = [[i] for i in found if i.op.name == "sqrt"]
-    by_divisor: dict[Value, list[Instruction]] = {}
+    families: dict[Value, list[Instruction]] = {}
     for i in found:
-        if i.op.name == "div":
-            by_divisor.setdefault(i.operands[1], []).append(i)
-    groups += by_divisor.values()
+        families.setdefault(i.result if i.op.name == "sqrt" else i.operands[1], []).append(i)
+    ways = list(families.values())
+    ways += [family[:1] for family in families.values() if family[0].op.name == "sqrt" and len(family) > 1]
     ones = {i.result for i in block.instructions if isinstance(i.op, Constant) and i.params["value"] == 1.0}
     busy = sum(processor.cycles(i) for i in found)
-    work = sum(_is_work(i) for i in block.instructions if i not in found)
-    ways = [(group, sum(processor.cycles(i) for i in group), _work(group, ones)) for group in groups]
+    work = float(sum(_is_work(i) for i in block.instructions if i not in found))
+    priced = [(way, sum(processor.cycles(i) for i in way), _work(way, ones)) for way in ways]
     chosen: set[Value] = set()
-    for group, less, more in sorted(ways, key=lambda way: way[2] / way[1]):
-        if max(busy - less, (work + more) / processor.others) < busy and work + more <= WINDOWS * processor.window:
-            busy, work = busy - less, work + more
-            chosen.update(i.result for i in group)
+    for way, less, more in sorted(priced, key=lambda priced: priced[2] / priced[1]):
+        if chosen.isdisjoint(i.result for i in way):
+            shorter = max(busy - less, (work + more) / processor.others) < max(busy, work / processor.others)
+            if shorter and work + more <= WINDOWS * processor.window:
+                busy, work = busy - less, work + more
+                chosen.update(i.result for i in way)
     return frozenset(chosen)
 
 
@@ -87,13 +91,14 @@ def _is_work(i: Instruction) -> bool:
     return isinstance(i.op, Elementwise) and isinstance(i.result.type, ArrayType) and i.result.type.dtype is not I64
 
 
-def _work(group: Sequence[Instruction], ones: set[Value]) -> int:
-    """The instructions of quotients by one divisor, or of a root."""
-    steps = STEPS[group[0].result.type.dtype.bits]
-    if group[0].op.name == "sqrt":
-        return ESTIMATE + 3 * steps + 1 + TEST + BRANCH
-    quotients = sum(i.operands[0] not in ones for i in group)
-    return ESTIMATE + 2 * steps + SIGN + TEST + len(group) * (SIGN + BRANCH) + quotients * (4 + TEST)
+def _work(way: Sequence[Instruction], ones: set[Value]) -> int:
+    """The instructions of a root, of quotients by one divisor, or of both."""
+    steps = STEPS[way[0].result.type.dtype.bits]
+    divided = [i.operands[0] not in ones for i in way if i.op.name == "div"]
+    quotients = len(divided) * BRANCH + sum(divided) * (3 + TEST + 1)
+    if way[0].op.name != "sqrt":
+        return ESTIMATE + 2 * steps + SIGN + TEST + len(divided) * SIGN + quotients
+    return ESTIMATE + 3 * steps + 1 + TEST + BRANCH + (5 if divided else 0) + quotients
 
 
 class Multipliers:
@@ -111,33 +116,52 @@ class Multipliers:
         numerator, divisor = e.vector(x, self.dtype), e.vector(y, self.dtype)
         exact = f"fdiv {self.t} {numerator}, {divisor}"
         size, inverse, bad = self.inverse(divisor)
+        turned = partial(self.turned, sign=divisor) if size != divisor else lambda x: x
         if x.text == literal(1.0, self.dtype):
-            return self.unless(bad, self.turned(inverse, divisor), exact)
-        turned = self.turned(numerator, divisor)
-        first = e.let(f"fmul {self.t} {turned}, {inverse}")
-        rest = self.fma(self.negated(size), first, turned)
-        is_zero = e.let(f"fcmp oeq {self.t} {numerator}, {self.number(0.0)}")
-        found = e.let(f"select {self.c} {is_zero}, {self.t} {first}, {self.t} {self.fma(rest, inverse, first)}")
-        # About x, and not a number where the quotient is none.
+            return self.unless(bad, turned(inverse), exact)
+        first = e.let(f"fmul {self.t} {turned(numerator)}, {inverse}")
+        # That much too great: with this sign a zero keeps its own.
+        excess = self.fma(size, first, self.negated(turned(numerator)))
+        found = self.fma(self.negated(excess), inverse, first)
+        # About x, and not a number where the quotient is none. A zero is usual: it is told apart where it is met.
         small = e.let(f"fmul {self.t} {size}, {self.power(SMALLEST[self.bits] + LEAST[self.bits])}")
-        unusual = self.is_one_of(e.let(f"fmul {self.t} {found}, {small}"), UNUSUAL)
-        is_not_zero = e.let(f"fcmp une {self.t} {numerator}, {self.number(0.0)}")
-        return self.unless(e.let(f"or {self.c} {bad}, {e.let(f'and {self.c} {is_not_zero}, {unusual}')}"), found, exact)
+        unusual = e.let(f"or {self.c} {bad}, {self.is_one_of(e.let(f'fmul {self.t} {found}, {small}'), UNUSUAL)}")
+
+        def worse() -> str:
+            is_not_zero = e.let(f"fcmp une {self.t} {numerator}, {self.number(0.0)}")
+            return e.let(f"or {self.c} {bad}, {e.let(f'and {self.c} {is_not_zero}, {unusual}')}")
+
+        return self.unless(unusual, found, exact, worse)
 
     def inverse(self, divisor: str) -> tuple[str, str, str]:
         """The size of a vector's elements, its inverse rounded to nearest, and where that is not known."""
-        e, keys = self.e, [f"{word} {self.t} {divisor}" for word in ("size", "inverse", "bad")]
-        if keys[0] not in e.known:
-            name, one = f"llvm.fabs.v{self.width}f{self.bits}", self.number(1.0)
-            size = e.intrinsic(self.t, name, [(self.t, divisor)])
-            less, y = self.negated(size), self.estimate("rcp14", size)
-            for step in range(STEPS[self.bits]):
-                rest = self.fma(less, y, one)
-                y = self.fma_up(y, rest, y) if step == STEPS[self.bits] - 2 else self.fma(y, rest, y)
+        e, (size, inverse, bad) = self.e, self.about(divisor)
+        if inverse in e.known:
+            return e.known[size], e.known[inverse], e.known[bad]
+        if bad in e.known:  # of a root
+            y, steps = e.let(f"fadd {self.t} {e.known[self.half(divisor)]}, {e.known[self.half(divisor)]}"), 2
+            e.known[size] = divisor
+        else:
+            e.known[size] = e.intrinsic(self.t, f"llvm.fabs.v{self.width}f{self.bits}", [(self.t, divisor)])
+            y, steps = self.estimate("rcp14", e.known[size]), STEPS[self.bits]
+        less, one = self.negated(e.known[size]), self.number(1.0)
+        for left in reversed(range(steps)):
+            rest = self.fma(less, y, one)
+            y = self.fma_up(y, rest, y) if left == 1 else self.fma(y, rest, y)
+        e.known[inverse] = y
+        if bad not in e.known:
             small = e.let(f"fmul {self.t} {y}, {self.power(SMALLEST[self.bits] + MOST[self.bits])}")
-            e.known.update(zip(keys, (size, y, self.is_one_of(small, UNUSUAL)), strict=True))
-        size, y, bad = (e.known[key] for key in keys)
-        return size, y, bad
+            e.known[bad] = self.is_one_of(small, UNUSUAL)
+        return e.known[size], y, e.known[bad]
+
+    def about(self, divisor: str) -> tuple[str, str, str]:
+        """Names of what is known of a divisor: its size, its inverse, and where that is not known."""
+        size, inverse, bad = (f"{word} {self.t} {divisor}" for word in ("size", "inverse", "bad"))
+        return size, inverse, bad
+
+    def half(self, root: str) -> str:
+        """The name of about half the inverse of a root."""
+        return f"half {self.t} {root}"
 
     def turned(self, x: str, sign: str) -> str:
         """x, or -x where ``sign`` is below zero."""
@@ -148,7 +172,7 @@ class Multipliers:
         return e.let(f"bitcast {words} {found} to {self.t}")
 
     def root(self, x: str) -> str:
-        """sqrt(x)."""
+        """sqrt(x), which is then known as a divisor."""
         e, half = self.e, self.number(0.5)
         y = self.estimate("rsqrt14", x)
         g, h = e.let(f"fmul {self.t} {x}, {y}"), e.let(f"fmul {self.t} {y}, {half}")
@@ -156,19 +180,36 @@ class Multipliers:
             d = self.fma(self.negated(g), h, half)
             g, h = self.fma(g, d, g), self.fma(h, d, h)
         found = self.fma(self.fma(self.negated(g), g, x), h, g)
-        near = e.let(f"fmul {self.t} {x}, {self.power(SMALLEST[self.bits] + LEAST[self.bits])}")
-        m = f"v{self.width}f{self.bits}"
+        m, bad = f"v{self.width}f{self.bits}", self.is_outside(x, -LEAST[self.bits], 2 * MOST[self.bits])
         e.declared[f"declare {self.t} @llvm.sqrt.{m}({self.t})"] = None
-        return self.unless(self.is_one_of(near, UNUSUAL | BELOW_ZERO), found, f"call {self.t} @llvm.sqrt.{m}({self.t} {x})")
+        root = self.unless(bad, found, f"call {self.t} @llvm.sqrt.{m}({self.t} {x})")
+        e.known[self.about(root)[2]], e.known[self.half(root)] = bad, h
+        return root
 
-    def unless(self, bad: str, found: str, exact: str) -> str:
-        """What was found, and what the instruction gives if any lane is bad."""
+    def is_outside(self, x: str, least: int, most: int) -> str:
+        """Whether elements are not from 2**least to 2**most; a number below zero or none is not."""
+        e, word = self.e, f"i{self.bits}"
+        digits = {64: 52, 32: 23}[self.bits]
+        low, span = least + 1 - SMALLEST[self.bits] << digits, most - least << digits
+        bits = e.let(f"bitcast {self.t} {x} to {wide(word, self.width)}")
+        above = e.let(f"sub {wide(word, self.width)} {bits}, {splat(word, str(low), self.width)}")
+        return e.let(f"icmp ugt {wide(word, self.width)} {above}, {splat(word, str(span), self.width)}")
+
+    def unless(self, bad: str, found: str, exact: str, worse: Callable[[], str] | None = None) -> str:
+        """What was found, and what the instruction gives if any lane is bad; or if any is ``worse``, which is asked then."""
         e = self.e
         slot = e.slot(self.t)
         e.line(f"store {self.t} {found}, ptr {slot}")
-        with e.when(e.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(self.c, bad)]), rarely=True):
-            e.line(f"store {self.t} {e.let(exact)}, ptr {slot}")
+        with e.when(self.any(bad), rarely=True):
+            if worse is None:
+                e.line(f"store {self.t} {e.let(exact)}, ptr {slot}")
+            else:
+                with e.when(self.any(worse())):
+                    e.line(f"store {self.t} {e.let(exact)}, ptr {slot}")
         return e.let(f"load {self.t}, ptr {slot}")
+
+    def any(self, lanes: str) -> str:
+        return self.e.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(self.c, lanes)])
 
     # instructions
 

@@ -20,7 +20,7 @@ from pullback.ir.types import DType
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter, Place
 
-LARGE_BYTES = 48 << 20
+LARGE_BYTES = 64 << 20
 """More than the last-level cache of most machines, with room for what the caller has read and written just before."""
 AHEAD = 4096
 """How many bytes before its use memory is asked for: a page, where the hardware's own prefetching begins anew."""

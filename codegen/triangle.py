@@ -22,6 +22,7 @@ from pullback.codegen.draft import Draft
 from pullback.codegen.elements import Elements, Key, Out
 from pullback.ir.extents import nominal_bytes
 from pullback.ir.op import OPS
+from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.create import Constant, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.reduce import Reduce
@@ -116,7 +117,7 @@ class _Triangle(Elements):
             self.write(value, partials[i], (c,))
         b.close(c, chunks, way="core")
         totals = self.loop(chunks, "c", lambda c: {i: self.read(out, (c,)) for i, out in partials.items()}) if partials else {}
-        self.loop(chunks, "c", self.join, ordered=True)
+        self.join(chunks)
         self.finish({i: [v] for i, v in (totals | self.after_rows()).items()})
         return Draft(kernel=b.kernel(self.parameters), sizes=b.sizes(), scratch=tuple(self.scratch))
 
@@ -216,28 +217,52 @@ class _Triangle(Elements):
             j = b.add(start, t)
             self.turned.update((j, row) for row in rows)
             here = {i: [self.element(i.operands[0], (row, j)) for row in rows] for i in self.reduces}
-            there = {i: [self.element(i.operands[0], (j, row)) for row in rows] for i in self.reduces} if is_beyond else {}
+            turned = [i for i in self.reduces if is_beyond and not self.is_negated(i)]
+            there = {i: [self.element(i.operands[0], (j, row)) for row in rows] for i in turned}
             for i in self.of_rows if is_beyond else ():
-                self.give(i, (c, j), here[i], there[i])
+                self.give(i, (c, j), here[i], there.get(i))
             yields = [v for i in self.of_rows for v in here[i]]
             for i in self.of_all:
-                doubled = [self.both(i, x, y) for x, y in zip(here[i], there[i], strict=True)] if is_beyond else None
-                yields.append(self.joined(i, doubled or self.counted(i, here[i], valid)))
+                yields.append(self.of_pairs(i, here[i], there.get(i), valid))
             combine = [self.combiner(i) for i in carried]
-            found = list(b.close(t, b.sub(stop, start), found, yields, combine, few=not is_beyond))
+            doubled = [is_beyond and i in self.of_all and self.is_doubled(i, here[i], there.get(i)) for i in carried]
+            start_at = [self.identity(i)[0] if twice else v for i, v, twice in zip(carried, found, doubled, strict=True)]
+            sums = b.close(t, b.sub(stop, start), start_at, yields, combine, few=not is_beyond)
+            found = [
+                self.both(i, before, self.both(i, v, v)) if twice else v
+                for i, before, v, twice in zip(carried, found, sums, doubled, strict=True)
+            ]
         for i in self.of_rows:
             for row in rows:
                 self.write(found.pop(0), self.places[i], (row,))
         return dict(zip(self.of_all, found, strict=True))
 
-    def give(self, i: Instruction, at: tuple[Value, ...], here: Sequence[Value], there: Sequence[Value]) -> None:
+    def is_negated(self, i: Instruction) -> bool:
+        """Whether what row j gets is minus what row i gets, and sums of rows may subtract it."""
+        return i in self.of_rows and self.combiner(i) == "add" and self.signs.get(i.operands[0]) == -1
+
+    def give(self, i: Instruction, at: tuple[Value, ...], here: Sequence[Value], there: Sequence[Value] | None) -> None:
         """Add to the partial row what row j gets; subtract what row i gets, where that is minus it."""
-        if self.combiner(i) == "add" and self.signs.get(i.operands[0]) == -1:
+        if there is None:
             before, term = self.read(self.near[i], at), self.joined(i, here)
             self.b.place = i.loc
             self.write(self.b.sub(before, term), self.near[i], at)
         else:
             self.add(i, self.near[i], at, self.joined(i, there))
+
+    def of_pairs(
+        self, i: Instruction, here: Sequence[Value], there: Sequence[Value] | None, valid: Sequence[Value | None]
+    ) -> Value:
+        """What pairs give to a full reduction, those beyond the block for both of their points."""
+        if there is None:
+            return self.joined(i, self.counted(i, here, valid))
+        if self.is_doubled(i, here, there):
+            return self.joined(i, here)
+        return self.joined(i, [self.both(i, x, y) for x, y in zip(here, there, strict=True)])
+
+    def is_doubled(self, i: Instruction, here: Sequence[Value], there: Sequence[Value] | None) -> bool:
+        """Whether both points of all pairs give the same to a sum, which then is twice that of one of them."""
+        return self.combiner(i) == "add" and there is not None and list(here) == list(there)
 
     def joined(self, i: Instruction, values: Sequence[Value]) -> Value:
         """Values combined in pairs."""
@@ -253,15 +278,27 @@ class _Triangle(Elements):
 
     # after the pairs
 
-    def join(self, c: Value) -> Totals:
-        """Add a chunk's partial rows to what the rows themselves found."""
+    def join(self, chunks: Value) -> None:
+        """Add the partial rows of all chunks to what the rows themselves found, in order; threads share the columns."""
+        if not self.of_rows:
+            return
+        b = self.b
+        lines = b.idiv(b.add(self.up(self.n, BLOCK), b.sub(chunks, self.one)), chunks)
+        length = b.mul(lines, b.const(BLOCK, I64))
+        p = b.open("p")
+        first = b.minimum(b.mul(p, length), self.n)
+        count = b.minimum(length, b.sub(self.n, first))
 
-        def column(j: Value) -> None:
+        def columns(c: Value) -> Totals:
+            j = b.open("j")
+            at = b.add(first, j)
             for i in self.of_rows:
-                self.add(i, self.places[i], (j,), self.read(self.far[i], (c, j)))
+                self.add(i, self.places[i], (at,), self.read(self.far[i], (c, at)))
+            b.close(j, count)
+            return {}
 
-        self.over_columns(column)
-        return {}
+        self.loop(chunks, "c", columns, ordered=True)
+        b.close(p, chunks, way="core")
 
     def after_rows(self) -> Totals:
         """Functions of rows, and what they are reduced to."""
@@ -290,6 +327,9 @@ def _fits(space: Space, layouts: Sequence[str]) -> str | None:
             is_down = i.operands[0].type.shape == pairs and tuple(i.params["axes"]) == (0,)
             if is_down or i.op.gives_position or i.result.type.dtype.bits == 16:
                 return "a reduction is down the columns, gives a position or is of f16"
+        elif isinstance(i.op, Interleave):
+            if i.operands[0].type.shape == pairs:
+                return "pairs are read or stored"
         elif not isinstance(i.op, Elementwise | Constant | Iota) and i.op is not broadcast:
             return "an operand is read at other places than those of the pair"
     if _reads_rows(space):

@@ -9,6 +9,7 @@ import pytest
 from targets import compiled
 
 import pullback as pb
+from pullback.codegen.beside import beside
 from pullback.ir.text import parse_function
 
 
@@ -57,3 +58,27 @@ func f(%x: f64[n]) -> (f64[n,2]) {
   return %3
 }"""
     assert len(compiled(parse_function(text)).scheduled.functions) == 2
+
+
+def test_functions_of_them_are_of_the_parts() -> None:
+    """What is read elsewhere too, or put side by side with others, stays as it is."""
+    text = """pullback-ir 1
+func f(%x: f64[n], %y: f64[n]) -> (f64[n,2], f64[n,2], f64[n]) {
+  %0: f64[n,1] = broadcast %x {axes=[1]}
+  %1: f64[n,1] = broadcast %y {axes=[1]}
+  %2: f64[n,2] = concat %0, %1 {axis=1, starts=[0, 1]}
+  %3: f64[n,2] = add %2, %2
+  %4: f64[n,2] = neg %3
+  %5: f64[n,2] = concat %1, %0 {axis=1, starts=[0, 1]}
+  %6: f64[n,2] = exp %5
+  %7: f64[n] = sum %6 {axes=[1]}
+  return %4, %6, %7
+}"""
+    function = beside(parse_function(text))
+    assert [i.op.name for i in function.instructions if i.op.name in ("concat", "interleave")] == ["interleave", "concat"]
+    x, y = np.random.default_rng(6).normal(size=(2, 70))
+    def f(x: Any, y: Any) -> Any:
+        return -2 * np.stack([x, y], 1), np.exp(np.stack([y, x], 1)), np.exp(np.stack([y, x], 1)).sum(axis=1)
+
+    for found, expected in zip(pb.jit(f)(x, y), f(x, y), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-14)

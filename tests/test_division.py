@@ -25,7 +25,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 CPU = "icelake-server"
 BITS = {np.dtype(np.float32): 23, np.dtype(np.float64): 52}
 UNSIGNED = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
-FUNCTIONS = {"quotient": "div %a, %b", "root": "sqrt %b", "inverse": "div %one, %b", "third": "div %a, %three"}
+FUNCTIONS = {
+    "quotient": "div %a, %b",
+    "root": "sqrt %b",
+    "inverse": "div %one, %b",
+    "third": "div %a, %three",
+    "by_root": "div %a, %r",
+    "inverse_root": "div %one, %r",
+}
+OF_ROOTS = ("root", "by_root", "inverse_root")
 SLOW = ("div", "sqrt")
 KERNEL = """pullback-ir 1
 
@@ -36,7 +44,7 @@ kernel k(%x: &{t}[s0], %y: &{t}[s0], %out: &{t}[s0]) -> () {{
   for %n {{map="vector"}} (%i: i64[]) {{
     %a: {t}[] = load %x, %i
     %b: {t}[] = load %y, %i
-    %c: {t}[] = {what}
+{root}    %c: {t}[] = {what}
     store %c, %out, %i
     yield
   }}
@@ -54,7 +62,9 @@ def engine() -> Engine:
 
 
 def kernel(what: str, dtype: np.dtype[Any]) -> Function:
-    return parse_module(KERNEL.format(t=f"f{8 * dtype.itemsize}", what=FUNCTIONS[what])).functions[0]
+    t = f"f{8 * dtype.itemsize}"
+    root = f"    %r: {t}[] = sqrt %b\n" if what in OF_ROOTS[1:] else ""
+    return parse_module(KERNEL.format(t=t, what=FUNCTIONS[what], root=root)).functions[0]
 
 
 @functools.cache
@@ -62,7 +72,8 @@ def compiled(what: str, dtype: np.dtype[Any]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(llvm, "plan", lambda block, processor, width: {i.result for i in block.instructions if i.op.name in SLOW})
         text = llvm.emit(kernel(what, dtype), "k", 64, True, CPU).text
-    assert ("rsqrt14" if what == "root" else "rcp14") in text
+    assert ("rsqrt14" if what in OF_ROOTS else "rcp14") in text
+    assert ("rcp14" in text) != (what in OF_ROOTS), "one estimate serves a root and what it divides"
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine().load(text, symbols=["k"])["k"])
 
 
@@ -79,7 +90,8 @@ def check(what: str, x: Array, y: Array) -> None:
     found = run(what, x, y)
     with np.errstate(all="ignore"):
         one = y.dtype.type(1)
-        expected = np.sqrt(y) if what == "root" else (one if what == "inverse" else x) / (3 * one if what == "third" else y)
+        divisor = 3 * one if what == "third" else np.sqrt(y) if what in OF_ROOTS else y
+        expected = divisor if what == "root" else (one if what.startswith("inverse") else x) / divisor
     same = (found.view(UNSIGNED[y.dtype]) == expected.view(UNSIGNED[y.dtype])) | (np.isnan(found) & np.isnan(expected))
     bad = np.flatnonzero(~same)[:3]
     assert same.all(), (what, x[bad], y[bad], found[bad], expected[bad])
@@ -96,6 +108,10 @@ def test_all_significands_of_float32() -> None:
         check("inverse", all_bits, sign * all_bits)
     check("root", all_bits, all_bits)
     check("root", all_bits, all_bits * np.float32(2))
+    for factor in (1, 2):
+        check("inverse_root", all_bits, all_bits * np.float32(factor))
+        check("by_root", all_bits[::-1], all_bits * np.float32(factor))
+        check("by_root", np.full_like(all_bits, 4 / 3), all_bits * np.float32(factor))
     for other in (1 + 2.0**-23, 4 / 3, 1.5, 2 - 2.0**-22, 2 - 2.0**-23):
         check("quotient", np.full_like(all_bits, other), all_bits)
         check("quotient", all_bits, np.full_like(all_bits, other))
@@ -129,6 +145,8 @@ def test_quotients_near_the_middle(dtype: np.dtype[Any]) -> None:
     for p, q in ((0, 0), (3, -7), (-20, 20)):
         for sign in (1, -1):
             check("quotient", np.ldexp(x, p).astype(dtype), (sign * np.ldexp(y, q)).astype(dtype))
+        # The root of a rounded square is the number.
+        check("by_root", np.ldexp(x, p).astype(dtype), (np.ldexp(y, q).astype(dtype) ** 2).astype(dtype))
 
 
 @pytest.mark.parametrize("dtype", BITS)
@@ -144,13 +162,14 @@ def test_roots_near_the_middle(dtype: np.dtype[Any]) -> None:
     beside = [*range(unit, unit + 2000), *range(2 * unit - 2000, 2 * unit)]
     for exponent in (-60, -2, -1, 0, 1, 2, 60):
         y = scaled([*found, *beside], exponent - bits, dtype)
-        check("root", y, y)
+        for what in OF_ROOTS:
+            check(what, y[::-1], y)
 
 
 @pytest.mark.parametrize("dtype", BITS)
 @pytest.mark.parametrize("what", FUNCTIONS)
 def test_special_values(what: str, dtype: np.dtype[Any]) -> None:
-    info, limits = np.finfo(dtype), (LEAST[8 * dtype.itemsize], MOST[8 * dtype.itemsize])
+    info, limits = np.finfo(dtype), (LEAST[8 * dtype.itemsize], *(k * MOST[8 * dtype.itemsize] for k in (1, 2)))
     least = info.smallest_subnormal
     values = [0.0, 1.0, 3.0, np.inf, np.nan, info.max, info.tiny, least, 7 * least, info.tiny - least, info.tiny + least]
     for exponent in (*limits, *(-k for k in limits), -info.minexp, info.minexp + 1):
@@ -223,7 +242,7 @@ def test_shares_of_the_divider() -> None:
     assert plan(block, PROCESSORS[CPU], 8) == {root, first, second}
     assert not plan(block, PROCESSORS[CPU], 4), "half a register"
     text = emit(function, "k", 64, True, CPU).text
-    assert text.count("call <8 x double> @llvm.x86.avx512.rcp14") == text.count("call <8 x double> @llvm.x86.avx512.rsqrt14")
+    assert "avx512.rsqrt14" in text and "avx512.rcp14" not in text
     for vector_bytes, cpu in ((64, "znver5"), (64, ""), (32, CPU)):
         assert "14.pd" not in emit(function, "k", vector_bytes, True, cpu).text
     x, y = np.random.default_rng(4).uniform(0.5, 2, (2, 1003))
@@ -237,7 +256,7 @@ def test_shares_of_the_divider() -> None:
 def test_divisions_count_in_phases_of_slow_dividers() -> None:
     """A body is cut at more places where the divider is slow."""
     lines = [f"    %c{k}: f64[] = {'add' if k % 4 else 'div'} %c{k - 1}, %b" for k in range(1, 130)]
-    text = KERNEL.format(t="f64", what="add %a, %b").replace("%c:", "%c0:")
+    text = KERNEL.format(t="f64", what="add %a, %b", root="").replace("%c:", "%c0:")
     text = text.replace("    store %c,", "\n".join([*lines, "    store %c129,"]))
     function = parse_module(text).functions[0]
     cut = {cpu: [i.op.name for i in walk(schedule(function, "cpu", cpu).body)].count("for") for cpu in ("", "znver5", CPU)}

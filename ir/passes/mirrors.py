@@ -15,7 +15,7 @@ from pullback.ir.ops.create import Constant, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import broadcast
-from pullback.ir.passes.cse import COMMUTATIVE
+from pullback.ir.passes.cse import COMMUTATIVE, key
 from pullback.ir.passes.replay import replay
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.text import print_literal
@@ -62,13 +62,17 @@ def _turned(instructions: list[Instruction]) -> list[Instruction]:
     known: dict[int, Value] = {}
     b = Builder()
     new: dict[Value, Value] = {}
+    reduced: dict[tuple[Any, ...], tuple[Value, ...]] = {}
     for i in instructions:
-        results = None
+        results, operands = None, [new.get(v, v) for v in i.operands]
         if _is_column(i) and (image := forms.image(i.operands[0])) is not None and image[1] in known:
             source = known[image[1]]
-            results = _reduced(b.at(i.loc, i.result.name), i, new.get(source, source), image[0] * forms.form(source)[0])
+            sign = image[0] * forms.form(source)[0]
+            results = _reduced(b.at(i.loc, i.result.name), i, new.get(source, source), sign, reduced)
+        if results is None and isinstance(i.op, Reduce):
+            results = reduced.get(key(i.op, operands, i.params))
         if results is None:
-            results = replay(b, i, [new.get(v, v) for v in i.operands])
+            results = replay(b, i, operands)
         new.update(zip(i.results, results, strict=True))
         forms.note(i)
         if i.results and (form := forms.known.get(i.results[0])) is not None:
@@ -86,11 +90,18 @@ def _renamed(before: list[Instruction], after: list[Instruction], new: dict[Valu
     ]
 
 
-def _reduced(b: Any, i: Instruction, source: Value, sign: int) -> tuple[Value, ...] | None:
+def _reduced(
+    b: Any, i: Instruction, source: Value, sign: int, reduced: dict[tuple[Any, ...], tuple[Value, ...]]
+) -> tuple[Value, ...] | None:
+    """A reduction of the rows of ``source`` in place of one of columns. ``reduced``: those that were made before."""
     assert isinstance(i.op, Reduce)
     if sign < 0 and i.op.combine != "add":
         return None
-    found: Value = b.emit(i.op, (source,), {**i.params, "axes": (1,)})[0]
+    params = {**i.params, "axes": (1,)}
+    same = key(i.op, (source,), params)
+    if same not in reduced:
+        reduced[same] = b.emit(i.op, (source,), params)
+    (found,) = reduced[same]
     return (found if sign > 0 else b.sub(b.zeros_like(found), found),)
 
 

@@ -8,7 +8,8 @@ cost is near-linear. The laws of rules:
    if not, its docstring says what bounds it.
 3. Constants are right operands; rules look for them there only.
 4. Extents are compared, never computed with: they may be names.
-5. Whether it applies depends on no other constants than 0, 1, -1, 2, 3 and bools, so that all others stay interchangeable.
+5. Whether it applies depends on no other constants than 0, 1, -1, 2, 3, 0.5, -0.5 and bools, so that all others stay
+   interchangeable.
 
 A rule is called with the builder, the operands and the params by keyword, and returns the value to use instead or None.
 """

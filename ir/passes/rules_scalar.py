@@ -88,6 +88,8 @@ def sub_itself(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
 
 # products
 
+HALVES = (0.5, -0.5)
+
 
 @rule("mul", "div")
 def times_one(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
@@ -105,6 +107,17 @@ def times_minus_one(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
 def halve(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     # x / 2 = x * 0.5
     return b.mul(x, spread_like(b, 0.5, x)) if x.type.dtype.is_float and b.equals(y, 2) else None
+
+
+@rule("mul")
+def halves(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
+    """Exact, but where the first product is subnormal, and rounded twice."""
+    # (x * c) * d = x * cd, for c and d of 1/2 and -1/2
+    made = b.made(x, "mul")
+    c, d = None if made is None else b.constant(made.operands[1]), b.constant(y)
+    if made is None or c not in HALVES or d not in HALVES or x.type.dtype.kind != "f":
+        return None
+    return b.mul(made.operands[0], spread_like(b, c * d, x))
 
 
 @rule("mul", "bitand")
