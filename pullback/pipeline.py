@@ -36,7 +36,7 @@ from pullback.runtime.program import Executable, Instance, parts_of
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
-TARGET_STAGES = {"cpu": ("llvm", "asm"), "cuda": ("cuda",)}
+TARGET_STAGES = {"cpu": ("program", "llvm", "asm"), "cuda": ("cuda",)}
 DEVICES = ("cpu", "cuda")
 
 Observer = Callable[..., None]
