@@ -155,8 +155,8 @@ class Executable:
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
         """Run on arguments (arrays for references, scalars for rank-0 parameters) and the sizes of all extents.
 
-        Returns fresh arrays, except that a parameter that is a result is returned as it was given. Raises CheckFailed, and what
-        a step in Python raises.
+        Returns fresh arrays, except that a parameter that is a result, or whose memory one takes, is returned itself. Raises
+        CheckFailed, and what a step in Python raises.
         """
         return self.call(self.instance(sizes), arguments)
 
@@ -170,15 +170,19 @@ class Executable:
             found = self.instances.setdefault(key, self.instantiate(sizes))
         return found
 
-    def call(self, instance: Instance, arguments: list[Any]) -> list[Any]:
-        """As ``run``, with an instance of this program."""
+    def call(self, instance: Instance, arguments: list[Any], chosen: Sequence[Any] | None = None) -> list[Any]:
+        """As ``run``, with an instance of this program. ``chosen``: for each buffer made for results the array that it is, dense
+        and apart from all arguments, or None."""
         try:
             frame = instance.frames.pop()
         except IndexError:
             frame = Frame(instance)
         if frame.arena is None:
             frame.take(instance.arena_bytes)
-        if instance.large:
+        if chosen is not None:
+            pairs = zip(chosen, instance.results, strict=True)
+            results = [empty(*spec) if array is None else array for array, spec in pairs]
+        elif instance.large:
             results = empty_many(instance.results, instance.large)
         else:
             results = [np.empty(shape, dtype) for shape, dtype in instance.results]
@@ -353,7 +357,11 @@ class Plan:
             owner = self.owner[value]
             if owner in self.parameter:
                 argument = arguments[self.parameter[owner]]
-                found.append(argument if value is owner else np.array(seen_as(argument, value.type.dtype, _shape(value, sizes))))
+                if owner not in given and (value.type.dtype, value.type.shape) == (owner.type.dtype, owner.type.shape):
+                    found.append(argument)
+                    given.add(owner)
+                else:
+                    found.append(np.array(seen_as(argument, value.type.dtype, _shape(value, sizes))))
                 continue
             array = made[owner] if value in self.shown else made[owner].reshape(_shape(value, sizes))
             found.append(array.copy() if owner in given else array)

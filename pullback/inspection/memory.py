@@ -16,7 +16,7 @@ from pullback.inspection.stacks import lengths
 from pullback.ir.ops.program import Alloc, Free, Launch, Stack
 from pullback.ir.structure import NOWHERE, Instruction, Loc, Value, walk
 from pullback.ir.types import ArrayType
-from pullback.pipeline import split_outcomes
+from pullback.pipeline import homes, split_outcomes
 from pullback.runtime.packing import place_bytes
 from pullback.runtime.program import Plan
 from pullback.tracer import Constant
@@ -52,7 +52,7 @@ class Memory(Report):
     """The memory of one call of ``function``.
 
     ``inputs`` (of the caller, and read from outside) and ``constants`` (arrays that the trace met) are there before the call;
-    ``results`` are made by it, without arguments that are returned as they are. ``arena_bytes`` is the block in which
+    ``results`` are made by it, without those that are arguments, or in their memory. ``arena_bytes`` is the block in which
     ``temporaries`` lie, some in the places of others that are dead, and some in results that are not filled yet: with memory of
     their own they would take ``unshared_bytes``. The arena stays for the next call. ``stacks`` are what loops keep whose count of
     turns is computed. Where the sizes say how many values they come to hold they take ``stack_bytes``; others grow as the loop
@@ -182,12 +182,13 @@ def _stacks(anatomy: Anatomy) -> Iterator[Buffer]:
 
 
 def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buffer]:
-    """The results that are made, in order: an argument that is returned itself is none."""
+    """The results that are made, in order: one that is an argument, or in the memory of one, is none."""
     found = []
+    home = {} if anatomy is None else homes(anatomy.module, call.over)
     outcomes = anatomy.outcomes if anatomy is not None else split_outcomes(call.trace)[1]
     for outcome, value in zip(outcomes, call.trace.function.results, strict=True):
         assert isinstance(value.type, ArrayType)
-        if outcome.source == "leaf":
+        if outcome.source == "leaf" or (outcome.source == "result" and outcome.index in home):
             continue
         name, made = value.name or "argument", None
         if outcome.source in ("result", "repeat") and anatomy is not None and plan is not None:

@@ -60,7 +60,7 @@ class Stages(Report, Mapping[str, str]):
 def stages(call: Call, *, locations: bool = False) -> Stages:
     """The stages of a call. ``locations``: with the user's file and line of each instruction."""
     traced = call.trace
-    texts = texts_of(traced, call.leaves, call.device, locations=locations)
+    texts = texts_of(traced, call.leaves, call.device, call.over, locations=locations)
     if call.device == "cpu":
         anatomy = dissect(call)
         texts["program"] = texts["lower"] if anatomy is None else program_text(anatomy, locations)
