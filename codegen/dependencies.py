@@ -38,9 +38,9 @@ def kernel_accesses(kernel: Function) -> tuple[frozenset[int], frozenset[int]]:
         refs = [v for v in i.operands if v in roots and isinstance(v.type, RefType)]
         if not refs:
             continue
-        for v in i.results:
-            if isinstance(v.type, RefType):
-                roots[v] = roots[refs[0]]
+        if i.results and isinstance(i.results[0].type, RefType):
+            roots[i.results[0]] = roots[refs[0]]
+            continue
         match i.op:
             case Load():
                 reads.add(roots[refs[0]])
