@@ -127,11 +127,16 @@ class Lowering:
         own = self.holder(operand)
         return self.homes.get(result) is own and self.last_use[own] == self.position > self.last_failing
 
-    def place(self, b: Builder, result: Value) -> Value:
-        """The memory for a result: where it is to be in the end, if nothing reads that any more, else a buffer."""
+    def has_room(self, result: Value) -> bool:
+        """Whether nothing reads the memory any more that a result is to be in in the end."""
         home = self.homes.get(result)
-        if home is None or not self.last_use.get(home, -1) < self.position > self.last_failing:
+        return home is not None and self.last_use.get(home, -1) < self.position > self.last_failing
+
+    def place(self, b: Builder, result: Value) -> Value:
+        """The memory for a result: where it is to be in the end, if there is room, else a buffer."""
+        if not self.has_room(result):
             return self.buffer(b, result)
+        home = self.homes[result]
         self.last_use.setdefault(home, self.position)
         self.takes_over(result, home)
         ref = self.memory[home]
@@ -217,7 +222,7 @@ class Lowering:
             operand = lent.get(self.homes.get(result, result), result)
             if operand.type == result.type and self.comes_home(result, operand):
                 found[result] = operand
-            elif free.get(result.type):
+            elif free.get(result.type) and not self.has_room(result):
                 found[result] = free[result.type].pop(0)
         return found
 

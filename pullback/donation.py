@@ -7,7 +7,7 @@ must show that nothing reads the argument afterwards and that nothing can fail a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ import numpy as np
 
 from pullback.ir.types import ArrayType, Type
 from pullback.pipeline import Over, split_outcomes
+from pullback.sharing import overlapping
 from pullback.tracer import Parameters, Signature, Trace
 from pullback.tracer.tree import TreeDef
 
-Array = np.ndarray[Any, Any]
 Donated = tuple[tuple[TreeDef, int], ...]
 """The structures of donated arguments, each with the index of its first leaf in the call."""
 
@@ -156,23 +156,3 @@ def apart(arguments: Sequence[Any], lent: Iterable[int]) -> list[Any]:
         if k in shared or type(a) is not np.ndarray or not a.flags.writeable:
             found[k] = np.array(a, order="C", subok=False)
     return found
-
-
-def overlapping(arrays: Mapping[int, Array]) -> frozenset[int]:
-    """Those between whose first and last byte another one has memory."""
-    spans = sorted((*_bounds(a), k) for k, a in arrays.items() if a.size)
-    found: set[int] = set()
-    until, last = 0, -1
-    for start, end, k in spans:
-        if start < until:
-            found.update((k, last))
-        if end > until:
-            until, last = end, k
-    return frozenset(found)
-
-
-def _bounds(a: Array) -> tuple[int, int]:
-    if a.flags.c_contiguous:
-        start: int = a.__array_interface__["data"][0]
-        return start, start + a.nbytes
-    return np.lib.array_utils.byte_bounds(a)

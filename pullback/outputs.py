@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from pullback.donation import Array, overlapping
 from pullback.ir.types import ArrayType, Type
 from pullback.pipeline import Outcome
 from pullback.runtime.program import Plan
+from pullback.sharing import Array, overlapping, overlaps_itself, share
 from pullback.tracer import Trace
 from pullback.tracer.tree import LEAF, TreeDef, flatten
 
@@ -28,8 +29,9 @@ def out_of(trace: Trace, out: Any) -> Out:
     given = {k: a for k, a in enumerate(found) if a is not None}
     for k, array in given.items():
         _check(array, labels[k], trace.function.results[k].type)
-    for k in sorted(overlapping(given)):
-        raise ValueError(f"{labels[k]} shares memory with another array of out")
+    for k, other in combinations(sorted(overlapping(given)), 2):
+        if share(given[k], given[other]):
+            raise ValueError(f"{labels[k]} shares memory with {labels[other]}")
     return found + [None] * trace.writes_count
 
 
@@ -67,7 +69,7 @@ def _check(given: Any, label: str, t: Type) -> None:
         raise ValueError(f"{label} is an array of {t.dtype.numpy.str}, {t}; found {given.dtype.str}[{shape}]")
     if not given.flags.writeable:
         raise ValueError(f"{label} is read-only; pass an array that can be written")
-    if any(stride == 0 for stride, n in zip(given.strides, given.shape) if n > 1):
+    if not given.flags.forc and overlaps_itself(given):
         raise ValueError(f"the elements of {label} share memory with each other; pass a copy")
 
 

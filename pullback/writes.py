@@ -16,11 +16,9 @@ from pullback.entry import MISS, Entry
 from pullback.inspection import Record
 from pullback.outputs import Out
 from pullback.pipeline import Program
+from pullback.sharing import overlaps_itself, share
 from pullback.tracer import Trace, TraceError
 from pullback.tracer.layout import strides_in
-
-# How long the search for an element that two arrays share may take, before they are taken to share one.
-MOST_WORK = 1000
 
 Array = np.ndarray[Any, Any]
 
@@ -77,13 +75,13 @@ class WritingEntry(Entry):
         """What is wrong with the memory of the arrays to write."""
         others = [*zip(self._trace.labels, leaves), *self._trace.outside_arrays(), *(("an array of out", a) for a in out)]
         for name, written in self._written(leaves):
-            if not written.flags.forc and _overlaps_itself(written):
+            if not written.flags.forc and overlaps_itself(written):
                 yield f"the function writes into {name}, whose elements share memory with each other"
             is_itself = False
             for label, other in others:
                 if other is written and not is_itself:
                     is_itself = True
-                elif isinstance(other, np.ndarray) and _share(written, other):
+                elif isinstance(other, np.ndarray) and share(written, other):
                     yield f"the function writes into {name}, which shares memory with {label}"
 
 
@@ -102,22 +100,3 @@ def entry_of(trace: Trace, program: Program, leaves: Sequence[Any], record: Reco
     if trace.writes_count or trace.kept_readonly or trace.strides:
         kind = WritingEntry
     return kind(trace, program, leaves, record)
-
-
-def _share(a: Array, b: Array) -> bool:
-    if not np.may_share_memory(a, b):
-        return False
-    try:
-        return np.shares_memory(a, b, max_work=MOST_WORK)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
-
-
-def _overlaps_itself(x: Array) -> bool:
-    """Whether two elements may be one place in memory, as in a broadcast array or overlapping windows."""
-    span = x.itemsize
-    for stride, n in sorted((abs(s), n) for s, n in zip(x.strides, x.shape) if n > 1):
-        if stride < span:
-            return True
-        span += stride * (n - 1)
-    return False

@@ -187,7 +187,9 @@ def poisoned(shape: tuple[int, ...], dtype: Any) -> Any:
     return found
 
 
-def check_orders(module: Module, sizes: dict[str, int], arguments: list[Any], monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def check_orders(
+    module: Module, sizes: dict[str, int], arguments: list[Any], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:  # fmt: skip
     before = dependencies(accesses(module))
     monkeypatch.setattr(program, "pack", apart)
     expected = bits(Executable(module), arguments, sizes)

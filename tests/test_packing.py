@@ -6,10 +6,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from benchmarks.cases import CASES
-from benchmarks.case import Case
 
 import pullback as pb
+from benchmarks.case import Case
+from benchmarks.cases import CASES
 from pullback.inspection.anatomy import dissect
 from pullback.runtime.packing import END, SMALL_ARENA, Life, Packing, Room, live_bytes, pack, place_bytes
 from pullback.runtime.program import Plan
@@ -71,10 +71,11 @@ def test_a_result_is_a_room_until_it_is_filled() -> None:
     assert pack(lives, [Room(4, size - 1)]).arena_bytes == 2 * size
 
 
-PROGRAMS = ("mlp/grad-b32", "mlp/adam-b32", "cnn/grad-b128", "lstm/grad-T64", "heat/grad-512-100", "gmm/grad-d10k25n1000")
+NAMES = ("mlp/grad-b32", "mlp/adam-b32", "cnn/grad-b128", "lstm/grad-T64", "heat/grad-512-100", "gmm/grad-d10k25n1000")
+PROGRAMS = {name: case for case in CASES if (name := f"{case.workload}/{case.name}") in NAMES}
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if f"{c.workload}/{c.name}" in PROGRAMS], ids=lambda c: f"{c.workload}-{c.name}")
+@pytest.mark.parametrize("case", PROGRAMS.values(), ids=PROGRAMS)
 def test_arenas_of_the_benchmarks_are_near_what_lives_at_once(case: Case) -> None:
     function = pb.value_and_grad(case.function, argnums=case.wanted) if case.wanted else pb.jit(case.function)
     anatomy = dissect(function.examine(case.make("float64", **case.sizes), {}))
