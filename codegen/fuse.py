@@ -54,7 +54,7 @@ class Fused:
         """What is stored and what is computed again."""
         return joined([k.saving for k in self.kernels])
 
-    def boundaries(self) -> dict[Instruction, dict[int, str]]:
+    def boundaries(self) -> dict[Instruction, dict[int | None, str]]:
         """For each instruction of the function, the positions of the operands that another kernel computes, and why another."""
         return {i: found for kernels in self.kernels for i in kernels.made if (found := kernels.boundaries(i))}
 
@@ -110,7 +110,7 @@ class _Kernels:
         self.save()
         return self.emit()
 
-    def boundaries(self, instruction: Instruction) -> dict[int, str]:
+    def boundaries(self, instruction: Instruction) -> dict[int | None, str]:
         cluster, operands = self.made[instruction]
         found = {k: boundary(self.grouping, cluster, v) for k, v in enumerate(operands)}
         return {k: why for k, why in found.items() if why is not None}

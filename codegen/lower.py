@@ -16,6 +16,7 @@ from pullback.codegen.group_kernel import read_in_step
 from pullback.codegen.lower_loops import lower_scan, lower_switch, lower_while
 from pullback.codegen.op_kernels import op_kernel
 from pullback.codegen.schedules import group_draft
+from pullback.codegen.sinking import fails, sunk
 from pullback.ir.builder import Builder
 from pullback.ir.ops.complexes import Reinterpret
 from pullback.ir.ops.control import Group, group
@@ -28,9 +29,13 @@ from pullback.ir.text import canonical
 from pullback.ir.types import I64, ArrayType, RefType, Type, interleaved
 
 
-def lower(function: Function, layouts: Sequence[str] = (), target: str = "cpu") -> Module:
+def lower(
+    function: Function, layouts: Sequence[str] = (), target: str = "cpu", over: Sequence[tuple[int, int]] = ()
+) -> Module:  # fmt: skip
     """The program of a fused function, then its kernels. ``layouts``: "c" or "strided" for each parameter; ``target``: "cpu" or
-    "cuda", whose schedules are chosen from."""
+    "cuda", whose schedules are chosen from. ``over``: pairs of a result and a parameter of its type, each in one pair, whose
+    memory the result may take. It does where nothing reads the parameter any more and nothing can fail from then on."""
+    function = sunk(function, over)
     memory = {}
     for value, layout in zip(function.parameters, layouts or ["c"] * len(function.parameters), strict=True):
         t = value.type
@@ -38,7 +43,7 @@ def lower(function: Function, layouts: Sequence[str] = (), target: str = "cpu") 
         memory[value] = Value(RefType(t.dtype, t.shape, layout), value.name) if in_memory else Value(t, value.name)
     kernels: dict[str, Function] = {}
     work = Lowering(function.body, memory, frozenset(function.parameters), kernels, {}, target)
-    work.run()
+    work.run(over)
     results = [work.result(v) for v in function.results]
     program = work.b.function(function.name, [memory[v] for v in function.parameters], results, "program")
     return Module((program, *kernels.values()))
@@ -69,10 +74,13 @@ class Lowering:
         self.b = Builder()
         self.last_use: dict[Value, int] = {}
         self.owner: dict[Value, Value] = {}
+        self.homes: dict[Value, Value] = {}
+        self.last_failing = -1
         self.position = 0
 
-    def run(self) -> None:
+    def run(self, over: Sequence[tuple[int, int]] = ()) -> None:
         self.find_lives()
+        self.find_homes(over)
         for position, instruction in enumerate(self.block.instructions):
             self.position = position
             self.step(instruction)
@@ -102,6 +110,38 @@ class Lowering:
         while self.owner.get(value, value) is not value:
             value = self.owner[value]
         return value
+
+    def find_homes(self, over: Sequence[tuple[int, int]]) -> None:
+        """The parameters in whose memory results may be in the end, and the last instruction that can fail or be interrupted:
+        until it is done, parameters are as they were given."""
+        for result, parameter in over:
+            value, home = self.holder(self.block.results[result]), self.block.parameters[parameter]
+            ref = self.memory[home].type
+            if value not in self.block.parameters and isinstance(ref, RefType) and ref.layout == "c":
+                self.homes.setdefault(value, home)
+        if self.homes:
+            self.last_failing = max((k for k, i in enumerate(self.block.instructions) if fails(i)), default=-1)
+
+    def comes_home(self, result: Value, operand: Value) -> bool:
+        """Whether a result may be written over an operand because it is to be in that memory in the end."""
+        own = self.holder(operand)
+        return self.homes.get(result) is own and self.last_use[own] == self.position > self.last_failing
+
+    def has_room(self, result: Value) -> bool:
+        """Whether nothing reads the memory any more that a result is to be in in the end."""
+        home = self.homes.get(result)
+        return home is not None and self.last_use.get(home, -1) < self.position > self.last_failing
+
+    def place(self, b: Builder, result: Value) -> Value:
+        """The memory for a result: where it is to be in the end, if there is room, else a buffer."""
+        if not self.has_room(result):
+            return self.buffer(b, result)
+        home = self.homes[result]
+        self.last_use.setdefault(home, self.position)
+        self.takes_over(result, home)
+        ref = self.memory[home]
+        t = result.type
+        return ref if (ref.type.dtype, ref.type.shape) == (t.dtype, t.shape) else self.seen_as(b.at(b.loc, result.name), ref, t)
 
     def ends_here(self, value: Value, others: Sequence[Value]) -> bool:
         """Whether a value's buffer is the program's own, is read last by the present instruction and holds no other."""
@@ -157,7 +197,9 @@ class Lowering:
                 operands = [self.dense(b, v) for v in instruction.operands]
                 draft = op_kernel(instruction)
                 base, *others = instruction.operands
-                in_place = draft.updates_first and self.ends_here(base, others)
+                alone = self.holder(base) not in map(self.holder, others)
+                ends = self.ends_here(base, others) or (alone and self.comes_home(instruction.results[0], base))
+                in_place = draft.updates_first and ends
                 self.launch(b, instruction, draft, instruction.operands, operands, {instruction.result: base} if in_place else {})
 
     def overwritten(self, instruction: Instruction) -> dict[Value, Value]:
@@ -165,14 +207,22 @@ class Lowering:
         (region,) = instruction.regions
         held = Counter(self.holder(v) for v in instruction.operands)
         free: dict[Type, list[Value]] = {}
+        lent: dict[Value, Value] = {}
         in_step = read_in_step(region, instruction.params["space"])
         for operand, parameter in zip(instruction.operands, region.parameters, strict=True):
-            is_last = held[self.holder(operand)] == 1 and self.ends_here(operand, ())
-            if is_last and operand.type.shape and parameter in in_step:
+            if held[self.holder(operand)] != 1 or not operand.type.shape or parameter not in in_step:
+                continue
+            if self.ends_here(operand, ()):
                 free.setdefault(operand.type, []).append(operand)
+            lent[self.holder(operand)] = operand
         found: dict[Value, Value] = {}
         for result, made in zip(instruction.results, region.results, strict=True):
-            if made not in region.parameters and free.get(result.type):
+            if made in region.parameters:
+                continue
+            operand = lent.get(self.homes.get(result, result), result)
+            if operand.type == result.type and self.comes_home(result, operand):
+                found[result] = operand
+            elif free.get(result.type) and not self.has_room(result):
                 found[result] = free[result.type].pop(0)
         return found
 
@@ -197,7 +247,7 @@ class Lowering:
                 self.memory[result] = arguments[operands.index(over[result])]
                 self.takes_over(result, over[result])
             else:
-                self.memory[result] = self.buffer(b, result)
+                self.memory[result] = self.place(b, result)
         in_place = draft.updates_first and bool(over)
         buffers = [b.at(b.loc, "scratch").alloc(dtype=t.dtype, shape=t.shape) for t in draft.scratch]
         chosen = arguments[1:] if in_place else arguments

@@ -37,8 +37,8 @@ class ParseError(ValueError):
 # printing
 
 
-Notes = Mapping[Instruction, Mapping[int, str]]
-"""What to say of the operands of instructions, by their positions: comments before the instruction."""
+Notes = Mapping[Instruction, Mapping[int | None, str]]
+"""What to say of instructions (None) and of their operands, by their positions: comments before the instruction."""
 
 
 def print_module(module: Module, locations: bool = False, notes: Notes | None = None) -> str:
@@ -129,7 +129,8 @@ class Printer:
         results = self.parameters(instruction.results)
         if self.notes:
             for position, note in self.notes.get(instruction, {}).items():
-                self.lines.append(f"{indent}# %{self.name(instruction.operands[position])}: {note}")
+                about = "" if position is None else f"%{self.name(instruction.operands[position])}: "
+                self.lines += [f"{indent}# {about}{line}" for line in note.split("\n")]
         head = f"{results} = " if results else ""
         text = f"{indent}{head}{instruction.op.name} {operands}".rstrip()
         params = instruction.params

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from pullback.checked import Checked
+from pullback.donation import donation
 from pullback.guarded import Guarded
 from pullback.jitted import Jitted, transformed
 from pullback.pipeline import DEVICES
@@ -20,6 +21,7 @@ from pullback.transform import Argnames, Argnums, Gradient, Transform, checked_a
 P = ParamSpec("P")
 R = TypeVar("R")
 Aux = TypeVar("Aux")
+Donate = int | str | Iterable[int | str]
 
 
 @overload
@@ -30,6 +32,7 @@ def jit(
     device: str = "cpu",
     check: bool = False,
     guards: bool = False,
+    donate: Donate = (),
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -39,11 +42,12 @@ def jit(
     device: str = "cpu",
     check: bool = False,
     guards: bool = False,
+    donate: Donate = (),
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
 def jit(
     function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False,
-    guards: bool = False,
+    guards: bool = False, donate: Donate = (),
 ) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
 
@@ -60,14 +64,20 @@ def jit(
     value is traced once for each number of its steps. Effects are had once, by the program that serves the call. A
     ``RetraceWarning`` names the line where a function was traced for more than 16 outcomes; ``f.explain`` names the guards.
 
+    ``donate``: positions and names of arguments that the caller has no more use for, as the state of a training step. A result
+    that is like a donated array, of its shape and dtype, may be computed in its memory: then the result *is* that array, with new
+    contents. Arrays that are read-only, not row-major or overlap another argument are left as they are, and so is everything
+    where a call raises. See docs/memory.md.
+
     Raises TypeError and ValueError for bad options. Calls raise TraceError for what cannot be compiled.
     """
     if function is None:
-        return functools.partial(jit, static_argnames=static_argnames, device=device, check=check, guards=guards)
+        options = {"static_argnames": static_argnames, "device": device, "check": check, "guards": guards, "donate": donate}
+        return functools.partial(jit, **options)
     if device not in DEVICES:
         raise ValueError(f"device {device!r}: one of {', '.join(DEVICES)}")
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    transform = Guarded(name="jit") if guards else Transform(name="jit")
+    transform = (Guarded if guards else Transform)(name="jit", donate=donation(donate))
     return transformed(function, transform, words, device, Checked if check else Jitted)
 
 

@@ -31,6 +31,9 @@ class Checked(Jitted[P, R]):
                 raise
         return super().__call__(*args, **kwargs)
 
+    def _before(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._compare(*args, **kwargs)
+
     def _compare(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Raises TraceError if the trace of this call differs from that of the program that would serve it."""
         call = self.examine(args, kwargs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.donation import apart
 from pullback.inspection import Record
 from pullback.ir import Function
 from pullback.ir.interpret import interpret
@@ -15,6 +16,7 @@ from pullback.ir.passes.grad import grad
 from pullback.ir.passes.guards import GUARD, guards_first
 from pullback.ir.passes.pipeline import BEFORE_GRAD, run
 from pullback.ir.passes.uncustom import uncustom
+from pullback.outputs import Out, chosen_results, put
 from pullback.pipeline import Program, split_outcomes
 from pullback.tracer import Trace
 from pullback.tracer.failures import failure
@@ -38,7 +40,7 @@ class Entry:
     ``record`` says how it was made.
     """
 
-    __slots__ = ("_are_plain", "_constants", "_fill", "_is_direct", "_program", "_read", "_trace", "record")
+    __slots__ = ("_are_plain", "_constants", "_fill", "_is_direct", "_lent", "_program", "_read", "_trace", "record")
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
         self.record = record
@@ -50,6 +52,7 @@ class Entry:
         self._fill = filler(trace.result_tree)
         is_fresh = program.template is None or not program.template.given
         self._is_direct = is_fresh and all(o.source == "result" for o in program.outcomes)
+        self._lent = () if program.template is None else tuple(program.template.home.values())
 
     @property
     def trace(self) -> Trace:
@@ -97,14 +100,40 @@ class Entry:
                 raise failure(self._trace.function, failed, arguments) from None
         return self._filled(results, leaves, arguments)
 
-    def interpreted(self, leaves: list[Any]) -> Any:
+    def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
+        """As a call, for entries whose results may be in arrays of the caller: in arguments whose memory the program takes, and
+        in those of ``out``, one for each leaf of the result or None."""
+        outside = self._read() if self._read is not None else []
+        if outside is None:
+            return MISS
+        arguments = [*map(native, leaves), *outside]
+        if self._lent:
+            arguments = apart(arguments, self._lent)
+        program = self._program
+        results: Sequence[Any] = ()
+        if program.template is not None and program.instance is not None:
+            chosen = None if out is None else chosen_results(out, program.template.executable.plan, program.outcomes, arguments)
+            try:
+                results = program.template.executable.call(program.instance, arguments + self._constants, chosen)
+            except CheckFailed as failed:
+                if failed.error == GUARD:
+                    raise GuardFailed(int(str(failed))) from None
+                raise failure(self._trace.function, failed, arguments) from None
+        return self._given(results, leaves, arguments, out)
+
+    def interpreted(self, leaves: list[Any], out: Out | None = None) -> Any:
         """The result of the call that was traced, from the interpreter: the trace followed what that found."""
         outside = self._trace.outside()
         if outside is None:
             return MISS
         arguments = [*map(native, leaves), *outside]
         function = _expanded(split_outcomes(self._trace)[0])
-        return self._filled(interpret(function, *_typed(function, arguments)), leaves, arguments)
+        return self._given(interpret(function, *_typed(function, arguments)), leaves, arguments, out)
+
+    def _given(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any], out: Out | None) -> Any:
+        if out is None:
+            return self._filled(results, leaves, arguments)
+        return self._fill(put(out, self._outcomes(results, leaves, arguments)))
 
     def _filled(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> Any:
         if self._is_direct:

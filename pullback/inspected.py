@@ -29,7 +29,7 @@ class Inspected(Generic[P]):
     def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> Stages:
         """The text of each stage that a call with these arguments goes through: a mapping by the stage's name.
 
-        The stages: trace, grad, simplify, fuse, lower, schedule, llvm, asm.
+        The stages: trace, grad, simplify, fuse, lower, schedule, program, llvm, asm.
         """
         return inspection.stages(self.examine(args, kwargs))
 

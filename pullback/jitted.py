@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from pullback.donation import Donated, over_of
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
 from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
 from pullback.inspection import Call, Recorder, arguments_of
+from pullback.outputs import out_of
 from pullback.paths import Paths
 from pullback.pickling import shown
 from pullback.pipeline import program
@@ -37,7 +39,7 @@ from pullback.tracer import (
     signature,
     trace,
 )
-from pullback.tracer.tracebacks import keep_users_frames
+from pullback.tracer.tracebacks import keep_users_frames, with_users_frames
 from pullback.tracer.tree import EQUAL, real_class
 from pullback.transform import Function, Transform
 from pullback.writes import entry_of
@@ -122,6 +124,37 @@ class Jitted(Inspected[P], Generic[P, R]):
             keep_users_frames(error)
             raise
 
+    @with_users_frames
+    def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function with its result in arrays of the caller's.
+
+        ``out`` is a tree like the result, of arrays of exactly the shapes and dtypes of its arrays (of rank 0 for scalars), in
+        which None stands for any part that gets arrays of its own. Returns the result, whose arrays are those of ``out``. They
+        may share memory with arguments, which are read first; then, and where an array is not row-major, the result is computed
+        beside and copied. If the call raises, such arrays are as they were; what others hold is undefined.
+
+        Raises TypeError for another structure, ValueError for arrays that do not fit, are read-only or share memory with each
+        other, TraceError within a traced function.
+        """
+        if current() is not None:
+            raise TraceError(f"{_title(self)}.into is for calls from outside; within a traced function write x[...] = f(x)")
+        self._before(*args, **kwargs)
+        call = signature(self._parameters, args, kwargs)
+
+        def serve(entry: Entry | Paths) -> Any:
+            return entry.serve(call.leaves, out_of(entry.trace, out))
+
+        for entry in self._entries.of(call):
+            result = serve(entry)
+            if result is not MISS:
+                return result
+        if self._is_method_of(args):
+            return self._for_methods().into(out, *args, **kwargs)
+        return self._first_call(call, args, kwargs, serve, out)
+
+    def _before(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """What is done before each call."""
+
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...
     @overload
@@ -181,7 +214,13 @@ class Jitted(Inspected[P], Generic[P, R]):
             retrace=lambda: self._trace(call, args, kwargs),
             entries=self._entries.by_key,
             variants=[e for found in self._entries.of(call) for e in (found.entries if isinstance(found, Paths) else (found,))],
+            donated=self._donated(call),
         )
+
+    def _donated(self, call: Signature) -> Donated:
+        """The donated arguments of a call."""
+        donate = self._transform.donate
+        return () if donate is None else donate.of(self._parameters, call)
 
     def _described(self) -> str:
         """The function with its transforms, as in "value_and_grad(loss)"; that every transform compiles is not said."""
@@ -214,8 +253,12 @@ class Jitted(Inspected[P], Generic[P, R]):
         with counters.timed("trace"):
             return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured)
 
-    def _first_call(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Trace, compile and run. Threads that ask for one signature at once do it once."""
+    def _first_call(
+        self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any],
+        serve: Callable[[Entry | Paths], Any] | None = None, out: Any = None,
+    ) -> Any:  # fmt: skip
+        """Trace, compile and run. Threads that ask for one signature at once do it once. ``serve``: how an entry runs, and
+        ``out`` where to, if not by a call."""
         if self._is_method_of(args):
             return self._for_methods()(*args, **kwargs)
         tried: list[Entry | Paths] | None = None
@@ -228,10 +271,10 @@ class Jitted(Inspected[P], Generic[P, R]):
                 variants = [made]
             for entry in variants:
                 try:
-                    result = entry(call.leaves)
+                    result = entry(call.leaves) if serve is None else serve(entry)
                 except GuardFailed:
                     assert made is not None
-                    result = made.interpreted(call.leaves)
+                    result = made.interpreted(call.leaves, None if serve is None else out_of(made.trace, out))
                 if result is not MISS:
                     return result
             if tried is not None and variants and (changing := variants[0].unstable()):
@@ -248,7 +291,7 @@ class Jitted(Inspected[P], Generic[P, R]):
             self._programs.changed.update(entry.changed())
         recorder = Recorder()
         traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
-        made = program(traced, call.leaves, self._device)
+        made = program(traced, call.leaves, self._device, over_of(traced, self._donated(call)))
         entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))
         return entry
@@ -345,6 +388,10 @@ class Method(Inspected[P], Generic[P, R]):
         except Exception as error:
             keep_users_frames(error)
             raise
+
+    def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """As ``into`` of the function."""
+        return self.__func__.into(out, self.__self__, *args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Method[P, R]:
         return self

@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.entry import MISS, Entry, GuardFailed
 from pullback.inspection import Record
 from pullback.ir import Loc
+from pullback.outputs import Out
 from pullback.tracer import Branch, Trace
 from pullback.tracer.source import shown
 
@@ -45,11 +46,19 @@ class Paths:
         return self.entries[0].record
 
     def __call__(self, leaves: list[Any]) -> Any:
+        return self._through(lambda entry: entry(leaves))
+
+    def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
+        """As an entry's."""
+        return self._through(lambda entry: entry.serve(leaves, out))
+
+    def _through(self, run: Callable[[Entry], Any]) -> Any:
+        """What the entry gives whose path the call takes."""
         left = list(self.entries)
         entry = left[0]
         while True:
             try:
-                result = entry(leaves)
+                result = run(entry)
             except GuardFailed as failed:
                 left = [e for e in left if may_follow(e.trace, entry.trace, failed.number)]
             else:

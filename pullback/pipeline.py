@@ -11,11 +11,12 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 from pullback.codegen.cuda import emit_all
+from pullback.codegen.dependencies import accesses, owners
 from pullback.codegen.fuse import Fused, fused
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
@@ -36,8 +37,11 @@ from pullback.runtime.program import Executable, Instance, parts_of
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
-TARGET_STAGES = {"cpu": ("llvm", "asm"), "cuda": ("cuda",)}
+TARGET_STAGES = {"cpu": ("program", "llvm", "asm"), "cuda": ("cuda",)}
 DEVICES = ("cpu", "cuda")
+
+Over = tuple[tuple[int, int], ...]
+"""Pairs of a result and a parameter in whose memory it may be."""
 
 Observer = Callable[..., None]
 """Gets a stage's name and module; for "fuse" also the ``Fused``."""
@@ -48,10 +52,12 @@ RECENT_TEMPLATES = 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Template:
-    """A program for all shapes. The results at ``given`` turned out to be parameters: they come back as they were given."""
+    """A program for all shapes. The results at ``given`` turned out to be parameters: they come back as they were given. Those
+    at ``home`` are in the memory of the parameters that they are with."""
 
     executable: Executable
     given: tuple[int, ...]
+    home: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,29 +135,30 @@ def template_counts() -> TemplateCounts:
     return templates.counts
 
 
-def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
+def program(trace: Trace, leaves: Sequence[Any], device: str, over: Over = ()) -> Program:
     """The program of a trace whose call had these leaves. Raises TraceError where a gradient cannot be had."""
     function, outcomes = split_outcomes(trace)
     if not function.results and all(map(is_pure, function.instructions)):
         return Program(template=None, instance=None, sizes={}, constants=(), outcomes=outcomes)
     found = templated(function)
     layouts = layouts_of(trace, leaves, len(found.constants))
-    key = template_key(found, layouts, device)
+    key = template_key(found, layouts, device, over)
     with work.underway():
-        template = templates.get_or_build(key, lambda: build(found, layouts, device))
+        template = templates.get_or_build(key, lambda: build(found, layouts, device, over))
         instance = template.executable.instance(found.sizes)
     constants = typed_constants(found)
     return Program(template=template, instance=instance, sizes=found.sizes, constants=constants, outcomes=outcomes)
 
 
-def template_key(found: Abstract, layouts: Sequence[str], device: str) -> bytes:
+def template_key(found: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bytes:
     """What calls that share a template have in common."""
-    return hashlib.sha256("\n".join([device, *layouts, canonical(found.function)]).encode()).digest()
+    pairs = [f"{result} over {parameter}" for result, parameter in over]
+    return hashlib.sha256("\n".join([device, *layouts, *pairs, canonical(found.function)]).encode()).digest()
 
 
-def has_template(found: Abstract, layouts: Sequence[str], device: str) -> bool:
+def has_template(found: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bool:
     """Whether a template has been built already."""
-    return template_key(found, layouts, device) in templates
+    return template_key(found, layouts, device, over) in templates
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
@@ -208,14 +215,14 @@ def optimised(found: Abstract, observe: Observer) -> Function:
     return function
 
 
-def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Observer) -> Module:
+def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Observer, over: Over = ()) -> Module:
     """The program of an abstract function and its kernels, scheduled for a device."""
     function = optimised(found, observe)
     with counters.timed("fuse"):
         groups = fused(function)
     observe("fuse", Module((groups.function,)), groups)
     with counters.timed("lower"):
-        module = lower(groups.function, layouts, device)
+        module = lower(groups.function, layouts, device, over)
     observe("lower", module)
     with counters.timed("schedule"):
         module = thin(module) if device == "cpu" else module
@@ -230,16 +237,28 @@ def scheduled(module: Module, device: str) -> Module:
     return Module(tuple(schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
 
 
-def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
+def build(found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
     """Run every pass on an abstract function and load the result."""
     if device != "cpu":
         raise RuntimeError(f'device={device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
-    module = lowered(found, layouts, device, lambda *found: None)
+    module = lowered(found, layouts, device, lambda *found: None, over)
     program = module.functions[0]
     with counters.timed("compile"):
         executable = Executable(module)
-    given = tuple(k for k, v in enumerate(program.results) if v in program.parameters)
-    return Template(executable=executable, given=given)
+    home = homes(module, over)
+    given = tuple(k for k, v in enumerate(program.results) if v in program.parameters and k not in home)
+    return Template(executable=executable, given=given, home=home)
+
+
+def homes(module: Module, over: Over) -> dict[int, int]:
+    """Of the pairs of a result and a parameter, those of which the result is in the parameter's memory."""
+    if not over:
+        return {}
+    program = module.functions[0]
+    owner = owners(program)
+    written = {v for step in accesses(module) for v in step.writes}
+    given = program.parameters
+    return {result: k for result, k in over if owner[program.results[result]] is given[k] and given[k] in written}
 
 
 # the text of each stage
@@ -259,7 +278,9 @@ def concrete(function: Function, found: Abstract) -> Function:
     return replace(renamed, body=Block(parameters, (*made, *renamed.body.instructions), renamed.results))
 
 
-def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, locations: bool = False) -> dict[str, str]:
+def stages(
+    trace: Trace, leaves: Sequence[Any], device: str = "cpu", over: Over = (), *, locations: bool = False
+) -> dict[str, str]:  # fmt: skip
     """The text of every stage by its name.
 
     Funcs and programs have the shapes of the call, so that their texts can be run; kernels serve all shapes.
@@ -273,7 +294,7 @@ def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, location
         texts[stage] = print_module(Module(functions), locations, notes)
 
     texts["trace"] = print_module(Module((trace.function,)), locations)
-    module = lowered(found, layouts_of(trace, leaves, len(found.constants)), device, observe)
+    module = lowered(found, layouts_of(trace, leaves, len(found.constants)), device, observe, over)
     return texts | emitted(module, device)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.donation import Donation
 from pullback.tracer import Parameters, follow, gradient_call, parameters_of
 
 Function = Callable[..., Any]
@@ -18,12 +19,13 @@ Argnames = str | tuple[str, ...]
 @dataclass(frozen=True, kw_only=True)
 class Transform:
     """What is done to a function: here nothing, as by "jit". ``argnums`` and ``argnames`` choose arguments, if it has a
-    choice."""
+    choice. ``donate``: the arguments of the transformed function whose memory its results may take."""
 
     name: str = "jit"
     argnums: Argnums | None = None
     argnames: Argnames | None = None
     has_aux: bool = False
+    donate: Donation | None = None
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the transformed function in the current trace."""
@@ -31,11 +33,14 @@ class Transform:
 
     def parameters(self, function: Function, static: frozenset[str]) -> Parameters:
         """The parameters of the transformed function."""
-        return parameters_of(function, static)
+        found = parameters_of(function, static)
+        if self.donate is not None:
+            self.donate.check(function, found)
+        return found
 
     def after_self(self) -> Transform:
         """The transform of a function whose first argument is ``self``, which positions do not count."""
-        return self
+        return self if self.donate is None else replace(self, donate=self.donate.after_self())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,11 @@ import numpy as np
 
 from pullback.entry import MISS, Entry
 from pullback.inspection import Record
+from pullback.outputs import Out
 from pullback.pipeline import Program
+from pullback.sharing import overlaps_itself, share
 from pullback.tracer import Trace, TraceError
 from pullback.tracer.layout import strides_in
-
-# How long the search for an element that two arrays share may take, before they are taken to share one.
-MOST_WORK = 1000
 
 Array = np.ndarray[Any, Any]
 
@@ -48,19 +47,23 @@ class WritingEntry(Entry):
 
     def __call__(self, leaves: list[Any]) -> Any:
         """As an entry's. Raises TraceError, and writes nothing, if a written array shares memory with another."""
+        return self.serve(leaves)
+
+    def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
         if not self._fits(leaves):
             return MISS
-        shared = next(self._shared(leaves), None)
+        shared = next(self._shared(leaves, [] if out is None else out), None)
         if shared is not None:
             if not self._trace.holds():
                 return MISS
             raise TraceError(f"{shared}; pass a copy")
-        result = super().__call__(leaves)
+        result = super().serve(leaves, out)
         if result is MISS or not self._trace.writes_count:
             return result
         found, *values = result
         for (_, array), value in zip(self._written(leaves), values, strict=True):
-            np.copyto(array, value)
+            if value is not array:
+                np.copyto(array, value)
         return found
 
     def _written(self, leaves: Sequence[Any]) -> list[tuple[str, Array]]:
@@ -68,40 +71,32 @@ class WritingEntry(Entry):
         inside = [(f"argument {self._trace.labels[k]}", leaves[k]) for k in self._writes]
         return [*inside, *((given.describe, given.read()) for given in self._trace.outside_writes)]
 
-    def _shared(self, leaves: Sequence[Any]) -> Iterator[str]:
+    def _shared(self, leaves: Sequence[Any], out: Out) -> Iterator[str]:
         """What is wrong with the memory of the arrays to write."""
-        others = [*zip(self._trace.labels, leaves), *self._trace.outside_arrays()]
+        others = [*zip(self._trace.labels, leaves), *self._trace.outside_arrays(), *(("an array of out", a) for a in out)]
         for name, written in self._written(leaves):
-            if not written.flags.forc and _overlaps_itself(written):
+            if not written.flags.forc and overlaps_itself(written):
                 yield f"the function writes into {name}, whose elements share memory with each other"
             is_itself = False
             for label, other in others:
                 if other is written and not is_itself:
                     is_itself = True
-                elif isinstance(other, np.ndarray) and _share(written, other):
+                elif isinstance(other, np.ndarray) and share(written, other):
                     yield f"the function writes into {name}, which shares memory with {label}"
+
+
+class DonatedEntry(Entry):
+    """An entry whose results may be in the memory of its call's leaves."""
+
+    __slots__ = ()
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        return self.serve(leaves)
 
 
 def entry_of(trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> Entry:
     """The compiled signature of a trace, whose call had these leaves."""
-    kind = WritingEntry if trace.writes_count or trace.kept_readonly or trace.strides else Entry
+    kind: type[Entry] = Entry if program.template is None or not program.template.home else DonatedEntry
+    if trace.writes_count or trace.kept_readonly or trace.strides:
+        kind = WritingEntry
     return kind(trace, program, leaves, record)
-
-
-def _share(a: Array, b: Array) -> bool:
-    if not np.may_share_memory(a, b):
-        return False
-    try:
-        return np.shares_memory(a, b, max_work=MOST_WORK)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
-
-
-def _overlaps_itself(x: Array) -> bool:
-    """Whether two elements may be one place in memory, as in a broadcast array or overlapping windows."""
-    span = x.itemsize
-    for stride, n in sorted((abs(s), n) for s, n in zip(x.strides, x.shape) if n > 1):
-        if stride < span:
-            return True
-        span += stride * (n - 1)
-    return False

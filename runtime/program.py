@@ -8,10 +8,9 @@ runs all steps natively. Executables may be called from several threads at once.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,11 +31,10 @@ from pullback.runtime.engine import Host, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
 from pullback.runtime.memory import empty, empty_many, is_large
+from pullback.runtime.packing import ALIGNMENT, END, SMALL_ARENA, Life, Room, pack
 
-ALIGNMENT = 64
 KEPT_FRAMES = 4
 KEPT_INSTANCES = 64
-KEPT_ARENA = 1 << 14
 MOST_OF_LAPACK = 2**31 - 1
 
 NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c"})
@@ -157,8 +155,8 @@ class Executable:
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
         """Run on arguments (arrays for references, scalars for rank-0 parameters) and the sizes of all extents.
 
-        Returns fresh arrays, except that a parameter that is a result is returned as it was given. Raises CheckFailed, and what
-        a step in Python raises.
+        Returns fresh arrays, except that a parameter that is a result, or whose memory one takes, is returned itself. Raises
+        CheckFailed, and what a step in Python raises.
         """
         return self.call(self.instance(sizes), arguments)
 
@@ -172,15 +170,19 @@ class Executable:
             found = self.instances.setdefault(key, self.instantiate(sizes))
         return found
 
-    def call(self, instance: Instance, arguments: list[Any]) -> list[Any]:
-        """As ``run``, with an instance of this program."""
+    def call(self, instance: Instance, arguments: list[Any], chosen: Sequence[Any] | None = None) -> list[Any]:
+        """As ``run``, with an instance of this program. ``chosen``: for each buffer made for results the array that it is, dense
+        and apart from all arguments, or None."""
         try:
             frame = instance.frames.pop()
         except IndexError:
             frame = Frame(instance)
         if frame.arena is None:
             frame.take(instance.arena_bytes)
-        if instance.large:
+        if chosen is not None:
+            pairs = zip(chosen, instance.results, strict=True)
+            results = [empty(*spec) if array is None else array for array, spec in pairs]
+        elif instance.large:
             results = empty_many(instance.results, instance.large)
         else:
             results = [np.empty(shape, dtype) for shape, dtype in instance.results]
@@ -197,7 +199,7 @@ class Executable:
             fill(frame.block, targets, sources, shifts, [*arguments, *results], frame.base)
         status = self.launcher.native(address_of(instance.header), id(arguments), id(results), frame.base, frame.address)
         if len(instance.frames) < KEPT_FRAMES:
-            if instance.arena_bytes > KEPT_ARENA:
+            if instance.arena_bytes > SMALL_ARENA:
                 frame.arena = None
             instance.frames.append(frame)
         if status:
@@ -219,7 +221,7 @@ class Executable:
 
     def instantiate(self, sizes: Mapping[str, int]) -> Instance:
         """Fill in sizes and native addresses, and place the temporaries."""
-        offsets, rows, arena_bytes = self.plan.place(sizes)
+        places = self.plan.place(sizes)
         block: list[int] = []
         functions, starts, targets, sources, shifts = [], [], [], [], []
         strides: list[tuple[int, int, int]] = []
@@ -257,8 +259,8 @@ class Executable:
                     owner = self.plan.owner[step.operands[rest[0]]]
                     if kind == "pointer":
                         targets.append(at)
-                        sources.append(rows[owner])
-                        shifts.append(offsets.get(owner, 0))
+                        sources.append(places.rows[owner])
+                        shifts.append(places.offsets.get(owner, 0))
                     elif kind == "stride" and rest[1] == owner.type.rank:
                         block[at] = owner.type.dtype.part.bytes
                     elif kind == "stride":
@@ -274,8 +276,23 @@ class Executable:
         large = large if any(large) else ()
         filled = np.array(block, np.int64)
         return Instance(
-            filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, arena_bytes, sizes, []
+            filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, places.arena_bytes, sizes, []
         )
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where temporaries lie: at ``offsets`` of the arena, or of the results that some are ``within``, whose memory is not filled
+    before they are dead. ``rows``: the row of the address table of each buffer. ``lives`` count the instructions of the program;
+    at most ``live_bytes`` live at once.
+    """
+
+    offsets: Mapping[Value, int]
+    within: Mapping[Value, Value]
+    rows: Mapping[Value, int]
+    lives: Mapping[Value, Life]
+    arena_bytes: int
+    live_bytes: int
 
 
 class Plan:
@@ -305,23 +322,31 @@ class Plan:
         self.shown = [program.results[owners.index(owner)] for owner in self.fresh]
         self.gives_all = self.fresh == owners
 
-    def place(self, sizes: Mapping[str, int]) -> tuple[dict[Value, int], dict[Value, int], int]:
-        """Arena offsets of temporaries, the row of the address table of each buffer, and the arena's size."""
+    def place(self, sizes: Mapping[str, int]) -> Places:
+        """Where the temporaries of a program with these sizes lie."""
         count = len(self.program.parameters)
         rows = {**self.parameter, **{v: count + k for k, v in enumerate(self.fresh)}}
-        arena = _Arena()
-        offsets: dict[Value, int] = {}
-        for i in walk(self.program.body):
-            if isinstance(i.op, Alloc) and i.result not in rows and not (self.has_driver and on_stack(i.result.type)):
-                t = i.result.type
-                elements = 1
-                for e in t.shape:
-                    elements *= value_of(e, sizes)
-                offsets[i.result] = arena.take(elements * t.dtype.bytes)
-                rows[i.result] = count + len(self.fresh)
-            elif isinstance(i.op, Free) and self.owner.get(i.operands[0]) in offsets:
-                arena.release(offsets[self.owner[i.operands[0]]])
-        return offsets, rows, arena.most
+        lives: dict[Value, Life] = {}
+        rooms: dict[Value, Room] = {}
+        for position, i in enumerate(walk(self.program.body)):
+            if isinstance(i.op, Alloc) and not (self.has_driver and on_stack(i.result.type)):
+                size = math.prod(_shape(i.result, sizes)) * i.result.type.dtype.bytes
+                if i.result not in rows:
+                    lives[i.result] = Life(position, END, size)
+                elif size >= SMALL_ARENA:
+                    rooms[i.result] = Room(position, size)
+            elif isinstance(i.op, Free) and self.owner.get(i.operands[0]) in lives:
+                owner = self.owner[i.operands[0]]
+                lives[owner] = replace(lives[owner], last=position)
+        packing = pack(list(lives.values()), list(rooms.values()))
+        results = list(rooms)
+        offsets, within = {}, {}
+        for v, (room, offset) in zip(lives, packing.places, strict=True):
+            offsets[v] = offset
+            rows[v] = count + len(self.fresh) if room is None else rows[results[room]]
+            if room is not None:
+                within[v] = results[room]
+        return Places(offsets, within, rows, lives, packing.arena_bytes, packing.live_bytes)
 
     def give(self, arguments: Sequence[Any], results: list[Any], sizes: Mapping[str, int]) -> list[Any]:
         """The results in order, each with memory of its own."""
@@ -331,48 +356,16 @@ class Plan:
         for value in self.program.results:
             owner = self.owner[value]
             if owner in self.parameter:
-                argument = arguments[self.parameter[owner]]
-                found.append(argument if value is owner else np.array(seen_as(argument, value.type.dtype, _shape(value, sizes))))
+                argument, shape = arguments[self.parameter[owner]], _shape(value, sizes)
+                is_same = value.type.dtype is owner.type.dtype and shape == _shape(owner, sizes)
+                is_first = is_same and owner not in given
+                found.append(argument if is_first else np.array(seen_as(argument, value.type.dtype, shape)))
+                given.update([owner] if is_first else [])
                 continue
             array = made[owner] if value in self.shown else made[owner].reshape(_shape(value, sizes))
             found.append(array.copy() if owner in given else array)
             given.add(owner)
         return found
-
-
-def arena_place(size: int) -> int:
-    """The bytes that a buffer takes in the arena; an empty one has a place too."""
-    return max(size, 1) + -max(size, 1) % ALIGNMENT
-
-
-class _Arena:
-    """Offsets in one block of memory: the first gap that is large enough. The last gap has no end."""
-
-    def __init__(self) -> None:
-        self.gaps: list[tuple[int, float]] = [(0, inf)]
-        self.sizes: dict[int, int] = {}
-        self.most = 0
-
-    def take(self, size: int) -> int:
-        """A place for so many bytes; empty buffers have one of their own too."""
-        size = arena_place(size)
-        place = next(k for k, (start, end) in enumerate(self.gaps) if end - start >= size)
-        start, end = self.gaps[place]
-        self.gaps[place : place + 1] = [(start + size, end)] if end - start > size else []
-        self.sizes[start] = size
-        self.most = max(self.most, start + size)
-        return start
-
-    def release(self, offset: int) -> None:
-        """The place is a gap again, one with those beside it."""
-        start, end = offset, float(offset + self.sizes.pop(offset))
-        place = bisect_left(self.gaps, (start, end))
-        first = last = place
-        if place and self.gaps[place - 1][1] == start:
-            first, start = place - 1, self.gaps[place - 1][0]
-        if self.gaps[place][0] == end:
-            last, end = place + 1, self.gaps[place][1]
-        self.gaps[first:last] = [(start, end)]
 
 
 def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -125,7 +125,7 @@ def test_tables_and_places() -> None:
 
 def test_stages_are_a_mapping() -> None:
     stages = pb.grad(loss).stages(*LOSS)
-    assert list(stages) == ["trace", "grad", "simplify", "fuse", "lower", "schedule", "llvm", "asm"]
+    assert list(stages) == ["trace", "grad", "simplify", "fuse", "lower", "schedule", "program", "llvm", "asm"]
     assert "gradient" in stages["trace"] and "lower" in stages and stages == dict(stages)
     assert parse_module(stages["lower"]).functions[0].kind == "program"
     assert str(stages).startswith("# stage: trace\npullback-ir 1\n")
@@ -167,9 +167,10 @@ def test_memory_is_what_the_runtime_allocates(name: str) -> None:
     assert function.cost(*args).launches == steps  # type: ignore[attr-defined]
     for one in report.temporaries:
         assert one.offset is not None and one.first is not None and one.last is not None
-        assert one.offset + one.bytes <= report.arena_bytes and one.first <= one.last < steps
+        room = {b.name: b.bytes for b in report.results}[one.within] if one.within else report.arena_bytes
+        assert one.offset + one.bytes <= room and one.first <= one.last < steps
         for other in report.temporaries:
-            if other is not one and other.first <= one.last and one.first <= other.last:
+            if other is not one and other.within == one.within and other.first <= one.last and one.first <= other.last:
                 assert one.offset + one.bytes <= other.offset or other.offset + other.bytes <= one.offset
 
 

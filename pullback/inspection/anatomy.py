@@ -192,7 +192,7 @@ def dissect(call: Call) -> Anatomy | None:
     groups, saving = made.function, made.saving
     sources: list[Instruction] = []
     layouts = layouts_of(call.trace, call.leaves, len(found.constants))
-    lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts)
+    lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts, over=call.over)
     return Anatomy(
         found=found,
         outcomes=outcomes,

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback.donation import Donated, over_of
 from pullback.ir.types import ArrayType, dtype_of
+from pullback.pipeline import Over
 from pullback.tracer import Parameters, Signature, Trace
 from pullback.tracer.tree import TreeDef, leaf_key
 
@@ -37,7 +39,8 @@ class ArgumentType:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Call:
     """A call that may never have been made. ``retrace`` traces it, which runs the Python function once and stores nothing;
-    ``entries`` are the compiled programs of the function by signature, ``variants`` those that may serve the call."""
+    ``entries`` are the compiled programs of the function by signature, ``variants`` those that may serve the call. ``donated``:
+    the structures of donated arguments, each with the index of its first leaf."""
 
     title: str
     device: str
@@ -46,6 +49,7 @@ class Call:
     retrace: Callable[[], Trace]
     entries: Mapping[Any, Sequence[Entry | Paths]]
     variants: Sequence[Entry]
+    donated: Donated = ()
     _made: list[Trace] = field(default_factory=list)
 
     @property
@@ -54,6 +58,11 @@ class Call:
         if not self._made:
             self._made.append(self.retrace())
         return self._made[0]
+
+    @property
+    def over(self) -> Over:
+        """The results that may be in the memory of parameters."""
+        return over_of(self.trace, self.donated)
 
     @property
     def leaves(self) -> list[Any]:

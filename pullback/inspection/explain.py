@@ -284,7 +284,7 @@ def _prospect(call: Call) -> tuple[str, Mapping[str, int]]:
     if anatomy is None:
         return "none", {}
     found = templated(function)
-    if has_template(found, layouts_of(call.trace, call.leaves, len(found.constants)), call.device):
+    if has_template(found, layouts_of(call.trace, call.leaves, len(found.constants)), call.device, call.over):
         return "known", {}
     if call.device != "cpu":
         return "new", {}

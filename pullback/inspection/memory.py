@@ -16,8 +16,9 @@ from pullback.inspection.stacks import lengths
 from pullback.ir.ops.program import Alloc, Free, Launch, Stack
 from pullback.ir.structure import NOWHERE, Instruction, Loc, Value, walk
 from pullback.ir.types import ArrayType
-from pullback.pipeline import split_outcomes
-from pullback.runtime.program import Plan, arena_place
+from pullback.pipeline import homes, split_outcomes
+from pullback.runtime.packing import place_bytes
+from pullback.runtime.program import Plan
 from pullback.tracer import Constant
 
 Role = Literal["input", "constant", "result", "temporary", "stack"]
@@ -28,9 +29,9 @@ MOST_SHOWN = 12
 class Buffer:
     """One buffer. ``name`` is its name in the stage lower; ``op`` and ``loc`` say what computes its contents, where it is known.
 
-    A temporary lies at ``offset`` of the arena from launch ``first`` to launch ``last``, counted from 0. Of a stack, ``type`` is
-    that of one of its values, and ``length`` how many it comes to hold; where only the data knows that it is None, and ``bytes``
-    are those of one.
+    A temporary lies at ``offset`` of the arena, or of the result that it is ``within``, whose memory is not needed yet; from
+    launch ``first`` to launch ``last``, counted from 0. Of a stack, ``type`` is that of one of its values, and ``length`` how
+    many it comes to hold; where only the data knows that it is None, and ``bytes`` are those of one.
     """
 
     role: Role
@@ -43,6 +44,7 @@ class Buffer:
     first: int | None = None
     last: int | None = None
     length: int | None = None
+    within: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -50,11 +52,11 @@ class Memory(Report):
     """The memory of one call of ``function``.
 
     ``inputs`` (of the caller, and read from outside) and ``constants`` (arrays that the trace met) are there before the call;
-    ``results`` are made by it, without arguments that are returned as they are. ``arena_bytes`` is the block in which
-    ``temporaries`` lie, some in the places of others that are dead: with memory of their own they would take
-    ``unshared_bytes``. The arena stays for the next call. ``stacks`` are what loops keep whose count of turns is computed.
-    Where the sizes say how many values they come to hold they take ``stack_bytes``; others grow as the loop goes on, to at most
-    twice what they hold, and are in no sum here.
+    ``results`` are made by it, without those that are arguments, or in their memory. ``arena_bytes`` is the block in which
+    ``temporaries`` lie, some in the places of others that are dead, and some in results that are not filled yet: with memory of
+    their own they would take ``unshared_bytes``. The arena stays for the next call. ``stacks`` are what loops keep whose count of
+    turns is computed. Where the sizes say how many values they come to hold they take ``stack_bytes``; others grow as the loop
+    goes on, to at most twice what they hold, and are in no sum here.
     """
 
     function: str
@@ -150,20 +152,21 @@ def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], t
         return tuple(_results(call, None, None)), (), 0, 0
     plan = Plan(anatomy.program)
     results = _results(call, anatomy, plan)
-    offsets, _, arena_bytes = plan.place(anatomy.sizes)
+    places = plan.place(anatomy.sizes)
     names = anatomy.names(anatomy.program)
     lives = _lives(anatomy, plan)
     temporaries = []
-    for value, offset in offsets.items():
+    for value, offset in places.offsets.items():
         made = anatomy.makers.get(value)
         first, last = lives[value]
         temporaries.append(
             Buffer(
                 role="temporary", name=names[value], type=anatomy.type_text(value), bytes=anatomy.bytes_of(value),
                 op=made.op.name if made is not None else "", loc=_loc(anatomy, made), offset=offset, first=first, last=last,
+                within=names[places.within[value]] if value in places.within else "",
             )
         )  # fmt: skip
-    return tuple(results), tuple(temporaries), arena_bytes, sum(arena_place(b.bytes) for b in temporaries)
+    return tuple(results), tuple(temporaries), places.arena_bytes, sum(place_bytes(b.bytes) for b in temporaries)
 
 
 def _stacks(anatomy: Anatomy) -> Iterator[Buffer]:
@@ -179,12 +182,13 @@ def _stacks(anatomy: Anatomy) -> Iterator[Buffer]:
 
 
 def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buffer]:
-    """The results that are made, in order: an argument that is returned itself is none."""
+    """The results that are made, in order: one that is an argument, or in the memory of one, is none."""
     found = []
+    home = {} if anatomy is None else homes(anatomy.module, call.over)
     outcomes = anatomy.outcomes if anatomy is not None else split_outcomes(call.trace)[1]
     for outcome, value in zip(outcomes, call.trace.function.results, strict=True):
         assert isinstance(value.type, ArrayType)
-        if outcome.source == "leaf":
+        if outcome.source == "leaf" or (outcome.source == "result" and outcome.index in home):
             continue
         name, made = value.name or "argument", None
         if outcome.source in ("result", "repeat") and anatomy is not None and plan is not None:

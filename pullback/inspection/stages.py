@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from pullback.inspection.anatomy import dissect
 from pullback.inspection.call import Call
+from pullback.inspection.program import program_text
 from pullback.inspection.report import Report
+from pullback.pipeline import SHARED_STAGES, TARGET_STAGES
 from pullback.pipeline import stages as texts_of
 
 
@@ -57,7 +60,12 @@ class Stages(Report, Mapping[str, str]):
 def stages(call: Call, *, locations: bool = False) -> Stages:
     """The stages of a call. ``locations``: with the user's file and line of each instruction."""
     traced = call.trace
-    texts = texts_of(traced, call.leaves, call.device, locations=locations)
+    texts = texts_of(traced, call.leaves, call.device, call.over, locations=locations)
+    if call.device == "cpu":
+        anatomy = dissect(call)
+        texts["program"] = texts["lower"] if anatomy is None else program_text(anatomy, locations)
+        order = (*SHARED_STAGES, *TARGET_STAGES["cpu"])
+        texts = {name: texts[name] for name in order if name in texts}
     values = traced.arguments(call.leaves) or []
     parameters = traced.function.parameters
     inputs = {p.name: np.asarray(v, p.type.dtype.numpy) for p, v in zip(parameters, values)}
