@@ -38,8 +38,8 @@ PROCESSORS = {
     **dict.fromkeys(("cannonlake", "icelake-client", "rocketlake", "tigerlake"), _CLIENTS_OF_INTEL),
     **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), _NEWER_SERVERS_OF_INTEL),
 }
-"""Those whose divider is slow: servers measured on an Ice Lake and, the newer ones, on one with AMX; clients, which multiply and add
-at one port, have the same divider. Those of AMD take 4 to 10 cycles."""
+"""Those whose divider is slow: servers measured on an Ice Lake and, the newer ones, on one with AMX; clients, which multiply and
+add at one port, have the same divider. Those of AMD take 4 to 10 cycles."""
 _OF_AMD = "+sse4a"
 _OF_INTEL = frozenset({"+avx512f", "+avx512dq", "+avx512vl"})
 _NEWER = "+avx512fp16"
