@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from pullback.runtime.platforms import PYTHONS
+
 VARIABLE = "PULLBACK_CALL_PATH"
-TESTED = ((3, 11), (3, 12), (3, 13))
-"""The minor versions of CPython whose layouts were tested."""
 
 # Bytes from the start of an object, ``object.h`` and its like, and ``ndarraytypes.h``.
+COUNTS_PLAINLY = sys.version_info < (3, 12)
+"""Whether the first word of every object counts its references, all of them."""
 TYPE = 8
 SIZE = 16
 ITEMS = 24
@@ -33,13 +35,14 @@ VALUE = 16
 REFERENT = 16
 ARRAY_DATA, ARRAY_RANK, ARRAY_SHAPE, ARRAY_STRIDES, ARRAY_DTYPE, ARRAY_FLAGS = 16, 24, 32, 40, 56, 64
 DTYPE_CLASS = 16
+DICT_TAG = 24
 ROW_MAJOR = 0x101
 TYPE_FLAGS = 168
 VECTORCALL, HELD = 16, 24
 """Of a callable: the address that calls it, and the object that its native side reads."""
 
 _HAS_VECTORCALL, _IS_BASE = 1 << 11, 1 << 10
-_TP_CALL, _TP_MEMBERS = 50, 72
+_TP_ALLOC, _TP_CALL, _TP_MEMBERS = 47, 50, 72
 _SSIZE, _READONLY = 19, 1
 
 FUNCTIONS = (
@@ -47,7 +50,7 @@ FUNCTIONS = (
     "PyDict_SetItem", "PyTuple_New", "PyList_New", "PyLong_FromLongLong", "PyLong_AsLongLongAndOverflow", "PyUnicode_Compare",
     "PyObject_GetAttr", "PyObject_RichCompareBool", "PyObject_Vectorcall", "PyContextVar_Get", "PyContext_Enter",
     "PyContext_Exit", "PyEval_SaveThread", "PyEval_RestoreThread", "PyFunction_GetCode", "PyMem_RawMalloc", "PyMem_RawFree",
-    "PyErr_NoMemory", "PyErr_ExceptionMatches",
+    "PyErr_NoMemory", "PyErr_ExceptionMatches", "_Py_Dealloc",
 )  # fmt: skip
 ARRAY_FUNCTIONS = {"PyArray_Scalar": 60, "PyArray_NewCopy": 85, "PyArray_NewFromDescr": 94, "PyArray_EquivTypes": 182}
 """Functions of NumPy's by their places in its table of addresses, ``__multiarray_api.h``."""
@@ -99,7 +102,7 @@ def _unfit() -> str:
         return "a free-threaded or debug build of Python"
     if wanted() == "plain":
         return f"{VARIABLE}=plain"
-    if sys.version_info[:2] not in TESTED and wanted() != "native":
+    if sys.version_info[:2] not in PYTHONS and wanted() != "native":
         return f"Python {sys.version_info[0]}.{sys.version_info[1]} was not tested ({VARIABLE}=native to use it all the same)"
     return ""
 
@@ -212,8 +215,49 @@ def problem() -> str:
     return "a function of Python's or NumPy's has no address" if missing else ""
 
 
+@functools.cache
+def dicts_are_tagged() -> bool:
+    """Whether a dict has a number that every change of it changes, to one that no dict had, as up to Python 3.12."""
+    if problem() or sys.version_info >= (3, 13):
+        return False
+    table: dict[str, Any] = {"a": 1}
+    met = {word_at(id(table) + DICT_TAG)}
+    for k, change in enumerate((
+        lambda: table.__setitem__("a", 2), lambda: table.__setitem__("b", 3), lambda: table.pop("b"), lambda: table.update(a=4),
+        lambda: table.setdefault("c", 5), table.popitem, table.clear,
+    )):  # fmt: skip
+        change()
+        tag = word_at(id(table) + DICT_TAG)
+        met.add(tag)
+        if len(met) != k + 2 or table.get("a") is NotImplemented or word_at(id(table) + DICT_TAG) != tag:
+            return False
+    return True
+
+
+def allocator(kind: type) -> int:
+    """The address of what makes an object of a class of numbers of 8 bytes, ``f(kind, 0)``; 0 if it is not as known."""
+    return _allocator(kind) if kind in (np.float64, np.int64) and not problem() else 0
+
+
+@functools.cache
+def _allocator(kind: Any) -> int:
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(("PyType_GetSlot", ctypes.pythonapi))
+    address = int(get(kind, _TP_ALLOC) or 0)
+    if not address:
+        return 0
+    made = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_ssize_t)(address)(kind, 0)
+    ctypes.c_int64.from_address(id(made) + VALUE).value = word_at(id(kind(3)) + VALUE)
+    return address if type(made) is kind and made == 3 else 0
+
+
 def _test_type() -> bool:
     return all(word_at(id(x) + TYPE) == id(type(x)) for x in (1.5, "a", (), np.zeros(2), np.float64(1)))
+
+
+def _test_counts() -> bool:
+    x = object()
+    held = [x] * 5
+    return not COUNTS_PLAINLY or (word_at(id(x)) == sys.getrefcount(x) - 1 == 6 and len(held) == 5)
 
 
 def _test_items() -> bool:
@@ -291,6 +335,7 @@ def _test_dtypes() -> bool:
 
 _TESTS: dict[str, Callable[[], bool]] = {
     "the type of an object": _test_type,
+    "the count of references": _test_counts,
     "the items of a tuple or list": _test_items,
     "the value of a number": _test_values,
     "the fields of an array": _test_arrays,

@@ -93,7 +93,7 @@ def check_keys() -> str:
 
 def check_node() -> str:
     """(node, object, registers) -> whether the object is what the node says; what is inside goes to the registers."""
-    f = Entrance(NODE_CHECK, ["ptr", "ptr", "ptr"], "i1")
+    f = Entrance(NODE_CHECK, ["ptr", "ptr", "ptr"], "i1", inline=True)
     node, x, registers = f.parameters
     yes, no = Word("true", "i1"), Word("false", "i1")
     kind = f.field("node", node, "kind")
@@ -161,7 +161,7 @@ def check() -> str:
     """(record, registers, whether to hold, where the number of registers held goes) -> whether every node's object is as it says.
 
     Holds what is inside containers, if asked to, as far as it got."""
-    f = Entrance(CHECK, ["ptr", "ptr", "i1", "ptr"], "i1")
+    f = Entrance(CHECK, ["ptr", "ptr", "i1", "ptr"], "i1", inline=True)
     record, registers, holds, held = f.parameters
     nodes = f.field("record", record, "nodes")
     with f.count_to(f.field("record", record, "node_count")) as k:
@@ -210,10 +210,18 @@ def read_one() -> str:
 
 def guard_holds() -> str:
     """(guard) -> whether what it is about is as it was."""
-    f = Entrance(GUARD_HOLDS, ["ptr"], "i1")
+    f = Entrance(GUARD_HOLDS, ["ptr"], "i1", inline=True)
     (guard,) = f.parameters
     kind, expected = f.field("guard", guard, "kind"), f.pointer("guard", guard, "expected")
     a, b = f.pointer("guard", guard, "a"), f.pointer("guard", guard, "b")
+    with f.case(kind, Guard.TAGGED):
+        tag = f.load(a, abi.DICT_TAG)
+        with f.when(f.eq(tag, f.field("guard", guard, "tag"))):
+            f.give(Word("true", "i1"))
+        holds = f.same(f.python("ptr", "PyDict_GetItemWithError", a, b), expected)
+        with f.when(holds):
+            f.set_field("guard", guard, "tag", tag)
+        f.give(holds)
     with f.case(kind, Guard.ITEM):
         f.give(f.same(f.python("ptr", "PyDict_GetItemWithError", a, b), expected))
     with f.case(kind, Guard.CODE):
@@ -231,7 +239,7 @@ def guard_holds() -> str:
 def outside() -> str:
     """(record, registers) -> whether the guards hold. What is read from outside goes to the registers, held; where the answer is
     no, none is."""
-    f = Entrance(OUTSIDE, ["ptr", "ptr"], "i1")
+    f = Entrance(OUTSIDE, ["ptr", "ptr"], "i1", inline=True)
     record, registers = f.parameters
     guards = f.field("record", record, "guards")
     with f.count_to(f.field("record", record, "guard_count")) as k:

@@ -24,7 +24,7 @@ def missed(f: Entrance) -> Word:
 
 def fill_one() -> str:
     """(fill, object, frame, arena) -> 0, or 1 where the object's number does not fit"""
-    f = Entrance(FILL_ONE, ["ptr", "ptr", "ptr", "ptr"])
+    f = Entrance(FILL_ONE, ["ptr", "ptr", "ptr", "ptr"], inline=True)
     fill, x, frame, arena = f.parameters
     kind, extra = f.field("fill", fill, "kind"), f.field("fill", fill, "extra")
     target = f.at(frame, f.field("fill", fill, "target"))
@@ -60,7 +60,7 @@ def fill_one() -> str:
 
 def fill_all() -> str:
     """(fills, count, registers, frame, arena) -> 0, or 1 where a number does not fit"""
-    f = Entrance(FILLS, ["ptr", "i64", "ptr", "ptr", "ptr"])
+    f = Entrance(FILLS, ["ptr", "i64", "ptr", "ptr", "ptr"], inline=True)
     fills, count, registers, frame, arena = f.parameters
     with f.count_to(count) as k:
         fill = f.row("fill", fills, k)
@@ -74,7 +74,7 @@ def fill_all() -> str:
 
 def make_results() -> str:
     """(record, registers) -> 0, or 1 with an error set. Arrays for the results, in their registers."""
-    f = Entrance(MAKE, ["ptr", "ptr"])
+    f = Entrance(MAKE, ["ptr", "ptr"], inline=True)
     record, registers = f.parameters
     specs = f.field("record", record, "results")
     own = f.at(registers, f.scaled(f.field("record", record, "first_result")))
@@ -103,7 +103,7 @@ def make_results() -> str:
 
 def run_steps() -> str:
     """(record, frame) -> the status, as the launcher's"""
-    f = Entrance(STEPS, ["ptr", "ptr"])
+    f = Entrance(STEPS, ["ptr", "ptr"], inline=True)
     record, frame = f.parameters
     functions, offsets = f.field("record", record, "functions"), f.field("record", record, "offsets")
     mode = f.field("record", record, "mode")
@@ -255,7 +255,7 @@ def _called_back(f: Entrance, function: Word, first: Word, record: Word, registe
 
 def outcome() -> str:
     """(record, registers, frame, status) -> the result of the call, null with an error set, or ``missed``."""
-    f = Entrance("outcome", ["ptr", "ptr", "ptr", "i64"], "ptr")
+    f = Entrance("outcome", ["ptr", "ptr", "ptr", "i64"], "ptr", inline=True)
     record, registers, frame, status = f.parameters
     first, count = f.field("record", record, "first_result"), f.field("record", record, "result_count")
     own, specs = f.at(registers, f.scaled(first)), f.field("record", record, "results")
@@ -270,10 +270,17 @@ def outcome() -> str:
         spec = f.row("result", specs, k)
         with f.case(f.field("result", spec, "kind"), Result.NUMBER):
             place = f.at(frame, f.field("result", spec, "offset"))
-            number = f.python("ptr", "PyArray_Scalar", place, f.field("result", spec, "dtype"), NULL)
-            with f.when(f.is_null(number)):
+            number, allocate = f.variable(NULL), f.pointer("result", spec, "allocate")
+            with f.when(f.is_null(allocate)):
+                number.set(f.python("ptr", "PyArray_Scalar", place, f.field("result", spec, "dtype"), NULL))
+            with f.unless(f.is_null(allocate)):
+                number.set(f.call("ptr", allocate, f.pointer("result", spec, "shape"), 0))
+            made = number.get()
+            with f.when(f.is_null(made)):
                 f.give(NULL)
-            f.put(number, own, k)
+            with f.unless(f.is_null(allocate)):
+                f.store(f.load(place), made, abi.VALUE)
+            f.put(made, own, k)
     finish = f.field("record", record, "finish")
     with f.when(f.is_null(finish)):
         f.give(f.call("ptr", function_at(BUILT), record, registers))
@@ -286,7 +293,7 @@ def outcome() -> str:
 
 def serve() -> str:
     """(record, registers) -> as ``outcome``. Takes a frame, and an arena, for the time of the run."""
-    f = Entrance(SERVE, ["ptr", "ptr"], "ptr")
+    f = Entrance(SERVE, ["ptr", "ptr"], "ptr", inline=True)
     record, registers = f.parameters
     size = f.field("record", record, "frame_bytes")
     own_frame = f.field("record", record, "frame")

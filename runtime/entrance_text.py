@@ -54,11 +54,22 @@ class Entrance(Native):
         return self.call(result, self.api(name), *operands)
 
     def hold(self, x: Word) -> None:
-        self.python("void", "Py_IncRef", x)
+        """Hold an object, which is not null."""
+        if abi.COUNTS_PLAINLY:
+            self.store(self.add(self.load(x), 1), x)
+        else:
+            self.python("void", "Py_IncRef", x)
 
     def release(self, x: Word) -> None:
         """Let go of an object, or of null."""
-        self.python("void", "Py_DecRef", x)
+        if not abi.COUNTS_PLAINLY:
+            self.python("void", "Py_DecRef", x)
+            return
+        with self.unless(self.is_null(x)):
+            left = self.sub(self.load(x), 1)
+            self.store(left, x)
+            with self.when(self.eq(left, 0)):
+                self.python("void", "_Py_Dealloc", x)
 
     def type_of(self, x: Word) -> Word:
         return self.load(x, abi.TYPE, "ptr")

@@ -26,10 +26,10 @@ from outside in Python, or 0. ``mode``: below 0 Python's lock is let go while th
 ``failed``: what is called with a status."""
 
 NODE = ("kind", "type", "a", "b", "c", "first", "count", "spare")
-GUARD = ("kind", "a", "b", "expected")
+GUARD = ("kind", "a", "b", "expected", "tag")
 READ = ("kind", "a", "b", "spare")
 FILL = ("kind", "register", "target", "extra")
-RESULT = ("kind", "dtype", "rank", "shape", "offset", "spare")
+RESULT = ("kind", "dtype", "rank", "shape", "offset", "allocate")
 BUILD = ("kind", "a", "b")
 
 SLOT = ("hash", "record")
@@ -75,6 +75,8 @@ class Guard(IntEnum):
     """attribute b of the object a"""
     THROUGH = 4
     """attribute b of the object that the weak reference a leads to"""
+    TAGGED = 5
+    """ITEM, of a dict whose tag changes with it; ``tag``: what it was when the guard last held"""
 
 
 class Reading(IntEnum):
@@ -109,6 +111,7 @@ class Result(IntEnum):
     SMALL = 1
     LARGE = 2
     NUMBER = 3
+    """``allocate``: what makes an object of the type ``shape`` for 8 bytes, or 0"""
 
 
 class Build(IntEnum):

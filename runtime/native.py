@@ -36,10 +36,12 @@ def function_at(name: str) -> Word:
 class Native:
     """One function. Its text is complete once every way through it has returned."""
 
-    def __init__(self, name: str, parameters: Sequence[str], result: str = "i64", *, internal: bool = True) -> None:
+    def __init__(
+        self, name: str, parameters: Sequence[str], result: str = "i64", *, internal: bool = True, inline: bool = False
+    ) -> None:
         self.parameters = [Word(f"%p{k}", type) for k, type in enumerate(parameters)]
         head = f"{'internal ' if internal else ''}{result} @{name}({', '.join(map(str, self.parameters))})"
-        self._head = f"define {head} nounwind {{"
+        self._head = f"define {head} {'alwaysinline ' if inline else ''}nounwind {{"
         self._result = result
         self._places: list[str] = []
         self._lines: list[str] = []

@@ -139,7 +139,11 @@ class Record:
         self.words |= {"leaves": self._table([list(given.leaves)] if given.leaves else []), "leaf_count": len(given.leaves)}
 
     def _outside(self, given: Description) -> None:
-        guards = [[kind, self._id(a), self._id(b), id(None) if e is None else self._id(e)] for kind, a, b, e in given.guards]
+        tagged = Guard.TAGGED if abi.dicts_are_tagged() else Guard.ITEM
+        guards = []
+        for kind, a, b, expected in given.guards:
+            last = id(None) if expected is None else self._id(expected)
+            guards.append([tagged if kind is Guard.ITEM else kind, self._id(a), self._id(b), last, 0])
         reads = [[kind, self._id(a), self._id(b), 0] for kind, a, b in given.reads]
         self.words |= {"guards": self._table(guards), "guard_count": len(guards), "watch": self._id(given.watch)}
         self.words |= {"reads": self._table(reads), "read_count": given.outside}
@@ -170,7 +174,9 @@ class Record:
         rows = []
         for (shape, dtype), offset, is_large in zip(instance.results, places.results, places.large, strict=True):
             kind = Result.LARGE if is_large else Result.SMALL if shape else Result.NUMBER
-            rows.append([kind, self._id(dtype), len(shape), self._table([shape]) if shape else 0, offset, 0])
+            allocate = 0 if shape else abi.allocator(dtype.type)
+            place = self._table([shape]) if shape else self._id(dtype.type)
+            rows.append([kind, self._id(dtype), len(shape), place, offset, allocate])
         self.words |= {"results": self._table(rows), "result_count": len(rows)}
         if any(places.large):
             pool = memory.pool()
