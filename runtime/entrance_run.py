@@ -260,8 +260,8 @@ def outcome() -> str:
     first, count = f.field("record", record, "first_result"), f.field("record", record, "result_count")
     own, specs = f.at(registers, f.scaled(first)), f.field("record", record, "results")
     with f.unless(f.eq(status, 0)):
-        number = f.python("ptr", "PyLong_FromLongLong", status)
-        found = _called_back(f, f.field("record", record, "failed"), number, record, registers)
+        said = f.python("ptr", "PyLong_FromLongLong", status)
+        found = _called_back(f, f.field("record", record, "failed"), said, record, registers)
         with f.when(f.same(found, f.api("missed"))):
             f.release(found)
             f.give(missed(f))
@@ -275,12 +275,12 @@ def outcome() -> str:
                 number.set(f.python("ptr", "PyArray_Scalar", place, f.field("result", spec, "dtype"), NULL))
             with f.unless(f.is_null(allocate)):
                 number.set(f.call("ptr", allocate, f.pointer("result", spec, "shape"), 0))
-            made = number.get()
-            with f.when(f.is_null(made)):
+            x = number.get()
+            with f.when(f.is_null(x)):
                 f.give(NULL)
             with f.unless(f.is_null(allocate)):
-                f.store(f.load(place), made, abi.VALUE)
-            f.put(made, own, k)
+                f.store(f.load(place), x, abi.VALUE)
+            f.put(x, own, k)
     finish = f.field("record", record, "finish")
     with f.when(f.is_null(finish)):
         f.give(f.call("ptr", function_at(BUILT), record, registers))
