@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 
-from pullback import selftest
+from pullback import direct, selftest
 from pullback.runtime import memory
 from pullback.runtime.cache import default_cache
 from pullback.runtime.engine import find_host, llvm_version
@@ -41,6 +41,7 @@ def report(*, check: bool = False) -> int:
     print(f"threads    {_threads()}")
     print(f"cache      {_cache()}")
     print(f"memory     {memory.status()}")
+    print(f"calls      {'plain (packages are missing)' if missing else direct.status()}")
     print(f"cuda       {_cuda()}")
     for package in missing:
         print(f"missing: {package} (pip install {package})")

@@ -13,6 +13,7 @@ from typing import Any
 
 from pullback.entry import Entry
 from pullback.paths import Paths, RetraceWarning
+from pullback.runtime.records import Dispatch, Record
 from pullback.tracer import Pinned, Signature, user_loc
 from pullback.tracer.source import shown
 from pullback.tracer.tree import weakened
@@ -25,12 +26,14 @@ MANY_VALUES = 16
 class Entries:
     """``by_key``: the programs by signature, or by signature, leaves and values where the leaves ``pins`` are static.
 
-    Those for an object or function among the arguments go when it goes.
+    Those for an object or function among the arguments go when it goes. ``dispatch``: what native calls find of
+    them, if anything.
     """
 
     def __init__(self) -> None:
         self.by_key: dict[Any, list[Entry | Paths]] = {}
         self.pins: dict[Any, dict[tuple[int, ...], int]] = {}
+        self.dispatch: Dispatch | None = None
 
     def of(self, call: Signature) -> list[Entry | Paths]:
         """Those that may serve a call."""
@@ -56,9 +59,25 @@ class Entries:
             for paths in known or ():
                 if isinstance(paths, Paths):
                     paths.add(entry, title)
+                    self._prune()
                     return
             made = Paths(entry)
         self.by_key[self._weakened(key) if known is None else key] = [made, *(known or ())[: MOST_VARIANTS - 1]]
+        self._prune()
+
+    def serve(self, record: Record) -> None:
+        """Have native calls find a record, if its entry is still here."""
+        if self.dispatch is None:
+            self.dispatch = Dispatch()
+        self.dispatch.add(record)
+        self._prune()
+
+    def _prune(self) -> None:
+        """Native calls find nothing that is not here."""
+        if self.dispatch is not None and len(self.dispatch):
+            found = (entry for variants in self.by_key.copy().values() for entry in variants)
+            alive = {id(e) for entry in found for e in (entry.entries if isinstance(entry, Paths) else (entry,))}
+            self.dispatch.keep(alive)
 
     def _weakened(self, key: Any) -> Any:
         """The key, which drops what it leads to when something in it dies."""
@@ -71,6 +90,7 @@ class Entries:
                 dead = made.pop()
                 found.by_key.pop(dead, None)
                 found.pins.pop(dead, None)
+                found._prune()
 
         made.append(weakened(key, died))
         return made[0]

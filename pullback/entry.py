@@ -18,6 +18,7 @@ from pullback.ir.passes.pipeline import BEFORE_GRAD, run
 from pullback.ir.passes.uncustom import uncustom
 from pullback.outputs import Out, chosen_results, put
 from pullback.pipeline import Program, split_outcomes
+from pullback.runtime.abi import is_known
 from pullback.tracer import Trace
 from pullback.tracer.failures import failure
 from pullback.tracer.tree import filler
@@ -37,13 +38,19 @@ class GuardFailed(Exception):
 class Entry:
     """A compiled signature: called with the leaves of a call, it returns the result, or MISS where its trace does not hold.
 
-    ``record`` says how it was made.
+    ``record`` says how it was made, ``is_new`` whether its calls may become native calls, ``outside_count`` how many of its
+    inputs, the last, come from outside.
     """
 
-    __slots__ = ("_are_plain", "_constants", "_fill", "_is_direct", "_lent", "_program", "_read", "_trace", "record")
+    __slots__ = (
+        "_are_plain", "_constants", "_fill", "_is_direct", "_lent", "_program", "_read", "_trace", "is_new", "outside_count",
+        "record",
+    )  # fmt: skip
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
         self.record = record
+        self.is_new = is_known()
+        self.outside_count = len(trace.inputs) - len(leaves)
         self._trace = trace
         self._program = program
         self._are_plain = all(map(_is_plain, leaves))
@@ -58,6 +65,11 @@ class Entry:
     def trace(self) -> Trace:
         """The trace that the program was made from."""
         return self._trace
+
+    @property
+    def last(self) -> Entry:
+        """The entry that served the last call: this one."""
+        return self
 
     @property
     def program(self) -> Program:
@@ -99,6 +111,24 @@ class Entry:
                     raise GuardFailed(int(str(failed))) from None
                 raise failure(self._trace.function, failed, arguments) from None
         return self._filled(results, leaves, arguments)
+
+    def finish(self, results: list[Any], leaves: Sequence[Any], outside: Sequence[Any]) -> Any:
+        """The result of a call whose program has run natively and gave these results."""
+        arguments = [*map(native, leaves), *outside]
+        template = self._program.template
+        if template is not None and not template.executable.plan.gives_all:
+            results = template.executable.plan.give(arguments + self._constants, results, self._program.sizes)
+        return self._filled(results, leaves, arguments)
+
+    def fail(self, status: int, leaves: Sequence[Any], outside: Sequence[Any]) -> None:
+        """Raises what a program that ran natively ended with; nothing if it is not one for its arguments."""
+        template = self._program.template
+        assert template is not None
+        error = template.executable.failure(status)
+        if not isinstance(error, CheckFailed):
+            raise error
+        if error.error != GUARD:
+            raise failure(self._trace.function, error, [*map(native, leaves), *outside]) from None
 
     def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
         """As a call, for entries whose results may be in arrays of the caller: in arguments whose memory the program takes, and

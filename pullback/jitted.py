@@ -12,8 +12,9 @@ import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from pullback.direct import NotNative, entrance, record_of
 from pullback.donation import Donated, over_of
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
@@ -24,7 +25,7 @@ from pullback.outputs import out_of
 from pullback.paths import Paths
 from pullback.pickling import shown
 from pullback.pipeline import program
-from pullback.runtime import counters
+from pullback.runtime import abi, counters
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
 from pullback.tracer import (
@@ -77,12 +78,22 @@ class Programs:
         return self._typed
 
 
-class Jitted(Inspected[P], Generic[P, R]):
+if TYPE_CHECKING:
+
+    class Called:
+        pass
+else:
+    Called = abi.Called
+
+
+class Jitted(Called, Inspected[P], Generic[P, R]):
     """A function that is traced and compiled once for each signature of its calls.
 
     It has the name, the documentation and the signature of the function it was made from, ``__wrapped__``. Calls may come
     from any thread. Inside a trace it becomes part of the traced program.
     """
+
+    __slots__ = ("__dict__", "__weakref__", "_held")
 
     __name__: str
     __qualname__: str
@@ -101,9 +112,12 @@ class Jitted(Inspected[P], Generic[P, R]):
         self._parameters = programs.parameters
         self._entries = programs.entries
         self._method: Jitted[..., Any] | None = None
+        self._is_slow = abi.is_known()
 
     def __init_subclass__(cls) -> None:
         EQUAL.add(cls)
+        if cls.__call__ is Jitted.__call__:
+            abi.enable_vectorcall(cls)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if current() is not None:
@@ -113,11 +127,15 @@ class Jitted(Inspected[P], Generic[P, R]):
             for entry in self._entries.by_key.get(call.key, ()):
                 result = entry(call.leaves)
                 if result is not MISS:
+                    if self._is_slow or entry.is_new:
+                        self._quicken(call, entry.last)
                     return result
             if call.key in self._entries.pins:
                 for entry in self._entries.of(call):
                     result = entry(call.leaves)
                     if result is not MISS:
+                        if self._is_slow or entry.is_new:
+                            self._quicken(call, entry.last)
                         return result
             return self._first_call(call, args, kwargs)
         except Exception as error:
@@ -276,6 +294,8 @@ class Jitted(Inspected[P], Generic[P, R]):
                     assert made is not None
                     result = made.interpreted(call.leaves, None if serve is None else out_of(made.trace, out))
                 if result is not MISS:
+                    if serve is None and abi.wanted() == "native":
+                        self._quicken(call, entry.last)
                     return result
             if tried is not None and variants and (changing := variants[0].unstable()):
                 break
@@ -296,6 +316,22 @@ class Jitted(Inspected[P], Generic[P, R]):
         self._entries.store(call, entry, _title(self))
         return entry
 
+    def _quicken(self, call: Signature, entry: Entry) -> None:
+        """Have the next calls of an entry served natively, if they can be."""
+        found = entrance(Jitted.__call__)
+        if found is None:
+            self._is_slow = entry.is_new = False
+            return
+        if entry.is_new:
+            entry.is_new = False
+            with contextlib.suppress(NotNative):
+                self._entries.serve(record_of(entry, call, found))
+        dispatch = self._entries.dispatch
+        if self._is_slow and dispatch is not None:
+            self._is_slow = False
+            self._held = dispatch
+            abi.set_vectorcall(self, found.address)
+
     def _for_methods(self) -> Jitted[..., Any]:
         """The same function with ``self`` as first argument, which argnums does not count."""
         if self._method is None:
@@ -305,6 +341,7 @@ class Jitted(Inspected[P], Generic[P, R]):
 
 
 EQUAL.add(Jitted)
+abi.enable_vectorcall(Jitted)
 
 
 def transformed(

@@ -41,6 +41,16 @@ class Paths:
         return self.entries[0].trace
 
     @property
+    def last(self) -> Entry:
+        """The entry used last."""
+        return self.entries[0]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether its calls may become native calls."""
+        return self.entries[0].is_new
+
+    @property
     def record(self) -> Record:
         """How that entry was made."""
         return self.entries[0].record

@@ -56,6 +56,8 @@ class Pool:
     handler: Any
     limit: int
     fields: Any
+    malloc: int
+    free: int
     set_handler: Callable[[Any], Any]
     contexts: list[Context] = field(default_factory=list)
     trim_one: Callable[[int, int], int]
@@ -74,8 +76,7 @@ class Pool:
         try:
             context = self.contexts.pop()
         except IndexError:
-            context = Context()
-            context.run(self.set_handler, self.handler)
+            context = self.new_context()
         try:
             run = context.run
             return [
@@ -84,6 +85,12 @@ class Pool:
             ]
         finally:
             self.contexts.append(context)
+
+    def new_context(self) -> Context:
+        """A context in which NumPy takes the memory of arrays from the pool."""
+        context = Context()
+        context.run(self.set_handler, self.handler)
+        return context
 
     def trim(self, keep: int = 0) -> None:
         """Give the oldest blocks back to the system until at most ``keep`` bytes are held."""
@@ -161,6 +168,11 @@ def make_pool(limit: int) -> Pool:
     return pool
 
 
+def pool() -> Pool | None:
+    """The pool of this process, made at the first call; None if there is none."""
+    return _find()
+
+
 # "pool": the pool, or why there is none.
 _state: dict[str, Pool | Unavailable] = {}
 
@@ -226,6 +238,8 @@ def _build(limit: int) -> Pool:
         handler=new_capsule(handler, name, None),
         limit=limit,
         fields=fields,
+        malloc=code["pullback_pool_malloc"],
+        free=code["pullback_pool_free"],
         set_handler=ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER] or 0),
         trim_one=ctypes.CFUNCTYPE(long, pointer, long)(code["pullback_pool_trim"]),
         try_acquire=ctypes.CFUNCTYPE(long, pointer)(code["pullback_pool_acquire"]),

@@ -150,6 +150,7 @@ class Executable:
             self.kernels = {driver.name: _LoadedKernel(driver)}
         self.launcher = launcher()
         self.plan = Plan(self.program, driver)
+        self.polls = any(slot[0] == "poll" for kernel in self.kernels.values() for slot in kernel.slots)
         self.instances: dict[tuple[int, ...], Instance] = {}
 
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:

@@ -395,7 +395,8 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "doctor")
     assert code == 0
     lines = {line.split()[0]: line for line in out.splitlines()}
-    assert {"pullback", "numpy", "scipy", "llvmlite", "processor", "threads", "cache", "cuda"} <= set(lines)
+    assert {"pullback", "numpy", "scipy", "llvmlite", "processor", "threads", "cache", "calls", "cuda"} <= set(lines)
+    assert lines["calls"].split()[1] in ("native", "plain")
     assert np.__version__ in lines["numpy"] and pb.__version__ in lines["pullback"]
     assert str(default_cache().path) in lines["cache"]
     assert support() in lines["system"] and python_support() in lines["python"]

@@ -19,6 +19,7 @@ from pullback.ir.extents import abstract
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.pipeline import OPTIMIZE, run
 from pullback.ir.text import canonical
+from pullback.runtime import entrance
 from pullback.runtime.engine import CompileError, Engine, Host, runtime_symbols
 from pullback.runtime.launcher import RUNNER
 from pullback.runtime.objects import object_symbols
@@ -107,7 +108,8 @@ def test_every_kernel_becomes_an_object(platform: str) -> None:
 def test_the_runtimes_own_code_becomes_objects(platform: str) -> None:
     host = HOSTS[platform]
     engine = Engine(host=host)
-    for text, names in ((RUNNER, ["pullback_run"]), (SOURCE, [f"pullback_pool_{name}" for name in ALLOCATOR + SERVICES])):
+    pool = [f"pullback_pool_{name}" for name in ALLOCATOR + SERVICES]
+    for text, names in ((RUNNER, ["pullback_run"]), (SOURCE, pool), (entrance.source(), [entrance.CALL, entrance.INIT])):
         symbols = object_symbols(engine.compile(text))
         assert symbols is not None and set(names) <= symbols[0] and symbols[1] <= runtime_symbols(host.triple)
 

@@ -92,6 +92,11 @@ def current() -> Frame | None:
     return _current.get()
 
 
+def variable() -> ContextVar[Frame | None]:
+    """The context variable that holds it, None where nothing is traced."""
+    return _current
+
+
 def outside_traces(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a function as if nothing was traced; to be run in a copy of the context."""
     _current.set(None)

@@ -104,6 +104,17 @@ class Signature:
         self._kwargs = kwargs
 
     @property
+    def given(self) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The call's arguments, by position and by keyword."""
+        return self._args, self._kwargs
+
+    @property
+    def static(self) -> tuple[bool, ...]:
+        """Of each argument, those by keyword last, whether it was declared static."""
+        names = [*map(self._parameters.name, range(len(self._args))), *self._kwargs]
+        return tuple(name in self._parameters.static for name in names)
+
+    @property
     def tree(self) -> TreeDef:
         """The structure of ``(args, kwargs)``."""
         args, kwargs, parameters = self._args, self._kwargs, self._parameters

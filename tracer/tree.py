@@ -389,12 +389,18 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
             fingerprint(e, leaves, key)
     elif is_array_like(kind):
         fingerprint(as_array(x), leaves, key)
-    elif _is_known_by_identity(kind) and hasattr(x, "__dict__"):  # type: ignore[arg-type]
+    elif known_by_identity(x):
         key.append(Identity(x))
     else:
         found, tree = flatten(x)
         leaves += found
         key += (tree, *((type(leaf), leaf_key(leaf)) for leaf in found))
+
+
+def known_by_identity(x: Any) -> bool:
+    """Whether an object that is no container is static, and the same only if it is one object."""
+    kind: Any = type(x)
+    return _is_known_by_identity(kind) and hasattr(x, "__dict__")
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,0 +1,182 @@
+"""The native function that a warm call is: it finds the record of the call's signature, checks the arguments and what the trace
+depends on outside, runs the program and builds the result.
+
+It interprets tables (``layouts``). What they do not know goes to ``__call__`` in Python, which traces or explains; so does
+anything that is not as expected before the program has run. The program runs at most once a call, but for guards of its own on
+values.
+
+References: arguments belong to the caller for as long as the call lasts. What is inside containers is held where Python code, or
+another thread, may run meanwhile; what is read from outside always is. Between the look at a slot of the hash table and the
+reference to its record no Python code runs. A frame is used by one call at a time; others take their own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.runtime import abi, entrance_checks, entrance_run
+from pullback.runtime.engine import CompileError, default_engine
+from pullback.runtime.entrance_checks import HASH
+from pullback.runtime.entrance_run import ATTEMPT, missed
+from pullback.runtime.entrance_text import GLOBALS, NULL, STATE, STATE_FIELDS, Entrance, Word, function_at
+from pullback.runtime.layouts import SLOT, size
+
+CALL, INIT = "pullback_call", "pullback_call_init"
+_OFFSET_FLAG = 1 << 63
+"""PY_VECTORCALL_ARGUMENTS_OFFSET"""
+MOST_PROBES = 64
+
+
+class Unavailable(Exception):
+    """Why calls take the plain path."""
+
+
+def _init() -> str:
+    """(words): takes over the addresses."""
+    f = Entrance(INIT, ["ptr"], "void", internal=False)
+    (words,) = f.parameters
+    with f.count_to(len(abi.ADDRESSES) + len(STATE_FIELDS)) as k:
+        f.put(f.item(words, k), function_at(STATE), k)
+    f.give_nothing()
+    return f.text
+
+
+def _plain() -> str:
+    """(callable, arguments, count, positional, names) -> what ``__call__`` gives"""
+    f = Entrance("plain", ["ptr", "ptr", "i64", "i64", "ptr"], "ptr")
+    own, arguments, count, positional, names = f.parameters
+    words = f.many_words(f.add(count, 2))
+    f.put(own, words, 1)
+    with f.count_to(count) as k:
+        f.put(f.item(arguments, k), words, f.add(k, 2))
+    number = f.either(f.add(positional, 1), Word(str(_OFFSET_FLAG - (1 << 64))))
+    f.give(f.call("ptr", f.api("PyObject_Vectorcall"), f.state("plain"), f.at(words, 8), number, names))
+    return f.text
+
+
+def _held_attempt() -> str:
+    """As ``attempt``, which this is with the record held."""
+    f = Entrance("held_attempt", ["ptr", "ptr", "i64", "i64", "ptr"], "ptr")
+    record = f.parameters[0]
+    owner = f.field("record", record, "owner")
+    f.hold(owner)
+    found = f.call("ptr", function_at(ATTEMPT), *f.parameters)
+    f.release(owner)
+    f.give(found)
+    return f.text
+
+
+def _search() -> str:
+    """(table, arguments, positional, keywords, names) -> as ``attempt``, of the records whose hash is the call's."""
+    f = Entrance("search", ["ptr", "ptr", "i64", "i64", "ptr"], "ptr")
+    table, arguments, positional, keywords, names = f.parameters
+    h = f.call("i64", function_at(HASH), arguments, f.add(positional, keywords), keywords)
+    found = f.variable(missed(f))
+    with f.count_to(MOST_PROBES) as k:
+        # Read anew each time: where a guard has run Python code, the table may be another.
+        slots = f.field("table", table, "slots")
+        f.leave_if(f.is_null(slots))
+        place = f.both(f.add(h, k), f.load(slots))
+        slot = f.at(slots, f.add(f.mul(place, size(SLOT)), 8))
+        record = f.load(slot, 8, "ptr")
+        f.leave_if(f.is_null(record))
+        with f.when(f.eq(f.load(slot), h)):
+            found.set(f.call("ptr", function_at("held_attempt"), record, arguments, positional, keywords, names))
+            f.leave_if(f.ne(found.get(), missed(f)))
+            f.leave_if(f.xor(f.is_null(f.python("ptr", "PyErr_Occurred")), 1))
+    f.give(found.get())
+    return f.text
+
+
+def _call() -> str:
+    """The vectorcall function: (callable, arguments, count and flag, names of keywords) -> a new reference"""
+    f = Entrance(CALL, ["ptr", "ptr", "i64", "ptr"], "ptr", internal=False)
+    own, arguments, flagged, names = f.parameters
+    positional = f.both(flagged, _OFFSET_FLAG - 1)
+    keywords = f.variable(0)
+    with f.unless(f.is_null(names)):
+        keywords.set(f.load(names, abi.SIZE))
+    found = f.variable(missed(f))
+    dispatch = f.load(own, abi.HELD, "ptr")
+    given = (arguments, positional, keywords.get(), names)
+    with f.unless(f.is_null(dispatch)), f.when(f.same(f.type_of(dispatch), f.state("dispatch"))):
+        table = f.at(dispatch, object.__basicsize__)
+        count = f.field("table", table, "count")
+        is_traced = f.variable(f.eq(count, 0))
+        with f.unless(is_traced.get()):
+            frame = f.words(1)
+            wrong = f.python("i32", "PyContextVar_Get", f.state("variable"), NULL, frame)
+            with f.unless(f.eq(wrong, 0)):
+                f.give(NULL)
+            trace = f.load(frame, 0, "ptr")
+            f.release(trace)
+            is_traced.set(f.xor(f.either(f.is_null(trace), f.same(trace, f.api("none"))), 1))
+        with f.unless(is_traced.get()):
+            with f.when(f.eq(count, 1)):
+                found.set(f.call("ptr", function_at("held_attempt"), f.field("table", table, "only"), *given))
+            with f.unless(f.eq(count, 1)):
+                f.hold(dispatch)
+                found.set(f.call("ptr", function_at("search"), table, *given))
+                f.release(dispatch)
+    with f.when(f.ne(found.get(), missed(f))):
+        f.give(found.get())
+    with f.unless(f.is_null(f.python("ptr", "PyErr_Occurred"))):
+        f.give(NULL)
+    f.give(f.call("ptr", function_at("plain"), own, arguments, f.add(positional, keywords.get()), positional, names))
+    return f.text
+
+
+def source() -> str:
+    """The text of all of it. No address is in it."""
+    own = [make() for make in (_init, _plain, _held_attempt, _search, _call)]
+    declared = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
+    return "\n".join([GLOBALS, declared, *entrance_checks.texts(), *entrance_run.texts(), *own])
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """``address``: what a callable's vectorcall slot is set to. ``hash_of(arguments, keywords)``: of a call."""
+
+    address: int
+    hash_of: Callable[[list[Any], int], int]
+    has_clock: bool
+
+
+def _clock() -> int:
+    """The address of clock_gettime; 0 where clock 1 is not known to run steadily."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    try:
+        return int(ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0)
+    except (AttributeError, OSError):
+        return 0
+
+
+def load(plain: Any, variable: Any, dispatch: type) -> Entry:
+    """The native call path of this process: ``plain`` is what serves a call in Python, ``variable`` the context variable whose
+    value is None outside of traces, ``dispatch`` the class of the tables. Raises Unavailable."""
+    if reason := abi.problem():
+        raise Unavailable(reason)
+    try:
+        code = default_engine().load(source(), symbols=[CALL, INIT, HASH])
+    except (CompileError, RuntimeError) as error:
+        raise Unavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+    clock = _clock()
+    words = [*abi.addresses(), id(plain), id(variable), id(dispatch), clock]
+    _kept.extend((plain, variable, dispatch))
+    table = (ctypes.c_int64 * len(words))(*words)
+    ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(code[INIT])(ctypes.addressof(table))
+    native = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code[HASH])
+
+    def hash_of(arguments: list[Any], keywords: int) -> int:
+        objects = (ctypes.c_int64 * max(1, len(arguments)))(*map(id, arguments))
+        return int(native(ctypes.addressof(objects), len(arguments), keywords))
+
+    return Entry(code[CALL], hash_of, clock != 0)
+
+
+_kept: list[Any] = []

@@ -1,0 +1,292 @@
+"""The first half of the native call path: which record a call may have, and whether it is one of it."""
+
+from __future__ import annotations
+
+from pullback.runtime import abi
+from pullback.runtime.entrance_text import NULL, Entrance, Word, function_at
+from pullback.runtime.layouts import Guard, Node, Reading
+
+SEED, PRIME = 0x1F3D5B79, 0x9E3779B97F4A7C15 - (1 << 64)
+DEEPEST = 16
+
+MIX, HASH, CHECK, NODE_CHECK, KEYS, OUTSIDE, READ_ONE, GUARD_HOLDS = (
+    "mix", "pullback_call_hash", "check", "check_node", "check_keys", "outside", "read_one", "guard_holds",
+)  # fmt: skip
+
+
+def _stir(f: Entrance, h: Word, x: Word) -> Word:
+    mixed = f.mul(f.xor(h, x), PRIME)
+    return f.xor(mixed, f.shr(mixed, 29))
+
+
+def mix() -> str:
+    """(object, hash, depth) -> hash: by type, and by what a program depends on in an array, tuple, list or dict."""
+    f = Entrance(MIX, ["ptr", "i64", "i64"])
+    x, given, depth = f.parameters
+    kind = f.type_of(x)
+    h = f.variable(_stir(f, given, f.as_word(kind)))
+    with f.when(f.same(kind, f.api("ndarray"))):
+        rank = f.load(x, abi.ARRAY_RANK, "i32")
+        count = f.let(f"zext {rank} to i64")
+        flags = f.both(f.load(x, abi.ARRAY_FLAGS, "i32"), abi.ROW_MAJOR)
+        h.set(_stir(f, h.get(), f.load(f.load(x, abi.ARRAY_DTYPE, "ptr"), abi.DTYPE_CLASS)))
+        h.set(_stir(f, h.get(), f.as_word(f.eq(flags, abi.ROW_MAJOR))))
+        shape = f.load(x, abi.ARRAY_SHAPE, "ptr")
+        with f.count_to(count) as k:
+            h.set(_stir(f, h.get(), f.item(shape, k)))
+        f.give(_stir(f, h.get(), count))
+    is_tuple, is_list = (f.same(kind, f.api(name)) for name in ("tuple", "list"))
+    is_deep = f.ge(depth, DEEPEST)
+    with f.when(is_deep):
+        f.give(h.get())
+    deeper = f.add(depth, 1)
+    with f.when(f.either(is_tuple, is_list)):
+        count = f.load(x, abi.SIZE)
+        items = f.variable(f.at(x, abi.ITEMS))
+        with f.when(is_list):
+            items.set(f.load(x, abi.ITEMS, "ptr"))
+        with f.count_to(count) as k:
+            h.set(f.call("i64", function_at(MIX), f.item(items.get(), k, "ptr"), h.get(), deeper))
+        f.give(_stir(f, h.get(), count))
+    with f.when(f.same(kind, f.api("dict"))):
+        place, key, value = f.words(1), f.words(1), f.words(1)
+        f.store(0, place)
+        with f.loop():
+            more = f.python("i32", "PyDict_Next", x, place, key, value)
+            f.leave_if(f.eq(more, 0))
+            h.set(f.call("i64", function_at(MIX), f.load(value, 0, "ptr"), h.get(), deeper))
+    f.give(h.get())
+    return f.text
+
+
+def hash_of_call() -> str:
+    """(arguments, how many, keywords among them) -> hash"""
+    f = Entrance(HASH, ["ptr", "i64", "i64"], internal=False)
+    arguments, count, keywords = f.parameters
+    h = f.variable(_stir(f, Word(str(SEED)), keywords))
+    with f.count_to(count) as k:
+        h.set(f.call("i64", function_at(MIX), f.item(arguments, k, "ptr"), h.get(), 0))
+    f.give(_stir(f, h.get(), count))
+    return f.text
+
+
+def check_keys() -> str:
+    """(dict, keys, count, registers) -> whether it has these keys, in this order; its values go to the registers."""
+    f = Entrance(KEYS, ["ptr", "ptr", "i64", "ptr"], "i1")
+    x, keys, count, registers = f.parameters
+    place, key, value = f.words(1), f.words(1), f.words(1)
+    f.store(0, place)
+    with f.count_to(count) as k:
+        more = f.python("i32", "PyDict_Next", x, place, key, value)
+        with f.when(f.eq(more, 0)):
+            f.give(Word("false", "i1"))
+        found, expected = f.load(key, 0, "ptr"), f.item(keys, k, "ptr")
+        with f.unless(f.same(found, expected)):
+            with f.unless(f.same(f.type_of(found), f.api("str"))):
+                f.give(Word("false", "i1"))
+            with f.when(f.ne(f.python("i32", "PyUnicode_Compare", found, expected), 0)):
+                f.give(Word("false", "i1"))
+        f.put(f.load(value, 0, "ptr"), registers, k)
+    f.give(f.eq(f.python("i32", "PyDict_Next", x, place, key, value), 0))
+    return f.text
+
+
+def check_node() -> str:
+    """(node, object, registers) -> whether the object is what the node says; what is inside goes to the registers."""
+    f = Entrance(NODE_CHECK, ["ptr", "ptr", "ptr"], "i1", inline=True)
+    node, x, registers = f.parameters
+    yes, no = Word("true", "i1"), Word("false", "i1")
+    kind = f.field("node", node, "kind")
+    a = f.pointer("node", node, "a")
+    type = f.type_of(x)
+    with f.case(kind, Node.ARRAY):
+        _check_array(f, node, x, type)
+    with f.case(kind, Node.SAME):
+        f.give(f.same(x, a))
+    with f.case(kind, Node.WEAK):
+        f.give(f.same(x, f.load(a, abi.REFERENT, "ptr")))
+    with f.case(kind, Node.EQUAL):
+        with f.when(f.same(x, a)):
+            f.give(yes)
+        with f.unless(f.same(type, f.type_of(a))):
+            f.give(no)
+        f.give(f.eq(f.python("i32", "PyObject_RichCompareBool", x, a, Word("2", "i32")), 1))
+    with f.unless(f.same(type, f.field("node", node, "type"))):
+        f.give(no)
+    with f.case(kind, Node.EXACT):
+        f.give(yes)
+    with f.case(kind, Node.NUMBER):
+        overflow = f.words(1)
+        found = f.python("i64", "PyLong_AsLongLongAndOverflow", x, overflow)
+        fits = f.eq(f.load(overflow, 0, "i32"), 0)
+        f.give(f.both(fits, f.eq(found, f.field("node", node, "a"))))
+    count = f.field("node", node, "count")
+    inside = f.at(registers, f.scaled(f.field("node", node, "first")))
+    with f.case(kind, Node.DICT):
+        f.give(f.call("i1", function_at(KEYS), x, a, count, inside))
+    with f.unless(f.eq(f.load(x, abi.SIZE), count)):
+        f.give(no)
+    items = f.variable(f.at(x, abi.ITEMS))
+    with f.case(kind, Node.LIST):
+        items.set(f.load(x, abi.ITEMS, "ptr"))
+    with f.count_to(count) as k:
+        f.put(f.item(items.get(), k, "ptr"), inside, k)
+    f.give(yes)
+    return f.text
+
+
+def _check_array(f: Entrance, node: Word, x: Word, type: Word) -> None:
+    no = Word("false", "i1")
+    with f.unless(f.same(type, f.field("node", node, "type"))):
+        f.give(no)
+    expected, found = f.pointer("node", node, "a"), f.load(x, abi.ARRAY_DTYPE, "ptr")
+    with f.unless(f.same(found, expected)):
+        same = f.python("i8", "PyArray_EquivTypes", found, expected)
+        with f.when(f.eq(same, 0)):
+            f.give(no)
+    rank = f.let(f"zext {f.load(x, abi.ARRAY_RANK, 'i32')} to i64")
+    with f.unless(f.eq(rank, f.field("node", node, "b"))):
+        f.give(no)
+    flags = f.both(f.load(x, abi.ARRAY_FLAGS, "i32"), abi.ROW_MAJOR)
+    dense = f.as_word(f.eq(flags, abi.ROW_MAJOR))
+    with f.unless(f.eq(dense, f.field("node", node, "first"))):
+        f.give(no)
+    shape, wanted = f.load(x, abi.ARRAY_SHAPE, "ptr"), f.pointer("node", node, "c")
+    with f.count_to(rank) as k, f.unless(f.eq(f.item(shape, k), f.item(wanted, k))):
+        f.give(no)
+    f.give(Word("true", "i1"))
+
+
+def check() -> str:
+    """(record, registers, whether to hold, where the number of registers held goes) -> whether every node's object is as it says.
+
+    Holds what is inside containers, if asked to, as far as it got."""
+    f = Entrance(CHECK, ["ptr", "ptr", "i1", "ptr"], "i1", inline=True)
+    record, registers, holds, held = f.parameters
+    nodes = f.field("record", record, "nodes")
+    with f.count_to(f.field("record", record, "node_count")) as k:
+        node = f.row("node", nodes, k)
+        x = f.item(registers, k, "ptr")
+        with f.unless(f.call("i1", function_at(NODE_CHECK), node, x, registers)):
+            f.give(Word("false", "i1"))
+        count = f.field("node", node, "count")
+        with f.when(f.both(holds, f.ne(count, 0))):
+            first = f.field("node", node, "first")
+            with f.count_to(f.add(first, count), first) as n:
+                f.hold(f.item(registers, n, "ptr"))
+            f.store(f.add(first, count), held)
+    f.give(Word("true", "i1"))
+    return f.text
+
+
+def read_one() -> str:
+    """(kind, a, b) -> an object from outside, held; null if there is none. An error is left set if it is no Exception."""
+    f = Entrance(READ_ONE, ["i64", "ptr", "ptr"], "ptr")
+    kind, a, b = f.parameters
+    found = f.variable(NULL)
+    with f.case(kind, Reading.SAME):
+        f.hold(a)
+        f.give(a)
+    with f.case(kind, Reading.ITEM):
+        item = f.python("ptr", "PyDict_GetItemWithError", a, b)
+        with f.unless(f.is_null(item)):
+            f.hold(item)
+        found.set(item)
+    with f.unless(f.eq(kind, Reading.ITEM)):
+        owner = f.variable(a)
+        with f.case(kind, Reading.THROUGH):
+            owner.set(f.load(a, abi.REFERENT, "ptr"))
+        last = owner.get()
+        f.hold(last)
+        found.set(f.python("ptr", "PyObject_GetAttr", last, b))
+        f.release(last)
+    with f.when(f.is_null(found.get())), f.unless(f.is_null(f.python("ptr", "PyErr_Occurred"))):
+        is_exception = f.ne(f.python("i32", "PyErr_ExceptionMatches", f.api("Exception")), 0)
+        with f.when(is_exception):
+            f.python("void", "PyErr_Clear")
+    f.give(found.get())
+    return f.text
+
+
+def guard_holds() -> str:
+    """(guard) -> whether what it is about is as it was."""
+    f = Entrance(GUARD_HOLDS, ["ptr"], "i1", inline=True)
+    (guard,) = f.parameters
+    kind, expected = f.field("guard", guard, "kind"), f.pointer("guard", guard, "expected")
+    a, b = f.pointer("guard", guard, "a"), f.pointer("guard", guard, "b")
+    with f.case(kind, Guard.TAGGED):
+        tag = f.load(a, abi.DICT_TAG)
+        with f.when(f.eq(tag, f.field("guard", guard, "tag"))):
+            f.give(Word("true", "i1"))
+        holds = f.same(f.python("ptr", "PyDict_GetItemWithError", a, b), expected)
+        with f.when(holds):
+            f.set_field("guard", guard, "tag", tag)
+        f.give(holds)
+    with f.case(kind, Guard.ITEM):
+        f.give(f.same(f.python("ptr", "PyDict_GetItemWithError", a, b), expected))
+    with f.case(kind, Guard.CODE):
+        owner = f.load(a, abi.REFERENT, "ptr")
+        with f.when(f.same(owner, f.api("none"))):
+            f.give(f.same(b, expected))
+        f.give(f.same(f.python("ptr", "PyFunction_GetCode", owner), expected))
+    found = f.call("ptr", function_at(READ_ONE), kind, a, b)
+    is_expected = f.same(found, expected)
+    f.release(found)
+    f.give(is_expected)
+    return f.text
+
+
+def outside() -> str:
+    """(record, registers) -> whether the guards hold. What is read from outside goes to the registers, held; where the answer is
+    no, none is."""
+    f = Entrance(OUTSIDE, ["ptr", "ptr"], "i1", inline=True)
+    record, registers = f.parameters
+    guards = f.field("record", record, "guards")
+    with f.count_to(f.field("record", record, "guard_count")) as k:
+        holds = f.call("i1", function_at(GUARD_HOLDS), f.row("guard", guards, k))
+        with f.unless(holds):
+            f.give(Word("false", "i1"))
+    first = f.add(f.field("record", record, "positional"), f.field("record", record, "keywords"))
+    own = f.at(registers, f.scaled(first))
+    count = f.field("record", record, "read_count")
+    watch = f.field("record", record, "watch")
+    with f.unless(f.is_null(watch)):
+        _watched(f, watch, own, count)
+    reads = f.field("record", record, "reads")
+    with f.count_to(count) as k:
+        read = f.row("read", reads, k)
+        fields = [f.field("read", read, "kind"), f.pointer("read", read, "a"), f.pointer("read", read, "b")]
+        found = f.call("ptr", function_at(READ_ONE), *fields)
+        with f.when(f.is_null(found)):
+            with f.count_to(k) as n:
+                f.release(f.item(own, n, "ptr"))
+            f.give(Word("false", "i1"))
+        f.put(found, own, k)
+    f.give(Word("true", "i1"))
+    return f.text
+
+
+def _watched(f: Entrance, watch: Word, own: Word, count: Word) -> None:
+    """What the watch of a trace reads, a list; None where a guard does not hold."""
+    no = Word("false", "i1")
+    values = f.python("ptr", "PyObject_Vectorcall", watch, NULL, 0, NULL)
+    with f.when(f.is_null(values)):
+        f.give(no)
+    is_list = f.same(f.type_of(values), f.api("list"))
+    fits = f.variable(Word("false", "i1"))
+    with f.when(is_list):
+        fits.set(f.eq(f.load(values, abi.SIZE), count))
+    with f.unless(fits.get()):
+        f.release(values)
+        f.give(no)
+    items = f.load(values, abi.ITEMS, "ptr")
+    with f.count_to(count) as k:
+        found = f.item(items, k, "ptr")
+        f.hold(found)
+        f.put(found, own, k)
+    f.release(values)
+    f.give(Word("true", "i1"))
+
+
+def texts() -> list[str]:
+    return [make() for make in (mix, hash_of_call, check_keys, check_node, check, read_one, guard_holds, outside)]

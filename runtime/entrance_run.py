@@ -1,0 +1,377 @@
+"""The second half of the native call path: the argument block is filled, the program run, and what it gave built."""
+
+from __future__ import annotations
+
+from pullback.runtime import abi
+from pullback.runtime.entrance_checks import CHECK, OUTSIDE
+from pullback.runtime.entrance_text import NULL, Entrance, Word, function_at
+from pullback.runtime.layouts import Build, Fill, Result
+from pullback.runtime.native import Variable
+
+FILLS, FILL_ONE, MAKE, STEPS, DROP, COLLECT, BUILT, SERVE, ATTEMPT = (
+    "fill_all", "fill_one", "make_results", "run_steps", "drop", "collect", "build", "serve", "attempt",
+)  # fmt: skip
+LONG_NS = 20_000
+"""A run of so many nanoseconds lets other threads go on meanwhile."""
+SHORT_RUNS = 4
+"""After so many shorter ones in a row it is not timed any more."""
+
+
+def missed(f: Entrance) -> Word:
+    """What stands for "Python has to look": no object lies there."""
+    return f.as_pointer(Word("1"))
+
+
+def fill_one() -> str:
+    """(fill, object, frame, arena) -> 0, or 1 where the object's number does not fit"""
+    f = Entrance(FILL_ONE, ["ptr", "ptr", "ptr", "ptr"], inline=True)
+    fill, x, frame, arena = f.parameters
+    kind, extra = f.field("fill", fill, "kind"), f.field("fill", fill, "extra")
+    target = f.at(frame, f.field("fill", fill, "target"))
+    with f.case(kind, Fill.POINTER):
+        f.store(f.add(f.load(x, abi.ARRAY_DATA), extra), target)
+        f.give(0)
+    with f.case(kind, Fill.FRAME):
+        f.store(f.at(frame, extra), target)
+        f.give(0)
+    with f.case(kind, Fill.STRIDE):
+        f.store(f.load(f.load(x, abi.ARRAY_STRIDES, "ptr"), extra), target)
+        f.give(0)
+    with f.case(kind, Fill.ARENA):
+        f.store(f.at(arena, extra), target)
+        f.give(0)
+    with f.case(kind, Fill.INTEGER):
+        overflow = f.words(1)
+        f.store(f.python("i64", "PyLong_AsLongLongAndOverflow", x, overflow), target)
+        f.give(f.as_word(f.ne(f.load(overflow, 0, "i32"), 0)))
+    with f.case(kind, Fill.BOOL):
+        f.store(f.let(f"zext {f.same(x, f.api('true'))} to i8", "i8"), target)
+        f.give(0)
+    source = f.variable(f.at(x, abi.VALUE))
+    with f.case(kind, Fill.ELEMENT):
+        source.set(f.load(x, abi.ARRAY_DATA, "ptr"))
+    with f.when(f.eq(extra, 8)):
+        f.store(f.let(f"load i64, {source.get()}, align 1"), target)
+        f.give(0)
+    f.let_nothing(f"call void @llvm.memcpy.p0.p0.i64({target}, {source.get()}, {extra}, i1 false)")
+    f.give(0)
+    return f.text
+
+
+def fill_all() -> str:
+    """(fills, count, registers, frame, arena) -> 0, or 1 where a number does not fit"""
+    f = Entrance(FILLS, ["ptr", "i64", "ptr", "ptr", "ptr"], inline=True)
+    fills, count, registers, frame, arena = f.parameters
+    with f.count_to(count) as k:
+        fill = f.row("fill", fills, k)
+        x = f.item(registers, f.field("fill", fill, "register"), "ptr")
+        wrong = f.call("i64", function_at(FILL_ONE), fill, x, frame, arena)
+        with f.unless(f.eq(wrong, 0)):
+            f.give(1)
+    f.give(0)
+    return f.text
+
+
+def make_results() -> str:
+    """(record, registers) -> 0, or 1 with an error set. Arrays for the results, in their registers."""
+    f = Entrance(MAKE, ["ptr", "ptr"], inline=True)
+    record, registers = f.parameters
+    specs = f.field("record", record, "results")
+    own = f.at(registers, f.scaled(f.field("record", record, "first_result")))
+    i32 = Word("0", "i32")
+    with f.count_to(f.field("record", record, "result_count")) as k:
+        spec = f.row("result", specs, k)
+        kind, dtype = f.field("result", spec, "kind"), f.field("result", spec, "dtype")
+        made = f.variable(NULL)
+        with f.unless(f.eq(kind, Result.NUMBER)):
+            context = f.field("record", record, "context")
+            is_large = f.eq(kind, Result.LARGE)
+            with f.when(is_large), f.unless(f.eq(f.python("i32", "PyContext_Enter", context), 0)):
+                f.give(1)
+            f.hold(dtype)
+            rank = f.narrowed(f.field("result", spec, "rank"), "i32")
+            shape = f.field("result", spec, "shape")
+            made.set(f.python("ptr", "PyArray_NewFromDescr", f.api("ndarray"), dtype, rank, shape, NULL, NULL, i32, NULL))
+            with f.when(is_large):
+                f.python("i32", "PyContext_Exit", context)
+            with f.when(f.is_null(made.get())):
+                f.give(1)
+        f.put(made.get(), own, k)
+    f.give(0)
+    return f.text
+
+
+def run_steps() -> str:
+    """(record, frame) -> the status, as the launcher's"""
+    f = Entrance(STEPS, ["ptr", "ptr"], inline=True)
+    record, frame = f.parameters
+    functions, offsets = f.field("record", record, "functions"), f.field("record", record, "offsets")
+    mode = f.field("record", record, "mode")
+    thread, before, after = f.variable(NULL), f.words(2), f.words(2)
+    clock, monotonic = f.state("clock"), Word("1", "i32")
+    is_timed = f.let(f"icmp sgt {mode}, 0", "i1")
+    with f.unless(f.eq(mode, 0)):
+        thread.set(f.python("ptr", "PyEval_SaveThread"))
+    with f.when(is_timed):
+        f.call("i32", clock, monotonic, before)
+    status = f.variable(0)
+    with f.count_to(f.field("record", record, "steps")) as k:
+        own = f.at(frame, f.scaled(f.item(offsets, k)))
+        found = f.call("i64", f.item(functions, k, "ptr"), own)
+        with f.unless(f.eq(found, 0)):
+            status.set(f.either(f.shl(f.add(k, 1), 32), found))
+            f.leave()
+    with f.when(is_timed):
+        f.call("i32", clock, monotonic, after)
+    with f.unless(f.eq(mode, 0)):
+        f.python("void", "PyEval_RestoreThread", thread.get())
+    with f.when(is_timed):
+        seconds = f.sub(f.load(after), f.load(before))
+        took = f.add(f.mul(seconds, 1_000_000_000), f.sub(f.load(after, 8), f.load(before, 8)))
+        left = f.variable(f.sub(mode, 1))
+        with f.when(f.ge(took, LONG_NS)):
+            left.set(SHORT_RUNS)
+        f.set_field("record", record, "mode", left.get())
+    f.give(status.get())
+    return f.text
+
+
+def drop() -> str:
+    """(objects, from, to): lets go of those in a row of registers; null is none."""
+    f = Entrance(DROP, ["ptr", "i64", "i64"], "void")
+    registers, first, end = f.parameters
+    with f.count_to(end, first) as k:
+        f.release(f.item(registers, k, "ptr"))
+    f.give_nothing()
+    return f.text
+
+
+def collect() -> str:
+    """(registers, which, count) -> a list of what is in them, or null"""
+    f = Entrance(COLLECT, ["ptr", "ptr", "i64"], "ptr")
+    registers, which, count = f.parameters
+    made = f.python("ptr", "PyList_New", count)
+    with f.when(f.is_null(made)):
+        f.give(NULL)
+    items = f.load(made, abi.ITEMS, "ptr")
+    with f.count_to(count) as k:
+        x = f.item(registers, f.item(which, k), "ptr")
+        f.hold(x)
+        f.put(x, items, k)
+    f.give(made)
+    return f.text
+
+
+def build() -> str:
+    """(record, registers) -> the result of the call, or null with an error set. It takes the results out of their registers."""
+    f = Entrance(BUILT, ["ptr", "ptr"], "ptr")
+    record, registers = f.parameters
+    rows = f.field("record", record, "build")
+    count = f.field("record", record, "build_count")
+    stack = f.many_words(f.add(count, 1))
+    own = f.at(registers, f.scaled(f.field("record", record, "first_result")))
+    height = f.variable(0)
+
+    def push(x: Word) -> None:
+        f.put(x, stack, height.get())
+        height.set(f.add(height.get(), 1))
+        with f.when(f.is_null(x)):
+            f.call("void", function_at(DROP), stack, 0, height.get())
+            f.give(NULL)
+
+    with f.count_to(count) as k:
+        row = f.row("build", rows, k)
+        kind, a = f.field("build", row, "kind"), f.field("build", row, "a")
+        with f.case(kind, Build.RESULT):
+            found = f.item(own, a, "ptr")
+            f.put(NULL, own, a)
+            push(found)
+        with f.case(kind, Build.REGISTER):
+            found = f.item(registers, a, "ptr")
+            f.hold(found)
+            push(found)
+        with f.case(kind, Build.OBJECT):
+            found = f.as_pointer(a)
+            f.hold(found)
+            push(found)
+        with f.case(kind, Build.COPY):
+            push(f.python("ptr", "PyArray_NewCopy", f.item(registers, a, "ptr"), Word("0", "i32")))
+        with f.when(f.ge(kind, Build.TUPLE)):
+            height.set(f.sub(height.get(), a))
+            items = f.at(stack, f.scaled(height.get()))
+            made = f.variable(NULL)
+            _container(f, kind, a, f.pointer("build", row, "b"), items, made)
+            push(made.get())
+    f.give(f.load(stack, 0, "ptr"))
+    return f.text
+
+
+def _container(f: Entrance, kind: Word, count: Word, keys: Word, items: Word, made: Variable) -> None:
+    """A container of the items, which it takes over; where none could be made they are let go."""
+    with f.case(kind, Build.TUPLE):
+        made.set(f.python("ptr", "PyTuple_New", count))
+    with f.case(kind, Build.LIST):
+        made.set(f.python("ptr", "PyList_New", count))
+    with f.case(kind, Build.DICT):
+        made.set(f.python("ptr", "PyDict_New"))
+    x = made.get()
+    with f.when(f.is_null(x)):
+        f.call("void", function_at(DROP), items, 0, count)
+    with f.unless(f.is_null(x)):
+        is_dict = f.eq(kind, Build.DICT)
+        with f.unless(is_dict):
+            place = f.variable(f.at(x, abi.ITEMS))
+            with f.case(kind, Build.LIST):
+                place.set(f.load(x, abi.ITEMS, "ptr"))
+            with f.count_to(count) as k:
+                f.put(f.item(items, k), place.get(), k)
+        with f.when(is_dict):
+            failed = f.variable(Word("0", "i32"))
+            with f.count_to(count) as k:
+                value = f.item(items, k, "ptr")
+                wrong = f.python("i32", "PyDict_SetItem", x, f.item(keys, k, "ptr"), value)
+                f.release(value)
+                with f.unless(f.eq(wrong, 0)):
+                    failed.set(wrong)
+            with f.unless(f.eq(failed.get(), 0)):
+                f.release(x)
+                made.set(NULL)
+
+
+def _called_back(f: Entrance, function: Word, first: Word, record: Word, registers: Word) -> Word:
+    """The result of ``function(first, leaves)``; lets go of ``first``."""
+    leaves, count = f.field("record", record, "leaves"), f.field("record", record, "leaf_count")
+    pair = f.words(2)
+    values = f.call("ptr", function_at(COLLECT), registers, leaves, count)
+    found = f.variable(NULL)
+    with f.unless(f.either(f.is_null(values), f.is_null(first))):
+        f.put(first, pair, 0)
+        f.put(values, pair, 1)
+        found.set(f.python("ptr", "PyObject_Vectorcall", function, pair, 2, NULL))
+    f.release(first)
+    f.release(values)
+    return found.get()
+
+
+def outcome() -> str:
+    """(record, registers, frame, status) -> the result of the call, null with an error set, or ``missed``."""
+    f = Entrance("outcome", ["ptr", "ptr", "ptr", "i64"], "ptr", inline=True)
+    record, registers, frame, status = f.parameters
+    first, count = f.field("record", record, "first_result"), f.field("record", record, "result_count")
+    own, specs = f.at(registers, f.scaled(first)), f.field("record", record, "results")
+    with f.unless(f.eq(status, 0)):
+        said = f.python("ptr", "PyLong_FromLongLong", status)
+        found = _called_back(f, f.field("record", record, "failed"), said, record, registers)
+        with f.when(f.same(found, f.api("missed"))):
+            f.release(found)
+            f.give(missed(f))
+        f.give(found)
+    with f.count_to(count) as k:
+        spec = f.row("result", specs, k)
+        with f.case(f.field("result", spec, "kind"), Result.NUMBER):
+            place = f.at(frame, f.field("result", spec, "offset"))
+            number, allocate = f.variable(NULL), f.pointer("result", spec, "allocate")
+            with f.when(f.is_null(allocate)):
+                number.set(f.python("ptr", "PyArray_Scalar", place, f.field("result", spec, "dtype"), NULL))
+            with f.unless(f.is_null(allocate)):
+                number.set(f.call("ptr", allocate, f.pointer("result", spec, "shape"), 0))
+            x = number.get()
+            with f.when(f.is_null(x)):
+                f.give(NULL)
+            with f.unless(f.is_null(allocate)):
+                f.store(f.load(place), x, abi.VALUE)
+            f.put(x, own, k)
+    finish = f.field("record", record, "finish")
+    with f.when(f.is_null(finish)):
+        f.give(f.call("ptr", function_at(BUILT), record, registers))
+    which = f.many_words(f.add(count, 1))
+    with f.count_to(count) as k:
+        f.put(k, which, k)
+    f.give(_called_back(f, finish, f.call("ptr", function_at(COLLECT), own, which, count), record, registers))
+    return f.text
+
+
+def serve() -> str:
+    """(record, registers) -> as ``outcome``. Takes a frame, and an arena, for the time of the run."""
+    f = Entrance(SERVE, ["ptr", "ptr"], "ptr", inline=True)
+    record, registers = f.parameters
+    size = f.field("record", record, "frame_bytes")
+    own_frame = f.field("record", record, "frame")
+    is_own = f.eq(f.field("record", record, "busy"), 0)
+    frame, block = f.variable(own_frame), f.variable(NULL)
+    with f.when(is_own):
+        f.set_field("record", record, "busy", 1)
+    with f.unless(is_own):
+        block.set(f.python("ptr", "PyMem_RawMalloc", f.add(size, 64)))
+        with f.when(f.is_null(block.get())):
+            f.give(f.python("ptr", "PyErr_NoMemory"))
+        past = f.as_word(block.get())
+        frame.set(f.at(block.get(), f.both(f.sub(Word("0"), past), 63)))
+        f.let_nothing(f"call void @llvm.memcpy.p0.p0.i64({frame.get()}, {own_frame}, {size}, i1 false)")
+        fills = f.field("record", record, "frame_fills"), f.field("record", record, "frame_fill_count")
+        f.call("i64", function_at(FILLS), *fills, registers, frame.get(), NULL)
+    arena_bytes = f.field("record", record, "arena_bytes")
+    arena = f.variable(NULL)
+    found = f.variable(missed(f))
+    context = f.field("record", record, "arena_context")
+    with f.unless(f.eq(arena_bytes, 0)):
+        arena.set(f.call("ptr", f.field("record", record, "arena_malloc"), context, arena_bytes))
+    lacks = f.both(f.ne(arena_bytes, 0), f.is_null(arena.get()))
+    with f.when(lacks):
+        found.set(f.python("ptr", "PyErr_NoMemory"))
+    with f.unless(lacks):
+        with f.when(f.ne(f.call("i64", function_at(MAKE), record, registers), 0)):
+            found.set(NULL)
+        with f.unless(f.is_null(found.get())):
+            fills = f.field("record", record, "fills"), f.field("record", record, "fill_count")
+            with f.when(f.eq(f.call("i64", function_at(FILLS), *fills, registers, frame.get(), arena.get()), 0)):
+                status = f.call("i64", function_at(STEPS), record, frame.get())
+                found.set(f.call("ptr", function_at("outcome"), record, registers, frame.get(), status))
+    with f.unless(f.is_null(arena.get())):
+        f.call("void", f.field("record", record, "arena_free"), context, arena.get(), arena_bytes)
+    with f.when(is_own):
+        f.set_field("record", record, "busy", 0)
+    f.python("void", "PyMem_RawFree", block.get())
+    f.give(found.get())
+    return f.text
+
+
+def attempt() -> str:
+    """(record, arguments, positional, keywords, names) -> as ``outcome``, for a record that is held."""
+    f = Entrance(ATTEMPT, ["ptr", "ptr", "i64", "i64", "ptr"], "ptr")
+    record, arguments, positional, keywords, names = f.parameters
+    with f.unless(f.eq(positional, f.field("record", record, "positional"))):
+        f.give(missed(f))
+    with f.unless(f.eq(keywords, f.field("record", record, "keywords"))):
+        f.give(missed(f))
+    expected = f.field("record", record, "names")
+    with f.count_to(keywords) as k, f.unless(f.same(f.item(f.at(names, abi.ITEMS), k, "ptr"), f.item(expected, k, "ptr"))):
+        f.give(missed(f))
+    count = f.field("record", record, "registers")
+    given = f.add(positional, keywords)
+    inside = f.add(given, f.field("record", record, "read_count"))
+    registers = f.many_words(f.add(count, 1))
+    with f.count_to(given) as k:
+        f.put(f.item(arguments, k), registers, k)
+    first = f.field("record", record, "first_result")
+    with f.count_to(count, first) as k:
+        f.put(0, registers, k)
+    with f.unless(f.call("i1", function_at(OUTSIDE), record, registers)):
+        f.give(missed(f))
+    held = f.words(1)
+    f.store(inside, held)
+    has_inside, mode = f.field("record", record, "has_inside"), f.field("record", record, "mode")
+    is_simple = f.both(f.eq(mode, 0), f.is_null(f.field("record", record, "finish")))
+    holds = f.both(f.ne(has_inside, 0), f.either(f.xor(is_simple, 1), f.eq(has_inside, 2)))
+    found = f.variable(missed(f))
+    with f.when(f.call("i1", function_at(CHECK), record, registers, holds, held)):
+        found.set(f.call("ptr", function_at(SERVE), record, registers))
+    f.call("void", function_at(DROP), registers, given, inside)
+    f.call("void", function_at(DROP), registers, inside, f.load(held))
+    f.call("void", function_at(DROP), registers, first, count)
+    f.give(found.get())
+    return f.text
+
+
+def texts() -> list[str]:
+    return [make() for make in (fill_one, fill_all, make_results, run_steps, drop, collect, build, outcome, serve, attempt)]

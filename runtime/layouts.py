@@ -1,0 +1,131 @@
+"""The tables that the native call path interprets: what each word means. All words have 64 bits.
+
+A *record* is one compiled signature. It has registers, which hold objects: first the arguments in the order of the call, then
+what is read from outside, then what is inside containers, parents before children, then the results. Each register but the
+results' has a *node*, which says what the object must be.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+RECORD = (
+    "owner", "positional", "keywords", "names",
+    "registers", "nodes", "node_count", "has_inside",
+    "guards", "guard_count", "reads", "read_count", "watch",
+    "mode", "frame", "busy", "frame_bytes", "arena_bytes", "arena_context", "arena_malloc", "arena_free",
+    "fills", "fill_count", "frame_fills", "frame_fill_count",
+    "functions", "offsets", "steps",
+    "results", "result_count", "first_result", "context",
+    "build", "build_count", "finish", "failed", "leaves", "leaf_count",
+)  # fmt: skip
+"""``owner``: the Python object that all of it lies in. ``names``: of ``keywords`` arguments. ``watch``: what reads everything
+from outside in Python, or 0. ``mode``: below 0 Python's lock is let go while the program runs, above 0 too and the run is timed,
+0 not. ``has_inside``: 0 without containers, 2 where what is inside is held in any case.
+``arena_*``: memory for temporaries that do not lie in the frame. ``finish``: what builds the result in Python, or 0.
+``failed``: what is called with a status."""
+
+NODE = ("kind", "type", "a", "b", "c", "first", "count", "spare")
+GUARD = ("kind", "a", "b", "expected", "tag")
+READ = ("kind", "a", "b", "spare")
+FILL = ("kind", "register", "target", "extra")
+RESULT = ("kind", "dtype", "rank", "shape", "offset", "allocate")
+BUILD = ("kind", "a", "b")
+
+SLOT = ("hash", "record")
+TABLE = ("count", "slots", "mask", "only")
+"""Of a dispatch: how many records, the slots of a hash table, and the record if it is the only one. The slots begin with a word
+for their mask."""
+
+TABLES = {
+    "record": RECORD, "node": NODE, "guard": GUARD, "read": READ, "fill": FILL, "result": RESULT, "build": BUILD, "table": TABLE,
+}  # fmt: skip
+
+
+class Node(IntEnum):
+    """What an object must be."""
+
+    ARRAY = 1
+    """a: dtype, b: rank, c: shape, first: whether dense in row-major order"""
+    EXACT = 2
+    """of the type"""
+    SAME = 3
+    """the object a"""
+    EQUAL = 4
+    """the object a, or of its type and equal to it"""
+    WEAK = 5
+    """the object that the weak reference a leads to"""
+    SEQUENCE = 6
+    """of the type, a tuple or a subclass, with ``count`` items, which go to the registers from ``first``"""
+    LIST = 7
+    DICT = 8
+    """a: its keys, in order"""
+    NUMBER = 9
+    """a: its value"""
+
+
+class Guard(IntEnum):
+    """Something outside that must still be ``expected``."""
+
+    ITEM = 1
+    """item b of the dict a"""
+    CODE = 2
+    """the code of the function that the weak reference a leads to; of a dead one b"""
+    ATTRIBUTE = 3
+    """attribute b of the object a"""
+    THROUGH = 4
+    """attribute b of the object that the weak reference a leads to"""
+    TAGGED = 5
+    """ITEM, of a dict whose tag changes with it; ``tag``: what it was when the guard last held"""
+
+
+class Reading(IntEnum):
+    """Where an object from outside is."""
+
+    SAME = 0
+    ITEM = 1
+    ATTRIBUTE = 3
+    THROUGH = 4
+
+
+class Fill(IntEnum):
+    """How a word of the argument block is written. ``target``: bytes from the start of the frame."""
+
+    POINTER = 1
+    """where an array's elements are, and ``extra`` bytes on"""
+    STRIDE = 2
+    """a stride of an array; extra: bytes from the first one"""
+    VALUE = 3
+    """extra: the bytes of a number that are copied"""
+    INTEGER = 4
+    BOOL = 5
+    ELEMENT = 6
+    """extra: the bytes of an array's only element that are copied"""
+    ARENA = 7
+    FRAME = 8
+
+
+class Result(IntEnum):
+    """What a result of the program is. ``offset``: of a number, where it is in the frame."""
+
+    SMALL = 1
+    LARGE = 2
+    NUMBER = 3
+    """``allocate``: what makes an object of the type ``shape`` for 8 bytes, or 0"""
+
+
+class Build(IntEnum):
+    """What is put on the stack of results, or taken from it."""
+
+    RESULT = 1
+    REGISTER = 2
+    OBJECT = 3
+    COPY = 4
+    TUPLE = 5
+    LIST = 6
+    DICT = 7
+    """a: how many, b: the keys"""
+
+
+def size(fields: tuple[str, ...]) -> int:
+    return 8 * len(fields)

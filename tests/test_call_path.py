@@ -1,0 +1,480 @@
+"""Native calls: the same answers, errors and references as calls through Python, and which calls are native."""
+
+import functools
+import gc
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+import weakref
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback import direct
+from pullback.entry import Entry
+from pullback.runtime import abi
+from pullback.runtime.records import Dispatch
+
+pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
+
+Point = namedtuple("Point", "x y")
+SCALE = 3.0
+TABLE = np.arange(3.0)
+
+
+@contextmanager
+def no_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No entry may be called in Python."""
+
+    def refuse(self: Entry, leaves: list[Any]) -> Any:
+        raise AssertionError("a call went through Python")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Entry, "__call__", refuse)
+        yield
+
+
+def warm(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """The result of the first call; the next ones are native, if they can be."""
+    first = function(*args, **kwargs)
+    function(*args, **kwargs)
+    return first
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two results are of the same types and bits."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, np.ndarray | np.generic):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return bool(a == b)
+
+
+def halves(x: Any) -> Any:
+    return x / 2
+
+
+def closed(scale: Any) -> Callable[[Any], Any]:
+    return lambda x: np.sum(x * scale) + SCALE
+
+
+def apart(x: Any, step: int) -> Any:
+    """An equal array whose elements lie apart."""
+    found = np.repeat(x, abs(step), axis=0)[:: abs(step)]
+    return found if step > 0 else np.asfortranarray(found[::-1])[::-1]
+
+
+NATIVE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+    "float64": (lambda x: x * 2, (np.arange(3.0),), {}),
+    "float32": (lambda x: (x * 2, np.sum(x)), (np.ones((2, 3), np.float32),), {}),
+    "int64": (lambda x: x // 2 + np.max(x), (np.arange(5),), {}),
+    "bool": (lambda x: (~x, np.any(x)), (np.array([True, False]),), {}),
+    "complex": (lambda x: (x * 1j, np.sum(x)), (np.array([1 + 2j, 3.0]),), {}),
+    "empty": (lambda x: (x + 1, np.sum(x)), (np.zeros((0, 3)),), {}),
+    "strided": (lambda x: x * 2, (np.arange(10.0)[::-3],), {}),
+    "transposed": (lambda x: x + 1, (np.arange(6.0).reshape(2, 3).T,), {}),
+    "rank 0": (lambda x: x * 2, (np.array(3.0),), {}),
+    "readonly": (lambda x: x * 2, (np.frombuffer(b"abcdefgh"),), {}),
+    "numpy scalar": (lambda x: x * 2, (np.float32(1.5),), {}),
+    "numpy bool": (lambda x, y: np.where(x, y, -y), (np.bool_(True), np.arange(2.0)), {}),
+    "numpy complex": (lambda x: x * 2, (np.complex64(1 + 2j),), {}),
+    "numbers": (lambda x, y, z, w: x * y + (z * np.ones(2)) * w, (1.5, 7, True, 2j), {}),
+    "tuple": (lambda p: p[0] * p[1], ((np.arange(3.0), 2.0),), {}),
+    "nested": (lambda p: {"a": [p["u"][0] * 2, (p["v"],)]}, ({"u": [np.ones(2)], "v": np.zeros(1)},), {}),
+    "namedtuple": (lambda p: p.x - p.y, (Point(np.ones(2), 3.0),), {}),
+    "namedtuple out": (lambda x: Point(x, x * 2), (np.ones(2),), {}),
+    "empty containers": (lambda p, x: ((), [], {}, x * 1), ((), np.ones(2)), {}),
+    "keywords": (lambda x, *, y=1.0, z=2.0: x * y - z, (np.ones(2),), {"z": 5.0, "y": 3.0}),
+    "defaults": (lambda x, y=2.0: x * y, (np.ones(2),), {}),
+    "text": (lambda x, mode: x * (2 if mode == "double" else 3), (np.ones(2), "double"), {}),
+    "none": (lambda x, y: x * (2 if y is None else 3), (np.ones(2), None), {}),
+    "function": (lambda x, f: f(x), (np.ones(2), halves), {}),
+    "static number": (lambda x, n: sum((x * k for k in range(n)), x), (np.ones(2), 4), {}),
+    "global": (lambda x: x * SCALE + TABLE, (np.ones(3),), {}),
+    "closure": (closed(np.arange(3.0)), (np.ones(3),), {}),
+    "argument": (lambda x: x, (np.ones(3),), {}),
+    "arguments": (lambda p: (p["a"], p["a"] * 2), ({"a": np.ones(3)},), {}),
+    "copy": (lambda x: np.positive(x), (np.ones(3),), {}),
+    "twice": (lambda x: (y := x * 2, y), (np.ones(3),), {}),
+    "text out": (lambda x: (x * 2, "text", None, 3), (np.ones(3),), {}),
+    "large": (lambda x: (x * 2, np.sum(x)), (np.ones(100_000),), {}),
+    "large temporaries": (lambda x: np.cumsum(np.sort(x * 2))[::-1] * 2, (np.arange(50_000.0),), {}),
+    "factorised": (lambda x: np.linalg.solve(x, x[0]), (np.eye(3) * 2,), {}),
+    "loop": (lambda x: pb.fori_loop(0, 5, lambda i, c: c * 2, x), (np.ones(3),), {}),
+    "while": (lambda x: pb.while_loop(lambda c: c < 100, lambda c: c * 2, x), (3.0,), {}),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "among others"])
+def test_calls_are_native(name: str, is_alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, args, kwargs = NATIVE[name]
+    compiled = pb.jit(function)
+    expected = warm(compiled, *args, **kwargs)
+    if not is_alone:
+        for step in (2, -3):
+            others = [apart(a, step) if isinstance(a, np.ndarray) and a.ndim else a for a in args]
+            warm(compiled, *others, **kwargs)
+    with no_python(monkeypatch):
+        for _ in range(10):
+            assert same(compiled(*args, **kwargs), expected)
+
+
+def test_gradients_are_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = {"w": np.ones((2, 3)), "b": 0.5}
+    compiled = pb.value_and_grad(lambda p, x: np.mean(np.tanh(p["w"] @ x + p["b"])))
+    expected = warm(compiled, parameters, np.arange(3.0))
+    with no_python(monkeypatch):
+        assert same(compiled(parameters, np.arange(3.0)), expected)
+        assert same(functools.partial(compiled, parameters)(np.arange(3.0)), expected)
+        assert same(list(map(compiled, [parameters], [np.arange(3.0)])), [expected])
+
+
+def test_arrays_of_an_equal_dtype_that_is_another_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = pb.jit(lambda x: x * 2)
+    warm(compiled, np.ones(3))
+    other = np.ndarray(3, np.dtype("f8", copy=True), np.ones(3).data)
+    with no_python(monkeypatch):
+        assert same(compiled(other), np.full(3, 2.0))
+
+
+def test_many_signatures_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = pb.jit(lambda x: np.sum(x) * 2)
+    arrays = [np.ones(n) for n in range(150)]
+    for x in arrays:
+        warm(compiled, x)
+    with no_python(monkeypatch):
+        assert [compiled(x) for x in arrays] == [2.0 * n for n in range(150)]
+
+
+def test_methods_and_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model:
+        def __init__(self, scale: float) -> None:
+            self.w, self.scale = np.ones(3), scale
+
+        @pb.jit
+        def loss(self, x: Any) -> Any:
+            return np.sum(x * self.w) * self.scale
+
+    a, b = Model(2.0), Model(3.0)
+    x = np.ones(3)
+    for model in (a, b):
+        warm(model.loss, x)
+    with no_python(monkeypatch):
+        assert (a.loss(x), b.loss(x)) == (6.0, 9.0)
+        a.w = np.full(3, 2.0)
+        assert a.loss(x) == 12.0
+    a.scale = 5.0
+    assert a.loss(x) == 30.0
+    inner = vars(Model)["loss"]._for_methods()
+    count = len(inner._entries.dispatch)
+    del model, b
+    gc.collect()
+    assert len(inner._entries.dispatch) < count
+
+
+def test_what_is_not_expected_goes_to_python() -> None:
+    compiled = pb.jit(lambda x, y=1.0: x * y)
+    warm(compiled, np.ones(3))
+    swapped = np.ones(3).astype(">f8")
+    for other in (np.ones(3, np.float32), np.ones((1, 3)), np.ones(4), np.ones(6)[::2], 2.0, [1.0, 2.0], swapped, np.array(1.0)):
+        assert np.array_equal(compiled(np.asarray(other), 2.0), np.asarray(other) * 2)
+        assert np.array_equal(compiled(np.asarray(other)), np.asarray(other))
+
+    class Special(np.ndarray):
+        pass
+
+    assert np.array_equal(compiled(np.ones(3).view(Special)), np.ones(3))
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        compiled()
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        compiled(np.ones(3), z=2.0)
+    with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
+        compiled(np.ones(3), 2.0, 3.0)
+
+
+def test_numbers_that_do_not_fit() -> None:
+    compiled = pb.jit(lambda n: n * 2)
+    warm(compiled, 3)
+    with pytest.raises(OverflowError) as found:
+        compiled(1 << 70)
+    assert compiled(5) == 10 and "too large" in str(found.value)
+
+
+def test_guards_are_checked() -> None:
+    namespace: dict[str, Any] = {"np": np, "k": 2.0, "helper": lambda x: x + 1, "table": np.ones(3)}
+    exec("def f(x):\n    return helper(x) * k + table", namespace)
+    compiled = pb.jit(namespace["f"])
+    x = np.zeros(3)
+    assert same(warm(compiled, x), np.full(3, 3.0))
+    for change, expected in (
+        ({"k": 5.0}, 6.0), ({"helper": lambda x: x - 1}, -4.0), ({"table": np.zeros(3)}, -5.0), ({"k": 2}, -2.0),
+    ):  # fmt: skip
+        namespace.update(change)
+        assert same(warm(compiled, x), np.full(3, expected))
+        assert same(compiled(x), np.full(3, expected))
+    namespace["table"][1] = 7.0
+    assert same(compiled(x), np.array([-2.0, 5.0, -2.0]))
+    del namespace["table"]
+    with pytest.raises(NameError):
+        compiled(x)
+
+
+def test_functions_in_a_trace_are_traced() -> None:
+    inner = pb.jit(lambda x: np.sin(x))
+    warm(inner, 1.0)
+    outer = pb.grad(lambda x: inner(x) * 2)
+    assert warm(outer, 1.0) == outer(1.0) == pytest.approx(2 * np.cos(1.0))
+
+
+# references and memory
+
+
+def counts(*objects: Any) -> list[int]:
+    return [sys.getrefcount(x) for x in objects]
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_references_are_exact(name: str) -> None:
+    function, args, kwargs = NATIVE[name]
+    compiled = pb.jit(function)
+    for _ in range(8):
+        compiled(*args, **kwargs)
+    watched: list[Any] = [*args, *kwargs.values(), SCALE, TABLE, np.dtype(float), np.ndarray, compiled, function, (), np.float64]
+    for x in (*args, *kwargs.values()):
+        watched += x.values() if isinstance(x, dict) else x if isinstance(x, tuple | list) else []
+    before = counts(*watched)
+    for _ in range(500):
+        compiled(*args, **kwargs)
+    gc.collect()
+    assert all(abs(a - b) <= 2 for a, b in zip(counts(*watched), before, strict=True))
+
+
+def test_memory_is_flat() -> None:
+    parameters = {"w": np.ones(4), "b": [np.zeros(2), 1.5]}
+    compiled = pb.value_and_grad(lambda p, x: np.sum(p["w"] * x) + np.sum(p["b"][0]) * p["b"][1])
+    x = np.ones(4)
+    warm(compiled, parameters, x)
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            compiled(parameters, x)
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(100_000):
+            compiled(parameters, x)
+        assert tracemalloc.get_traced_memory()[0] - before < 4096
+    finally:
+        tracemalloc.stop()
+
+
+def test_errors_are_those_of_python() -> None:
+    compiled = pb.jit(lambda x, i: x[i] * 2)
+    x, bad = np.arange(3.0), np.array([0, 7])
+    warm(compiled, x, np.array([0, 1]))
+    messages = set()
+    before = counts(x, bad)
+    for _ in range(20):
+        with pytest.raises(IndexError) as found:
+            compiled(x, bad)
+        messages.add(str(found.value))
+        frames = [entry.path for entry in found.traceback]
+        assert not any("pullback/direct" in str(path) or "pullback/entry" in str(path) for path in frames)
+        del found
+    gc.collect()
+    assert len(messages) == 1 and counts(x, bad) == before
+    assert same(compiled(x, np.array([2, 2])), np.array([4.0, 4.0]))
+
+
+def test_guards_on_values() -> None:
+    compiled = pb.jit(guards=True)(lambda x: x * 2 if np.sum(x) > 0 else x * 3)
+    for _ in range(6):
+        assert same(compiled(np.ones(2)), np.full(2, 2.0))
+        assert same(compiled(-np.ones(2)), np.full(2, -3.0))
+
+
+def test_interrupts_while_something_outside_is_read() -> None:
+    class Owner:
+        fails = False
+
+        @property
+        def k(self) -> float:
+            if self.fails:
+                raise KeyboardInterrupt
+            return 2.0
+
+    owner = Owner()
+    compiled = pb.jit(lambda x: x * owner.k)
+    try:
+        warm(compiled, np.ones(2))
+    except pb.TraceError:
+        return
+    owner.fails = True
+    with pytest.raises(KeyboardInterrupt):
+        compiled(np.ones(2))
+
+
+def test_programs_and_records_die_with_their_function() -> None:
+    def make() -> Any:
+        held = np.ones(5)
+        return pb.jit(lambda x: x * held), weakref.ref(held)
+
+    compiled, held = make()
+    warm(compiled, np.ones(5))
+    compiled(np.ones(5))
+    gc.disable()
+    try:
+        del compiled
+        assert held() is None
+    finally:
+        gc.enable()
+    cycle = pb.jit(lambda x: x + 1)
+    warm(cycle, 1.0)
+    cycle.me = cycle
+    gone = weakref.ref(cycle)
+    del cycle
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_function_that_goes_during_its_own_call() -> None:
+    held: list[Any] = []
+
+    def drop(x: Any) -> Any:
+        held.clear()
+        gc.collect()
+        return x
+
+    held.append(pb.jit(lambda x: pb.callback(drop, x, x) * 2))
+    made = held[0]
+    for _ in range(3):
+        assert same(made(np.ones(3)), np.full(3, 2.0))
+    held.append(made)
+    del made
+    assert same(held[0](np.ones(3)), np.full(3, 2.0))
+
+
+def test_a_function_that_calls_itself_by_way_of_python() -> None:
+    def again(x: Any) -> Any:
+        return x if x[0] <= 0 else compiled(x - 1)
+
+    compiled = pb.jit(lambda x: pb.callback(again, x, x) + 1)
+    for n in (3.0, 3.0, 3.0, 6.0):
+        assert compiled(np.array([n])) == n + 1
+
+
+@pytest.mark.parametrize("n", [4, 40_000])
+def test_threads(n: int) -> None:
+    compiled = pb.jit(lambda p: {"y": np.sin(p["x"]) * p["k"], "s": np.sum(p["x"])})
+    warm(compiled, {"x": np.ones(n), "k": 1.0})
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        x = np.full(n, float(seed))
+        for _ in range(400 if n < 100 else 40):
+            found = compiled({"x": x, "k": seed / 2})
+            if found["s"] != seed * n or found["y"][-1] != found["y"][0] or abs(found["y"][0] - np.sin(seed) * seed / 2) > 1e-12:
+                wrong.append(found)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_list_that_another_thread_changes_during_the_call() -> None:
+    compiled = pb.jit(lambda p: np.sum(np.sort(p[0]) * 2))
+    n = 100_000
+    given = [np.ones(n)]
+    warm(compiled, given)
+    stop = threading.Event()
+
+    def change() -> None:
+        while not stop.is_set():
+            given[0] = np.ones(n)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        assert all(compiled(given) == 2.0 * n for _ in range(100))
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child() -> None:
+    compiled = pb.jit(lambda x: np.sum(x) * 2)
+    warm(compiled, np.ones(3))
+    child = os.fork()
+    if not child:
+        os._exit(0 if all(compiled(np.full(3, float(k))) == 6.0 * k for k in range(50)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+# which path is taken
+
+
+def python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+CHECK = """
+import numpy as np, pullback as pb
+from pullback.runtime import abi
+{before}
+f = pb.jit(lambda x: x * 2)
+results = [f(np.ones(2)).tolist() for _ in range(4)]
+from pullback import direct
+print(results[3], getattr(abi.Called, "__basicsize__", 0) > 16 and abi.is_called(f), direct.status())
+"""
+
+
+def test_the_path_may_be_chosen() -> None:
+    assert python(CHECK.format(before=""), PULLBACK_CALL_PATH="plain") == "[2.0, 2.0] False plain (PULLBACK_CALL_PATH=plain)"
+    assert python(CHECK.format(before=""), PULLBACK_CALL_PATH="native") == "[2.0, 2.0] True native (PULLBACK_CALL_PATH=native)"
+    assert python(CHECK.format(before=""), PULLBACK_CALL_PATH="") == "[2.0, 2.0] True native (PULLBACK_CALL_PATH=auto)"
+    code = "import pullback.runtime.abi"
+    with pytest.raises(subprocess.CalledProcessError) as found:
+        python(code, PULLBACK_CALL_PATH="fast")
+    assert "PULLBACK_CALL_PATH=fast: native, plain or auto is expected" in found.value.stderr
+
+
+@pytest.mark.parametrize("name", abi._TESTS)
+def test_a_failed_test_of_the_interface_takes_the_plain_path(name: str) -> None:
+    before = f"abi.problem.cache_clear(); abi._TESTS[{name!r}] = lambda: False"
+    expected = f"[2.0, 2.0] False plain (this Python or NumPy keeps {name} elsewhere)"
+    assert python(CHECK.format(before=before), PULLBACK_CALL_PATH="") == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("sys.version_info = (3, 99, 0)", "Python 3.99 was not tested (PULLBACK_CALL_PATH=native to use it all the same)"),
+        ("sys._is_gil_enabled = lambda: False", "a free-threaded or debug build of Python"),
+    ],
+)
+def test_unknown_pythons_take_the_plain_path(change: str, reason: str) -> None:
+    expected = f"[2.0, 2.0] False plain ({reason})"
+    assert python(CHECK.format(before=f"import sys; abi.problem.cache_clear(); {change}"), PULLBACK_CALL_PATH="") == expected
+
+
+def test_the_tables_of_a_dispatch() -> None:
+    assert direct.status().startswith("native")
+    table = Dispatch()
+    assert len(table) == 0 and [abi.word_at(id(table) + 16 + 8 * k) for k in range(abi.TABLE_WORDS)] == [0] * abi.TABLE_WORDS
