@@ -179,6 +179,7 @@ class Jitted(Inspected[P], Generic[P, R]):
             parameters=self._parameters,
             signature=call,
             retrace=lambda: self._trace(call, args, kwargs),
+            make=lambda: self(*args, **kwargs),
             entries=self._entries.by_key,
             variants=[e for found in self._entries.of(call) for e in (found.entries if isinstance(found, Paths) else (found,))],
         )
