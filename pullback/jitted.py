@@ -86,6 +86,9 @@ class Jitted(Inspected[P], Generic[P, R]):
     __qualname__: str
     __wrapped__: Callable[..., Any]
 
+    is_inherited = False
+    """Whether what a transform makes of such a function is of the same kind."""
+
     def __init__(self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs) -> None:
         functools.update_wrapper(self, function)
         self.__dict__.pop(OWNED, None)
@@ -288,6 +291,7 @@ def _transformed(
     function: Function, transform: Transform, static: frozenset[str], device: str, kind: type[Jitted[..., Any]]
 ) -> Jitted[..., Any]:
     if isinstance(function, Jitted):
+        kind = type(function) if function.is_inherited and kind is Jitted else kind
         device = device if transform.name == "jit" else function._device
         static |= function._static
     if current() is not None:
