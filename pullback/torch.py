@@ -1,0 +1,269 @@
+"""``pb.torch``: NumPy functions in PyTorch programs. Imported, and PyTorch with it, when ``pb.torch`` is first used."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pullback import tree
+from pullback.api import jit
+from pullback.derivatives import vjp
+from pullback.jitted import Jitted, Method
+from pullback.tracer import TreeDef, current, flatten, rebuild
+from pullback.tracer.tracebacks import with_users_frames
+from pullback.tracer.tree import Identity, map_statics
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("pb.torch wraps functions for PyTorch, which is not installed here", name=error.name) from None
+
+__all__ = ["wrap"]
+
+Array = np.ndarray[Any, Any]
+
+
+def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A NumPy function as a function of PyTorch tensors, which ``backward`` goes through; also a decorator.
+
+        energy = pb.torch.wrap(lambda x, k: np.sum(k * np.sin(x) ** 2))
+        energy(x, k).backward()
+
+    Arguments: CPU tensors of any strides, alone or in tuples, lists, dicts, namedtuples and dataclasses, beside whatever a
+    compiled function takes. ``function`` sees NumPy arrays that share the memory of the tensors. Each array or NumPy scalar in
+    the result becomes a tensor that has its memory; anything else stays as it is. Gradients reach the tensors that want them; with
+    ``create_graph`` they can be differentiated again, to any order. Complex gradients are PyTorch's. ``function`` may be compiled
+    already, as by ``pb.jit(static_argnames=...)``.
+
+    The result of a function that returns one float is computed together with its gradient where PyTorch records gradients; of
+    other functions ``backward`` computes anew what it needs of the value. Arguments may not be written into.
+
+    Calls raise TypeError for tensors that are not on the CPU, sparse or quantised, ValueError where ``function`` writes into one,
+    and what a compiled function raises.
+    """
+    if not callable(function):
+        raise TypeError(f"pb.torch.wrap takes a function, got {type(function).__name__}")
+    inner = _Wrapped(function if isinstance(function, Jitted | Method) else jit(function))
+
+    @functools.wraps(function)
+    @with_users_frames
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return inner.function(*args, **kwargs) if current() is not None else inner(args, kwargs)
+
+    return wrapped
+
+
+class _Wrapped:
+    """A compiled function that takes and gives tensors."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    @functools.cached_property
+    def pull(self) -> _Wrapped:
+        """The gradients by some arguments, as ``_pull_of`` has them."""
+        return _Wrapped(jit(_pull_of(self.function), static_argnames=["wanted", "floats"]))
+
+    @functools.cached_property
+    def both(self) -> Callable[..., Any]:
+        """The value, and the gradients of one that is a float."""
+        return jit(_both_of(self.function), static_argnames=["wanted"])
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = _Call.of(self, args, kwargs)
+        wanted = tuple(k for k, t in enumerate(call.tensors) if t.requires_grad)
+        if wanted and torch.is_grad_enabled():
+            call.by = wanted
+            return call.filled(_Function.apply(call, *call.tensors))
+        return call.filled(call.run(call.tensors))
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """The place of a tensor among the arguments."""
+
+    index: int
+
+
+@dataclass(eq=False)
+class _Call:
+    """One call. ``shape`` and ``leaves`` are those of its arguments, with slots for the tensors.
+
+    ``by``: the tensors that gradients may be asked for. After the function has run, ``result`` is the structure of what it
+    returned, of whose leaves those at ``floats`` are differentiable; ``gradient``, of a function that returned one float, is
+    that by each tensor in ``by``.
+    """
+
+    wrapped: _Wrapped
+    shape: TreeDef
+    leaves: list[Any]
+    tensors: list[Any]
+    by: tuple[int, ...] = ()
+    result: TreeDef | None = None
+    floats: tuple[int, ...] = ()
+    gradient: dict[int, Array] = field(default_factory=dict)
+
+    @staticmethod
+    def of(wrapped: _Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        tensors: list[Any] = []
+
+        def taken(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            tensors.append(value)
+            return _Slot(len(tensors) - 1)
+
+        leaves, shape = flatten((args, kwargs), key=Identity)
+        return _Call(wrapped, map_statics(shape, taken), leaves, tensors)
+
+    def arguments(self, given: Sequence[Any]) -> Any:
+        """The arguments, and those by name, with these in place of the tensors."""
+        filled = map_statics(self.shape, lambda v: given[v.index] if isinstance(v, _Slot) else v)
+        return rebuild(filled, self.leaves)
+
+    def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """The tensors of the result."""
+        arrays = [array_of(t) for t in tensors]
+        args, kwargs = self.arguments(arrays)
+        if self.by:
+            found, gradient = self.wrapped.both(args, kwargs, wanted=self.numbers(self.by))
+            self.gradient = {} if gradient is None else dict(zip(self.by, gradient, strict=True))
+        else:
+            found = self.wrapped.function(*args, **kwargs)
+        leaves, self.result = flatten(found, key=Identity)
+        self.floats = tuple(k for k, x in enumerate(leaves) if _is_float(x))
+        return tuple(tensor_of(np.array(x) if any(x is a for a in arrays) else np.asarray(x)) for x in leaves)
+
+    def filled(self, tensors: Sequence[Any]) -> Any:
+        """The result with tensors for its arrays."""
+        assert self.result is not None
+        return rebuild(self.result, list(tensors))
+
+    def pulled(self, wanted: tuple[int, ...], tensors: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+        """The gradients by some of the tensors; differentiable where PyTorch records gradients."""
+        chosen = [cotangents[k] for k in self.floats]
+        if self.gradient and not torch.is_grad_enabled():
+            return [tensor_of(np.asarray(self.gradient[k])) * chosen[0] for k in wanted]
+        args, kwargs = self.arguments(tensors)
+        named = {"wanted": self.numbers(wanted), "floats": self.floats}
+        found: Sequence[Any] = self.wrapped.pull((args, kwargs, chosen), named)
+        return found
+
+    def numbers(self, wanted: Sequence[int]) -> tuple[int, ...]:
+        """The numbers of tensors among the leaves of the arguments."""
+        found = {slot: number for number, slot in enumerate(_slots(self.shape)) if slot is not None}
+        return tuple(found[k] for k in wanted)
+
+
+class _Function(torch.autograd.Function):  # type: ignore[misc]
+    """A call in PyTorch's record of what was computed."""
+
+    @staticmethod
+    def forward(call: _Call, *tensors: Any) -> tuple[Any, ...]:
+        return call.run(tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        ctx.call, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.mark_non_differentiable(*(t for k, t in enumerate(output) if k not in ctx.call.floats))
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        wanted = tuple(k - 1 for k, needs in enumerate(ctx.needs_input_grad) if needs)
+        found: list[Any] = [None] * len(ctx.needs_input_grad)
+        if wanted and ctx.call.floats:
+            for k, gradient in zip(wanted, ctx.call.pulled(wanted, ctx.saved_tensors, cotangents), strict=True):
+                found[k + 1] = gradient
+        return tuple(found)
+
+
+def _slots(shape: TreeDef) -> Iterator[int | None]:
+    """For each leaf of a structure whose slots are leaves, the slot; None for another leaf."""
+    if shape.kind == "leaf":
+        yield None
+    elif isinstance(shape.data, _Slot):
+        yield shape.data.index
+    for child in shape.children:
+        yield from _slots(child)
+
+
+# what is compiled
+
+
+def _floats_by(function: Callable[..., Any], given: Any, wanted: tuple[int, ...]) -> tuple[Callable[..., Any], list[Any]]:
+    """``function`` of the chosen leaves of its arguments alone, which gives its float leaves and the value; and those leaves."""
+    leaves, shape = tree.flatten(given)
+
+    def by(*chosen: Any) -> Any:
+        filled = list(leaves)
+        for k, x in zip(wanted, chosen, strict=True):
+            filled[k] = x
+        args, kwargs = tree.unflatten(shape, filled)
+        value = function(*args, **kwargs)
+        return [x for x in tree.leaves(value) if _is_float(x)], value
+
+    return by, [leaves[k] for k in wanted]
+
+
+def _pull_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    def pull(args: Any, kwargs: Any, cotangents: Any, *, wanted: tuple[int, ...], floats: tuple[int, ...]) -> Any:
+        by, chosen = _floats_by(function, (args, kwargs), wanted)
+        _, back, _ = vjp(by, *chosen, has_aux=True)
+        return tuple(_conjugate(g) for g in back([_conjugate(ct) for ct in cotangents]))
+
+    return pull
+
+
+def _both_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    def both(args: Any, kwargs: Any, *, wanted: tuple[int, ...]) -> Any:
+        by, chosen = _floats_by(function, (args, kwargs), wanted)
+        floats, back, value = vjp(by, *chosen, has_aux=True)
+        if len(floats) != 1 or np.shape(floats[0]) != () or np.result_type(floats[0]).kind == "c":
+            return value, None
+        return value, tuple(_conjugate(g) for g in back([np.ones_like(floats[0])]))
+
+    return both
+
+
+def _is_float(x: Any) -> bool:
+    """Whether a leaf is of floats. Those of NumPy's extensions have no kind of their own."""
+    kind = x.dtype.kind if hasattr(x, "dtype") else np.dtype(type(x)).kind
+    return kind in "fcV"
+
+
+def _conjugate(x: Any) -> Any:
+    """A complex gradient as PyTorch has it, which is the conjugate of ours."""
+    return np.conj(x) if np.result_type(x).kind == "c" else x
+
+
+# tensors and arrays
+
+
+def array_of(tensor: Any) -> Array:
+    """The read-only array that has a tensor's memory. Raises TypeError for tensors that have none for NumPy."""
+    if tensor.device.type != "cpu":
+        raise TypeError(f"a tensor on {tensor.device}: pb.torch.wrap takes tensors on the CPU; pass tensor.cpu()")
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise TypeError(
+            f"a tensor of layout {tensor.layout}, dtype {tensor.dtype}: pb.torch.wrap takes dense tensors; pass a dense one"
+        )
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    found = plain.view(torch.int16).numpy().view(_BFLOAT16) if plain.dtype is torch.bfloat16 else plain.numpy()
+    found.flags.writeable = False
+    return found
+
+
+def tensor_of(array: Array) -> Any:
+    """The tensor that has an array's memory."""
+    if array.dtype == _BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
