@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,9 +37,9 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Arguments: CPU tensors of any strides, alone or in tuples, lists, dicts, namedtuples and dataclasses, beside whatever a
     compiled function takes. ``function`` sees NumPy arrays that share the memory of the tensors. Each array or NumPy scalar in
-    the result becomes a tensor that has its memory; anything else stays as it is. Gradients reach the tensors that want them; with
-    ``create_graph`` they can be differentiated again, to any order. Complex gradients are PyTorch's. ``function`` may be compiled
-    already, as by ``pb.jit(static_argnames=...)``.
+    the result becomes a tensor that has its memory; anything else stays as it is. Gradients reach the tensors that want them;
+    with ``create_graph`` they can be differentiated again, to any order. Complex gradients are PyTorch's. ``function`` may be
+    compiled already, as by ``pb.jit(static_argnames=...)``.
 
     The result of a function that returns one float is computed together with its gradient where PyTorch records gradients; of
     other functions ``backward`` computes anew what it needs of the value. Arguments may not be written into.
@@ -59,40 +60,56 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Wrapped:
-    """A compiled function that takes and gives tensors."""
+    """A compiled function that takes and gives tensors. ``order``: it is so many times the gradient of one that was wrapped."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], order: int = 0) -> None:
         self.function = function
+        self.order = order
 
     @functools.cached_property
     def pull(self) -> _Wrapped:
-        """The gradients by some arguments, as ``_pull_of`` has them."""
-        return _Wrapped(jit(_pull_of(self.function), static_argnames=["wanted", "floats"]))
+        """The gradients by some tensors, as ``_pull_of`` has them."""
+        return _Wrapped(jit(_pull_of(self.function, self.order), static_argnames=["wanted", "floats"]), self.order + 1)
 
     @functools.cached_property
     def both(self) -> Callable[..., Any]:
         """The value, and the gradients of one that is a float."""
-        return jit(_both_of(self.function), static_argnames=["wanted"])
+        return jit(_both_of(self.function, self.order), static_argnames=["wanted"])
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = _Call.of(self, args, kwargs)
-        wanted = tuple(k for k, t in enumerate(call.tensors) if t.requires_grad)
-        if wanted and torch.is_grad_enabled():
-            call.by = wanted
-            return call.filled(_Function.apply(call, *call.tensors))
-        return call.filled(call.run(call.tensors))
+        tensors: list[Any] = []
+
+        def taken(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            tensors.append(value)
+            return _Slot(self.order, len(tensors) - 1)
+
+        given = _mapped((args, kwargs), taken)
+        wanted = tuple(k for k, t in enumerate(tensors) if t.requires_grad) if torch.is_grad_enabled() else ()
+        call = _Call(self, given, wanted)
+        return call.filled(_Function.apply(call, *tensors) if wanted else call.run(tensors))
 
 
-@dataclass(frozen=True)
 class _Slot:
-    """The place of a tensor among the arguments."""
+    """The place of a tensor among the arguments of a function of some order."""
 
-    index: int
+    __slots__ = ("index", "order")
+
+    def __init__(self, order: int, index: int) -> None:
+        self.order = order
+        self.index = index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Slot) and (other.order, other.index) == (self.order, self.index)
+
+    def __hash__(self) -> int:
+        return hash((self.order, self.index))
 
 
 @dataclass(eq=False)
 class _Call:
-    """One call. ``shape`` and ``leaves`` are those of its arguments, with slots for the tensors.
+    """One call. ``given``: its arguments and those by name, with slots for its tensors, which PyTorch keeps.
 
     ``by``: the tensors that gradients may be asked for. After the function has run, ``result`` is the structure of what it
     returned, of whose leaves those at ``floats`` are differentiable; ``gradient``, of a function that returned one float, is
@@ -100,40 +117,20 @@ class _Call:
     """
 
     wrapped: _Wrapped
-    shape: TreeDef
-    leaves: list[Any]
-    tensors: list[Any]
-    by: tuple[int, ...] = ()
+    given: tuple[tuple[Any, ...], dict[str, Any]]
+    by: tuple[int, ...]
     result: TreeDef | None = None
     floats: tuple[int, ...] = ()
     gradient: dict[int, Array] = field(default_factory=dict)
 
-    @staticmethod
-    def of(wrapped: _Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
-        tensors: list[Any] = []
-
-        def taken(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor):
-                return value
-            tensors.append(value)
-            return _Slot(len(tensors) - 1)
-
-        leaves, shape = flatten((args, kwargs), key=Identity)
-        return _Call(wrapped, map_statics(shape, taken), leaves, tensors)
-
-    def arguments(self, given: Sequence[Any]) -> Any:
-        """The arguments, and those by name, with these in place of the tensors."""
-        filled = map_statics(self.shape, lambda v: given[v.index] if isinstance(v, _Slot) else v)
-        return rebuild(filled, self.leaves)
-
     def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """The tensors of the result."""
         arrays = [array_of(t) for t in tensors]
-        args, kwargs = self.arguments(arrays)
         if self.by:
-            found, gradient = self.wrapped.both(args, kwargs, wanted=self.numbers(self.by))
+            found, gradient = self.wrapped.both(arrays, self.given, wanted=self.by)
             self.gradient = {} if gradient is None else dict(zip(self.by, gradient, strict=True))
         else:
+            args, kwargs = _filled(self.given, self.wrapped.order, arrays)
             found = self.wrapped.function(*args, **kwargs)
         leaves, self.result = flatten(found, key=Identity)
         self.floats = tuple(k for k, x in enumerate(leaves) if _is_float(x))
@@ -149,18 +146,12 @@ class _Call:
         chosen = [cotangents[k] for k in self.floats]
         if self.gradient and not torch.is_grad_enabled():
             return [tensor_of(np.asarray(self.gradient[k])) * chosen[0] for k in wanted]
-        args, kwargs = self.arguments(tensors)
-        named = {"wanted": self.numbers(wanted), "floats": self.floats}
-        found: Sequence[Any] = self.wrapped.pull((args, kwargs, chosen), named)
+        named = {"wanted": wanted, "floats": self.floats}
+        found: Sequence[Any] = self.wrapped.pull((list(tensors), self.given, chosen), named)
         return found
 
-    def numbers(self, wanted: Sequence[int]) -> tuple[int, ...]:
-        """The numbers of tensors among the leaves of the arguments."""
-        found = {slot: number for number, slot in enumerate(_slots(self.shape)) if slot is not None}
-        return tuple(found[k] for k in wanted)
 
-
-class _Function(torch.autograd.Function):  # type: ignore[misc]
+class _Function(torch.autograd.Function):
     """A call in PyTorch's record of what was computed."""
 
     @staticmethod
@@ -183,47 +174,61 @@ class _Function(torch.autograd.Function):  # type: ignore[misc]
         return tuple(found)
 
 
-def _slots(shape: TreeDef) -> Iterator[int | None]:
-    """For each leaf of a structure whose slots are leaves, the slot; None for another leaf."""
-    if shape.kind == "leaf":
-        yield None
-    elif isinstance(shape.data, _Slot):
-        yield shape.data.index
-    for child in shape.children:
-        yield from _slots(child)
+# PyTorch asks for it at each call.
+_Function.forward.__dict__["__signature__"] = inspect.signature(_Function.forward)
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A tree with ``change(x)`` in place of what is no container, array or number."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([_mapped(x, change) for x in value])
+    if kind is dict:
+        return {k: _mapped(x, change) for k, x in value.items()}
+    changed = change(value)
+    if changed is not value or kind in _SIMPLE:
+        return changed
+    leaves, shape = flatten(value, key=Identity)
+    return rebuild(map_statics(shape, change), leaves)
+
+
+_SIMPLE = frozenset({bool, int, float, complex, str, type(None), np.ndarray, _Slot})
+
+
+def _filled(tree: Any, order: int, values: Sequence[Any]) -> Any:
+    """A tree with values for its slots of an order."""
+    return _mapped(tree, lambda x: values[x.index] if isinstance(x, _Slot) and x.order == order else x)
 
 
 # what is compiled
 
 
-def _floats_by(function: Callable[..., Any], given: Any, wanted: tuple[int, ...]) -> tuple[Callable[..., Any], list[Any]]:
-    """``function`` of the chosen leaves of its arguments alone, which gives its float leaves and the value; and those leaves."""
-    leaves, shape = tree.flatten(given)
+def _floats_by(
+    function: Callable[..., Any], order: int, values: Sequence[Any], given: Any, wanted: tuple[int, ...]
+) -> Callable[..., Any]:
+    """``function`` of the chosen ones of ``values`` alone, which gives the float leaves of its value, and the value."""
 
     def by(*chosen: Any) -> Any:
-        filled = list(leaves)
-        for k, x in zip(wanted, chosen, strict=True):
-            filled[k] = x
-        args, kwargs = tree.unflatten(shape, filled)
+        args, kwargs = _filled(given, order, [dict(zip(wanted, chosen)).get(k, x) for k, x in enumerate(values)])
         value = function(*args, **kwargs)
         return [x for x in tree.leaves(value) if _is_float(x)], value
 
-    return by, [leaves[k] for k in wanted]
+    return by
 
 
-def _pull_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    def pull(args: Any, kwargs: Any, cotangents: Any, *, wanted: tuple[int, ...], floats: tuple[int, ...]) -> Any:
-        by, chosen = _floats_by(function, (args, kwargs), wanted)
-        _, back, _ = vjp(by, *chosen, has_aux=True)
+def _pull_of(function: Callable[..., Any], order: int) -> Callable[..., Any]:
+    def pull(values: Any, given: Any, cotangents: Any, *, wanted: tuple[int, ...], floats: tuple[int, ...]) -> Any:
+        by = _floats_by(function, order, values, given, wanted)
+        _, back, _ = vjp(by, *[values[k] for k in wanted], has_aux=True)
         return tuple(_conjugate(g) for g in back([_conjugate(ct) for ct in cotangents]))
 
     return pull
 
 
-def _both_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    def both(args: Any, kwargs: Any, *, wanted: tuple[int, ...]) -> Any:
-        by, chosen = _floats_by(function, (args, kwargs), wanted)
-        floats, back, value = vjp(by, *chosen, has_aux=True)
+def _both_of(function: Callable[..., Any], order: int) -> Callable[..., Any]:
+    def both(values: Any, given: Any, *, wanted: tuple[int, ...]) -> Any:
+        by = _floats_by(function, order, values, given, wanted)
+        floats, back, value = vjp(by, *[values[k] for k in wanted], has_aux=True)
         if len(floats) != 1 or np.shape(floats[0]) != () or np.result_type(floats[0]).kind == "c":
             return value, None
         return value, tuple(_conjugate(g) for g in back([np.ones_like(floats[0])]))
