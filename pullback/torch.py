@@ -259,7 +259,12 @@ def array_of(tensor: Any) -> Array:
             f"a tensor of layout {tensor.layout}, dtype {tensor.dtype}: pb.torch.wrap takes dense tensors; pass a dense one"
         )
     plain = tensor.detach().resolve_conj().resolve_neg()
-    found = plain.view(torch.int16).numpy().view(_BFLOAT16) if plain.dtype is torch.bfloat16 else plain.numpy()
+    try:
+        found = plain.view(torch.int16).numpy().view(_BFLOAT16) if plain.dtype is torch.bfloat16 else plain.numpy()
+    except RuntimeError as error:
+        raise TypeError(
+            f"{error}: the tensor has no array; in place of torch.func.vmap and jvp write pb.vmap and pb.jvp inside the function"
+        ) from None
     found.flags.writeable = False
     return found
 

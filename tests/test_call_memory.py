@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ PAGE = 4096
 
 
 def layers(*sizes: int) -> list[Any]:
-    return [(RNG.normal(size=(a, b)) / a**0.5, np.zeros(b)) for a, b in zip(sizes, sizes[1:])]
+    return [(RNG.normal(size=(a, b)) / a**0.5, np.zeros(b)) for a, b in pairwise(sizes)]
 
 
 def labelled(n: int, *shape: int) -> tuple[Any, Any]:

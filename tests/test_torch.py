@@ -241,7 +241,12 @@ def test_compiled_functions_methods_and_decorators() -> None:
 
 def test_functional_gradients() -> None:
     x = draw(4, grad=False)
-    torch.testing.assert_close(torch.func.grad(pb.torch.wrap(lambda x: np.sum(np.sin(x))))(x), torch.cos(x))
+    wrapped = pb.torch.wrap(lambda x: np.sum(np.sin(x)))
+    torch.testing.assert_close(torch.func.grad(wrapped)(x), torch.cos(x))
+    with pytest.raises(TypeError, match=r"pb\.vmap"):
+        torch.func.vmap(wrapped)(x)
+    with pytest.raises(TypeError, match=r"pb\.jvp"):
+        torch.func.jvp(wrapped, (x,), (x,))
 
 
 def test_refusals() -> None:
