@@ -109,7 +109,8 @@ stop:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Driver:
-    """``text``: a module that defines ``name``; ``slots``: its arguments, as those of a kernel, with ("host", k) and ("poll",).
+    """``text``: a module that defines ``name``; ``slots``: its arguments, as those of a kernel, with ("host", k), ("poll",) and,
+    of a driver that reads the clock, ("laps",).
 
     ``buffers``: what ("pointer", k), ("stride", k, axis) and ("scalar", k, dtype) are of; ``sizes``: the extents of ("size", k).
     ``limited``: the extents that BLAS and LAPACK are given. ``hosts``: the steps in Python. ``failures``: for each status from 1
@@ -139,9 +140,10 @@ def emit_program(
     vector_bytes: int,
     has_fma: bool,
     cpu: str = "",
+    writer: type[ProgramWriter] | None = None,
 ) -> Driver:
     """The driver of a program. ``kernels`` are scheduled for the CPU; ``fresh`` the buffers that are results."""
-    return _Program(program, kernels, fresh, name, vector_bytes, has_fma, cpu).run()
+    return (writer or ProgramWriter)(program, kernels, fresh, name, vector_bytes, has_fma, cpu).run()
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +164,9 @@ class _Stack:
     room: str
 
 
-class _Program(Writer):
+class ProgramWriter(Writer):
+    """The driver in the making."""
+
     def __init__(
         self,
         program: Function,

@@ -64,7 +64,7 @@ __version__ = "0.1.0"
 
 def _imported_later(name: str) -> Any:
     """Modules that are imported when they are first asked for."""
-    if name in ("optimizers", "random"):
+    if name in ("optimizers", "random", "torch"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

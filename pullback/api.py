@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from pullback.checked import Checked
+from pullback.debugged import Debugged, DebuggedAndChecked
 from pullback.donation import donation
 from pullback.guarded import Guarded
 from pullback.jitted import Jitted, transformed
@@ -23,6 +24,11 @@ R = TypeVar("R")
 Aux = TypeVar("Aux")
 Donate = int | str | Iterable[int | str]
 
+# By ``debug`` and ``check``.
+KINDS: dict[tuple[bool, bool], type[Jitted[..., Any]]] = {
+    (False, False): Jitted, (False, True): Checked, (True, False): Debugged, (True, True): DebuggedAndChecked
+}  # fmt: skip
+
 
 @overload
 def jit(
@@ -33,6 +39,7 @@ def jit(
     check: bool = False,
     guards: bool = False,
     donate: Donate = (),
+    debug: bool = False,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -43,11 +50,12 @@ def jit(
     check: bool = False,
     guards: bool = False,
     donate: Donate = (),
+    debug: bool = False,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
 def jit(
     function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False,
-    guards: bool = False, donate: Donate = (),
+    guards: bool = False, donate: Donate = (), debug: bool = False,
 ) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
 
@@ -69,16 +77,21 @@ def jit(
     contents. Arrays that are read-only, not row-major or overlap another argument are left as they are, and so is everything
     where a call raises. See docs/memory.md.
 
+    ``debug``: before a call runs compiled, it runs step by step on the interpreter, and a FloatingPointError names the first step
+    that makes a NaN or an infinity of numbers, or a number out of the range of its integer dtype, forward or backward, in loops
+    and branches too: the op, its line and its operands. What only a ``where`` that takes another value, a minimum, a maximum or
+    a comparison reads is passed over. Gradients and other transforms of such a function do the same. Calls take long.
+
     Raises TypeError and ValueError for bad options. Calls raise TraceError for what cannot be compiled.
     """
     if function is None:
-        options = {"static_argnames": static_argnames, "device": device, "check": check, "guards": guards, "donate": donate}
-        return functools.partial(jit, **options)
+        options = {"static_argnames": static_argnames, "device": device, "check": check, "guards": guards}
+        return functools.partial(jit, **options, donate=donate, debug=debug)
     if device not in DEVICES:
         raise ValueError(f"device {device!r}: one of {', '.join(DEVICES)}")
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     transform = (Guarded if guards else Transform)(name="jit", donate=donation(donate))
-    return transformed(function, transform, words, device, Checked if check else Jitted)
+    return transformed(function, transform, words, device, KINDS[bool(debug), bool(check)])
 
 
 @overload

@@ -41,6 +41,7 @@ REPORTS = {
     "residuals": "print what the backward part of a gradient reads of the forward part",
     "memory": "print the buffers of a call",
     "cost": "print the operations and bytes of each kernel of a call",
+    "profile": "run a call some times and print what each step takes",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, ParamSpec
 
 from pullback import inspection
-from pullback.inspection import Call, Cost, Explanation, Memory, Residuals, Stages
+from pullback.inspection import Call, Cost, Explanation, Memory, Profile, Residuals, Stages
 from pullback.tracer.tracebacks import with_users_frames
 
 P = ParamSpec("P")
@@ -15,8 +15,8 @@ P = ParamSpec("P")
 class Inspected(Generic[P]):
     """Each method takes the arguments of a call and returns a report, whose str is what the command line prints.
 
-    They trace the call anew, which runs the Python function once. They run nothing compiled and store nothing. Each raises
-    TraceError where the call would.
+    They trace the call anew, which runs the Python function once. All but ``profile`` run nothing compiled and store nothing.
+    Each raises TraceError where the call would.
     """
 
     __slots__ = ()
@@ -52,3 +52,12 @@ class Inspected(Generic[P]):
     def cost(self, /, *args: P.args, **kwargs: P.kwargs) -> Cost:
         """The operations, bytes and launches of a call with these arguments, kernel by kernel."""
         return inspection.cost(self.examine(args, kwargs))
+
+    @with_users_frames
+    def profile(self, /, *args: P.args, **kwargs: P.kwargs) -> Profile:
+        """What each step of a call with these arguments takes, forward and backward, against the machine's limits.
+
+        The call is made some times, for about half a second; what it writes into arguments is not written, but what it prints and
+        the Python functions that it calls back have their effect each time. Raises what the call raises.
+        """
+        return inspection.profile(self.examine(args, kwargs))

@@ -99,6 +99,9 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
     __qualname__: str
     __wrapped__: Callable[..., Any]
 
+    is_inherited = False
+    """Whether what a transform makes of such a function is of the same kind."""
+
     def __init__(self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs) -> None:
         functools.update_wrapper(self, function)
         self.__dict__.pop(OWNED, None)
@@ -230,6 +233,7 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             parameters=self._parameters,
             signature=call,
             retrace=lambda: self._trace(call, args, kwargs),
+            make=lambda: self(*args, **kwargs),
             entries=self._entries.by_key,
             variants=[e for found in self._entries.of(call) for e in (found.entries if isinstance(found, Paths) else (found,))],
             donated=self._donated(call),
@@ -367,6 +371,7 @@ def _transformed(
     function: Function, transform: Transform, static: frozenset[str], device: str, kind: type[Jitted[..., Any]]
 ) -> Jitted[..., Any]:
     if isinstance(function, Jitted):
+        kind = type(function) if function.is_inherited and kind is Jitted else kind
         device = device if transform.name == "jit" else function._device
         static |= function._static
     if current() is not None:

@@ -61,7 +61,7 @@ _INTRINSIC = re.compile(r"@\"?llvm\.([A-Za-z0-9_.]+)")
 _INTRINSICS = re.compile(
     r"(?:abs|assume|bitreverse|bswap|ceil|copysign|ctlz|ctpop|cttz|expect|fabs|floor|fma|fmuladd|fptosi\.sat|fptoui\.sat"
     r"|fshl|fshr|is\.fpclass|lifetime\.(?:start|end)|masked\.(?:load|store|gather|scatter|compressstore|expandload)"
-    r"|maximum|maxnum|memcpy|memmove|memset|minimum|minnum|nearbyint|prefetch|rint|round|roundeven"
+    r"|maximum|maxnum|memcpy|memmove|memset|minimum|minnum|nearbyint|prefetch|readsteadycounter|rint|round|roundeven"
     r"|[su](?:add|sub|mul)\.with\.overflow|[su](?:add|sub|shl)\.sat|[su](?:max|min)|sqrt|trunc"
     r"|vector\.reduce\.[a-z]+|vector\.(?:interleave|deinterleave)2|get\.active\.lane\.mask)(?:\.[A-Za-z0-9_.]+)?"
 )

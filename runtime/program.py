@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pullback.codegen.llvm import emit
-from pullback.codegen.llvm_program import Driver, emit_program, has_control_flow, on_stack
+from pullback.codegen.llvm_program import Driver, ProgramWriter, emit_program, has_control_flow, on_stack
 from pullback.codegen.llvm_text import Emitted
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
@@ -56,13 +56,13 @@ def emit_kernel(kernel: Function, host: Host | None = None) -> Emitted:
     return emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma, host.core)
 
 
-def emit_driver(module: Module, host: Host | None = None) -> Driver:
+def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWriter] | None = None) -> Driver:
     """The LLVM text of a program with control flow, its kernels scheduled, for a machine, this one if none is given."""
     host = host or default_engine().host()
     program, *kernels = module.functions
     name = f"p{cache.key(*(f'{f.name} {canonical(f)}' for f in module.functions))[:24]}"
     by_name = {kernel.name: kernel for kernel in kernels}
-    return emit_program(program, by_name, Plan(program).fresh, name, host.vector_bytes, host.has_fma, host.core)
+    return emit_program(program, by_name, Plan(program).fresh, name, host.vector_bytes, host.has_fma, host.core, writer)
 
 
 def parts_of(module: Module) -> list[str]:
@@ -141,9 +141,14 @@ class Executable:
     ``module``: the program, then its kernels as ``schedule`` left them for the CPU. Raises CompileError.
     """
 
+    writer: type[ProgramWriter] | None = None
+    """What writes the driver, if not the ordinary writer."""
+    laps: Table | None = None
+    """Where a driver that reads the clock adds up what its steps take."""
+
     def __init__(self, module: Module) -> None:
         self.program, *kernels = module.functions
-        driver = emit_driver(module) if has_control_flow(self.program) else None
+        driver = emit_driver(module, writer=self.writer) if has_control_flow(self.program) else None
         if driver is None:
             self.kernels = {name: _LoadedKernel(emitted) for name, emitted in _emitted_ahead(kernels).items()}
         else:
@@ -247,6 +252,8 @@ class Executable:
                     block[at] = value_of(step.params["sizes"][rest[0]], sizes)
                 elif kind == "poll":
                     block[at] = address_of(interrupts.table())
+                elif kind == "laps":
+                    block[at] = address_of(self.laps)
                 elif kind == "host":
                     inside = step.params["hosts"][rest[0]]
                     hosts.append(HostStep(inside, [_shape(v, sizes) for v in inside.operands]))

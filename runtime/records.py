@@ -17,7 +17,8 @@ from pullback.runtime import abi, memory
 from pullback.runtime.entrance_run import SHORT_RUNS
 from pullback.runtime.launcher import address_of
 from pullback.runtime.layouts import RECORD, SLOT, TABLE, Build, Fill, Guard, Node, Reading, Result
-from pullback.runtime.program import ALIGNMENT, KEPT_ARENA, Executable, Instance
+from pullback.runtime.packing import ALIGNMENT, SMALL_ARENA
+from pullback.runtime.program import Executable, Instance
 
 BOX_BYTES = 16
 LARGEST_STACK = 1 << 13
@@ -216,8 +217,8 @@ class _Places:
             end += 0 if shape else BOX_BYTES
         end += -end % ALIGNMENT
         self.arena = end
-        has_pool = memory.pool() is not None if instance.large or instance.arena_bytes > KEPT_ARENA else False
-        self.arena_bytes = instance.arena_bytes if has_pool and instance.arena_bytes > KEPT_ARENA else 0
+        has_pool = memory.pool() is not None if instance.large or instance.arena_bytes > SMALL_ARENA else False
+        self.arena_bytes = instance.arena_bytes if has_pool and instance.arena_bytes > SMALL_ARENA else 0
         self.bytes = end + (0 if self.arena_bytes else instance.arena_bytes)
         self.large = instance.large if has_pool and instance.large else (False,) * len(instance.results)
 

@@ -263,7 +263,7 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any
         marks = keys if all(type(k) is str for k in keys) else key(keys)
         children = [_flatten(x[k], leaves, static_numbers, key) for k in keys]
         return TreeDef("dict", kind, (keys, extra), (marks, extra), children)
-    if key is static_key and is_array_like(kind):
+    if key is static_key and (kind is memoryview or is_array_like(kind)):
         leaves.append(as_array(x))
         return LEAF
     kind = real_class(x.__class__)

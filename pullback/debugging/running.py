@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pullback.api import jit
 from pullback.debugging.straight import straight
 from pullback.entry import failure
-from pullback.inspected import Inspected
 from pullback.inspection import Call
 from pullback.inspection.report import place
-from pullback.ir.interpret import interpret
+from pullback.ir.interpret import Observer, interpret
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.dce import dce
 from pullback.ir.passes.grad import GradientError, grad
@@ -27,12 +25,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """``values`` has the value of each parameter and result of an instruction; ``labels`` says what the parameters are."""
+    """``values`` has the value of each parameter and result of an instruction; ``labels`` says what the parameters are;
+    ``turns``, of instructions that ran in loops, in which turns, the outermost first, counted from 0."""
 
     function: Function
     values: dict[Value, Array]
     maker: dict[Value, Instruction]
     labels: dict[Value, str]
+    turns: Mapping[Instruction, tuple[int, ...]] = field(default_factory=dict)
 
     def title(self, value: Value) -> str:
         """What a value is: an argument, or what made it."""
@@ -43,38 +43,42 @@ class Run:
         return f"{name} at {place(made.loc)}" if made.loc else name
 
 
-def examine(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Call:
-    """The call of a function, transformed or not."""
-    return (function if isinstance(function, Inspected) else jit(function)).examine(args, kwargs)
-
-
-def run_straight(call: Call) -> Run:
+def run_straight(call: Call, *, effects: bool = True) -> Run:
     """Run a call whose instructions are those that ran, turns of loops and branches taken among them. Raises as ``run_call``."""
     function, arguments = _prepared(call)
     values = _typed(function, arguments)
+    turns: dict[Instruction, tuple[int, ...]] = {}
     try:
-        found = straight(function, values)
+        found = straight(function, values, turns, effects=effects)
     except CheckFailed as failed:
         raise failure(call.trace.function, failed, arguments) from None
     maker = {v: i for i in found.instructions for v in i.results}
-    return Run(found, values, maker, dict(zip(found.parameters, parameter_labels(call), strict=True)))
+    return Run(found, values, maker, dict(zip(found.parameters, parameter_labels(call), strict=True)), turns)
 
 
 def run_call(call: Call) -> Run:
     """Run a call. Raises TraceError where a gradient cannot be had, and what a failed check says."""
-    function, arguments = _prepared(call)
-    values = _typed(function, arguments)
+    values: dict[Value, Array] = {}
     maker: dict[Value, Instruction] = {}
 
     def observe(instruction: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> None:
         values.update(zip(instruction.results, map(np.asarray, results), strict=True))
         maker.update(dict.fromkeys(instruction.results, instruction))
 
+    function, given = observed(call, observe)
+    return Run(function, values | given, maker, dict(zip(function.parameters, parameter_labels(call), strict=True)))
+
+
+def observed(call: Call, observe: Observer, *, effects: bool = True) -> tuple[Function, dict[Value, Array]]:
+    """Run a call and tell ``observe`` each instruction that ran, those of regions too. The function that ran, and its arguments.
+    Raises as ``run_call``."""
+    function, arguments = _prepared(call)
+    given = _typed(function, arguments)
     try:
-        interpret(function, *(values[p] for p in function.parameters), observe=observe)
+        interpret(function, *(given[p] for p in function.parameters), observe=observe, effects=effects)
     except CheckFailed as failed:
         raise failure(call.trace.function, failed, arguments) from None
-    return Run(function, values, maker, dict(zip(function.parameters, parameter_labels(call), strict=True)))
+    return function, given
 
 
 def _prepared(call: Call) -> tuple[Function, Sequence[Any]]:

@@ -30,12 +30,16 @@ Known = Value | _Rows
 Env = dict[Value, Known]
 
 
-def straight(function: Function, values: dict[Value, Array]) -> Function:
+def straight(
+    function: Function, values: dict[Value, Array], turns: dict[Instruction, tuple[int, ...]] | None = None, *,
+    effects: bool = True,
+) -> Function:  # fmt: skip
     """Run a function of concrete shapes whose parameters have ``values``, to which those of all instructions are added.
 
-    Returns what ran, without control flow: its results are those of the function. Raises CheckFailed where a check fails.
+    ``turns`` gets the turns of loops in which instructions ran. Without ``effects`` nothing is printed. Returns what ran, without
+    control flow: its results are those of the function. Raises CheckFailed where a check fails.
     """
-    run = _Run(values)
+    run = _Run(values, {} if turns is None else turns, effects)
     env: Env = {p: p for p in function.parameters}
     run.block(function.body, env)
     results = [run.array(env[v]) for v in function.results]
@@ -43,8 +47,11 @@ def straight(function: Function, values: dict[Value, Array]) -> Function:
 
 
 class _Run:
-    def __init__(self, values: dict[Value, Array]) -> None:
+    def __init__(self, values: dict[Value, Array], turns: dict[Instruction, tuple[int, ...]], effects: bool) -> None:
         self.values = values
+        self.turns = turns
+        self.effects = effects
+        self.turn: tuple[int, ...] = ()
         self.builder = Builder()
 
     def block(self, block: Block, env: Env) -> None:
@@ -78,7 +85,7 @@ class _Run:
         made: list[list[Known]] = [[] for _ in range(count)]
         for k in reversed(range(count)) if i.params["reverse"] else range(count):
             rows = [self.row(xs, k, i.loc) for xs in sequences]
-            found = self.region(region, [self.number(k, i.loc), *carried, *rows, *captures])
+            found = self.in_turn(k, region, [self.number(k, i.loc), *carried, *rows, *captures])
             carried, made[k] = found[:number], found[number:]
         return [*carried, *self.sequences(i.results[number:], made)]
 
@@ -91,9 +98,15 @@ class _Run:
             index = self.number(len(made), i.loc)
             if not self.value(self.region(condition, [index, *carried, *captures])[0]):
                 return [*carried, index, *self.sequences(i.results[number + 1 :], made)]
-            found = self.region(body, [index, *carried, *captures])
+            found = self.in_turn(len(made), body, [index, *carried, *captures])
             carried = found[:number]
             made.append(found[number:])
+
+    def in_turn(self, k: int, region: Block, operands: Sequence[Known]) -> list[Known]:
+        outside, self.turn = self.turn, (*self.turn, k)
+        found = self.region(region, operands)
+        self.turn = outside
+        return found
 
     def sequences(self, results: Sequence[Value], made: Sequence[Sequence[Known]]) -> list[Known]:
         return [_Rows(v.type, [self.array(row[k]) for row in made]) for k, v in enumerate(results)]
@@ -137,7 +150,10 @@ class _Run:
         parameters = tuple(dict.fromkeys(operands))
         results = tuple(Value(v.type, v.name) for v in i.results)
         made = Instruction(i.op, tuple(operands), results, i.params, i.regions, i.loc)
-        found = interpret(Function("step", Block(parameters, (made,), results)), *(self.values[v] for v in parameters))
+        single = Function("step", Block(parameters, (made,), results))
+        found = interpret(single, *(self.values[v] for v in parameters), effects=self.effects)
         self.builder.append(made)
+        if self.turn:
+            self.turns[made] = self.turn
         self.values.update(zip(results, found, strict=True))
         return results

@@ -1,16 +1,18 @@
-"""Reports on a call of a transformed function: its stages, why it compiles, what its gradient keeps, its memory, its cost."""
+"""Reports on a call of a transformed function: its stages, why it compiles, what its gradient keeps, its memory, its time."""
 
 from pullback.inspection.call import ArgumentType, Call, arguments_of
 from pullback.inspection.cost import Cost, KernelCost, cost
 from pullback.inspection.explain import Change, Explanation, Read, StaticNumber, explain
+from pullback.inspection.limits import Limits, limits
 from pullback.inspection.memory import Buffer, Memory, memory
+from pullback.inspection.profile import Profile, ProfiledStep, profile
 from pullback.inspection.record import Record, Recorder
 from pullback.inspection.report import Report
 from pullback.inspection.residuals import ReadInput, Residual, Residuals, residuals
 from pullback.inspection.stages import Stages, stages
 
 __all__ = [
-    "ArgumentType", "Buffer", "Call", "Change", "Cost", "Explanation", "KernelCost", "Memory", "Read", "ReadInput",
-    "Record", "Recorder", "Report", "Residual", "Residuals", "Stages", "StaticNumber", "arguments_of", "cost", "explain",
-    "memory", "residuals", "stages",
+    "ArgumentType", "Buffer", "Call", "Change", "Cost", "Explanation", "KernelCost", "Limits", "Memory", "Profile",
+    "ProfiledStep", "Read", "ReadInput", "Record", "Recorder", "Report", "Residual", "Residuals", "Stages", "StaticNumber",
+    "arguments_of", "cost", "explain", "limits", "memory", "profile", "residuals", "stages",
 ]  # fmt: skip

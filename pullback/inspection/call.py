@@ -39,14 +39,15 @@ class ArgumentType:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Call:
     """A call that may never have been made. ``retrace`` traces it, which runs the Python function once and stores nothing;
-    ``entries`` are the compiled programs of the function by signature, ``variants`` those that may serve the call. ``donated``:
-    the structures of donated arguments, each with the index of its first leaf."""
+    ``make`` makes it, as the user would; ``entries`` are the compiled programs of the function by signature, ``variants`` those
+    that may serve the call. ``donated``: the structures of donated arguments, each with the index of its first leaf."""
 
     title: str
     device: str
     parameters: Parameters
     signature: Signature
     retrace: Callable[[], Trace]
+    make: Callable[[], Any]
     entries: Mapping[Any, Sequence[Entry | Paths]]
     variants: Sequence[Entry]
     donated: Donated = ()

@@ -45,7 +45,8 @@ class KernelCost:
     ``counts``: how often ops of each class in ``CLASSES`` run. ``flops``: additions, multiplications, divisions and square
     roots, one each; functions are counted apart, as one is worth 10 to 50 of them. ``integer`` includes positions in arrays.
     ``bytes_read`` and ``bytes_written`` count each element once, as if a cache held them all. ``calls``: calls of libraries, by
-    name. ``is_exact`` is false if some loop's length is not known, or which branch runs.
+    name. ``is_exact`` is false if some loop's length is not known, or which branch runs. ``is_single``: all floats that it reads
+    and writes have 32 bits or less.
     """
 
     kernel: str
@@ -57,6 +58,7 @@ class KernelCost:
     calls: Mapping[str, int]
     is_exact: bool = True
     launches: int = 1
+    is_single: bool = False
 
     @property
     def flops(self) -> int:
@@ -112,7 +114,7 @@ class Cost(Report):
         header = ("kernel", "flops", "functions", "read", "written", "flops/byte", "lines and ops")
         alike: dict[tuple[str, ...], list[KernelCost]] = {}
         for kernel in self.kernels:
-            alike.setdefault(_row(kernel, _covered(kernel)), []).append(kernel)
+            alike.setdefault(_row(kernel, covered(kernel)), []).append(kernel)
         totals = [(_total(same, key[0]), key[-1]) for key, same in alike.items()]
         rows = [_row(total, words, total.launches) for total, words in totals]
         if len(rows) > 1:
@@ -142,7 +144,8 @@ def _row(k: KernelCost, words: str, times: int = 1) -> tuple[str, ...]:
     return (f"{k.kernel} x{times:,}" if times > 1 else k.kernel, *numbers, words)
 
 
-def _covered(cost: KernelCost) -> str:
+def covered(cost: KernelCost) -> str:
+    """The lines, ops and library calls of launches, in words."""
     ops = ", ".join(dict.fromkeys(cost.ops))
     calls = ", ".join(f"{number:,} x {name}" for name, number in cost.calls.items())
     return ": ".join(word for word in (places(cost.lines), ops) if word) + (f" ({calls})" if calls and cost.ops else "")
@@ -160,10 +163,11 @@ def cost(call: Call) -> Cost:
     """The report on a call."""
     anatomy = dissect(call)
     steps = () if anatomy is None else anatomy.steps
-    return Cost(function=call.title, kernels=tuple(_of_step(anatomy, step) for step in steps if anatomy is not None))
+    return Cost(function=call.title, kernels=tuple(cost_of(anatomy, step) for step in steps if anatomy is not None))
 
 
-def _of_step(anatomy: Anatomy, step: Step) -> KernelCost:
+def cost_of(anatomy: Anatomy, step: Step) -> KernelCost:
+    """The cost of the launches of one place."""
     sizes = {f"s{k}": value_of(e, anatomy.sizes) for k, e in enumerate(step.launch.params["sizes"])}
     count = _Counter(sizes)
     count.block(step.kernel.body)
@@ -180,7 +184,13 @@ def _of_step(anatomy: Anatomy, step: Step) -> KernelCost:
         calls={name: number * step.times for name, number in count.calls.items()},
         is_exact=count.is_exact and step.is_known,
         launches=step.times,
+        is_single=_is_single(refs),
     )
+
+
+def _is_single(refs: Sequence[Value]) -> bool:
+    parts = [v.type.dtype.part for v in refs]
+    return all(part.bytes <= 4 for part in parts if part.is_float) and any(part.is_float for part in parts)
 
 
 @dataclass(eq=False)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
-from pullback.inspection.anatomy import Anatomy, dissect, plain
+from pullback.inspection.anatomy import NUMBERED, Anatomy, dissect, is_forward, members, plain
 from pullback.inspection.call import Call
 from pullback.inspection.report import Report, counted, paragraph, place, table
+from pullback.inspection.residuals import read_backward
 from pullback.inspection.stacks import lengths
+from pullback.ir.ops.create import Constant as ConstantOp
 from pullback.ir.ops.program import Alloc, Free, Launch, Stack
+from pullback.ir.ops.reindex import Reindex
 from pullback.ir.structure import NOWHERE, Instruction, Loc, Value, walk
 from pullback.ir.types import ArrayType
 from pullback.pipeline import homes, split_outcomes
@@ -22,6 +25,9 @@ from pullback.runtime.program import Plan
 from pullback.tracer import Constant
 
 Role = Literal["input", "constant", "result", "temporary", "stack"]
+Part = Literal["residual", "cotangent", "value", "scratch"]
+COPIES = frozenset({"pad", "shift", "concat"})
+"""The reindexing ops whose results NumPy has to store; those of the others are views."""
 MOST_SHOWN = 12
 
 
@@ -31,7 +37,9 @@ class Buffer:
 
     A temporary lies at ``offset`` of the arena, or of the result that it is ``within``, whose memory is not needed yet; from
     launch ``first`` to launch ``last``, counted from 0. Of a stack, ``type`` is that of one of its values, and ``length`` how
-    many it comes to hold; where only the data knows that it is None, and ``bytes`` are those of one.
+    many it comes to hold; where only the data knows that it is None, and ``bytes`` are those of one. ``part`` of a temporary: a
+    "residual" is of the forward part and read by the backward part, a "cotangent" of the backward part, a "value" any other that
+    an op makes, "scratch" what a kernel or a copy needs besides.
     """
 
     role: Role
@@ -45,6 +53,7 @@ class Buffer:
     last: int | None = None
     length: int | None = None
     within: str = ""
+    part: Part | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -56,7 +65,8 @@ class Memory(Report):
     ``temporaries`` lie, some in the places of others that are dead, and some in results that are not filled yet: with memory of
     their own they would take ``unshared_bytes``. The arena stays for the next call. ``stacks`` are what loops keep whose count of
     turns is computed. Where the sizes say how many values they come to hold they take ``stack_bytes``; others grow as the loop
-    goes on, to at most twice what they hold, and are in no sum here.
+    goes on, to at most twice what they hold, and are in no sum here. ``unfused_bytes``: what the call would allocate if each op
+    ran by itself and its result had a buffer of its own, but for views; of loops and branches, their results.
     """
 
     function: str
@@ -67,6 +77,11 @@ class Memory(Report):
     arena_bytes: int
     unshared_bytes: int
     stacks: tuple[Buffer, ...] = ()
+    unfused_bytes: int = 0
+
+    def temporaries_of(self, part: Part) -> tuple[Buffer, ...]:
+        """The temporaries that are residuals, cotangents, other values, or scratch."""
+        return tuple(b for b in self.temporaries if b.part == part)
 
     @property
     def allocated_bytes(self) -> int:
@@ -89,7 +104,11 @@ class Memory(Report):
         return f"{self.function}: peak {self.peak_bytes:,} bytes, of which the call allocates {self.allocated_bytes:,}"
 
     def __str__(self) -> str:
-        shared = f", {self.unshared_bytes:,} bytes without sharing" if self.temporaries else ""
+        parts = [(part, self.temporaries_of(part)) for part in get_args(Part)]
+        kinds = ", ".join(counted(len(found), part, "scratch" * (part == "scratch")) for part, found in parts if found)
+        has_parts = any(b.part == "cotangent" for b in self.temporaries)
+        shared = f" ({kinds})" if has_parts else ""
+        shared += f", {self.unshared_bytes:,} bytes without sharing" if self.temporaries else ""
         rows = [
             ("inputs", f"{_total(self.inputs):,}", counted(len(self.inputs), "value")),
             *([("constants", f"{_total(self.constants):,}", counted(len(self.constants), "array"))] if self.constants else []),
@@ -102,17 +121,23 @@ class Memory(Report):
             rows.append(("stacks", f"{_total(measured):,}", counted(len(measured), "stack")))
         if growing:
             rows.append(("stacks", f"{_total(growing):,}+", f"for each run of the loops of {counted(len(growing), 'stack')}"))
+        if self.unfused_bytes:
+            rows.append(("unfused", f"{self.unfused_bytes:,}", "what ops one by one would allocate, each result a buffer"))
         lines = [*paragraph(self.headline, ""), *table(("memory", "bytes", "of"), rows, right=("bytes",))]
         everything = sorted((*self.inputs, *self.constants, *self.results, *self.temporaries), key=lambda b: -b.bytes)
         if everything:
             lines.append("largest buffers:")
             header = ("bytes", "type", "name", "role", "made by")
             shown = everything[:MOST_SHOWN]
-            cells = [(f"{b.bytes:,}", b.type, f"%{b.name}", b.role, f"{b.op} {place(b.loc)}".strip()) for b in shown]
+            cells = [(f"{b.bytes:,}", b.type, f"%{b.name}", _shown(b), f"{b.op} {place(b.loc)}".strip()) for b in shown]
             lines += table(header, cells, right=("bytes",))
             if len(everything) > len(shown):
                 lines.append(f"  and {counted(len(everything) - len(shown), 'smaller one')}")
         return "\n".join(lines)
+
+
+def _shown(b: Buffer) -> str:
+    return b.part if b.part in ("residual", "cotangent") else b.role
 
 
 def _total(buffers: tuple[Buffer, ...]) -> int:
@@ -139,7 +164,14 @@ def memory(call: Call) -> Memory:
         arena_bytes=arena_bytes,
         unshared_bytes=unshared,
         stacks=() if anatomy is None else tuple(_stacks(anatomy)),
+        unfused_bytes=0 if anatomy is None else _unfused(anatomy),
     )
+
+
+def _unfused(anatomy: Anatomy) -> int:
+    made = [i for i in anatomy.optimised.instructions if not isinstance(i.op, ConstantOp)]
+    stored = [i for i in made if not isinstance(i.op, Reindex) or i.op.name in COPIES]
+    return sum(anatomy.bytes_of(v) for i in stored for v in i.results if isinstance(v.type, ArrayType))
 
 
 def _typed(role: Role, name: str, t: ArrayType, op: str = "", loc: Loc = NOWHERE) -> Buffer:
@@ -155,6 +187,7 @@ def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], t
     places = plan.place(anatomy.sizes)
     names = anatomy.names(anatomy.program)
     lives = _lives(anatomy, plan)
+    kept = _kept(anatomy, plan)
     temporaries = []
     for value, offset in places.offsets.items():
         made = anatomy.makers.get(value)
@@ -164,9 +197,31 @@ def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], t
                 role="temporary", name=names[value], type=anatomy.type_text(value), bytes=anatomy.bytes_of(value),
                 op=made.op.name if made is not None else "", loc=_loc(anatomy, made), offset=offset, first=first, last=last,
                 within=names[places.within[value]] if value in places.within else "",
+                part="residual" if value in kept else _part(anatomy, made),
             )
         )  # fmt: skip
     return tuple(results), tuple(temporaries), places.arena_bytes, sum(place_bytes(b.bytes) for b in temporaries)
+
+
+def _part(anatomy: Anatomy, made: Instruction | None) -> Part:
+    if made is None:
+        return "scratch"
+    return "value" if is_forward(anatomy.loc(made)) else "cotangent"
+
+
+def _kept(anatomy: Anatomy, plan: Plan) -> set[Value]:
+    """The buffers of residuals: of the forward part, and read by a launch of the backward part alone, or by the backward part of
+    one that has both."""
+    read = set(read_backward(anatomy))
+    found = set()
+    for buffer, made in anatomy.makers.items():
+        if made is not None and made.loc.file == NUMBERED and is_forward(anatomy.loc(made)):
+            if not read.isdisjoint(anatomy.optimised.instructions[made.loc.line].results):
+                found.add(buffer)
+    for step in anatomy.steps:
+        if step.source is not None and not any(is_forward(anatomy.loc(i)) for i in members(step.source) if anatomy.loc(i)):
+            found.update(plan.owner[v] for v in step.launch.operands)
+    return {v for v in found if (made := anatomy.makers.get(v)) is not None and is_forward(anatomy.loc(made))}
 
 
 def _stacks(anatomy: Anatomy) -> Iterator[Buffer]:

@@ -123,15 +123,7 @@ def residuals(call: Call) -> Residuals:
 def _found(title: str, anatomy: Anatomy) -> Residuals:
     function = anatomy.optimised
     producer = {v: i for i in function.instructions for v in i.results}
-    read = _needed(producer, anatomy)
-    readers: dict[Value, list[Loc]] = {}
-    for instruction in function.instructions:
-        loc = anatomy.loc(instruction)
-        if is_forward(loc) or isinstance(instruction.op, Reindex):
-            continue
-        for value in instruction.operands:
-            for root in read(value):
-                readers.setdefault(root, []).append(plain(loc))
+    readers = read_backward(anatomy)
     names = anatomy.names(function)
     kept, why = _kept(anatomy), _why(anatomy)
     variable = _variable(anatomy)
@@ -152,6 +144,21 @@ def _found(title: str, anatomy: Anatomy) -> Residuals:
             )  # fmt: skip
     algorithm = "minimum cut" if anatomy.saving.is_exact else f"minimum cut, approximate above {MOST_EXACT:,} values"
     return Residuals(function=title, has_gradient=True, residuals=tuple(found), inputs=tuple(inputs), algorithm=algorithm)
+
+
+def read_backward(anatomy: Anatomy) -> dict[Value, list[Loc]]:
+    """The values of ``optimised`` of the forward part that the backward part reads, and the places where it does."""
+    function = anatomy.optimised
+    read = _needed({v: i for i in function.instructions for v in i.results}, anatomy)
+    readers: dict[Value, list[Loc]] = {}
+    for instruction in function.instructions:
+        loc = anatomy.loc(instruction)
+        if is_forward(loc) or isinstance(instruction.op, Reindex):
+            continue
+        for value in instruction.operands:
+            for root in read(value):
+                readers.setdefault(root, []).append(plain(loc))
+    return readers
 
 
 def _variable(anatomy: Anatomy) -> set[Value]:

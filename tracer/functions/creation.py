@@ -461,7 +461,7 @@ def errstate(**kwargs: Any) -> Any:
         if how in ("raise", "call", "print", "log") or what == "call":
             raise TraceError(
                 f"np.errstate({what}={how!r}): compiled code neither raises nor reports floating-point errors; "
-                'use "ignore" or "warn", and np.isfinite on the results'
+                'use "ignore" or "warn"; pb.jit(debug=True) raises at the first step that makes a NaN or an infinity'
             )
     return np.errstate(**kwargs)
 

@@ -1,0 +1,65 @@
+"""``pb.jit(debug=True)``: each call is checked step by step before it is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ParamSpec, TypeVar
+
+from pullback.checked import Checked
+from pullback.debugging.origins import NonFinite
+from pullback.debugging.steps import first_wrong
+from pullback.inspection import Call
+from pullback.ir.ops.control import Transform
+from pullback.ir.structure import walk
+from pullback.jitted import Jitted
+from pullback.tracer import current
+from pullback.tracer.tracebacks import keep_users_frames, traceback_at
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class Debugged(Jitted[P, R]):
+    """A transformed function that fails at the first step that makes a NaN, an infinity or a number out of range.
+
+    What is made of it by a further transform is one too. A call runs on the interpreter first, then compiled.
+    """
+
+    is_inherited = True
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if current() is None:
+            try:
+                self._look(*args, **kwargs)
+            except Exception as error:
+                keep_users_frames(error)
+                raise
+        return super().__call__(*args, **kwargs)
+
+    def _look(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Raises FloatingPointError for the first wrong step of a call."""
+        call = self.examine(args, kwargs)
+        served = next((e.trace for e in call.variants if e.holds(call.leaves)), None)
+        if served is not None:
+            trace = served
+            call = replace(call, retrace=lambda: trace)
+        found = first_wrong(call)
+        if found is not None:
+            raise _error(call, found)
+
+
+class DebuggedAndChecked(Debugged[P, R], Checked[P, R]):
+    """Both."""
+
+
+def _error(call: Call, found: NonFinite) -> FloatingPointError:
+    first, *rest = found.lines()
+    part = ""
+    if any(isinstance(i.op, Transform) for i in walk(call.trace.function.body)):
+        part = ", in the backward part" if found.note.startswith("pullback") else ", in the forward part"
+    further = f"  nothing was run; pb.find_nan({call.title}) with the same arguments follows what led there and what came of it"
+    lines = [f"debug: {call.title}: {first}{part}", *rest, further]
+    error = FloatingPointError("\n".join(lines))
+    if found.file:
+        error.__traceback__ = traceback_at(found.file, found.line)
+    return error

@@ -1,0 +1,311 @@
+"""profile: what each step of a call takes, against what it computes and moves and what the machine gives at most.
+
+The steps are timed natively, by a program that stores the clock between them (``runtime.timing``). Every number of a report is
+the mean of the same calls, so that the parts add up to the whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from pullback.codegen.thin import thin
+from pullback.inspection.anatomy import Anatomy, dissect, is_forward, members, plain
+from pullback.inspection.call import Call
+from pullback.inspection.chrome import trace_text
+from pullback.inspection.cost import KernelCost, cost_of, covered
+from pullback.inspection.limits import Limits, limits
+from pullback.inspection.report import Report, counted, paragraph, places, table
+from pullback.ir.ops.control import CheckFailed
+from pullback.ir.ops.host import Host
+from pullback.ir.ops.program import Alloc, Launch
+from pullback.ir.structure import Instruction, Loc, walk
+from pullback.pipeline import scheduled, typed_constants
+from pullback.runtime.timing import TimedExecutable, Times, clock
+from pullback.tracer import TraceError
+from pullback.tracer.failures import failure
+
+Part = Literal["forward", "backward", "both"]
+PARTS: tuple[Part, ...] = ("forward", "backward", "both")
+MOST_SECONDS, MOST_CALLS, LEAST_CALLS = 0.3, 400, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledStep:
+    """One step of the program: the launches of one place, or a step in Python, whose ``cost`` is None.
+
+    ``seconds``: of all its runs in one call, of which there are ``runs``. ``start``: seconds from the start of the call; None in
+    control flow, where runs of several steps take turns. ``part``: of a gradient the forward part, the backward part, or "both",
+    a kernel that computes some of each. ``share``: of what the machine gives, how much was used: the least time that the work may
+    take by the ``limit`` that is "memory" or "compute", over the time that it took. Above 1, its data was in a nearer cache than
+    that of the program by which the limit was measured.
+    """
+
+    name: str
+    part: Part
+    seconds: float
+    start: float | None
+    runs: float
+    cost: KernelCost | None
+    lines: tuple[Loc, ...]
+    ops: tuple[str, ...]
+    share: float = 0.0
+    limit: str = ""
+
+    @property
+    def flops_per_second(self) -> float:
+        """Additions, multiplications, divisions and square roots a second; functions are not among them."""
+        return self.cost.flops / self.seconds if self.cost is not None and self.seconds else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes read and written a second, each once."""
+        return self.cost.bytes / self.seconds if self.cost is not None and self.seconds else 0.0
+
+    @property
+    def words(self) -> str:
+        """Its lines and ops."""
+        if self.cost is not None:
+            return covered(self.cost)
+        return ": ".join(word for word in (places(self.lines), ", ".join(self.ops)) if word)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Profile(Report):
+    """The time of a call of ``function``, in seconds: the mean of ``calls`` of them, those in the middle by their length.
+
+    ``seconds``: of the whole program, from its arguments to its results, which is the sum of the ``steps``, of
+    ``control_seconds`` (what loops and branches take besides their steps) and of ``outside_seconds``: before the first step and
+    after the last, where results are made. ``ordinary_seconds``: the median of calls as the user makes them, with no clock
+    between the steps but with the checks of arguments and guards; None where a call has effects, and is not made
+    again. ``limits``: what the machine gives at most; ``footprint``: the bytes of all buffers, which say what cache they fit.
+    """
+
+    function: str
+    steps: tuple[ProfiledStep, ...]
+    seconds: float
+    control_seconds: float
+    outside_seconds: float
+    ordinary_seconds: float | None
+    calls: int
+    footprint: int
+    limits: Limits
+
+    def seconds_of(self, part: Part) -> float:
+        """What the steps of one part take."""
+        return sum(s.seconds for s in self.steps if s.part == part)
+
+    def against(self, limits: Limits) -> Profile:
+        """The same times, compared with other limits."""
+        steps = tuple(_limited(step, limits, self.footprint) for step in self.steps)
+        return replace(self, steps=steps, limits=limits)
+
+    def chrome_trace(self, path: str | Path) -> None:
+        """Write a trace that Perfetto and chrome://tracing show: one slice for each step. Steps of loops and branches are on a
+        track of their own, each one slice as long as all its runs together. Raises OSError."""
+        Path(path).write_text(trace_text(self))
+
+    @property
+    def headline(self) -> str:
+        """The text's first line."""
+        if not self.steps:
+            return f"{self.function}: no steps"
+        parts = [f"{part} {_us(self.seconds_of(part))}" for part in PARTS if self.seconds_of(part)]
+        split = f" ({', '.join(parts)})" if len(parts) > 1 or parts[0].startswith("backward") else ""
+        inside = sum(s.seconds for s in self.steps)
+        return f"{self.function}: {_us(self.seconds)} us a call, of which {_us(inside)} in steps{split}"
+
+    def __str__(self) -> str:
+        lines = paragraph(self.headline, "")
+        if not self.steps:
+            return "\n".join(lines)
+        header: tuple[str, ...] = ("step", "us", "%", "GB/s", "GFLOP/s", "of limit", "part", "lines and ops")
+        rows: list[tuple[str, ...]] = [self._row(same) for same in _alike(self.steps)]
+        if self.control_seconds:
+            rows.append(("loops", *self._time(self.control_seconds), "", "", "", "", "loops and branches besides their steps"))
+        rows.append(("outside", *self._time(self.outside_seconds), "", "", "", "", "arguments and results"))
+        if all(step.part == "forward" for step in self.steps):
+            header, rows = header[:6] + header[7:], [row[:6] + row[7:] for row in rows]
+        lines += table(header, rows, right=header[1:6])
+        lines += paragraph(f"mean of {counted(self.calls, 'call')}; {self._ordinary()}", "")
+        return "\n".join([*lines, *paragraph(self._limits(), "")])
+
+    def _row(self, same: Sequence[ProfiledStep]) -> tuple[str, ...]:
+        first, seconds = same[0], sum(s.seconds for s in same)
+        runs = sum(s.runs for s in same)
+        name = f"{first.name} x{runs:,.4g}" if runs != 1 else first.name
+        costs = [s.cost for s in same if s.cost is not None]
+        numbers: tuple[str, ...] = ("", "", "")
+        if costs and seconds:
+            share = sum(s.share * s.seconds for s in same) / seconds
+            rates = [sum(c.bytes for c in costs) / seconds / 1e9, sum(c.flops for c in costs) / seconds / 1e9]
+            numbers = (*(f"{rate:.2f}" for rate in rates), f"{share:.0%} {first.limit}")
+        return (name, *self._time(seconds), *numbers, first.part, first.words)
+
+    def _time(self, seconds: float) -> tuple[str, str]:
+        return _us(seconds), f"{100 * seconds / self.seconds:.0f}"
+
+    def _ordinary(self) -> str:
+        if self.ordinary_seconds is None:
+            return "no ordinary calls were timed, as each has effects"
+        return f"an ordinary call takes {_us(self.ordinary_seconds)} us, without {counted(self.reads, 'read')} of the clock"
+
+    @property
+    def reads(self) -> int:
+        """How often the clock is read in a call."""
+        return 2 + sum(1 if s.start is not None else 2 * round(s.runs) for s in self.steps)
+
+    def _limits(self) -> str:
+        known = self.limits
+        flops = " and ".join(f"{rate / 1e9:.0f} GFLOP/s of {dtype}" for dtype, rate in known.flops.items())
+        traffic = f"{known.traffic_of(self.footprint) / 1e9:.0f} GB/s among the {self.footprint:,} bytes of this call"
+        start = f"limits, {known.source}, {counted(known.threads, 'thread')}"
+        return f"{start}: {flops} in a product of matrices, {known.functions / 1e9:.1f} G exp/s, {traffic}"
+
+
+def _us(seconds: float) -> str:
+    value = seconds * 1e6
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+
+
+def _alike(steps: Sequence[ProfiledStep]) -> Iterator[list[ProfiledStep]]:
+    """Steps whose rows differ in their times alone."""
+    found: dict[Any, list[ProfiledStep]] = {}
+    for step in steps:
+        work = () if step.cost is None else (step.cost.flops, step.cost.functions, step.cost.bytes, step.cost.launches)
+        found.setdefault((step.name, step.part, step.words, work), []).append(step)
+    yield from found.values()
+
+
+def profile(call: Call) -> Profile:
+    """The report on a call, which is made several times."""
+    if call.device != "cpu":
+        raise RuntimeError(f'device={call.device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
+    anatomy = dissect(call)
+    arguments = call.trace.arguments(call.leaves)
+    if arguments is None:
+        raise TraceError("a value from outside changed its type while the function was traced")
+    if anatomy is None:
+        return _empty(call)
+    steps = [i for i in walk(anatomy.program.body) if isinstance(i.op, Launch | Host)]
+    has_effects = bool(call.trace.writes_count) or any(isinstance(i.op, Host) for i in steps)
+    found, ordinary = _measured(call, anatomy, arguments, has_effects)
+    return _report(call, anatomy, steps, found, ordinary)
+
+
+def _empty(call: Call) -> Profile:
+    ordinary = None if call.trace.writes_count else _median([_timed(call) for _ in range(LEAST_CALLS)])
+    return Profile(
+        function=call.title, steps=(), seconds=0.0, control_seconds=0.0, outside_seconds=0.0, ordinary_seconds=ordinary,
+        calls=0, footprint=0, limits=limits(),
+    )  # fmt: skip
+
+
+def _measured(call: Call, anatomy: Anatomy, arguments: list[Any], has_effects: bool) -> tuple[list[Times], float | None]:
+    """The times of calls, and the median of ordinary ones in turn with them. The first of each is not counted."""
+    program = TimedExecutable(scheduled(thin(anatomy.module), call.device))
+    instance = program.instance(anatomy.sizes)
+    everything = [*arguments, *typed_constants(anatomy.found)]
+    times: list[Times] = []
+    ordinary: list[float] = []
+    started = time.perf_counter()
+    while len(times) <= LEAST_CALLS or (time.perf_counter() - started < MOST_SECONDS and len(times) < MOST_CALLS):
+        if not has_effects:
+            ordinary.append(_timed(call))
+        try:
+            times.append(program.timed(instance, everything))
+        except CheckFailed as failed:
+            raise failure(call.trace.function, failed, arguments) from None
+    middle = sorted(times[1:], key=lambda t: int(t.stamps[-1] - t.stamps[0]))
+    quarter = len(middle) // 4
+    return middle[quarter : len(middle) - quarter], _median(ordinary[1:]) if ordinary else None
+
+
+def _timed(call: Call) -> float:
+    start = time.perf_counter()
+    result = call.make()
+    end = time.perf_counter()
+    del result
+    return end - start
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values))
+
+
+def _report(
+    call: Call, anatomy: Anatomy, steps: Sequence[Instruction], found: Sequence[Times], ordinary: float | None
+) -> Profile:
+    second = clock().seconds
+    stamps = np.mean([t.stamps - t.stamps[0] for t in found], axis=0) * second
+    laps = np.mean([t.laps for t in found], axis=0) * second
+    runs = np.mean([t.runs for t in found], axis=0)
+    has_driver = any(i.regions for i in anatomy.program.instructions)
+    inside = float(stamps[-2] - stamps[1])
+    seconds = laps if has_driver else np.diff(stamps[1:-1])
+    launches = iter(anatomy.steps)
+    made = []
+    for k, i in enumerate(steps):
+        start = None if has_driver else float(stamps[k + 1])
+        step = next(launches) if isinstance(i.op, Launch) else None
+        cost = None if step is None else _scaled(cost_of(anatomy, step), float(runs[k]) if has_driver else 1.0)
+        source = step.source if step is not None else anatomy.sources[i.loc.line]
+        made.append(_step(anatomy, i, source, cost, float(seconds[k]), start, float(runs[k]) if has_driver else 1.0))
+    footprint = sum(anatomy.bytes_of(v) for v in _buffers(anatomy))
+    report = Profile(
+        function=call.title, steps=tuple(made), seconds=float(stamps[-1]),
+        control_seconds=inside - float(seconds.sum()) if has_driver else 0.0,
+        outside_seconds=float(stamps[-1]) - inside, ordinary_seconds=ordinary, calls=len(found), footprint=footprint,
+        limits=limits(),
+    )  # fmt: skip
+    return report.against(report.limits)
+
+
+def _buffers(anatomy: Anatomy) -> Iterator[Any]:
+    count = len(anatomy.found.constants)
+    yield from anatomy.program.parameters[: len(anatomy.program.parameters) - count]
+    yield from (i.result for i in walk(anatomy.program.body) if isinstance(i.op, Alloc))
+
+
+def _step(
+    anatomy: Anatomy, i: Instruction, source: Instruction | None, cost: KernelCost | None, seconds: float, start: float | None,
+    runs: float,
+) -> ProfiledStep:  # fmt: skip
+    every = [] if source is None else list(members(source))
+    lines = tuple(dict.fromkeys(loc for m in every if (loc := plain(anatomy.loc(m)))))
+    parts = {is_forward(anatomy.loc(m)) for m in every if anatomy.loc(m)} or {True}
+    part: Part = "both" if len(parts) > 1 else "forward" if True in parts else "backward"
+    ops = (i.op.name,) if cost is None else cost.ops
+    name = i.op.name if cost is None else cost.kernel
+    return ProfiledStep(name=name, part=part, seconds=seconds, start=start, runs=runs, cost=cost, lines=lines, ops=ops)
+
+
+def _scaled(cost: KernelCost, runs: float) -> KernelCost:
+    """The cost with the number of launches that was counted when it ran."""
+    if cost.launches == runs or not cost.launches:
+        return cost
+    by = runs / cost.launches
+    return replace(
+        cost,
+        counts={word: round(number * by) for word, number in cost.counts.items()},
+        bytes_read=round(cost.bytes_read * by),
+        bytes_written=round(cost.bytes_written * by),
+        calls={name: round(number * by) for name, number in cost.calls.items()},
+        launches=round(runs),
+    )
+
+
+def _limited(step: ProfiledStep, limits: Limits, footprint: int) -> ProfiledStep:
+    cost = step.cost
+    if cost is None or not step.seconds:
+        return step
+    dtype = "f32" if cost.is_single else "f64"
+    if step.start is None and step.runs:
+        footprint = round(cost.bytes / step.runs)
+    least, limit = limits.seconds(bytes=cost.bytes, flops=cost.flops, functions=cost.functions, footprint=footprint, dtype=dtype)
+    return replace(step, share=least / step.seconds, limit=limit)

@@ -1,0 +1,279 @@
+"""``pb.torch``: NumPy functions in PyTorch programs. Imported, and PyTorch with it, when ``pb.torch`` is first used."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pullback import tree
+from pullback.api import jit
+from pullback.derivatives import vjp
+from pullback.jitted import Jitted, Method
+from pullback.tracer import TreeDef, current, flatten, rebuild
+from pullback.tracer.tracebacks import with_users_frames
+from pullback.tracer.tree import Identity, map_statics
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("pb.torch wraps functions for PyTorch, which is not installed here", name=error.name) from None
+
+__all__ = ["wrap"]
+
+Array = np.ndarray[Any, Any]
+
+
+def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A NumPy function as a function of PyTorch tensors, which ``backward`` goes through; also a decorator.
+
+        energy = pb.torch.wrap(lambda x, k: np.sum(k * np.sin(x) ** 2))
+        energy(x, k).backward()
+
+    Arguments: CPU tensors of any strides, alone or in tuples, lists, dicts, namedtuples and dataclasses, beside whatever a
+    compiled function takes. ``function`` sees NumPy arrays that share the memory of the tensors. Each array or NumPy scalar in
+    the result becomes a tensor that has its memory; anything else stays as it is. Gradients reach the tensors that want them;
+    with ``create_graph`` they can be differentiated again, to any order. Complex gradients are PyTorch's. ``function`` may be
+    compiled already, as by ``pb.jit(static_argnames=...)``.
+
+    The result of a function that returns one float is computed together with its gradient where PyTorch records gradients; of
+    other functions ``backward`` computes anew what it needs of the value. Arguments may not be written into.
+
+    Calls raise TypeError for tensors that are not on the CPU, sparse or quantised, ValueError where ``function`` writes into one,
+    and what a compiled function raises.
+    """
+    if not callable(function):
+        raise TypeError(f"pb.torch.wrap takes a function, got {type(function).__name__}")
+    inner = _Wrapped(function if isinstance(function, Jitted | Method) else jit(function))
+
+    @functools.wraps(function)
+    @with_users_frames
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return inner.function(*args, **kwargs) if current() is not None else inner(args, kwargs)
+
+    return wrapped
+
+
+class _Wrapped:
+    """A compiled function that takes and gives tensors. ``order``: it is so many times the gradient of one that was wrapped."""
+
+    def __init__(self, function: Callable[..., Any], order: int = 0) -> None:
+        self.function = function
+        self.order = order
+
+    @functools.cached_property
+    def pull(self) -> _Wrapped:
+        """The gradients by some tensors, as ``_pull_of`` has them."""
+        return _Wrapped(jit(_pull_of(self.function, self.order), static_argnames=["wanted", "floats"]), self.order + 1)
+
+    @functools.cached_property
+    def both(self) -> Callable[..., Any]:
+        """The value, and the gradients of one that is a float."""
+        return jit(_both_of(self.function, self.order), static_argnames=["wanted"])
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tensors: list[Any] = []
+
+        def taken(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            tensors.append(value)
+            return _Slot(self.order, len(tensors) - 1)
+
+        given = _mapped((args, kwargs), taken)
+        wanted = tuple(k for k, t in enumerate(tensors) if t.requires_grad) if torch.is_grad_enabled() else ()
+        call = _Call(self, given, wanted)
+        return call.filled(_Function.apply(call, *tensors) if wanted else call.run(tensors))
+
+
+class _Slot:
+    """The place of a tensor among the arguments of a function of some order."""
+
+    __slots__ = ("index", "order")
+
+    def __init__(self, order: int, index: int) -> None:
+        self.order = order
+        self.index = index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Slot) and (other.order, other.index) == (self.order, self.index)
+
+    def __hash__(self) -> int:
+        return hash((self.order, self.index))
+
+
+@dataclass(eq=False)
+class _Call:
+    """One call. ``given``: its arguments and those by name, with slots for its tensors, which PyTorch keeps.
+
+    ``by``: the tensors that gradients may be asked for. After the function has run, ``result`` is the structure of what it
+    returned, of whose leaves those at ``floats`` are differentiable; ``gradient``, of a function that returned one float, is
+    that by each tensor in ``by``.
+    """
+
+    wrapped: _Wrapped
+    given: tuple[tuple[Any, ...], dict[str, Any]]
+    by: tuple[int, ...]
+    result: TreeDef | None = None
+    floats: tuple[int, ...] = ()
+    gradient: dict[int, Array] = field(default_factory=dict)
+
+    def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """The tensors of the result."""
+        arrays = [array_of(t) for t in tensors]
+        if self.by:
+            found, gradient = self.wrapped.both(arrays, self.given, wanted=self.by)
+            self.gradient = {} if gradient is None else dict(zip(self.by, gradient, strict=True))
+        else:
+            args, kwargs = _filled(self.given, self.wrapped.order, arrays)
+            found = self.wrapped.function(*args, **kwargs)
+        leaves, self.result = flatten(found, key=Identity)
+        self.floats = tuple(k for k, x in enumerate(leaves) if _is_float(x))
+        return tuple(tensor_of(np.array(x) if any(x is a for a in arrays) else np.asarray(x)) for x in leaves)
+
+    def filled(self, tensors: Sequence[Any]) -> Any:
+        """The result with tensors for its arrays."""
+        assert self.result is not None
+        return rebuild(self.result, list(tensors))
+
+    def pulled(self, wanted: tuple[int, ...], tensors: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+        """The gradients by some of the tensors; differentiable where PyTorch records gradients."""
+        chosen = [cotangents[k] for k in self.floats]
+        if self.gradient and not torch.is_grad_enabled():
+            return [tensor_of(np.asarray(self.gradient[k])) * chosen[0] for k in wanted]
+        named = {"wanted": wanted, "floats": self.floats}
+        found: Sequence[Any] = self.wrapped.pull((list(tensors), self.given, chosen), named)
+        return found
+
+
+class _Function(torch.autograd.Function):
+    """A call in PyTorch's record of what was computed."""
+
+    @staticmethod
+    def forward(call: _Call, *tensors: Any) -> tuple[Any, ...]:
+        return call.run(tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        ctx.call, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.mark_non_differentiable(*(t for k, t in enumerate(output) if k not in ctx.call.floats))
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        wanted = tuple(k - 1 for k, needs in enumerate(ctx.needs_input_grad) if needs)
+        found: list[Any] = [None] * len(ctx.needs_input_grad)
+        if wanted and ctx.call.floats:
+            for k, gradient in zip(wanted, ctx.call.pulled(wanted, ctx.saved_tensors, cotangents), strict=True):
+                found[k + 1] = gradient
+        return tuple(found)
+
+
+# PyTorch asks for it at each call.
+_Function.forward.__dict__["__signature__"] = inspect.signature(_Function.forward)
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A tree with ``change(x)`` in place of what is no container, array or number."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([_mapped(x, change) for x in value])
+    if kind is dict:
+        return {k: _mapped(x, change) for k, x in value.items()}
+    changed = change(value)
+    if changed is not value or kind in _SIMPLE:
+        return changed
+    leaves, shape = flatten(value, key=Identity)
+    return rebuild(map_statics(shape, change), leaves)
+
+
+_SIMPLE = frozenset({bool, int, float, complex, str, type(None), np.ndarray, _Slot})
+
+
+def _filled(tree: Any, order: int, values: Sequence[Any]) -> Any:
+    """A tree with values for its slots of an order."""
+    return _mapped(tree, lambda x: values[x.index] if isinstance(x, _Slot) and x.order == order else x)
+
+
+# what is compiled
+
+
+def _floats_by(
+    function: Callable[..., Any], order: int, values: Sequence[Any], given: Any, wanted: tuple[int, ...]
+) -> Callable[..., Any]:
+    """``function`` of the chosen ones of ``values`` alone, which gives the float leaves of its value, and the value."""
+
+    def by(*chosen: Any) -> Any:
+        args, kwargs = _filled(given, order, [dict(zip(wanted, chosen)).get(k, x) for k, x in enumerate(values)])
+        value = function(*args, **kwargs)
+        return [x for x in tree.leaves(value) if _is_float(x)], value
+
+    return by
+
+
+def _pull_of(function: Callable[..., Any], order: int) -> Callable[..., Any]:
+    def pull(values: Any, given: Any, cotangents: Any, *, wanted: tuple[int, ...], floats: tuple[int, ...]) -> Any:
+        by = _floats_by(function, order, values, given, wanted)
+        _, back, _ = vjp(by, *[values[k] for k in wanted], has_aux=True)
+        return tuple(_conjugate(g) for g in back([_conjugate(ct) for ct in cotangents]))
+
+    return pull
+
+
+def _both_of(function: Callable[..., Any], order: int) -> Callable[..., Any]:
+    def both(values: Any, given: Any, *, wanted: tuple[int, ...]) -> Any:
+        by = _floats_by(function, order, values, given, wanted)
+        floats, back, value = vjp(by, *[values[k] for k in wanted], has_aux=True)
+        if len(floats) != 1 or np.shape(floats[0]) != () or np.result_type(floats[0]).kind == "c":
+            return value, None
+        return value, tuple(_conjugate(g) for g in back([np.ones_like(floats[0])]))
+
+    return both
+
+
+def _is_float(x: Any) -> bool:
+    """Whether a leaf is of floats. Those of NumPy's extensions have no kind of their own."""
+    kind = x.dtype.kind if hasattr(x, "dtype") else np.dtype(type(x)).kind
+    return kind in "fcV"
+
+
+def _conjugate(x: Any) -> Any:
+    """A complex gradient as PyTorch has it, which is the conjugate of ours."""
+    return np.conj(x) if np.result_type(x).kind == "c" else x
+
+
+# tensors and arrays
+
+
+def array_of(tensor: Any) -> Array:
+    """The read-only array that has a tensor's memory. Raises TypeError for tensors that have none for NumPy."""
+    if tensor.device.type != "cpu":
+        raise TypeError(f"a tensor on {tensor.device}: pb.torch.wrap takes tensors on the CPU; pass tensor.cpu()")
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise TypeError(
+            f"a tensor of layout {tensor.layout}, dtype {tensor.dtype}: pb.torch.wrap takes dense tensors; pass a dense one"
+        )
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    try:
+        found = plain.view(torch.int16).numpy().view(_BFLOAT16) if plain.dtype is torch.bfloat16 else plain.numpy()
+    except RuntimeError as error:
+        raise TypeError(
+            f"{error}: the tensor has no array; in place of torch.func.vmap and jvp write pb.vmap and pb.jvp inside the function"
+        ) from None
+    found.flags.writeable = False
+    return found
+
+
+def tensor_of(array: Array) -> Any:
+    """The tensor that has an array's memory."""
+    if array.dtype == _BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
