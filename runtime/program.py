@@ -364,10 +364,9 @@ class Plan:
         for value in self.program.results:
             owner = self.owner[value]
             if owner in self.parameter:
-                argument, shape = arguments[self.parameter[owner]], _shape(value, sizes)
-                is_same = value.type.dtype is owner.type.dtype and shape == _shape(owner, sizes)
-                is_first = is_same and owner not in given
-                found.append(argument if is_first else np.array(seen_as(argument, value.type.dtype, shape)))
+                argument = arguments[self.parameter[owner]]
+                is_first = value.type == owner.type and owner not in given
+                found.append(argument if is_first else np.array(seen_as(argument, value.type.dtype, _shape(value, sizes))))
                 given.update([owner] if is_first else [])
                 continue
             array = made[owner] if value in self.shown else made[owner].reshape(_shape(value, sizes))
