@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pullback import api, doctor, inspection, specs, targets
+from pullback import api, doctor, specs, targets
 from pullback.inspected import Inspected
+from pullback.inspection import reports
 from pullback.ir.extents import extents_of, rename
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control import CheckFailed
@@ -143,7 +144,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 # dump and the reports
 
 
-def examined(arguments: argparse.Namespace) -> inspection.Call:
+def examined(arguments: argparse.Namespace) -> reports.Call:
     """The call that a command line names. A function that is transformed already is taken as it is."""
     target = targets.load(arguments.target)
     if arguments.example is not None and arguments.arguments:
@@ -171,7 +172,7 @@ def report_command(arguments: argparse.Namespace) -> int:
     """Print a report on a call."""
     call = examined(arguments)
     with targets.users_errors(f"tracing {arguments.target}"):
-        print(getattr(inspection, arguments.name)(call))
+        print(getattr(reports, arguments.name)(call))
     return 0
 
 
@@ -179,7 +180,7 @@ def dump_command(arguments: argparse.Namespace) -> int:
     """Print or write the stages of a function for given arguments."""
     call = examined(arguments)
     with targets.users_errors(f"tracing {arguments.target}"):
-        texts = inspection.stages(call, locations=arguments.locations)
+        texts = reports.stages(call, locations=arguments.locations)
     chosen = list(texts) if arguments.stage == "all" else [arguments.stage]
     if arguments.stage not in ("all", *texts):
         raise UsageError(f"there is no stage {arguments.stage} for this device; there are {', '.join(texts)}")

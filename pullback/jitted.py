@@ -18,7 +18,8 @@ from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
 from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
-from pullback.inspection import Call, Recorder, arguments_of
+from pullback.inspection.call import Call, arguments_of
+from pullback.inspection.record import Recorder
 from pullback.paths import Paths
 from pullback.pickling import shown
 from pullback.pipeline import program

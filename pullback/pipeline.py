@@ -12,20 +12,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from pullback.codegen.cuda import emit_all
-from pullback.codegen.fuse import Fused, fused
-from pullback.codegen.lower import lower
-from pullback.codegen.schedule import schedule
-from pullback.codegen.thin import thin
 from pullback.ir import OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.classes import templated
 from pullback.ir.extents import Abstract, rename
+from pullback.ir.later import later
 from pullback.ir.passes.activity import is_pure
-from pullback.ir.passes.grad import GradientError, grad
-from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
 from pullback.runtime import counters
@@ -34,6 +28,15 @@ from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
 from pullback.runtime.program import Executable, Instance, parts_of
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
+
+if TYPE_CHECKING:
+    from pullback.codegen import cuda, fuse, lower, schedule, thin
+    from pullback.ir.passes import grad
+    from pullback.ir.passes import pipeline as passes
+else:
+    cuda, fuse, lower = later("pullback.codegen.cuda"), later("pullback.codegen.fuse"), later("pullback.codegen.lower")
+    schedule, thin = later("pullback.codegen.schedule"), later("pullback.codegen.thin")
+    grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
 TARGET_STAGES = {"cpu": ("llvm", "asm"), "cuda": ("cuda",)}
@@ -196,14 +199,14 @@ def typed_constants(found: Abstract) -> tuple[Any, ...]:
 def optimised(found: Abstract, observe: Observer) -> Function:
     """The array passes, in order. Raises TraceError at the user's line where a gradient cannot be had."""
     with counters.timed("grad"):
-        function = run(found.function, BEFORE_GRAD)
+        function = passes.run(found.function, passes.BEFORE_GRAD)
         try:
-            function = grad(function)
-        except GradientError as error:
+            function = grad.grad(function)
+        except grad.GradientError as error:
             raise TraceError(str(error), error.loc) from None
     observe("grad", Module((function,)))
     with counters.timed("simplify"):
-        function = run(function, OPTIMIZE)
+        function = passes.run(function, passes.OPTIMIZE)
     observe("simplify", Module((function,)))
     return function
 
@@ -212,13 +215,13 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     """The program of an abstract function and its kernels, scheduled for a device."""
     function = optimised(found, observe)
     with counters.timed("fuse"):
-        groups = fused(function)
+        groups = fuse.fused(function)
     observe("fuse", Module((groups.function,)), groups)
     with counters.timed("lower"):
-        module = lower(groups.function, layouts, device)
+        module = lower.lower(groups.function, layouts, device)
     observe("lower", module)
     with counters.timed("schedule"):
-        module = thin(module) if device == "cpu" else module
+        module = thin.thin(module) if device == "cpu" else module
         module = scheduled(module, device)
     observe("schedule", module)
     return module
@@ -227,7 +230,7 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
 def scheduled(module: Module, device: str) -> Module:
     """A lowered program with its kernels scheduled for a device; if that is the CPU, for the one that code is made for."""
     processor = default_engine().host().cpu if device == "cpu" else ""
-    return Module(tuple(schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
+    return Module(tuple(schedule.schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
 
 
 def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
@@ -267,7 +270,7 @@ def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, location
     texts: dict[str, str] = {}
     found = templated(trace.function)
 
-    def observe(stage: str, module: Module, groups: Fused | None = None) -> None:
+    def observe(stage: str, module: Module, groups: fuse.Fused | None = None) -> None:
         functions = tuple(f if f.kind == "kernel" else concrete(f, found) for f in module.functions)
         notes = {} if groups is None else moved(groups.boundaries(), groups.function, functions[0])
         texts[stage] = print_module(Module(functions), locations, notes)
@@ -289,7 +292,7 @@ def emitted(module: Module, device: str) -> dict[str, str]:
     scheduled = [f for f in module.functions if f.kind == "kernel"]
     if device == "cuda":
         try:
-            return {"cuda": emit_all(scheduled)}
+            return {"cuda": cuda.emit_all(scheduled)}
         except NotImplementedError as error:
             return {"cuda": f"// {error}\n"}
     parts = parts_of(module)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.entry import MISS, Entry
-from pullback.inspection import Record
+from pullback.inspection.record import Record
 from pullback.pipeline import Program
 from pullback.tracer import Trace, TraceError
 from pullback.tracer.layout import strides_in

@@ -12,15 +12,15 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.codegen.llvm import emit
-from pullback.codegen.llvm_program import Driver, emit_program, has_control_flow, on_stack
+from pullback.codegen.driver import Driver, has_control_flow, on_stack
 from pullback.codegen.llvm_text import Emitted
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
+from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.host import Host as HostOp
 from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
@@ -32,6 +32,11 @@ from pullback.runtime.engine import Host, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
 from pullback.runtime.memory import empty, empty_many, is_large
+
+if TYPE_CHECKING:
+    from pullback.codegen import llvm, llvm_program
+else:
+    llvm, llvm_program = later("pullback.codegen.llvm"), later("pullback.codegen.llvm_program")
 
 ALIGNMENT = 64
 KEPT_FRAMES = 4
@@ -55,7 +60,7 @@ def kernel_name(kernel: Function) -> str:
 def emit_kernel(kernel: Function, host: Host | None = None) -> Emitted:
     """The LLVM text of a scheduled kernel for a machine, this one if none is given."""
     host = host or default_engine().host()
-    return emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma, host.cpu)
+    return llvm.emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma, host.cpu)
 
 
 def emit_driver(module: Module, host: Host | None = None) -> Driver:
@@ -64,7 +69,7 @@ def emit_driver(module: Module, host: Host | None = None) -> Driver:
     program, *kernels = module.functions
     name = f"p{cache.key(*(f'{f.name} {canonical(f)}' for f in module.functions))[:24]}"
     by_name = {kernel.name: kernel for kernel in kernels}
-    return emit_program(program, by_name, Plan(program).fresh, name, host.vector_bytes, host.has_fma, host.cpu)
+    return llvm_program.emit_program(program, by_name, Plan(program).fresh, name, host.vector_bytes, host.has_fma, host.cpu)
 
 
 def parts_of(module: Module) -> list[str]:

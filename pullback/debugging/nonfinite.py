@@ -9,8 +9,7 @@ from typing import Any, Literal, ParamSpec
 import numpy as np
 
 from pullback.debugging.running import Array, Run, examine, run_straight
-from pullback.inspection import Report
-from pullback.inspection.report import counted, place
+from pullback.inspection.report import Report, counted, place
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.reindex import Reindex

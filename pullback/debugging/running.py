@@ -12,7 +12,7 @@ from pullback.api import jit
 from pullback.debugging.straight import straight
 from pullback.entry import failure
 from pullback.inspected import Inspected
-from pullback.inspection import Call
+from pullback.inspection.call import Call
 from pullback.inspection.report import place
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control import CheckFailed
