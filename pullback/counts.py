@@ -13,13 +13,15 @@ class CacheInfo:
     """Counts of this process.
 
     Every kernel that a program needed is one hit (it was in memory), disk hit (in the cache folder) or compile. A template
-    is a program before its shapes: built by running every pass, instantiated by a trace that differs in shapes alone.
+    is a program before its shapes: built by running every pass, loaded from the cache folder without any, instantiated by a trace
+    that differs in shapes alone.
     """
 
     hits: int
     disk_hits: int
     compiles: int
     templates_built: int
+    templates_loaded: int
     templates_instantiated: int
 
 
@@ -31,5 +33,6 @@ def cache_info() -> CacheInfo:
         disk_hits=kernels.disk_hits,
         compiles=kernels.compiles,
         templates_built=templates.built,
+        templates_loaded=templates.loaded,
         templates_instantiated=templates.instantiated,
     )

@@ -22,7 +22,7 @@ from pullback.ir.later import later
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
-from pullback.runtime import counters
+from pullback.runtime import counters, stored
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
@@ -51,17 +51,20 @@ RECENT_TEMPLATES = 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Template:
-    """A program for all shapes. The results at ``given`` turned out to be parameters: they come back as they were given."""
+    """A program for all shapes. The results at ``given`` turned out to be parameters: they come back as they were given.
+    ``is_stored``: it was read from the cache folder."""
 
     executable: Executable
     given: tuple[int, ...]
+    is_stored: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemplateCounts:
-    """Templates built (all passes ran) and instantiated (a trace found its template)."""
+    """Templates built (all passes ran), loaded (from the cache folder) and instantiated (a trace found its template)."""
 
     built: int = 0
+    loaded: int = 0
     instantiated: int = 0
 
 
@@ -108,8 +111,7 @@ class Templates:
             found = self._alive.get(key)
             template = make() if found is None else found
             with self._lock:
-                built, instantiated = self.counts.built + (found is None), self.counts.instantiated + (found is not None)
-                self.counts = TemplateCounts(built=built, instantiated=instantiated)
+                self.counts = _counted(self.counts, template, is_new=found is None)
                 self._alive[key] = self._recent[key] = template
                 self._recent.move_to_end(key)
                 while len(self._recent) > RECENT_TEMPLATES:
@@ -122,6 +124,11 @@ class Templates:
             count = len(self._recent)
             self._recent.clear()
         return count
+
+
+def _counted(counts: TemplateCounts, template: Template, *, is_new: bool) -> TemplateCounts:
+    what = "instantiated" if not is_new else "loaded" if template.is_stored else "built"
+    return replace(counts, **{what: getattr(counts, what) + 1})
 
 
 templates = Templates()
@@ -141,7 +148,7 @@ def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
     layouts = layouts_of(trace, leaves, len(found.constants))
     key = template_key(found, layouts, device)
     with work.underway():
-        template = templates.get_or_build(key, lambda: build(found, layouts, device))
+        template = templates.get_or_build(key, lambda: loaded_or_built(key, found, layouts, device))
         instance = template.executable.instance(found.sizes)
     constants = typed_constants(found)
     return Program(template=template, instance=instance, sizes=found.sizes, constants=constants, outcomes=outcomes)
@@ -155,6 +162,12 @@ def template_key(found: Abstract, layouts: Sequence[str], device: str) -> bytes:
 def has_template(found: Abstract, layouts: Sequence[str], device: str) -> bool:
     """Whether a template has been built already."""
     return template_key(found, layouts, device) in templates
+
+
+def is_stored(found: Abstract, layouts: Sequence[str], device: str) -> bool:
+    """Whether a template that is not built yet is in the cache folder."""
+    key = stored.key_of(template_key(found, layouts, device)) if device == "cpu" else None
+    return key is not None and default_engine().cache.where(key) is not None
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
@@ -233,16 +246,36 @@ def scheduled(module: Module, device: str) -> Module:
     return Module(tuple(schedule.schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
 
 
+def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
+    """The template of a key from the cache folder; else by the passes, and kept there."""
+    name = stored.key_of(key) if device == "cpu" else None
+    if name is not None:
+        with counters.timed("load program"):
+            executable = stored.find(name)
+        if executable is not None:
+            return template_of(executable, is_stored=True)
+    template = build(found, layouts, device)
+    if name is not None:
+        with counters.timed("store program"):
+            stored.keep(name, template.executable)
+    return template
+
+
 def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
     """Run every pass on an abstract function and load the result."""
     if device != "cpu":
         raise RuntimeError(f'device={device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
     module = lowered(found, layouts, device, lambda *found: None)
-    program = module.functions[0]
     with counters.timed("compile"):
         executable = Executable(module)
+    return template_of(executable)
+
+
+def template_of(executable: Executable, *, is_stored: bool = False) -> Template:
+    """A template of a program that is loaded."""
+    program = executable.program
     given = tuple(k for k, v in enumerate(program.results) if v in program.parameters)
-    return Template(executable=executable, given=given)
+    return Template(executable=executable, given=given, is_stored=is_stored)
 
 
 # the text of each stage

@@ -32,11 +32,11 @@ from typing import Any, Literal, get_args
 from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.locks import KeyedLocks
 
-Kind = Literal["object", "text", "cubin"]
+Kind = Literal["object", "text", "cubin", "program"]
 Origin = Literal["memory", "disk"]
 
 KINDS: tuple[str, ...] = get_args(Kind)
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_BYTES = 1 << 30
 MAX_FILES = 20_000
 MAX_MEMORY_BYTES = 64 << 20
@@ -95,13 +95,12 @@ def _source_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Trave
 
 @memoised
 def generator_stamp() -> str:
-    """A hash of our own sources that decide what a kernel's text and code are; read once in a process."""
+    """A hash of our own sources that decide what programs, their kernels and the code of those are; read once in a process."""
     digest = hashlib.sha256()
-    for package in ("pullback.codegen", "pullback.ir"):
+    for package in ("pullback.codegen", "pullback.ir", "pullback.runtime"):
         for name, file in _source_files(importlib.resources.files(package), package + "/"):
-            digest.update(key(name, file.read_text(encoding="utf-8")).encode())
-    engine = importlib.resources.files("pullback.runtime") / "engine.py"
-    digest.update(engine.read_bytes())
+            digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    digest.update((importlib.resources.files("pullback") / "pipeline.py").read_bytes())
     return digest.hexdigest()
 
 

@@ -28,7 +28,7 @@ from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
 from pullback.runtime import cache, interrupts, symbols, threads
-from pullback.runtime.engine import Host, default_engine
+from pullback.runtime.engine import Host, Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
 from pullback.runtime.memory import empty, empty_many, is_large
@@ -117,13 +117,23 @@ class Frame:
         self.base += -self.base % ALIGNMENT
 
 
-class _LoadedKernel:
-    """A kernel of a program: its machine code, where it starts, and what its argument slots are."""
+class LoadedKernel:
+    """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are."""
 
-    def __init__(self, emitted: Emitted | Driver) -> None:
-        self.code = default_engine().kernel(emitted.text, symbols=[emitted.name])
-        self.address = self.code.addresses[emitted.name]
-        self.slots = emitted.slots
+    __slots__ = ("address", "code", "key", "slots", "symbol")
+
+    def __init__(self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...]) -> None:
+        self.code = code
+        self.symbol = symbol
+        self.key = key
+        self.address = code.addresses[symbol]
+        self.slots = slots
+
+
+def _load(emitted: Emitted | Driver) -> LoadedKernel:
+    engine = default_engine()
+    code = engine.kernel(emitted.text, symbols=[emitted.name])
+    return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots)
 
 
 def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
@@ -149,14 +159,27 @@ class Executable:
     """
 
     def __init__(self, module: Module) -> None:
-        self.program, *kernels = module.functions
-        driver = emit_driver(module) if has_control_flow(self.program) else None
+        program, *kernels = module.functions
+        driver = emit_driver(module) if has_control_flow(program) else None
         if driver is None:
-            self.kernels = {name: _LoadedKernel(emitted) for name, emitted in _emitted_ahead(kernels).items()}
+            loaded = {name: _load(emitted) for name, emitted in _emitted_ahead(kernels).items()}
         else:
-            self.kernels = {driver.name: _LoadedKernel(driver)}
+            loaded = {driver.name: _load(driver)}
+        self._set(program, loaded, driver)
+
+    @classmethod
+    def of(cls, program: Function, kernels: Mapping[str, LoadedKernel], driver: Driver | None) -> Executable:
+        """A program whose kernels, by name, or whose driver are loaded."""
+        made = cls.__new__(cls)
+        made._set(program, kernels, driver)
+        return made
+
+    def _set(self, program: Function, kernels: Mapping[str, LoadedKernel], driver: Driver | None) -> None:
+        self.program = program
+        self.kernels = kernels
+        self.driver = driver
         self.launcher = launcher()
-        self.plan = Plan(self.program, driver)
+        self.plan = Plan(program, driver)
         self.instances: dict[tuple[int, ...], Instance] = {}
 
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
@@ -219,7 +242,8 @@ class Executable:
             return raised()
         error, message, place = failure
         failed = CheckFailed(error, message)
-        failed.add_note(place)
+        if place:
+            failed.add_note(place)
         return failed
 
     def instantiate(self, sizes: Mapping[str, int]) -> Instance:

@@ -195,5 +195,5 @@ def test_import_loads_nothing_heavy(tmp_path: Path) -> None:
 def test_import_loads_no_pass_and_no_code_generation() -> None:
     code = "import sys, pullback; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    late = {"codegen.fuse", "codegen.llvm", "ir.passes.grad", "ir.passes.pipeline", "inspection.reports", "hips", "debugging.gradients"}
+    late = {"codegen.fuse", "codegen.llvm", "ir.passes.grad", "ir.passes.pipeline", "inspection.reports", "hips", "solvers"}
     assert not {f"pullback.{name}" for name in late} & set(done.stdout.split())
