@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback import api, doctor, specs, targets
+from pullback import api, cache_command, doctor, specs, targets
 from pullback.inspected import Inspected
 from pullback.inspection import reports
 from pullback.ir.extents import extents_of, rename
@@ -28,7 +28,6 @@ from pullback.ir.text import ParseError, parse_module, print_module
 from pullback.ir.types import RefType
 from pullback.ir.verify import VerifyError, verify_module
 from pullback.pipeline import DEVICES, SHARED_STAGES, TARGET_STAGES
-from pullback.runtime.cache import KernelCache, default_cache
 from pullback.specs import UsageError, random_array
 from pullback.tracer import TraceError
 
@@ -105,8 +104,7 @@ def parser() -> argparse.ArgumentParser:
     opt.add_argument("--passes", required=True, metavar="A,B", help=f"of {', '.join(PASSES)}, in order")
     opt.add_argument("--locations", action="store_true")
 
-    cache = _command(commands, "cache", cache_command, "look after the kernel cache")
-    cache.add_argument("action", choices=("info", "list", "verify", "clear"))
+    cache_command.add_to(commands)
 
     text = "versions, platform, processor, threads, cache folder, CUDA or why not"
     diagnosis = _command(commands, "doctor", lambda arguments: doctor.report(check=arguments.selftest), text)
@@ -291,36 +289,4 @@ def opt_command(arguments: argparse.Namespace) -> int:
     with targets.users_errors("the passes"):
         functions = [run(f, [PASSES[n] for n in names]) if f.kind == "func" else f for f in module.functions]
     print(print_module(Module(tuple(functions)), arguments.locations), end="")
-    return 0
-
-
-# cache
-
-
-def cache_command(arguments: argparse.Namespace) -> int:
-    """Show, check or empty the kernel cache."""
-    cache = default_cache()
-    match arguments.action:
-        case "info":
-            return _cache_info(cache)
-        case "list":
-            for entry in cache.entries():
-                symbols = ", ".join(map(str, entry.meta.get("symbols", ())))
-                print(f"{entry.key[:16]}  {entry.kind:<7} {entry.size:>9}  {symbols}")
-            return 0
-        case "verify":
-            good, bad = cache.verify()
-            print(f"{good} good, {bad} damaged and removed")
-            return 1 if bad else 0
-    print(f"{cache.clear()} entries removed")
-    return 0
-
-
-def _cache_info(cache: KernelCache) -> int:
-    info = cache.info()
-    print(f"folder   {info['path'] or 'none: the cache is in memory alone'}")
-    print(f"entries  {info['entries']:,} of at most {info['max_entries']:,}")
-    print(f"bytes    {info['bytes']:,} of at most {info['max_bytes']:,}")
-    if info["problem"]:
-        print(f"problem  {info['problem']}")
     return 0

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from pullback.counts import CacheInfo
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
 from pullback.identity import Owned, owned_by
@@ -54,6 +55,7 @@ class Programs:
     """What was compiled of one transformed function. Every ``Jitted`` of it shares this; nothing in it holds the function.
 
     ``changed`` names the numbers from outside that were met with several values: they are inputs in the traces that follow.
+    ``taken``: what its compiles took.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -62,6 +64,7 @@ class Programs:
         self.first = KeyedLocks()
         self.owned = Owned()
         self.changed: set[str] = set()
+        self.taken = counters.Recorder()
         self._typed: dict[str, Any] = {}
 
     def without_result_type(self, made: Jitted[..., Any]) -> dict[str, Any]:
@@ -172,6 +175,11 @@ class Jitted(Inspected[P], Generic[P, R]):
             else _transformed(function, self._transform, self._static, self._device, type(self))
         )
 
+    def cache_info(self) -> CacheInfo:
+        """The counts of what this function's programs took in this process: kernels, templates, the seconds of each stage.
+        A function transformed in another way has its own."""
+        return CacheInfo.of(self._programs.taken.snapshot())
+
     def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         call = signature(self._parameters, args, kwargs)
         return Call(
@@ -247,9 +255,9 @@ class Jitted(Inspected[P], Generic[P, R]):
         """A new program for a call, kept for the next ones."""
         for entry in self._entries.of(call):
             self._programs.changed.update(entry.changed())
-        recorder = Recorder()
-        traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
-        made = program(traced, call.leaves, self._device)
+        with Recorder(self._programs.taken) as recorder:
+            traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
+            made = program(traced, call.leaves, self._device)
         entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))
         return entry
@@ -353,6 +361,10 @@ class Method(Inspected[P], Generic[P, R]):
     @property
     def __doc__(self) -> str | None:  # type: ignore[override]
         return self.__func__.__doc__
+
+    def cache_info(self) -> CacheInfo:
+        """The counts of the method's programs, those of all instances together."""
+        return self.__func__.cache_info()
 
     def __getattr__(self, name: str) -> Any:
         if name == "__signature__":

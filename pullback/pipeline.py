@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -97,7 +98,6 @@ class Templates:
         self._building = KeyedLocks()
         self._alive: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
         self._recent: OrderedDict[bytes, Template] = OrderedDict()
-        self.counts = TemplateCounts()
 
     def __len__(self) -> int:
         return len(self._alive)
@@ -110,8 +110,9 @@ class Templates:
         with self._building.hold(key):
             found = self._alive.get(key)
             template = make() if found is None else found
+            event: counters.Event = "templates_loaded" if template.is_stored else "templates_built"
+            counters.count("templates_instantiated" if found is not None else event)
             with self._lock:
-                self.counts = _counted(self.counts, template, is_new=found is None)
                 self._alive[key] = self._recent[key] = template
                 self._recent.move_to_end(key)
                 while len(self._recent) > RECENT_TEMPLATES:
@@ -126,17 +127,13 @@ class Templates:
         return count
 
 
-def _counted(counts: TemplateCounts, template: Template, *, is_new: bool) -> TemplateCounts:
-    what = "instantiated" if not is_new else "loaded" if template.is_stored else "built"
-    return replace(counts, **{what: getattr(counts, what) + 1})
-
-
 templates = Templates()
 
 
 def template_counts() -> TemplateCounts:
     """The counts of this process so far."""
-    return templates.counts
+    now = counters.snapshot()
+    return TemplateCounts(built=now.templates_built, loaded=now.templates_loaded, instantiated=now.templates_instantiated)
 
 
 def program(trace: Trace, leaves: Sequence[Any], device: str) -> Program:
@@ -254,10 +251,12 @@ def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], devic
             executable = stored.find(name)
         if executable is not None:
             return template_of(executable, is_stored=True)
+    start = time.perf_counter()
     template = build(found, layouts, device)
+    seconds = time.perf_counter() - start
     if name is not None:
         with counters.timed("store program"):
-            stored.keep(name, template.executable)
+            stored.keep(name, template.executable, seconds)
     return template
 
 

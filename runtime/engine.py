@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -351,10 +352,13 @@ class Engine:
         more of them, and by the caller at the end. A fork waits for that."""
         local = threading.local()
 
+        recorder = counters.innermost()
+
         def compile_apart(text: str) -> bytes:
             if not hasattr(local, "machine"):
                 local.machine = self._new_machine()
-            return self._compile(text, passes, local.machine)
+            with counters.within(recorder):
+                return self._compile(text, passes, local.machine)
 
         def add(text: str) -> None:
             if self.where(text, passes=passes) is None:
@@ -398,14 +402,16 @@ class Engine:
             else:
                 counters.count("hits" if origin == "memory" else "disk_hits")
                 return found
+        start = time.perf_counter()
         payload = made or self.compile(text, passes=passes)
+        seconds = {} if made else {"seconds": round(time.perf_counter() - start, 4)}
         _check_symbols(text, payload, symbols, self._host.triple)
         try:
             found = self._link(payload, symbols)
         except RuntimeError as error:
             raise CompileError(text, str(error)) from None
         counters.count("compiles")
-        about = {"symbols": symbols, "cpu": self._host.cpu, "triple": self._host.triple, **meta}
+        about = {"symbols": symbols, "cpu": self._host.cpu, "triple": self._host.triple, **seconds, **meta}
         self._cache.put(name, payload, kind="object", meta=about)
         return found
 

@@ -2,7 +2,7 @@
 
 An entry holds the program's IR as text, the argument slots of its kernels (or of its driver) as JSON, and their object code.
 Values and instructions are named by their order in the text. Places in the user's files are left out: a failure is placed by
-the trace at hand. Read back, an entry gives a program equal to what the passes would have made; one that cannot be read is a miss.
+the trace at hand. Read back, an entry gives a program equal to what the passes would have made, or none.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ def find(key: str) -> Executable | None:
         return None
 
 
-def keep(key: str, executable: Executable) -> None:
-    """Keep a program, if it can be."""
+def keep(key: str, executable: Executable, seconds: float) -> None:
+    """Keep a program, if it can be. ``seconds`` that its making took."""
     payload = encoded(executable)
     if payload is not None:
         host = default_engine().host()
-        meta = {"program": executable.program.name, "kernels": len(executable.kernels), "cpu": host.cpu, "triple": host.triple}
+        made = {"program": executable.program.name, "kernels": len(executable.kernels), "seconds": round(seconds, 4)}
+        meta = {**made, "cpu": host.cpu, "triple": host.triple}
         default_engine().cache.put(key, payload, kind="program", meta=meta)
 
 
@@ -105,6 +106,15 @@ def decoded(payload: bytes, origin: Origin) -> Executable:
         name: LoadedKernel(code, each.symbol, each.key, slots) for (name, slots, each), code in zip(kernels, codes, strict=True)
     }
     return Executable.of(program, loaded, driver)
+
+
+def text_of(payload: bytes) -> str:
+    """The IR of a program in such bytes. Raises Unreadable."""
+    try:
+        (size,) = _SIZE.unpack_from(payload)
+        return str(json.loads(payload[_SIZE.size : _SIZE.size + size])["program"])
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        raise Unreadable(f"{type(error).__name__}: {error}") from None
 
 
 def _without_places(block: Block) -> Block:

@@ -67,7 +67,7 @@ LEAST_CASES = 6
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--stored", action="store_true", help="programs run as they are read back from the bytes of a cache entry")
+    parser.addoption("--stored", action="store_true", help="programs run as read back from a cache entry")
     parser.addoption("--bless", action="store_true", help="write the expected texts of golden tests anew")
     parser.addoption(
         "--schedules", default="cheapest", metavar="random:SEED", help="groups get a random schedule of those that fit"

@@ -80,8 +80,8 @@ class Explanation(Report):
     arguments and static values, and for these.
 
     ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now) or
-    "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds`` that
-    each stage took; empty for a call that was not made.
+    "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds``
+    that each stage took; empty for a call that was not made.
     """
 
     function: str
