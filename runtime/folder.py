@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pullback.runtime.usage import FILE as USES
 from pullback.runtime.entries import (
     FLAGS,
     HEAD,
@@ -33,6 +32,7 @@ from pullback.runtime.entries import (
     distrust,
     open_entry,
 )
+from pullback.runtime.usage import FILE as USES
 
 _TEMPORARY = ".new-"
 _STAMP = "swept"

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.codegen.driver import Driver
+from pullback.codegen.driver import Driver, has_control_flow
+from pullback.ir.ops.program import launch
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.text import canonical, parse_function, print_function
 from pullback.runtime.cache import Origin
@@ -99,13 +100,21 @@ def decoded(payload: bytes, origin: Origin) -> Executable:
         if at != len(payload):
             raise Unreadable("the sizes do not add up")
         driver = None if data["driver"] is None else _driver_of(data["driver"], program)
+        _check_whole(program, {name for name, _, _ in kernels}, driver)
         codes = default_engine().load_objects([code for _, _, code in kernels], origin)
-    except (ValueError, KeyError, TypeError, IndexError, struct.error, RuntimeError) as error:
+    except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from None
     loaded = {
         name: LoadedKernel(code, each.symbol, each.key, slots) for (name, slots, each), code in zip(kernels, codes, strict=True)
     }
     return Executable.of(program, loaded, driver)
+
+
+def _check_whole(program: Function, kernels: set[str], driver: Driver | None) -> None:
+    """Raises Unreadable for steps whose code is not there."""
+    launched = {i.params["kernel"] for i in walk(program.body) if i.op is launch} if driver is None else {driver.name}
+    if launched != kernels or program.kind != "program" or has_control_flow(program) != (driver is not None):
+        raise Unreadable("it is not whole")
 
 
 def text_of(payload: bytes) -> str:

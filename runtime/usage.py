@@ -1,7 +1,7 @@
 """What processes found in a cache folder: a line of counts for each, which it adds to a file there when it ends.
 
-The file is for ``pullback cache info`` alone: losing it, or lines of it, loses nothing else. Processes that end without their exit
-handlers, as workers of ``multiprocessing`` do, leave no line.
+The file is for ``pullback cache info`` alone: losing it, or lines of it, loses nothing else. Processes that end without their
+exit handlers, as workers of ``multiprocessing`` do, leave no line.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import stat
 import subprocess
 import sys
@@ -386,6 +387,64 @@ def test_eight_processes_on_one_folder(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=120)
         assert (process.returncode, out.strip(), err) == (0, "0", "")
     assert not list((tmp_path / "new" / "c").rglob(".new-*"))
+
+
+WRITER = """
+import itertools, os, sys
+from pullback.runtime.cache import KernelCache, key
+store = KernelCache(sys.argv[1])
+print("go", flush=True)
+for n in itertools.count(int(sys.argv[2])):
+    store.put(key(f"kernel {n % 40}"), os.urandom(1) * (1 + 4999 * (n % 60)), kind="object", meta={"n": n})
+"""
+
+
+def kill_writers(folder: Path, times: int) -> None:
+    """Kills a process that writes entries, at so many random points; what it leaves is an entry or none."""
+    generator = random.Random(times)
+    for n in range(times):
+        command = [sys.executable, "-c", WRITER, str(folder), str(7 * n)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None and writer.stdout.readline() == "go\n"
+            time.sleep(generator.random() * 0.02)
+            writer.kill()
+        assert writer.returncode == -9
+        if n % 10 == 9 or n == times - 1:
+            good, bad, newer = KernelCache(folder).verify()
+            assert good and not bad and not newer
+    store = KernelCache(folder)
+    for entry in store.entries():
+        payload = store.get(entry.key)
+        assert payload is not None and len(set(payload)) == 1 and len(payload) == 1 + 4999 * (entry.meta["n"] % 60)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX's")
+def test_writers_that_are_killed_leave_a_cache_that_verifies(tmp_path: Path) -> None:
+    kill_writers(tmp_path, 15)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX's")
+def test_two_hundred_writers_that_are_killed(tmp_path: Path) -> None:
+    kill_writers(tmp_path, 200)
+
+
+def test_flips_and_cuts_of_a_program_are_misses(tmp_path: Path) -> None:
+    """In each field of the header, the metadata, the sizes, the text and the object code of an entry that a call made."""
+    environ = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path), "PULLBACK_VERIFY": "0"}
+    code = "import numpy as np, pullback as pb; pb.grad(lambda x: np.sum(np.sin(x) ** 2))(np.ones(9))"
+    subprocess.run([sys.executable, "-c", code], env=environ, check=True)
+    (entry,) = (e for e in KernelCache(tmp_path).entries() if e.kind == "program")
+    file = tmp_path / entry.key[:2] / f"{entry.key}.kernel"
+    good = file.read_bytes()
+    head = len(good) - entry.size
+    places = [*range(head), *range(head, head + 4), *range(head + 4, len(good), 97), len(good) - 1]
+    for at in places:
+        for change in (good[:at] + bytes([good[at] ^ (1 << at % 8)]) + good[at + 1 :], good[:at]):
+            file.write_bytes(change)
+            assert KernelCache(tmp_path).get(entry.key) is None, f"byte {at}"
+    file.write_bytes(good)
+    assert KernelCache(tmp_path).verify().bad == 0
 
 
 def test_bad_arguments() -> None:
