@@ -90,8 +90,8 @@ def warm_start(runs: int = 9) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as cache:
         fresh(WARM_START.format(may_compile=True), cache)
         pairs = [(fresh(NUMERICS), fresh(WARM_START.format(may_compile=False), cache)) for _ in range(runs)]
-    imports, starts = zip(*pairs)
-    return {"import numpy, scipy.linalg": statistics.median(imports), "import to first result, on disk": statistics.median(starts)}
+    numerics, starts = map(statistics.median, zip(*pairs))
+    return {"import numpy, scipy.linalg": numerics, "to first result, on disk": starts}
 
 
 def measure(systems: list[str]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -189,6 +190,7 @@ def test_a_bad_program_is_a_miss_and_replaced(monkeypatch: pytest.MonkeyPatch) -
     bad += [changed(kernels=[]), changed(program=data["program"].replace("program ", "func ", 1)), changed(driver=7)]
     bad += [changed(driver={"name": "d"}), good[:4] + b"[" * 40, good[: 4 + size] + bytes(len(good) - 4 - size)]
     for payload in bad:
+        monkeypatch.setattr(default_engine(), "_loaded", WeakValueDictionary())
         with pytest.raises(Unreadable):
             decoded(payload, "disk")
         cache.put(key, payload, kind="program")
