@@ -108,11 +108,18 @@ def show_entry(arguments: argparse.Namespace) -> int:
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         print(f"{name:<9}  {text}")
     if entry.kind == "program":
-        payload = cache.get(entry.key)
-        if payload is None:
-            raise UserError(f"{entry.key}: damaged; `pullback cache verify` removes it")
-        print("\n" + stored.text_of(payload))
+        print("\n" + _program_text(cache, entry.key))
     return 0
+
+
+def _program_text(cache: KernelCache, key: str) -> str:
+    payload = cache.get(key)
+    if payload is None:
+        raise UserError(f"{key}: damaged; `pullback cache verify` removes it")
+    try:
+        return stored.text_of(payload)
+    except stored.Unreadable as error:
+        raise UserError(f"{key} holds no program: {error}") from None
 
 
 def _chosen(cache: KernelCache, key: str) -> Entry:

@@ -36,10 +36,11 @@ class Uses:
 def note_at_exit(folder: Path) -> None:
     """Have this process add its line to a folder when it ends."""
     process = os.getpid()
-    atexit.register(lambda: _note(folder) if os.getpid() == process else None)
+    atexit.register(lambda: note(folder) if os.getpid() == process else None)
 
 
-def _note(folder: Path) -> None:
+def note(folder: Path) -> None:
+    """Add this process's line, if it needed a program or a kernel; past so many bytes the file begins anew."""
     now = counters.snapshot()
     found = {event: getattr(now, event) for event in counters.EVENTS if getattr(now, event)}
     if not found:
