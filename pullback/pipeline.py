@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from pullback.ir import OPS, Block, Function, Instruction, Module, Value
+from pullback.ir import OPS, OWN_OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.classes import templated
 from pullback.ir.extents import Abstract, rename
 from pullback.ir.later import later
@@ -163,8 +163,15 @@ def has_template(found: Abstract, layouts: Sequence[str], device: str) -> bool:
 
 def is_stored(found: Abstract, layouts: Sequence[str], device: str) -> bool:
     """Whether a template that is not built yet is in the cache folder."""
-    key = stored.key_of(template_key(found, layouts, device)) if device == "cpu" else None
+    key = stored_key(template_key(found, layouts, device), found, device)
     return key is not None and default_engine().cache.where(key) is not None
+
+
+def stored_key(key: bytes, found: Abstract, device: str) -> str | None:
+    """The cache key of the program of a template key; None where programs are not kept. An op of somebody else's means what that
+    one's sources say, which no key knows."""
+    is_known = device == "cpu" and all(i.op in OWN_OPS for i in walk(found.function.body))
+    return stored.key_of(key) if is_known else None
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
@@ -245,7 +252,7 @@ def scheduled(module: Module, device: str) -> Module:
 
 def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
     """The template of a key from the cache folder; else by the passes, and kept there."""
-    name = stored.key_of(key) if device == "cpu" else None
+    name = stored_key(key, found, device)
     if name is not None:
         with counters.timed("load program"):
             executable = stored.find(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +177,7 @@ class Executable:
     def _set(self, program: Function, kernels: Mapping[str, LoadedKernel], driver: Driver | None) -> None:
         self.program = program
         self.kernels = kernels
-        self.driver = driver
+        self.driver = None if driver is None else replace(driver, text="")
         self.launcher = launcher()
         self.plan = Plan(program, driver)
         self.instances: dict[tuple[int, ...], Instance] = {}

@@ -8,7 +8,9 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from stored_programs import CALLS, X, dense
 
 import pullback as pb
 from pullback import pipeline
+from pullback.ir import OPS, OWN_OPS
 from pullback.runtime import counters, stored
 from pullback.runtime.cache import KernelCache
 from pullback.runtime.engine import Engine, default_engine, find_host
@@ -251,6 +254,33 @@ def test_counts_are_of_the_function(kept: None) -> None:
 
     assert Model().value(X) == Model().value(X)
     assert Model().value.cache_info().templates_built + Model().value.cache_info().templates_loaded == 1
+
+
+def test_threads_that_ask_at_once_load_a_program_once(monkeypatch: pytest.MonkeyPatch, kept: None) -> None:
+    def new() -> Any:
+        return pb.grad(lambda x: np.sum(np.tanh(x) * 0.40625 + np.sqrt(1.0 + x * x)))
+
+    expected = new()(X)
+    again(monkeypatch)
+    function, barrier = new(), threading.Barrier(16)
+
+    def call(_: int) -> Any:
+        barrier.wait()
+        return function(X)
+
+    with ThreadPoolExecutor(16) as pool:
+        for found in pool.map(call, range(16)):
+            np.testing.assert_array_equal(found, expected)
+    info = function.cache_info()
+    assert (info.templates_loaded, info.templates_built, info.templates_instantiated, info.compiles) == (1, 0, 0, 0)
+
+
+def test_a_program_with_an_op_of_somebody_elses_is_not_kept(monkeypatch: pytest.MonkeyPatch, kept: None) -> None:
+    """What the op means may change, and no key knows."""
+    found = pipeline.templated(pb.jit(dense).examine((X[:5], X), {}).trace.function)
+    assert pipeline.stored_key(b"t", found, "cpu") is not None
+    monkeypatch.setattr(pipeline, "OWN_OPS", OWN_OPS - {OPS["tanh"]})
+    assert pipeline.stored_key(b"t", found, "cpu") is None and not pipeline.is_stored(found, (), "cpu")
 
 
 def test_encoding_gives_up_on_what_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
