@@ -133,9 +133,15 @@ def _chosen(cache: KernelCache, key: str) -> Entry:
 
 def verify(arguments: argparse.Namespace) -> int:
     """Check every entry; 1 if some were damaged."""
-    good, bad, newer = default_cache().verify()
-    print(f"{good} good, {bad} damaged and removed" + (f", {newer} of a newer version" if newer else ""))
-    return 1 if bad else 0
+    damaged, folders = 0, default_cache().folders
+    if not folders:
+        print("there is no folder: the cache is in memory alone")
+    for folder in folders:
+        good, bad, newer = folder.verify()
+        text = f"{good} good, {bad} damaged" + (" and removed" if folder.owned else "")
+        print(text + (f", {newer} of a newer version" if newer else "") + ("" if folder.owned else f" in {folder.path}"))
+        damaged += bad
+    return 1 if damaged else 0
 
 
 def clear(arguments: argparse.Namespace) -> int:

@@ -175,7 +175,7 @@ class Folder:
                     continue
                 self.problem = f"{path}: {error.strerror or error}"
                 if error.errno not in _OF_ONE_FILE:
-                    self._give_up(self.problem)
+                    self._give_up(f"{self.path}: {error.strerror or error}")
                 return
         with contextlib.suppress(OSError):
             self._sweep_if_due(len(data))

@@ -121,6 +121,19 @@ def test_import_needs_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "no cache folder" in capsys.readouterr().err
 
 
+def test_verify_says_what_it_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("own", "shared"):
+        KernelCache(tmp_path / folder).put(FIRST, b"payload", kind="object")
+        file = next((tmp_path / folder).rglob("*.kernel"))
+        file.write_bytes(file.read_bytes()[:-1])
+    store = KernelCache(tmp_path / "own", [tmp_path / "shared"])
+    monkeypatch.setattr(cache_command, "default_cache", lambda: store)
+    assert main(["cache", "verify"]) == 1
+    assert capsys.readouterr().out == f"0 good, 1 damaged and removed\n0 good, 1 damaged in {tmp_path / 'shared'}\n"
+    assert main(["cache", "info"]) == 0
+    assert f"read too   {tmp_path / 'shared'}: 1 entries" in capsys.readouterr().out
+
+
 def test_list_and_show(cache: KernelCache, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cache.put(OTHER, b"x", kind="program", meta={"program": "loss", "kernels": 3, "cpu": "znver5", "seconds": 0.25})
     used = time.time() - 3 * 3600 - 10
