@@ -19,6 +19,30 @@ import {module}
 print(time.perf_counter() - start)
 """
 
+NUMERICS = """
+import time
+start = time.perf_counter()
+import numpy, scipy.linalg
+print(time.perf_counter() - start)
+"""
+
+WARM_START = """
+import sys, time
+sys.path.insert(0, "examples")
+start = time.perf_counter()
+import pullback, digits
+imported = time.perf_counter() - start
+import numpy as np
+network = digits.Network(np.ones((64, 32)) / 64, np.zeros(32), np.ones((32, 10)) / 32, np.zeros(10))
+velocity = digits.Network(*map(np.zeros_like, network))
+x, y = np.ones((64, 64)), np.eye(10)[np.arange(64) % 10]
+start = time.perf_counter()
+digits.step(network, velocity, x, y, 0.1)
+taken = time.perf_counter() - start
+assert {may_compile} or not {{"compile", "optimise"}} & set(pullback.runtime.counters.snapshot().runs)
+print(imported + taken)
+"""
+
 FIRST_STEP = """
 import time
 from benchmarks.cases.regression import CASES
@@ -34,6 +58,7 @@ print(time.perf_counter() - start)
 def fresh(code: str, cache: str = "off") -> float:
     """Runs code in a new process with the kernel cache there; returns the number that it prints last."""
     environment = {**os.environ, "PULLBACK_CACHE_DIR": cache}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -59,6 +84,16 @@ def first_step_from_disk(runs: int = 3) -> float:
         return statistics.median(fresh(code, cache) for _ in range(runs))
 
 
+def warm_start(runs: int = 9) -> dict[str, float]:
+    """Seconds of importing NumPy and scipy.linalg, and from `import pullback` to the first result of a step that is on disk, in
+    turn."""
+    with tempfile.TemporaryDirectory() as cache:
+        fresh(WARM_START.format(may_compile=True), cache)
+        pairs = [(fresh(NUMERICS), fresh(WARM_START.format(may_compile=False), cache)) for _ in range(runs)]
+    numerics, starts = map(statistics.median, zip(*pairs))
+    return {"import numpy, scipy.linalg": numerics, "to first result, on disk": starts}
+
+
 def measure(systems: list[str]) -> dict[str, float]:
     """Every number that can be had, in seconds; a failure is printed and left out."""
     wanted = {"import pullback": lambda: imports("pullback")}
@@ -74,6 +109,8 @@ def measure(systems: list[str]) -> dict[str, float]:
             found[name] = function()
         except RuntimeError as error:
             print(f"  {name}: {error}")
+    if "pullback" in systems:
+        found |= warm_start()
     return found
 
 

@@ -10,12 +10,12 @@ The status is 0, or the position from 1 of what failed in ``Driver.failures``.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.codegen.driver import Driver, Failure, numbers, on_stack
 from pullback.codegen.lanes import stored
 from pullback.codegen.llvm import Emitter
 from pullback.codegen.llvm_text import Writer
@@ -42,13 +42,10 @@ FIRST_TICK = 8
 MOST_INLINED = 400
 MOST_TOGETHER = 2000
 """So many lines a kernel may take that is put in place of its calls, which are in loops; and all of them together."""
-MOST_ON_STACK = 8
-"""So many numbers a buffer of fixed size may have that is on the stack."""
 LEAST_BLOCK = 1024
 """Bytes of a stack's first block."""
 
 NO_MEMORY = ("MemoryError", "there is no memory for what a loop keeps for its gradient")
-Failure = tuple[str, ...] | None
 
 TICK = """
 define internal i64 @tick(ptr %state, ptr %table) noinline {
@@ -105,31 +102,6 @@ stop:
   ret i64 0
 }
 """
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Driver:
-    """``text``: a module that defines ``name``; ``slots``: its arguments, as those of a kernel, with ("host", k), ("poll",) and,
-    of a driver that reads the clock, ("laps",).
-
-    ``buffers``: what ("pointer", k), ("stride", k, axis) and ("scalar", k, dtype) are of; ``sizes``: the extents of ("size", k).
-    ``limited``: the extents that BLAS and LAPACK are given. ``hosts``: the steps in Python. ``failures``: for each status from 1
-    its error, message and place; None if Python raised.
-    """
-
-    name: str
-    text: str
-    slots: tuple[tuple[Any, ...], ...]
-    buffers: tuple[Value, ...]
-    sizes: tuple[Extent, ...]
-    hosts: tuple[Instruction, ...]
-    failures: tuple[Failure, ...]
-    limited: tuple[Extent, ...]
-
-
-def has_control_flow(program: Function) -> bool:
-    """Whether a program needs a driver."""
-    return any(i.regions for i in program.instructions)
 
 
 def emit_program(
@@ -335,7 +307,7 @@ class ProgramWriter(Writer):
     def move(self, t: Any, source: str, target: str) -> None:
         """The numbers of a small buffer to another."""
         name = stored(t.dtype.part)
-        for k in range(_numbers(t)):
+        for k in range(numbers(t)):
             places = [self.let(f"getelementptr {name}, ptr {p}, i64 {k}") if k else p for p in (source, target)]
             found = self.let(f"load {name}, ptr {places[0]}, align {t.dtype.part.bytes}")
             self.line(f"store {name} {found}, ptr {places[1]}, align {t.dtype.part.bytes}")
@@ -648,19 +620,10 @@ def _inner_launches(block: Block) -> Iterator[Instruction]:
             yield from (k for k in walk(region) if isinstance(k.op, Launch))
 
 
-def on_stack(t: Any) -> bool:
-    """Whether a driver has a buffer on its stack."""
-    return all(isinstance(e, int) for e in t.shape) and _numbers(t) <= MOST_ON_STACK
-
-
-def _numbers(t: Any) -> int:
-    return math.prod(t.shape) * (2 if t.dtype.is_complex else 1)
-
-
 def _cell(t: Any) -> str:
     """The LLVM type of a small buffer."""
     name = stored(t.dtype.part)
-    return name if _numbers(t) == 1 else f"[{_numbers(t)} x {name}]"
+    return name if numbers(t) == 1 else f"[{numbers(t)} x {name}]"
 
 
 def _flat(extents: Any) -> Extent:

@@ -7,7 +7,10 @@ from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Mo
 from pullback.ir.types import DTYPES, ArrayType, DType, RefType, dtype_of, scalar
 
 __all__ = [
-    "DTYPES", "NOWHERE", "OPS", "ZERO", "ArrayType", "Block", "Builder", "DType", "Function", "Instruction", "Into", "Loc",
-    "Module", "Op", "RefType", "Value", "Zero", "dtype_of", "scalar",
+    "DTYPES", "NOWHERE", "OPS", "OWN_OPS", "ZERO", "ArrayType", "Block", "Builder", "DType", "Function", "Instruction",
+    "Into", "Loc", "Module", "Op", "RefType", "Value", "Zero", "dtype_of", "scalar",
 ]  # fmt: skip
 del _ops
+
+OWN_OPS = frozenset(OPS.values())
+"""The ops of this package: what they mean is known from its sources, by which programs are kept."""

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pullback import api, doctor, inspection, specs, targets
+from pullback import api, cache_command, doctor, specs, targets
 from pullback.inspected import Inspected
+from pullback.inspection import reports
 from pullback.ir.extents import extents_of, rename
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control import CheckFailed
@@ -27,7 +28,6 @@ from pullback.ir.text import ParseError, parse_module, print_module
 from pullback.ir.types import RefType
 from pullback.ir.verify import VerifyError, verify_module
 from pullback.pipeline import DEVICES, SHARED_STAGES, TARGET_STAGES
-from pullback.runtime.cache import KernelCache, default_cache
 from pullback.specs import UsageError, random_array
 from pullback.tracer import TraceError
 
@@ -105,8 +105,7 @@ def parser() -> argparse.ArgumentParser:
     opt.add_argument("--passes", required=True, metavar="A,B", help=f"of {', '.join(PASSES)}, in order")
     opt.add_argument("--locations", action="store_true")
 
-    cache = _command(commands, "cache", cache_command, "look after the kernel cache")
-    cache.add_argument("action", choices=("info", "list", "verify", "clear"))
+    cache_command.add_to(commands)
 
     text = "versions, platform, processor, threads, cache folder, CUDA or why not"
     diagnosis = _command(commands, "doctor", lambda arguments: doctor.report(check=arguments.selftest), text)
@@ -144,7 +143,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 # dump and the reports
 
 
-def examined(arguments: argparse.Namespace) -> inspection.Call:
+def examined(arguments: argparse.Namespace) -> reports.Call:
     """The call that a command line names. A function that is transformed already is taken as it is."""
     target = targets.load(arguments.target)
     if arguments.example is not None and arguments.arguments:
@@ -172,7 +171,7 @@ def report_command(arguments: argparse.Namespace) -> int:
     """Print a report on a call."""
     call = examined(arguments)
     with targets.users_errors(f"tracing {arguments.target}"):
-        print(getattr(inspection, arguments.name)(call))
+        print(getattr(reports, arguments.name)(call))
     return 0
 
 
@@ -180,7 +179,7 @@ def dump_command(arguments: argparse.Namespace) -> int:
     """Print or write the stages of a function for given arguments."""
     call = examined(arguments)
     with targets.users_errors(f"tracing {arguments.target}"):
-        texts = inspection.stages(call, locations=arguments.locations)
+        texts = reports.stages(call, locations=arguments.locations)
     chosen = list(texts) if arguments.stage == "all" else [arguments.stage]
     if arguments.stage not in ("all", *texts):
         raise UsageError(f"there is no stage {arguments.stage} for this device; there are {', '.join(texts)}")
@@ -291,36 +290,4 @@ def opt_command(arguments: argparse.Namespace) -> int:
     with targets.users_errors("the passes"):
         functions = [run(f, [PASSES[n] for n in names]) if f.kind == "func" else f for f in module.functions]
     print(print_module(Module(tuple(functions)), arguments.locations), end="")
-    return 0
-
-
-# cache
-
-
-def cache_command(arguments: argparse.Namespace) -> int:
-    """Show, check or empty the kernel cache."""
-    cache = default_cache()
-    match arguments.action:
-        case "info":
-            return _cache_info(cache)
-        case "list":
-            for entry in cache.entries():
-                symbols = ", ".join(map(str, entry.meta.get("symbols", ())))
-                print(f"{entry.key[:16]}  {entry.kind:<7} {entry.size:>9}  {symbols}")
-            return 0
-        case "verify":
-            good, bad = cache.verify()
-            print(f"{good} good, {bad} damaged and removed")
-            return 1 if bad else 0
-    print(f"{cache.clear()} entries removed")
-    return 0
-
-
-def _cache_info(cache: KernelCache) -> int:
-    info = cache.info()
-    print(f"folder   {info['path'] or 'none: the cache is in memory alone'}")
-    print(f"entries  {info['entries']:,} of at most {info['max_entries']:,}")
-    print(f"bytes    {info['bytes']:,} of at most {info['max_bytes']:,}")
-    if info["problem"]:
-        print(f"problem  {info['problem']}")
     return 0

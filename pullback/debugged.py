@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pullback.checked import Checked
-from pullback.debugging.origins import NonFinite
-from pullback.debugging.steps import first_wrong
-from pullback.inspection import Call
+from pullback.inspection.call import Call
+from pullback.ir.later import later
 from pullback.ir.ops.control import Transform
 from pullback.ir.structure import walk
 from pullback.jitted import Jitted
 from pullback.tracer import current
 from pullback.tracer.tracebacks import keep_users_frames, traceback_at
+
+if TYPE_CHECKING:
+    from pullback.debugging import steps
+    from pullback.debugging.origins import NonFinite
+else:
+    steps = later("pullback.debugging.steps")
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -43,7 +48,7 @@ class Debugged(Jitted[P, R]):
         if served is not None:
             trace = served
             call = replace(call, retrace=lambda: trace)
-        found = first_wrong(call)
+        found = steps.first_wrong(call)
         if found is not None:
             raise _error(call, found)
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.donation import apart
-from pullback.inspection import Record
+from pullback.inspection.record import Record
 from pullback.ir import Function
 from pullback.ir.interpret import interpret
+from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
-from pullback.ir.passes.grad import grad
 from pullback.ir.passes.guards import GUARD, guards_first
-from pullback.ir.passes.pipeline import BEFORE_GRAD, run
-from pullback.ir.passes.uncustom import uncustom
 from pullback.outputs import Out, chosen_results, put
 from pullback.pipeline import Program, split_outcomes
 from pullback.runtime.abi import is_known
@@ -23,6 +21,13 @@ from pullback.tracer import Trace
 from pullback.tracer.failures import failure
 from pullback.tracer.tree import filler
 from pullback.tracer.watch import native
+
+if TYPE_CHECKING:
+    from pullback.ir.passes import grad, uncustom
+    from pullback.ir.passes import pipeline as passes
+else:
+    grad, uncustom = later("pullback.ir.passes.grad"), later("pullback.ir.passes.uncustom")
+    passes = later("pullback.ir.passes.pipeline")
 
 MISS = object()
 
@@ -202,7 +207,7 @@ class Entry:
 
 
 def _expanded(function: Function) -> Function:
-    return guards_first(uncustom(grad(run(function, BEFORE_GRAD))))
+    return guards_first(uncustom.uncustom(grad.grad(passes.run(function, passes.BEFORE_GRAD))))
 
 
 def _typed(function: Function, arguments: Sequence[Any]) -> list[Any]:

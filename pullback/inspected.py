@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
-from pullback import inspection
-from pullback.inspection import Call, Cost, Explanation, Memory, Profile, Residuals, Stages
+from pullback.ir.later import later
 from pullback.tracer.tracebacks import with_users_frames
+
+if TYPE_CHECKING:
+    from pullback.inspection import reports
+    from pullback.inspection.reports import Call, Cost, Explanation, Memory, Profile, Residuals, Stages
+else:
+    reports = later("pullback.inspection.reports")
 
 P = ParamSpec("P")
 
@@ -31,27 +36,27 @@ class Inspected(Generic[P]):
 
         The stages: trace, grad, simplify, fuse, lower, schedule, program, llvm, asm.
         """
-        return inspection.stages(self.examine(args, kwargs))
+        return reports.stages(self.examine(args, kwargs))
 
     @with_users_frames
     def explain(self, /, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """Whether a call with these arguments runs a program that is there or is traced first, and why."""
-        return inspection.explain(self.examine(args, kwargs))
+        return reports.explain(self.examine(args, kwargs))
 
     @with_users_frames
     def residuals(self, /, *args: P.args, **kwargs: P.kwargs) -> Residuals:
         """The values that the backward part of a gradient reads of the forward part, with their lines and bytes."""
-        return inspection.residuals(self.examine(args, kwargs))
+        return reports.residuals(self.examine(args, kwargs))
 
     @with_users_frames
     def memory(self, /, *args: P.args, **kwargs: P.kwargs) -> Memory:
         """The inputs, results and temporaries of a call with these arguments, and its peak of memory."""
-        return inspection.memory(self.examine(args, kwargs))
+        return reports.memory(self.examine(args, kwargs))
 
     @with_users_frames
     def cost(self, /, *args: P.args, **kwargs: P.kwargs) -> Cost:
         """The operations, bytes and launches of a call with these arguments, kernel by kernel."""
-        return inspection.cost(self.examine(args, kwargs))
+        return reports.cost(self.examine(args, kwargs))
 
     @with_users_frames
     def profile(self, /, *args: P.args, **kwargs: P.kwargs) -> Profile:
@@ -60,4 +65,4 @@ class Inspected(Generic[P]):
         The call is made some times, for about half a second; what it writes into arguments is not written, but what it prints and
         the Python functions that it calls back have their effect each time. Raises what the call raises.
         """
-        return inspection.profile(self.examine(args, kwargs))
+        return reports.profile(self.examine(args, kwargs))

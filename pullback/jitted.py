@@ -14,13 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from pullback.counts import CacheInfo
 from pullback.direct import NotNative, entrance, record_of
 from pullback.donation import Donated, over_of
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
 from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
-from pullback.inspection import Call, Recorder, arguments_of
+from pullback.inspection.call import Call, arguments_of
+from pullback.inspection.record import Recorder
 from pullback.outputs import out_of
 from pullback.paths import Paths
 from pullback.pickling import shown
@@ -56,6 +58,7 @@ class Programs:
     """What was compiled of one transformed function. Every ``Jitted`` of it shares this; nothing in it holds the function.
 
     ``changed`` names the numbers from outside that were met with several values: they are inputs in the traces that follow.
+    ``taken``: what its compiles took.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -64,6 +67,7 @@ class Programs:
         self.first = KeyedLocks()
         self.owned = Owned()
         self.changed: set[str] = set()
+        self.taken = counters.Recorder()
         self._typed: dict[str, Any] = {}
 
     def without_result_type(self, made: Jitted[..., Any]) -> dict[str, Any]:
@@ -225,6 +229,11 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             else _transformed(function, self._transform, self._static, self._device, type(self))
         )
 
+    def cache_info(self) -> CacheInfo:
+        """The counts of what this function's programs took in this process: kernels, templates, the seconds of each stage.
+        A function transformed in another way has its own."""
+        return CacheInfo.of(self._programs.taken.snapshot())
+
     def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         call = signature(self._parameters, args, kwargs)
         return Call(
@@ -313,9 +322,9 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         """A new program for a call, kept for the next ones."""
         for entry in self._entries.of(call):
             self._programs.changed.update(entry.changed())
-        recorder = Recorder()
-        traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
-        made = program(traced, call.leaves, self._device, over_of(traced, self._donated(call)))
+        with Recorder(self._programs.taken) as recorder:
+            traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
+            made = program(traced, call.leaves, self._device, over_of(traced, self._donated(call)))
         entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))
         return entry
@@ -441,6 +450,10 @@ class Method(Inspected[P], Generic[P, R]):
     @property
     def __doc__(self) -> str | None:  # type: ignore[override]
         return self.__func__.__doc__
+
+    def cache_info(self) -> CacheInfo:
+        """The counts of the method's programs, those of all instances together."""
+        return self.__func__.cache_info()
 
     def __getattr__(self, name: str) -> Any:
         if name == "__signature__":

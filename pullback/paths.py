@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.entry import MISS, Entry, GuardFailed
-from pullback.inspection import Record
+from pullback.inspection.record import Record
 from pullback.ir import Loc
 from pullback.outputs import Out
 from pullback.tracer import Branch, Trace

@@ -9,32 +9,36 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from pullback.codegen.cuda import emit_all
 from pullback.codegen.dependencies import accesses, owners
-from pullback.codegen.fuse import Fused, fused
-from pullback.codegen.lower import lower
-from pullback.codegen.schedule import schedule
-from pullback.codegen.thin import thin
-from pullback.ir import OPS, Block, Function, Instruction, Module, Value
+from pullback.ir import OPS, OWN_OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.classes import templated
 from pullback.ir.extents import Abstract, rename
+from pullback.ir.later import later
 from pullback.ir.passes.activity import is_pure
-from pullback.ir.passes.grad import GradientError, grad
-from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
-from pullback.runtime import counters
+from pullback.runtime import counters, stored
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
 from pullback.runtime.program import Executable, Instance, parts_of
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
+
+if TYPE_CHECKING:
+    from pullback.codegen import cuda, fuse, lower, schedule, thin
+    from pullback.ir.passes import grad
+    from pullback.ir.passes import pipeline as passes
+else:
+    cuda, fuse, lower = later("pullback.codegen.cuda"), later("pullback.codegen.fuse"), later("pullback.codegen.lower")
+    schedule, thin = later("pullback.codegen.schedule"), later("pullback.codegen.thin")
+    grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
 TARGET_STAGES = {"cpu": ("program", "llvm", "asm"), "cuda": ("cuda",)}
@@ -52,19 +56,25 @@ RECENT_TEMPLATES = 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Template:
-    """A program for all shapes. The results at ``given`` turned out to be parameters: they come back as they were given. Those
-    at ``home`` are in the memory of the parameters that they are with."""
+    """A program for all shapes. The results at ``given`` turned out to be parameters: they come back as they were given.
+    ``is_stored``: it was read from the cache folder."""
 
     executable: Executable
     given: tuple[int, ...]
-    home: Mapping[int, int] = field(default_factory=dict)
+    is_stored: bool = False
+
+    @property
+    def home(self) -> Mapping[int, int]:
+        """The results that are in the memory of parameters, with these."""
+        return self.executable.home
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemplateCounts:
-    """Templates built (all passes ran) and instantiated (a trace found its template)."""
+    """Templates built (all passes ran), loaded (from the cache folder) and instantiated (a trace found its template)."""
 
     built: int = 0
+    loaded: int = 0
     instantiated: int = 0
 
 
@@ -97,7 +107,6 @@ class Templates:
         self._building = KeyedLocks()
         self._alive: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
         self._recent: OrderedDict[bytes, Template] = OrderedDict()
-        self.counts = TemplateCounts()
 
     def __len__(self) -> int:
         return len(self._alive)
@@ -110,9 +119,9 @@ class Templates:
         with self._building.hold(key):
             found = self._alive.get(key)
             template = make() if found is None else found
+            event: counters.Event = "templates_loaded" if template.is_stored else "templates_built"
+            counters.count("templates_instantiated" if found is not None else event)
             with self._lock:
-                built, instantiated = self.counts.built + (found is None), self.counts.instantiated + (found is not None)
-                self.counts = TemplateCounts(built=built, instantiated=instantiated)
                 self._alive[key] = self._recent[key] = template
                 self._recent.move_to_end(key)
                 while len(self._recent) > RECENT_TEMPLATES:
@@ -132,7 +141,8 @@ templates = Templates()
 
 def template_counts() -> TemplateCounts:
     """The counts of this process so far."""
-    return templates.counts
+    now = counters.snapshot()
+    return TemplateCounts(built=now.templates_built, loaded=now.templates_loaded, instantiated=now.templates_instantiated)
 
 
 def program(trace: Trace, leaves: Sequence[Any], device: str, over: Over = ()) -> Program:
@@ -144,7 +154,7 @@ def program(trace: Trace, leaves: Sequence[Any], device: str, over: Over = ()) -
     layouts = layouts_of(trace, leaves, len(found.constants))
     key = template_key(found, layouts, device, over)
     with work.underway():
-        template = templates.get_or_build(key, lambda: build(found, layouts, device, over))
+        template = templates.get_or_build(key, lambda: loaded_or_built(key, found, layouts, device, over))
         instance = template.executable.instance(found.sizes)
     constants = typed_constants(found)
     return Program(template=template, instance=instance, sizes=found.sizes, constants=constants, outcomes=outcomes)
@@ -159,6 +169,19 @@ def template_key(found: Abstract, layouts: Sequence[str], device: str, over: Ove
 def has_template(found: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bool:
     """Whether a template has been built already."""
     return template_key(found, layouts, device, over) in templates
+
+
+def is_stored(found: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bool:
+    """Whether a template that is not built yet is in the cache folder."""
+    key = stored_key(template_key(found, layouts, device, over), found, device)
+    return key is not None and default_engine().cache.where(key) is not None
+
+
+def stored_key(key: bytes, found: Abstract, device: str) -> str | None:
+    """The cache key of the program of a template key; None where programs are not kept. An op of somebody else's means what that
+    one's sources say, which no key knows."""
+    is_known = device == "cpu" and all(i.op in OWN_OPS for i in walk(found.function.body))
+    return stored.key_of(key) if is_known else None
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
@@ -203,14 +226,14 @@ def typed_constants(found: Abstract) -> tuple[Any, ...]:
 def optimised(found: Abstract, observe: Observer) -> Function:
     """The array passes, in order. Raises TraceError at the user's line where a gradient cannot be had."""
     with counters.timed("grad"):
-        function = run(found.function, BEFORE_GRAD)
+        function = passes.run(found.function, passes.BEFORE_GRAD)
         try:
-            function = grad(function)
-        except GradientError as error:
+            function = grad.grad(function)
+        except grad.GradientError as error:
             raise TraceError(str(error), error.loc) from None
     observe("grad", Module((function,)))
     with counters.timed("simplify"):
-        function = run(function, OPTIMIZE)
+        function = passes.run(function, passes.OPTIMIZE)
     observe("simplify", Module((function,)))
     return function
 
@@ -219,13 +242,13 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     """The program of an abstract function and its kernels, scheduled for a device."""
     function = optimised(found, observe)
     with counters.timed("fuse"):
-        groups = fused(function)
+        groups = fuse.fused(function)
     observe("fuse", Module((groups.function,)), groups)
     with counters.timed("lower"):
-        module = lower(groups.function, layouts, device, over)
+        module = lower.lower(groups.function, layouts, device, over)
     observe("lower", module)
     with counters.timed("schedule"):
-        module = thin(module) if device == "cpu" else module
+        module = thin.thin(module) if device == "cpu" else module
         module = scheduled(module, device)
     observe("schedule", module)
     return module
@@ -234,7 +257,24 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
 def scheduled(module: Module, device: str) -> Module:
     """A lowered program with its kernels scheduled for a device; if that is the CPU, for the one that code is made for."""
     processor = default_engine().host().core if device == "cpu" else ""
-    return Module(tuple(schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
+    return Module(tuple(schedule.schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
+
+
+def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
+    """The template of a key from the cache folder; else by the passes, and kept there."""
+    name = stored_key(key, found, device)
+    if name is not None:
+        with counters.timed("load program"):
+            executable = stored.find(name)
+        if executable is not None:
+            return template_of(executable, is_stored=True)
+    start = time.perf_counter()
+    template = build(found, layouts, device, over)
+    seconds = time.perf_counter() - start
+    if name is not None:
+        with counters.timed("store program"):
+            stored.keep(name, template.executable, seconds)
+    return template
 
 
 def build(found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
@@ -242,12 +282,16 @@ def build(found: Abstract, layouts: tuple[str, ...], device: str, over: Over = (
     if device != "cpu":
         raise RuntimeError(f'device={device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
     module = lowered(found, layouts, device, lambda *found: None, over)
-    program = module.functions[0]
     with counters.timed("compile"):
-        executable = Executable(module)
-    home = homes(module, over)
-    given = tuple(k for k, v in enumerate(program.results) if v in program.parameters and k not in home)
-    return Template(executable=executable, given=given, home=home)
+        executable = Executable(module, homes(module, over))
+    return template_of(executable)
+
+
+def template_of(executable: Executable, *, is_stored: bool = False) -> Template:
+    """A template of a program that is loaded."""
+    program = executable.program
+    given = tuple(k for k, v in enumerate(program.results) if v in program.parameters and k not in executable.home)
+    return Template(executable=executable, given=given, is_stored=is_stored)
 
 
 def homes(module: Module, over: Over) -> dict[int, int]:
@@ -288,7 +332,7 @@ def stages(
     texts: dict[str, str] = {}
     found = templated(trace.function)
 
-    def observe(stage: str, module: Module, groups: Fused | None = None) -> None:
+    def observe(stage: str, module: Module, groups: fuse.Fused | None = None) -> None:
         functions = tuple(f if f.kind == "kernel" else concrete(f, found) for f in module.functions)
         notes = {} if groups is None else moved(groups.boundaries(), groups.function, functions[0])
         texts[stage] = print_module(Module(functions), locations, notes)
@@ -310,7 +354,7 @@ def emitted(module: Module, device: str) -> dict[str, str]:
     scheduled = [f for f in module.functions if f.kind == "kernel"]
     if device == "cuda":
         try:
-            return {"cuda": emit_all(scheduled)}
+            return {"cuda": cuda.emit_all(scheduled)}
         except NotImplementedError as error:
             return {"cuda": f"// {error}\n"}
     parts = parts_of(module)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.entry import MISS, Entry
-from pullback.inspection import Record
+from pullback.inspection.record import Record
 from pullback.outputs import Out
 from pullback.pipeline import Program
 from pullback.sharing import overlaps_itself, share

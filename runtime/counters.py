@@ -1,4 +1,4 @@
-"""Counts of kernels met and of the seconds each stage took, for this process.
+"""Counts of kernels and templates met and of the seconds each stage took, for this process and within one compile.
 
 Every kernel asked for is counted exactly once, as a hit (already loaded, or its bytes still in memory), a
 disk hit (loaded from the cache folder) or a compile. All functions may be called from any thread.
@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from pullback.runtime.fork import hold_over_fork
 
-Event = Literal["hits", "disk_hits", "compiles"]
+Event = Literal["hits", "disk_hits", "compiles", "templates_built", "templates_loaded", "templates_instantiated"]
+EVENTS: tuple[Event, ...] = get_args(Event)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,21 +27,22 @@ class Counters:
     hits: int = 0
     disk_hits: int = 0
     compiles: int = 0
+    templates_built: int = 0
+    templates_loaded: int = 0
+    templates_instantiated: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     runs: Mapping[str, int] = field(default_factory=dict)
 
     def __sub__(self, earlier: Counters) -> Counters:
         return Counters(
-            hits=self.hits - earlier.hits,
-            disk_hits=self.disk_hits - earlier.disk_hits,
-            compiles=self.compiles - earlier.compiles,
+            **{event: getattr(self, event) - getattr(earlier, event) for event in EVENTS},
             seconds=MappingProxyType({k: v - earlier.seconds.get(k, 0.0) for k, v in self.seconds.items()}),
             runs=MappingProxyType({k: v - earlier.runs.get(k, 0) for k, v in self.runs.items()}),
         )
 
 
 class Recorder:
-    """The tally behind the functions of this module."""
+    """A tally: of the process, of one compile, of one function."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -48,7 +50,7 @@ class Recorder:
 
     def reset(self) -> None:
         with self.lock:
-            self._events: dict[Event, int] = {"hits": 0, "disk_hits": 0, "compiles": 0}
+            self._events: dict[Event, int] = dict.fromkeys(EVENTS, 0)
             self._seconds: dict[str, float] = {}
             self._runs: dict[str, int] = {}
 
@@ -56,29 +58,52 @@ class Recorder:
         with self.lock:
             self._events[event] += number
 
-    def add_time(self, stage: str, seconds: float) -> None:
+    def add_time(self, stage: str, seconds: float, runs: int = 1) -> None:
         with self.lock:
             self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
-            self._runs[stage] = self._runs.get(stage, 0) + 1
+            self._runs[stage] = self._runs.get(stage, 0) + runs
+
+    def add(self, counters: Counters) -> None:
+        for event in EVENTS:
+            self.count(event, getattr(counters, event))
+        for stage, seconds in counters.seconds.items():
+            self.add_time(stage, seconds, counters.runs[stage])
 
     def snapshot(self) -> Counters:
         with self.lock:
-            return Counters(
-                hits=self._events["hits"],
-                disk_hits=self._events["disk_hits"],
-                compiles=self._events["compiles"],
-                seconds=MappingProxyType(dict(self._seconds)),
-                runs=MappingProxyType(dict(self._runs)),
-            )
+            seconds, runs = MappingProxyType(dict(self._seconds)), MappingProxyType(dict(self._runs))
+            return Counters(**self._events, seconds=seconds, runs=runs)
 
 
 _recorder = Recorder()
 hold_over_fork(_recorder.lock)
 
 
+_within = threading.local()
+
+
+def innermost() -> Recorder | None:
+    """The tally that this thread's work counts for, beside that of the process."""
+    found: Recorder | None = getattr(_within, "recorder", None)
+    return found
+
+
+@contextmanager
+def within(recorder: Recorder | None) -> Iterator[None]:
+    """What this thread does in the block counts for a tally too, and for no other but that of the process."""
+    before = innermost()
+    _within.recorder = recorder
+    try:
+        yield
+    finally:
+        _within.recorder = before
+
+
 def count(event: Event, number: int = 1) -> None:
-    """Adds `number` kernels to one of the three counts."""
-    _recorder.count(event, number)
+    """Adds `number` kernels or templates to one of the counts."""
+    for recorder in (_recorder, innermost()):
+        if recorder is not None:
+            recorder.count(event, number)
 
 
 @contextmanager
@@ -88,7 +113,10 @@ def timed(stage: str) -> Iterator[None]:
     try:
         yield
     finally:
-        _recorder.add_time(stage, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        for recorder in (_recorder, innermost()):
+            if recorder is not None:
+                recorder.add_time(stage, seconds)
 
 
 def snapshot() -> Counters:

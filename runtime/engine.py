@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -211,6 +212,15 @@ class Kernel:
         self._dead.append(self._code)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Object:
+    """Object code that was compiled under ``key``, and the function that it is loaded for."""
+
+    key: str
+    symbol: str
+    payload: bytes
+
+
 class Engine:
     """Compiles and loads; one for a process is enough. All methods may be called from any thread.
 
@@ -281,6 +291,36 @@ class Engine:
             made = self._loaded[name] = self._obtain(name, text, wanted, meta or {}, passes)
             return made
 
+    def object_code(self, key: str) -> bytes | None:
+        """The object code of a kernel, or None where neither memory nor disk has it any more."""
+        return self._cache.get(key)
+
+    def load_objects(self, objects: Sequence[Object], origin: Origin) -> list[Kernel]:
+        """Load what was compiled before and found in memory or on disk; what is loaded already is not loaded again. Raises
+        RuntimeError for what is no object code."""
+        with self.lock:
+            self._unload()
+            made, hits = [], 0
+            for each in objects:
+                found = self._loaded.get(each.key)
+                if found is not None and each.symbol in found.addresses:
+                    hits += 1
+                else:
+                    found = self._loaded[each.key] = self._link(each.payload, [each.symbol])
+                made.append(found)
+        counters.count("hits", len(objects) if origin == "memory" else hits)
+        counters.count("disk_hits", 0 if origin == "memory" else len(objects) - hits)
+        return made
+
+    def program_key(self, *parts: str) -> str:
+        """The cache key of a program that these parts decide: all that decides the code of its kernels goes into it too."""
+        return cache_key(self._stamp, "program", *parts)
+
+    @property
+    def cache(self) -> KernelCache:
+        """Where code is kept."""
+        return self._cache
+
     def loaded(self) -> int:
         """How many kernels are loaded that somebody holds."""
         return len(self._loaded)
@@ -318,10 +358,13 @@ class Engine:
         more of them, and by the caller at the end. A fork waits for that."""
         local = threading.local()
 
+        recorder = counters.innermost()
+
         def compile_apart(text: str) -> bytes:
             if not hasattr(local, "machine"):
                 local.machine = self._new_machine()
-            return self._compile(text, passes, local.machine)
+            with counters.within(recorder):
+                return self._compile(text, passes, local.machine)
 
         def add(text: str) -> None:
             if self.where(text, passes=passes) is None:
@@ -365,14 +408,16 @@ class Engine:
             else:
                 counters.count("hits" if origin == "memory" else "disk_hits")
                 return found
+        start = time.perf_counter()
         payload = made or self.compile(text, passes=passes)
+        seconds = {} if made else {"seconds": round(time.perf_counter() - start, 4)}
         _check_symbols(text, payload, symbols, self._host.triple)
         try:
             found = self._link(payload, symbols)
         except RuntimeError as error:
             raise CompileError(text, str(error)) from None
         counters.count("compiles")
-        about = {"symbols": symbols, "cpu": self._host.cpu, "triple": self._host.triple, **meta}
+        about = {"symbols": symbols, "cpu": self._host.cpu, "triple": self._host.triple, **seconds, **meta}
         self._cache.put(name, payload, kind="object", meta=about)
         return found
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from pullback.ir import later
+
 
 class _Lock(Protocol):
     def acquire(self) -> bool: ...
@@ -19,7 +21,7 @@ class _Lock(Protocol):
     def release(self) -> None: ...
 
 
-_locks: list[_Lock] = []
+_locks: list[_Lock] = [later.lock]
 _taken: dict[int, list[_Lock]] = {}
 
 

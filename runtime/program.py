@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.codegen.llvm import emit
-from pullback.codegen.llvm_program import Driver, ProgramWriter, emit_program, has_control_flow, on_stack
+from pullback.codegen.driver import Driver, has_control_flow, on_stack
 from pullback.codegen.llvm_text import Emitted
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
+from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.host import Host as HostOp
 from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
@@ -27,11 +28,17 @@ from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
 from pullback.runtime import cache, interrupts, symbols, threads
-from pullback.runtime.engine import Host, default_engine
+from pullback.runtime.engine import Host, Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
 from pullback.runtime.memory import empty, empty_many, is_large
 from pullback.runtime.packing import ALIGNMENT, END, SMALL_ARENA, Life, Room, pack
+
+if TYPE_CHECKING:
+    from pullback.codegen import llvm, llvm_program
+    from pullback.codegen.llvm_program import ProgramWriter
+else:
+    llvm, llvm_program = later("pullback.codegen.llvm"), later("pullback.codegen.llvm_program")
 
 KEPT_FRAMES = 4
 KEPT_INSTANCES = 64
@@ -53,7 +60,7 @@ def kernel_name(kernel: Function) -> str:
 def emit_kernel(kernel: Function, host: Host | None = None) -> Emitted:
     """The LLVM text of a scheduled kernel for a machine, this one if none is given."""
     host = host or default_engine().host()
-    return emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma, host.core)
+    return llvm.emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma, host.core)
 
 
 def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWriter] | None = None) -> Driver:
@@ -62,7 +69,8 @@ def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWr
     program, *kernels = module.functions
     name = f"p{cache.key(*(f'{f.name} {canonical(f)}' for f in module.functions))[:24]}"
     by_name = {kernel.name: kernel for kernel in kernels}
-    return emit_program(program, by_name, Plan(program).fresh, name, host.vector_bytes, host.has_fma, host.core, writer)
+    fresh, emit = Plan(program).fresh, llvm_program.emit_program
+    return emit(program, by_name, fresh, name, host.vector_bytes, host.has_fma, host.core, writer)
 
 
 def parts_of(module: Module) -> list[str]:
@@ -110,13 +118,23 @@ class Frame:
         self.base += -self.base % ALIGNMENT
 
 
-class _LoadedKernel:
-    """A kernel of a program: its machine code, where it starts, and what its argument slots are."""
+class LoadedKernel:
+    """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are."""
 
-    def __init__(self, emitted: Emitted | Driver) -> None:
-        self.code = default_engine().kernel(emitted.text, symbols=[emitted.name])
-        self.address = self.code.addresses[emitted.name]
-        self.slots = emitted.slots
+    __slots__ = ("address", "code", "key", "slots", "symbol")
+
+    def __init__(self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...]) -> None:
+        self.code = code
+        self.symbol = symbol
+        self.key = key
+        self.address = code.addresses[symbol]
+        self.slots = slots
+
+
+def _load(emitted: Emitted | Driver) -> LoadedKernel:
+    engine = default_engine()
+    code = engine.kernel(emitted.text, symbols=[emitted.name])
+    return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots)
 
 
 def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
@@ -138,7 +156,8 @@ def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
 class Executable:
     """A program and its compiled kernels.
 
-    ``module``: the program, then its kernels as ``schedule`` left them for the CPU. Raises CompileError.
+    ``module``: the program, then its kernels as ``schedule`` left them for the CPU. ``home``: the results that are in the memory
+    of parameters, with these. Raises CompileError.
     """
 
     writer: type[ProgramWriter] | None = None
@@ -146,16 +165,34 @@ class Executable:
     laps: Table | None = None
     """Where a driver that reads the clock adds up what its steps take."""
 
-    def __init__(self, module: Module) -> None:
-        self.program, *kernels = module.functions
-        driver = emit_driver(module, writer=self.writer) if has_control_flow(self.program) else None
+    def __init__(self, module: Module, home: Mapping[int, int] = MappingProxyType({})) -> None:
+        program, *kernels = module.functions
+        driver = emit_driver(module, writer=self.writer) if has_control_flow(program) else None
         if driver is None:
-            self.kernels = {name: _LoadedKernel(emitted) for name, emitted in _emitted_ahead(kernels).items()}
+            loaded = {name: _load(emitted) for name, emitted in _emitted_ahead(kernels).items()}
         else:
-            self.kernels = {driver.name: _LoadedKernel(driver)}
+            loaded = {driver.name: _load(driver)}
+        self._set(program, loaded, driver, home)
+
+    @classmethod
+    def of(
+        cls, program: Function, kernels: Mapping[str, LoadedKernel], driver: Driver | None, home: Mapping[int, int]
+    ) -> Executable:
+        """A program whose kernels, by name, or whose driver are loaded."""
+        made = cls.__new__(cls)
+        made._set(program, kernels, driver, home)
+        return made
+
+    def _set(
+        self, program: Function, kernels: Mapping[str, LoadedKernel], driver: Driver | None, home: Mapping[int, int]
+    ) -> None:
+        self.program = program
+        self.home = home
+        self.kernels = kernels
+        self.driver = None if driver is None else replace(driver, text="")
         self.launcher = launcher()
-        self.plan = Plan(self.program, driver)
-        self.polls = any(slot[0] == "poll" for kernel in self.kernels.values() for slot in kernel.slots)
+        self.plan = Plan(program, driver)
+        self.polls = any(slot[0] == "poll" for kernel in kernels.values() for slot in kernel.slots)
         self.instances: dict[tuple[int, ...], Instance] = {}
 
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
@@ -222,7 +259,8 @@ class Executable:
             return raised()
         error, message, place = failure
         failed = CheckFailed(error, message)
-        failed.add_note(place)
+        if place:
+            failed.add_note(place)
         return failed
 
     def instantiate(self, sizes: Mapping[str, int]) -> Instance:

@@ -4,13 +4,16 @@ import gc
 import os
 import tempfile
 from collections import defaultdict
+from typing import Any
 from zlib import crc32
 
 import pytest
 from cuda_device import missing
 from forced import at_random
 
+from pullback import pipeline
 from pullback.codegen import phases, schedules
+from pullback.runtime import stored
 
 CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirectory(prefix="pullback-tests-")
 """One for all workers, which are started with the environment of the first process."""
@@ -64,6 +67,7 @@ LEAST_CASES = 6
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--stored", action="store_true", help="programs run as read back from a cache entry")
     parser.addoption("--bless", action="store_true", help="write the expected texts of golden tests anew")
     parser.addoption(
         "--schedules", default="cheapest", metavar="random:SEED", help="groups get a random schedule of those that fit"
@@ -79,6 +83,20 @@ def chosen_schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(schedules, "pick", at_random(int(seed)))
         for name, value in (("LONG", 8), ("WINDOW", 1 + int(seed) % 5), ("NEAR", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
             monkeypatch.setattr(phases, name, value)
+
+
+@pytest.fixture(autouse=True)
+def read_back(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `--stored`, what the passes made is written as an entry of the cache is, and read."""
+    if request.config.getoption("--stored"):
+        build = pipeline.build
+
+        def built(*arguments: Any) -> pipeline.Template:
+            payload = stored.encoded(build(*arguments).executable)
+            assert payload is not None
+            return pipeline.template_of(stored.decoded(payload, "memory"))
+
+        monkeypatch.setattr(pipeline, "build", built)
 
 
 def pytest_collection_finish() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import cli
+from pullback import cache_command
 from pullback.cli import main
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module, print_module
@@ -371,7 +371,7 @@ def test_opt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_cache(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = KernelCache(tmp_path / "kernels")
-    monkeypatch.setattr(cli, "default_cache", lambda: cache)
+    monkeypatch.setattr(cache_command, "default_cache", lambda: cache)
     assert cache.path is not None
     key = "ab" * 32
     cache.put(key, b"payload", kind="text", meta={"symbols": ["somewhere"]})

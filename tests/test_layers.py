@@ -168,6 +168,14 @@ def test_no_cycles_between_modules() -> None:
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_what_is_imported_at_its_first_use_is_imported_for_types_too(name: str) -> None:
+    """So that the rules above hold for it."""
+    calls = [n for n in ast.walk(ast.parse(MODULES[name].read_text())) if isinstance(n, ast.Call)]
+    found = {ast.literal_eval(n.args[0]) for n in calls if isinstance(n.func, ast.Name) and n.func.id == "later"}
+    assert found <= {i.target for i in IMPORTS[name] if i.for_types}
+
+
 def test_every_package_is_in_the_wheel() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
@@ -186,3 +194,10 @@ def test_import_loads_nothing_heavy(tmp_path: Path) -> None:
     loaded = set(done.stdout.split())
     assert "pullback" in loaded
     assert not loaded & (HEAVY | {"jax", "autograd", "numba", "pytest"})
+
+
+def test_import_loads_no_pass_and_no_code_generation() -> None:
+    code = "import sys, pullback; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    late = {"codegen.fuse", "codegen.llvm", "ir.passes.grad", "ir.passes.pipeline", "inspection.reports", "hips", "solvers"}
+    assert not {f"pullback.{name}" for name in late} & set(done.stdout.split())

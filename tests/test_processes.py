@@ -22,6 +22,7 @@ from face import Array, traces
 import pullback as pb
 from pullback.pipeline import template_counts
 from pullback.runtime import counters
+from pullback.runtime.cache import KernelCache
 from pullback.runtime.fork import Work
 from pullback.runtime.locks import KeyedLocks
 
@@ -215,6 +216,85 @@ def test_eight_processes_at_once_on_an_empty_cache(tmp_path: Path) -> None:
     found = {process.communicate(timeout=120) for process in started}
     assert len(found) == 1 and next(iter(found))[1] == ""
     assert all(process.returncode == 0 for process in started)
+
+
+COUNTED = """
+import sys
+import numpy as np, pullback as pb
+
+@pb.value_and_grad
+def loss(w, x):
+    return np.mean(np.logaddexp(0, np.tanh(x @ w) @ w.T)) + np.sum(np.sort(w, axis=0)[0])
+
+sys.stdin.readline()
+value, slope = loss(np.ones((3, 2)), np.arange(12.0).reshape(4, 3))
+info = loss.cache_info()
+print(value.hex(), slope.tobytes().hex(), "|", info.disk_hits, info.compiles, info.hits)
+"""
+
+
+def test_eight_processes_compile_a_kernel_once_each_at_most(tmp_path: Path) -> None:
+    """And leave a cache in which all is whole, that the ninth finds."""
+    folder = tmp_path / "cache"
+    environ = {**os.environ, "PULLBACK_CACHE_DIR": str(folder), "PULLBACK_VERIFY": "0"}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen([sys.executable, "-W", "error", "-c", COUNTED], env=environ, **pipes) for _ in range(8)]
+    found = [process.communicate("go\n", timeout=120) for process in started]
+    assert [(process.returncode, err) for process, (_, err) in zip(started, found)] == [(0, "")] * 8
+    results, counts = zip(*(out.strip().split(" | ") for out, _ in found))
+    assert len(set(results)) == 1
+    needed = {sum(map(int, count.split())) for count in counts}
+    assert len(needed) == 1, "each kernel counts once in each process"
+    store = KernelCache(folder)
+    objects = [entry for entry in store.entries() if entry.kind == "object" and entry.meta["symbols"] != ["pullback_run"]]
+    assert len(objects) == needed.pop()
+    good, bad, newer = store.verify()
+    assert good and not bad and not newer and not list(folder.rglob(".new-*"))
+    ninth = subprocess.run([sys.executable, "-c", COUNTED], env=environ, input="go\n", capture_output=True, text=True, check=True)
+    result, counts_of_ninth = ninth.stdout.strip().split(" | ")
+    assert result == results[0] and counts_of_ninth.split()[1] == "0"
+
+
+WARM_WORKERS = """
+import multiprocessing, sys
+import cloudpickle, joblib, numpy as np, pullback as pb
+from pullback.runtime import counters
+from pullback.runtime.cache import KernelCache
+
+def make(scale):
+    return pb.value_and_grad(lambda w: scale * np.sum(np.tanh(w)) ** 2)
+
+def work(pickled):
+    function = cloudpickle.loads(pickled)
+    before = counters.snapshot()
+    value, slope = function(np.arange(4.0))
+    taken = counters.snapshot() - before
+    return float(value), slope.tolist(), taken.templates_loaded, taken.templates_built, taken.compiles
+
+if __name__ == "__main__":
+    function = make(2.0)
+    value, slope = function(np.arange(4.0))
+    pickled = cloudpickle.dumps(function)
+    assert b"ELF" not in pickled and b"llvm" not in pickled and len(pickled) < 4000, len(pickled)
+    for method in multiprocessing.get_all_start_methods():
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            for found in pool.map(work, [pickled] * 4):
+                assert found[:2] == (float(value), slope.tolist()), (method, found)
+                assert found[3:] == (0, 0), (method, found)
+    with joblib.parallel_config("loky", n_jobs=2):
+        for found in joblib.Parallel()(joblib.delayed(work)(pickled) for _ in range(4)):
+            assert found[:2] == (float(value), slope.tolist()) and found[3:] == (0, 0), found
+    print("done")
+"""
+
+
+def test_workers_of_every_kind_find_the_program(tmp_path: Path) -> None:
+    """A pickled function holds its source of truth; workers load its program from the cache and compile nothing."""
+    script = tmp_path / "script.py"
+    script.write_text(WARM_WORKERS)
+    environ = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path / "cache"), "PULLBACK_VERIFY": "0"}
+    done = subprocess.run([sys.executable, str(script)], env=environ, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and done.stdout == "done\n", done.stderr
 
 
 # threads

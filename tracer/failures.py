@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.ir import Function, Instruction, Value
 from pullback.ir.interpret import interpret
+from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
-from pullback.ir.passes.grad import grad as expand_gradients
 from pullback.tracer.functions.indexing import range_message
 from pullback.tracer.source import line_text, shown
 from pullback.tracer.tracebacks import traceback_at
+
+if TYPE_CHECKING:
+    from pullback.ir.passes import grad
+else:
+    grad = later("pullback.ir.passes.grad")
 
 Ran = Mapping[Value, tuple[Instruction, Sequence[Any], Any]]
 
 
 def failure(function: Function, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:
     """The exception that a failed check of a trace's program names, with the user's line in a note."""
-    function = expand_gradients(function)
+    function = grad.grad(function)
     typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
     ran: dict[Value, tuple[Instruction, Sequence[Any], Any]] = {}
 

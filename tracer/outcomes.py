@@ -17,11 +17,10 @@ import numpy as np
 
 from pullback.ir import OPS, Block, Builder, Function, Instruction, Loc, Value
 from pullback.ir.interpret import interpret
+from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.host import Callback
-from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.guards import GUARD
-from pullback.ir.passes.pipeline import BEFORE_GRAD, run
 from pullback.ir.structure import copied, walk
 from pullback.tracer.errors import NotKnown, TraceError, here, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Given
@@ -30,7 +29,11 @@ from pullback.tracer.unrolled import MANY_OPS, warn_unrolled
 from pullback.tracer.watch import native
 
 if TYPE_CHECKING:
+    from pullback.ir.passes import grad
+    from pullback.ir.passes import pipeline as passes
     from pullback.tracer.array import TracedArray
+else:
+    grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 
 
 CLOSE = {"f64": 1e-13, "f32": 1e-5}
@@ -230,8 +233,8 @@ class Outcomes:
         function = Function("so_far", Block(parameters, (i,), i.results))
         if i.regions:
             try:
-                function = grad(run(function, BEFORE_GRAD))
-            except GradientError as error:
+                function = grad.grad(passes.run(function, passes.BEFORE_GRAD))
+            except grad.GradientError as error:
                 raise TraceError(str(error), error.loc) from None
         try:
             with np.errstate(all="ignore"):

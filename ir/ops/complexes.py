@@ -79,7 +79,6 @@ class Reinterpret(Reindex):
         return (ArrayType(COMPLEX_OF[x.dtype], x.shape[:-1]),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Interleave(Op):
     """Arrays side by side along a last axis, such as real and imaginary parts."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from pullback.ir.structure import Block, Value
 from pullback.ir.types import ArrayType, Extent, Type
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Contract(Op):
     """Param ``spec``: the subscripts."""
 

@@ -4,7 +4,6 @@ region that becomes one kernel) and ``check`` (a condition that must hold)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from pullback.ir.structure import NOWHERE, Block, Loc, Value
 from pullback.ir.types import ArrayType, Type
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Group(Op):
     """Runs its closed region on its operands; made by ``fuse``, one kernel each."""
 
@@ -25,7 +23,6 @@ class Group(Op):
         return tuple(v.type for v in region.results)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Transform(Op):
     """Something done to a closed region; the grad pass expands it. Operands after the region's first ones may be data of the
     transform itself: the region has parameters for them too, and does not read them."""
@@ -61,7 +58,6 @@ def _pairs(types: Sequence[Type], given: Sequence[int], of: Sequence[Type], same
             same(e, f)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Gradient(Transform):
     """The results of its region, then the derivatives with respect to each operand whose position is in ``wrt``, in reverse mode:
     of the first result, a float scalar; or, if there is a param ``of``, of the results at these positions, each times a
@@ -77,7 +73,6 @@ class Gradient(Transform):
         return results + _floats(types, params["wrt"], "gradients")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Jvp(Transform):
     """The results of its region, then the derivatives of the results at the positions ``of``, in forward mode: along the
     tangents, operands at the positions ``tangents``, of the operands at the positions ``wrt``."""
@@ -89,7 +84,6 @@ class Jvp(Transform):
         return results + _floats(results, params["of"], "tangents")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Vmap(Transform):
     """The results of its region for each index of the leading axis of the operands at the positions ``batched``, along a leading
     axis of the results; but those at the positions ``fixed``, which do not depend on the batched operands, as they are."""
@@ -111,7 +105,6 @@ class Vmap(Transform):
         return tuple(t if k in fixed else ArrayType(t.dtype, (size, *t.shape)) for k, t in enumerate(results))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Check(Op):
     """Fails with ``error`` (the name of a builtin exception) and ``message`` unless every element of its operand is true.
     ``rows``, if there is such a param: so many of its first axes are those of maps."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 EVERYWHERE = frozenset({"func", "kernel", "program"})
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Constant(Op):
     """A rank-0 constant; params ``value`` and ``dtype``. Larger constants are parameters of the function."""
 
@@ -32,7 +30,6 @@ class Constant(Op):
         return (np.asarray(params["value"], params["dtype"].numpy),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Iota(Op):
     """The position along ``axis``, as integers of ``dtype``, over ``shape``."""
 
@@ -49,7 +46,6 @@ class Iota(Op):
         return (np.broadcast_to(line.reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Count(Op):
     """How many elements an array of ``shape`` has, as an i64: the divisor of a mean, the same instruction for all sizes.
 

@@ -12,7 +12,6 @@ the rules, and what is left of the first region, are differentiated further like
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.op import Op, Same
@@ -20,7 +19,6 @@ from pullback.ir.structure import Block, Value
 from pullback.ir.types import ArrayType, Type
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Custom(Op):
     """See the module. ``name`` is what errors call the function."""
 

@@ -27,7 +27,6 @@ class Tap(Op):
         return (operand,)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Stop(Op):
     """Its operand, a constant to derivatives; ``untap`` removes it."""
 
@@ -36,7 +35,6 @@ class Stop(Op):
         return (operand,)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Barrier(Op):
     """Its first operand: what is computed from it comes after the second operand, and is not merged with what is equal.
     ``unbarrier`` removes it."""
@@ -51,7 +49,6 @@ class Barrier(Op):
         return found
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Known(Op):
     """Its second operand, which is the first as it was kept; derivatives go to the first. ``untap`` removes it."""
 

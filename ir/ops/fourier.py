@@ -40,7 +40,6 @@ def _lines(x: Any, out: Any, routine: str, axis: int) -> None:
     _run(routine, _whole(x, routine[0] != "r"), _whole(out, routine != "irfft"), axis)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Lines(Library):
     """Operands: the values and the results, dense, complex ones as parts along a last axis. ``routine`` names the loop, and the
     transforms are along ``axis``, the first or the last one of numbers."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,7 +17,6 @@ from pullback.ir.structure import Block, Value
 from pullback.ir.types import ArrayType, RefType, Type, dtype_of
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Host(Op):
     """The family. ``outputs(params)``: how many results it has."""
 
@@ -30,7 +28,6 @@ class Host(Op):
         self.evaluate(buffers, params, ())
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Print(Host):
     """Writes ``text`` to the standard output: a format string whose fields are the operands, by position.
 
@@ -49,7 +46,6 @@ class Print(Host):
         return found
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Callback(Host):
     """The results of a Python function of the operands after the first, which is the function's number, an i64 scalar: what a
     program calls is an argument of it. ``dtypes`` and ``ranks`` give the results' types, ``shape`` all their extents in a row.

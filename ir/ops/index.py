@@ -103,7 +103,6 @@ class Scatter(Op):
         return b.emit(self, operands, {"axes": tuple(a + 1 for a in axes)})
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class ScatterSum(Op):
     """As a ``Scatter`` that accumulates, onto zeros of a ``shape``; made of one before kernels are. ``axes`` are the leading
     ones."""

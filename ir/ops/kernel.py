@@ -35,7 +35,6 @@ def _scalars(types: Sequence[Type], count: int, dtype: Any = I64) -> None:
         raise TypeError(f"expected {count} {dtype} scalars, found {', '.join(map(str, types))}")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Extent(Op):
     """The value of a size (param ``size``), or of a literal extent."""
 
@@ -45,7 +44,6 @@ class Extent(Op):
         return (scalar(I64),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Threads(Op):
     """How many threads loops may run on. It may decide how a result is computed, never what the result is."""
 
@@ -84,7 +82,6 @@ class Store(Op):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Sub(Op):
     """The part of a reference at one index of its first axis: a reference of one rank less."""
 
@@ -96,7 +93,6 @@ class Sub(Op):
         return (RefType(ref.dtype, ref.shape[1:], ref.layout, ref.space),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Local(Op):
     """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel runs."""
 
@@ -109,7 +105,6 @@ class Local(Op):
         return (RefType(params["dtype"], shape, space="stack"),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Private(Op):
     """Memory like that of a dense reference, contents undefined, for one run of the region that it is in. Runs side by side have
     one each, if it takes at most ``MOST_PRIVATE`` bytes; larger memory is the reference's own, which others must not use then."""
@@ -121,7 +116,6 @@ class Private(Op):
         return (ref,)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class For(Op):
     """Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the carried
     values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result. ``scan``:
@@ -169,7 +163,6 @@ def combined_values(combine: Sequence[str], carried: Sequence[Any]) -> list[tupl
     return found
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class If(Op):
     """Runs its region (no parameters, no results) if its operand is true."""
 
@@ -181,7 +174,6 @@ class If(Op):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Fail(Op):
     """The kernel's status becomes ``code`` (positive) if the operand is true and no earlier failure was seen."""
 
@@ -190,7 +182,6 @@ class Fail(Op):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Prefetch(Op):
     """Asks for an element that will be read soon: a reference, one index an axis, which may lie outside. Changes nothing."""
 

@@ -20,7 +20,6 @@ A loop may have the param ``checkpoint=sqrt``: its gradient keeps as much as for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,6 @@ def _agree(found: Sequence[Type], expected: Sequence[Type], what: str, same: Sam
             same(a, b)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Switch(Op):
     """Runs the region whose position is its first operand, an i64 in range, on the other operands."""
 
@@ -62,7 +60,6 @@ class Switch(Op):
         return found
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Loop(Op):
     """A region for each run."""
 
@@ -71,7 +68,6 @@ class Loop(Op):
         raise NotImplementedError(self.name)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Scan(Loop):
     """See the module. Params ``carried``, ``sliced``, ``length``, ``reverse``. The region takes the index (i64), the carried
     values, the rows and the captures; it yields the carried values and a row of each result sequence."""
@@ -103,7 +99,6 @@ class Scan(Loop):
         return (*types[start : start + carried], *(_sequence(t, length) for t in results[carried:]))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class While(Loop):
     """See the module. Param ``carried``. Both regions, the condition and the body, take the index (i64), the carried values and
     the captures; the condition yields a bool, the body the carried values and a row of each result sequence."""
@@ -128,7 +123,6 @@ class While(Loop):
         return (*types[:carried], scalar(I64), *(_sequence(t, ()) for t in results[carried:]))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class StackLength(Op):
     """The count of values in a stack."""
 

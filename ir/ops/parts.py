@@ -8,7 +8,6 @@ where an argument is unusual.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,6 @@ def exponent(x: Array) -> Array:
     return np.where(np.isfinite(x), k, x).astype(np.asarray(x).dtype)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Cold(Op):
     """Defines ``function``, which ``rare`` instructions after it name: the region, which reads nothing from outside. It stands at
     the top of a kernel, so that neither passes nor emitted code have it more than once."""
@@ -54,7 +52,6 @@ class Cold(Op):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Rare(Op):
     """Operands: a condition, as many usual values as ``usual`` says, and what the parameters of ``function`` are. That gives
     as many values as are usual; they are the results where the condition holds, the usual ones elsewhere. It runs only if

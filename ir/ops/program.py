@@ -17,7 +17,6 @@ that two buffers can take turns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.op import Op, Same
@@ -27,7 +26,6 @@ from pullback.ir.types import BOOL, I64, ArrayType, RefType, StackType, Type, sc
 PROGRAM = frozenset({"program"})
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Alloc(Op):
     """A dense buffer, contents undefined."""
 
@@ -37,7 +35,6 @@ class Alloc(Op):
         return (RefType(params["dtype"], tuple(params["shape"])),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class View(Op):
     """The memory of a dense buffer under another shape of as many elements; or of complex numbers as their parts, along a last
     axis of two, and back, in any layout."""
@@ -51,7 +48,6 @@ class View(Op):
         return (RefType(params["dtype"], tuple(params["shape"]), ref.layout, ref.space),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Launch(Op):
     """Runs the kernel named by ``kernel``."""
 
@@ -62,7 +58,6 @@ class Launch(Op):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Free(Op):
     """Ends the life of a buffer made by ``alloc``, or of a stack."""
 
@@ -72,7 +67,6 @@ class Free(Op):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Copy(Op):
     """Fills the second buffer, dense, with the first, or with a scalar. Nothing happens if they are the same memory."""
 
@@ -85,7 +79,6 @@ class Copy(Op):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Row(Op):
     """The part of a dense buffer at one index of its first axis, or that value of a stack. Operands: it, the index."""
 
@@ -99,7 +92,6 @@ class Row(Op):
         return (RefType(sequence.dtype, sequence.shape[1:]),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Stack(Op):
     """A stack: empty, or of as many values, contents undefined, as the operand says."""
 
@@ -109,7 +101,6 @@ class Stack(Op):
         return (StackType(params["dtype"], tuple(params["shape"])),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Push(Op):
     """One more value at the end of a stack, contents undefined: its buffer, good until the next push."""
 
@@ -120,7 +111,6 @@ class Push(Op):
         return (RefType(stack.dtype, stack.shape),)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Measure(Op):
     """Fills a buffer with the count of values in a stack. Operands: the stack, the buffer."""
 
@@ -131,7 +121,6 @@ class Measure(Op):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Repeat(Op):
     """Runs its region for each position, which it writes into the buffer that is its first operand. With ``length=[n]`` there are
     n positions, with ``length=[]`` as many as the second operand says. The region takes and yields the references that
@@ -145,7 +134,6 @@ class Repeat(Op):
         return _carried(types[1 + counted :], region)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class RepeatWhile(Op):
     """Runs its second region as long as the first one yields a buffer that holds true. The first operand is a buffer for the
     number of the run, at the end the count of runs. Both regions take the references that follow, the second one yields them."""
@@ -158,7 +146,6 @@ class RepeatWhile(Op):
         return _carried(types[1:], body)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Branch(Op):
     """Runs the region at the position that its operand, an i64, says. Regions take and yield nothing."""
 

@@ -17,7 +17,6 @@ from pullback.ir.structure import Block
 from pullback.ir.types import ArrayType, Type
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Recur(Op):
     """Operands a and b of one type; params ``axis`` and ``reverse``."""
 

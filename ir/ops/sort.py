@@ -32,7 +32,6 @@ class Sort(Op):
         return (ArrayType(I64, t.shape) if self.gives_places else t,)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Unsort(Op):
     """Operands: places of an order along the last axis, each once, and values. Each value goes to its place. Made of a
     ``scatter_set`` before kernels are."""
@@ -54,7 +53,6 @@ class Unsort(Op):
         return (out,)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class SortRow(Library):
     """A routine on a part of a dense vector. Operands: the vector, the first element of the part, and how many are in it."""
 
@@ -70,7 +68,6 @@ class SortRow(Library):
         return self.routine.format(dtype.numpy.name)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class ArgsortRow(SortRow):
     """A routine on two dense vectors: the second gets the places of the first's elements in order; any order before."""
 
@@ -81,7 +78,6 @@ class ArgsortRow(SortRow):
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class SettleRow(SortRow):
     """Operands: a vector; ranks of its elements without ``shift`` low bits over their places, sorted; a part of these as of
     ``sort_row``, which no run of equal ranks reaches beyond; and ``shift``, at most 31. Low bits of what is left in the part are

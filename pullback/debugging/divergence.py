@@ -16,7 +16,8 @@ import numpy as np
 
 from pullback.debugging.running import Array, run_call, run_stepwise
 from pullback.entry import Entry
-from pullback.inspection import Call, Recorder
+from pullback.inspection.call import Call
+from pullback.inspection.record import Recorder
 from pullback.inspection.report import place
 from pullback.ir.structure import Block, Loc, Value
 from pullback.pipeline import program

@@ -7,7 +7,7 @@ from typing import Any
 
 from pullback.api import jit
 from pullback.inspected import Inspected
-from pullback.inspection import Call
+from pullback.inspection.call import Call
 
 
 def examine(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Call:

@@ -17,8 +17,8 @@ from pullback.debugging.differences import Differences, Options, Slope
 from pullback.debugging.divergence import Difference, diverging_line, unlike
 from pullback.debugging.jacobians import MOST_ENTRIES, Entries, in_single
 from pullback.derivatives import jvp
-from pullback.inspection import Call, Report
-from pullback.inspection.report import counted
+from pullback.inspection.call import Call
+from pullback.inspection.report import Report, counted
 from pullback.jitted import Jitted, Method
 from pullback.tracer import TracedArray, TraceError, TreeDef, current, flatten, rebuild
 from pullback.tracer.array import as_traced, created

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec
 from pullback.debugging.examined import examine
 from pullback.debugging.origins import NonFinite, Search
 from pullback.debugging.running import run_straight
-from pullback.inspection import Report
+from pullback.inspection.report import Report
 from pullback.tree import places
 
 P = ParamSpec("P")

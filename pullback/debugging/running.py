@@ -10,7 +10,7 @@ import numpy as np
 
 from pullback.debugging.straight import straight
 from pullback.entry import failure
-from pullback.inspection import Call
+from pullback.inspection.call import Call
 from pullback.inspection.report import place
 from pullback.ir.interpret import Observer, interpret
 from pullback.ir.ops.control import CheckFailed

@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback.debugging.origins import Kind, NonFinite, Search, is_kind
 from pullback.debugging.running import Array, Run, observed, run_straight
-from pullback.inspection import Call
+from pullback.inspection.call import Call
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather

@@ -1,18 +1,39 @@
-"""Reports on a call of a transformed function: its stages, why it compiles, what its gradient keeps, its memory, its time."""
+"""Reports on a call of a transformed function: its stages, why it compiles, what its gradient keeps, its memory, cost and time.
 
-from pullback.inspection.call import ArgumentType, Call, arguments_of
-from pullback.inspection.cost import Cost, KernelCost, cost
-from pullback.inspection.explain import Change, Explanation, Read, StaticNumber, explain
-from pullback.inspection.limits import Limits, limits
-from pullback.inspection.memory import Buffer, Memory, memory
-from pullback.inspection.profile import Profile, ProfiledStep, profile
-from pullback.inspection.record import Record, Recorder
-from pullback.inspection.report import Report
-from pullback.inspection.residuals import ReadInput, Residual, Residuals, residuals
-from pullback.inspection.stages import Stages, stages
+The classes are here; they are imported when they are asked for. The functions, named as their modules, are in ``reports``.
+"""
+
+from typing import TYPE_CHECKING
+
+from pullback.ir.later import names_later
+
+if TYPE_CHECKING:
+    from pullback.inspection.reports import (
+        ArgumentType,
+        Buffer,
+        Call,
+        Change,
+        Cost,
+        Explanation,
+        KernelCost,
+        Limits,
+        Memory,
+        Profile,
+        ProfiledStep,
+        Read,
+        ReadInput,
+        Record,
+        Report,
+        Residual,
+        Residuals,
+        Stages,
+        StaticNumber,
+    )
 
 __all__ = [
     "ArgumentType", "Buffer", "Call", "Change", "Cost", "Explanation", "KernelCost", "Limits", "Memory", "Profile",
-    "ProfiledStep", "Read", "ReadInput", "Record", "Recorder", "Report", "Residual", "Residuals", "Stages", "StaticNumber",
-    "arguments_of", "cost", "explain", "limits", "memory", "profile", "residuals", "stages",
+    "ProfiledStep", "Read", "ReadInput", "Record", "Report", "Residual", "Residuals", "Stages", "StaticNumber",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = names_later(globals(), {"pullback.inspection.reports": __all__})

@@ -11,7 +11,7 @@ from pullback.inspection.call import ArgumentType, Call, key_text, shortened, ty
 from pullback.inspection.report import Report, counted, paragraph, place, table
 from pullback.ir.classes import templated
 from pullback.ir.structure import Loc
-from pullback.pipeline import has_template, layouts_of, scheduled, split_outcomes
+from pullback.pipeline import has_template, is_stored, layouts_of, scheduled, split_outcomes
 from pullback.runtime.engine import default_engine
 from pullback.runtime.program import parts_of
 from pullback.tracer import Captured, Guard, Trace
@@ -79,9 +79,9 @@ class Explanation(Report):
     ``branches``: its guards on traced values. ``signatures`` and ``variants`` count the programs of the function: by types of
     arguments and static values, and for these.
 
-    ``template``: "built", "instantiated" (of a compiled program), "new", "known" (if it were traced now) or "none" (nothing is
-    computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds`` that each stage took;
-    empty for a call that was not made.
+    ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now) or
+    "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds``
+    that each stage took; empty for a call that was not made.
     """
 
     function: str
@@ -146,15 +146,17 @@ _VERDICTS = {
 }
 _TEMPLATES = {
     "built": "template: built for this program, all passes ran",
+    "loaded": "template: loaded from the cache folder, no pass ran",
     "instantiated": "template: instantiated, no pass ran",
     "known": "template: known, no pass will run",
+    "stored": "template: in the cache folder, no pass will run",
     "new": "template: new, all passes will run",
     "none": "template: none, nothing is computed",
 }
 
 
 def _made(explanation: Explanation) -> str:
-    if explanation.template in ("none", "instantiated", "known"):
+    if explanation.template in ("none", "loaded", "instantiated", "stored", "known"):
         return _TEMPLATES[explanation.template]
     by_origin = [(explanation.kernels.get(k, 0), k) for k in ("memory", "disk", "compiled")]
     words = {"memory": "in memory", "disk": "on disk", "compiled": "compiled" if explanation.is_compiled else "to be compiled"}
@@ -188,7 +190,8 @@ def explain(call: Call) -> Explanation:
 
 def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
     made = entry.record.made
-    origin = "built" if made.templates_built else "instantiated" if made.templates_instantiated else "none"
+    met = {"built": made.templates_built, "loaded": made.templates_loaded, "instantiated": made.templates_instantiated}
+    origin = next((name for name, count in met.items() if count), "none")
     kernels = {"memory": made.hits, "disk": made.disk_hits, "compiled": made.compiles}
     return Explanation(
         function=call.title,
@@ -286,6 +289,8 @@ def _prospect(call: Call) -> tuple[str, Mapping[str, int]]:
     found = templated(function)
     if has_template(found, layouts_of(call.trace, call.leaves, len(found.constants)), call.device, call.over):
         return "known", {}
+    if is_stored(found, layouts_of(call.trace, call.leaves, len(found.constants)), call.device, call.over):
+        return "stored", {}
     if call.device != "cpu":
         return "new", {}
     kernels: dict[str, int] = {}

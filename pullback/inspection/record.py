@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
-from pullback.counts import CacheInfo, cache_info
+from pullback.counts import CacheInfo
 from pullback.inspection.call import ArgumentType
 from pullback.runtime import counters
 from pullback.runtime.launcher import launcher
@@ -22,15 +23,25 @@ class Record:
 
 
 class Recorder:
-    """Reads the counts when it is made and when it is asked for the record. The launcher, which is of no program, comes first."""
+    """Counts what this thread does in a ``with`` block, for a record and for the tally of the function. The launcher, which is of
+    no program, comes first."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: counters.Recorder | None = None) -> None:
         launcher()
-        self._counts, self._seconds = cache_info(), counters.snapshot()
+        self._function = function
+        self._taken = counters.Recorder()
+        self._within = ExitStack()
+
+    def __enter__(self) -> Recorder:
+        self._within.enter_context(counters.within(self._taken))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._within.close()
+        if self._function is not None:
+            self._function.add(self._taken.snapshot())
 
     def record(self, arguments: tuple[ArgumentType, ...]) -> Record:
-        """What happened in between."""
-        counts, taken = cache_info(), counters.snapshot() - self._seconds
-        names = CacheInfo.__dataclass_fields__
-        made = CacheInfo(**{name: getattr(counts, name) - getattr(self._counts, name) for name in names})
-        return Record(arguments=arguments, made=made, seconds={k: v for k, v in taken.seconds.items() if v})
+        """What happened in the block."""
+        made = CacheInfo.of(self._taken.snapshot())
+        return Record(arguments=arguments, made=made, seconds=made.seconds)

@@ -1,0 +1,18 @@
+"""All that there is to report on a call, in one place."""
+
+from pullback.inspection.call import ArgumentType, Call, arguments_of
+from pullback.inspection.cost import Cost, KernelCost, cost
+from pullback.inspection.explain import Change, Explanation, Read, StaticNumber, explain
+from pullback.inspection.limits import Limits, limits
+from pullback.inspection.memory import Buffer, Memory, memory
+from pullback.inspection.profile import Profile, ProfiledStep, profile
+from pullback.inspection.record import Record, Recorder
+from pullback.inspection.report import Report
+from pullback.inspection.residuals import ReadInput, Residual, Residuals, residuals
+from pullback.inspection.stages import Stages, stages
+
+__all__ = [
+    "ArgumentType", "Buffer", "Call", "Change", "Cost", "Explanation", "KernelCost", "Limits", "Memory", "Profile",
+    "ProfiledStep", "Read", "ReadInput", "Record", "Recorder", "Report", "Residual", "Residuals", "Stages", "StaticNumber",
+    "arguments_of", "cost", "explain", "limits", "memory", "profile", "residuals", "stages",
+]  # fmt: skip

@@ -1,0 +1,189 @@
+"""Programs as bytes: what an ``Executable`` is made of, but no trace, so that a known program starts without any pass.
+
+An entry holds the program's IR as text, the argument slots of its kernels (or of its driver) as JSON, and their object code.
+Values and instructions are named by their order in the text. Places in the user's files are left out: a failure is placed by
+the trace at hand. Read back, an entry gives a program equal to what the passes would have made, or none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pullback.codegen.driver import Driver, has_control_flow
+from pullback.ir.ops.program import launch
+from pullback.ir.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.text import canonical, parse_function, print_function
+from pullback.runtime.cache import Origin
+from pullback.runtime.engine import Object, default_engine
+from pullback.runtime.program import Executable, LoadedKernel
+
+_SIZE = struct.Struct("<I")
+
+
+class Unreadable(ValueError):
+    """Bytes that are no program of this version."""
+
+
+def key_of(template: bytes) -> str | None:
+    """The cache key of the program of a template key; None where programs are not kept.
+
+    That is without a folder, and with ``PULLBACK_VERIFY=1``, which asks for passes to be run and verified.
+    """
+    engine = default_engine()
+    if engine.cache.path is None or os.environ.get("PULLBACK_VERIFY") == "1":
+        return None
+    return engine.program_key(f"numpy {np.__version__}", template.hex())
+
+
+def find(key: str) -> Executable | None:
+    """The program that was kept under a key."""
+    cache = default_engine().cache
+    found = cache.find(key)
+    if found is None:
+        return None
+    try:
+        return decoded(*found)
+    except Unreadable:
+        cache.discard(key)
+        return None
+
+
+def keep(key: str, executable: Executable, seconds: float) -> None:
+    """Keep a program, if it can be. ``seconds`` that its making took."""
+    payload = encoded(executable)
+    if payload is not None:
+        host = default_engine().host()
+        made = {"program": executable.program.name, "kernels": len(executable.kernels), "seconds": round(seconds, 4)}
+        meta = {**made, "cpu": host.cpu, "triple": host.triple}
+        default_engine().cache.put(key, payload, kind="program", meta=meta)
+
+
+def encoded(executable: Executable) -> bytes | None:
+    """The bytes of a program; None where it holds what text cannot, or the object code of its kernels is nowhere."""
+    program = replace(executable.program, body=_without_places(executable.program.body))
+    try:
+        text = print_function(program)
+        if canonical(parse_function(text)) != canonical(program):
+            return None
+        driver = None if executable.driver is None else _driver_data(executable.driver, executable.program)
+    except (TypeError, KeyError, ValueError):
+        return None
+    kernels, payloads = [], []
+    for name, kernel in executable.kernels.items():
+        payload = default_engine().object_code(kernel.key)
+        if payload is None:
+            return None
+        kernels.append([name, kernel.symbol, kernel.key, kernel.slots, len(payload)])
+        payloads.append(payload)
+    made = {"program": text, "kernels": kernels, "driver": driver, "home": sorted(executable.home.items())}
+    data = json.dumps(made, separators=(",", ":")).encode()
+    return b"".join([_SIZE.pack(len(data)), data, *payloads])
+
+
+def decoded(payload: bytes, origin: Origin) -> Executable:
+    """The program of such bytes, which were found in memory or on "disk". Raises Unreadable."""
+    try:
+        (size,) = _SIZE.unpack_from(payload)
+        data = json.loads(payload[_SIZE.size : _SIZE.size + size])
+        program = parse_function(data["program"])
+        at, kernels = _SIZE.size + size, []
+        for name, symbol, key, slots, length in data["kernels"]:
+            code = Object(key=str(key), symbol=str(symbol), payload=payload[at : at + length])
+            kernels.append((str(name), _tuples(slots), code))
+            at += length
+        if at != len(payload):
+            raise Unreadable("the sizes do not add up")
+        driver = None if data["driver"] is None else _driver_of(data["driver"], program)
+        home = {int(result): int(parameter) for result, parameter in data["home"]}
+        _check_whole(program, {name for name, _, _ in kernels}, driver)
+        codes = default_engine().load_objects([code for _, _, code in kernels], origin)
+    except Exception as error:
+        raise Unreadable(f"{type(error).__name__}: {error}") from None
+    loaded = {
+        name: LoadedKernel(code, each.symbol, each.key, slots) for (name, slots, each), code in zip(kernels, codes, strict=True)
+    }
+    return Executable.of(program, loaded, driver, home)
+
+
+def _check_whole(program: Function, kernels: set[str], driver: Driver | None) -> None:
+    """Raises Unreadable for steps whose code is not there."""
+    launched = {i.params["kernel"] for i in walk(program.body) if i.op is launch} if driver is None else {driver.name}
+    if launched != kernels or program.kind != "program" or has_control_flow(program) != (driver is not None):
+        raise Unreadable("it is not whole")
+
+
+def text_of(payload: bytes) -> str:
+    """The IR of a program in such bytes. Raises Unreadable."""
+    try:
+        (size,) = _SIZE.unpack_from(payload)
+        return str(json.loads(payload[_SIZE.size : _SIZE.size + size])["program"])
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        raise Unreadable(f"{type(error).__name__}: {error}") from None
+
+
+def _without_places(block: Block) -> Block:
+    """The block with the failures of its launches in no place."""
+    made = []
+    for i in block.instructions:
+        if "failures" in i.params:
+            failures = tuple((*failure[:2], "") for failure in i.params["failures"])
+            i = replace(i, params={**i.params, "failures": failures})
+        if i.regions:
+            i = replace(i, regions=tuple(map(_without_places, i.regions)))
+        made.append(i)
+    return replace(block, instructions=tuple(made))
+
+
+def _values(function: Function) -> Iterator[Value]:
+    """The values of a program in the order of its text."""
+    yield from function.parameters
+    yield from _defined(function.body)
+
+
+def _defined(block: Block) -> Iterator[Value]:
+    for i in block.instructions:
+        yield from i.results
+        for region in i.regions:
+            yield from region.parameters
+            yield from _defined(region)
+
+
+def _driver_data(driver: Driver, program: Function) -> Mapping[str, Any]:
+    values = {v: k for k, v in enumerate(_values(program))}
+    steps = {id(i): k for k, i in enumerate(walk(program.body))}
+    return {
+        "name": driver.name,
+        "slots": driver.slots,
+        "buffers": [values[v] for v in driver.buffers],
+        "sizes": driver.sizes,
+        "hosts": [steps[id(i)] for i in driver.hosts],
+        "failures": [None if failure is None else [*failure[:2], ""] for failure in driver.failures],
+        "limited": driver.limited,
+    }
+
+
+def _driver_of(data: Mapping[str, Any], program: Function) -> Driver:
+    values: list[Value] = list(_values(program))
+    steps: list[Instruction] = list(walk(program.body))
+    return Driver(
+        name=data["name"],
+        text="",
+        slots=_tuples(data["slots"]),
+        buffers=tuple(values[k] for k in data["buffers"]),
+        sizes=_tuples(data["sizes"]),
+        hosts=tuple(steps[k] for k in data["hosts"]),
+        failures=_tuples(data["failures"]),
+        limited=_tuples(data["limited"]),
+    )
+
+
+def _tuples(value: Any) -> Any:
+    """JSON's lists as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
