@@ -47,13 +47,16 @@ from pullback.tree import ravel as flatten
 
 if TYPE_CHECKING:
     from pullback import optimizers, random
+    from pullback.exporting import Exported, ExportError, ExportWarning, export
+    from pullback.loading import Loaded, load
 
 __all__ = [
     "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
-    "deriv", "elementwise_grad", "extend", "find_nan", "fixed_point", "flatten", "fori_loop", "get_num_threads", "grad",
-    "grad_and_aux", "grad_named", "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp",
-    "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
+    "deriv", "elementwise_grad", "ExportError", "ExportWarning", "Exported", "Loaded", "export", "extend", "find_nan",
+    "fixed_point", "flatten", "fori_loop", "get_num_threads", "grad", "grad_and_aux", "grad_named", "hessian",
+    "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
+    "linearize", "load", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
     "make_vjp", "map", "multigrad_dict", "odeint", "optimizers", "print", "print_grad", "random", "scan", "set_num_threads",
     "stop_gradient", "switch", "tensor_jacobian_product", "tree", "trim", "value_and_grad", "vector_jacobian_product", "vjp",
     "vmap", "while_loop",
@@ -62,10 +65,19 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+_LATER = {
+    "ExportError": "exporting", "ExportWarning": "exporting", "Exported": "exporting", "export": "exporting",
+    "Loaded": "loading", "load": "loading",
+}  # fmt: skip
+
+
 def _imported_later(name: str) -> Any:
-    """Modules that are imported when they are first asked for."""
+    """Modules that are imported when they, or what is in them, are first asked for."""
     if name in ("optimizers", "random"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _LATER:
+        found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

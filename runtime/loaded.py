@@ -1,0 +1,61 @@
+"""Exported libraries in this process: opened, given what they need of SciPy, NumPy and the threads, and called."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pullback.codegen.interface import FIRST_CHECK, HOOKS
+from pullback.runtime import interrupts, threads
+from pullback.runtime.launcher import address_of
+from pullback.runtime.program import native_address
+
+
+class NotExported(Exception):
+    """A library lacks what an exported one has."""
+
+
+class Library:
+    """An exported library. ``manifest``: what it says of itself. Raises OSError and NotExported."""
+
+    first_check = FIRST_CHECK
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(str(path.absolute()))
+        try:
+            self.name = ctypes.string_at(self._address("pullback_exported")).decode()
+            self.manifest = ctypes.string_at(self._address(f"{self.name}_manifest")).decode()
+            pointer, i64 = ctypes.c_void_p, ctypes.c_int64
+            self._call = ctypes.CFUNCTYPE(i64, pointer, pointer, pointer)(self._address(f"{self.name}_call"))
+            self._init = ctypes.CFUNCTYPE(i64, pointer)(self._address(f"{self.name}_init"))
+            self._error = ctypes.CFUNCTYPE(ctypes.c_char_p, i64)(self._address(f"{self.name}_error"))
+        except (AttributeError, ValueError, UnicodeDecodeError) as error:
+            raise NotExported(str(error)) from None
+
+    def _address(self, symbol: str) -> int:
+        return int(ctypes.cast(getattr(self._library, symbol), ctypes.c_void_p).value or 0)
+
+    def begin(self, needs: Sequence[tuple[Any, ...]]) -> int:
+        """Give it the threads of this process and the functions that it needs; 0, or the status that says why it will not run."""
+        crew = threads.table()
+        field = threads.functions()
+        hooks = {"user": crew, "parallel_for": field["run"], "poll": address_of(interrupts.table())}
+        if any(slot[0] in ("library", "gemm") for slot in needs):
+            hooks |= {"before_library": field["enter"], "after_library": field["leave"]}
+        fields = [threads.get_num_threads(), *(hooks.get(name, 0) for name in HOOKS), *map(native_address, needs)]
+        words = (ctypes.c_int64 * (1 + len(fields)))(8 * (1 + len(fields)), *fields)
+        return int(self._init(ctypes.addressof(words)))
+
+    def call(self, extents: Sequence[int], arguments: Sequence[Any], results: Sequence[Any]) -> int:
+        """The status of a call on arrays, which are dense."""
+        sizes = (ctypes.c_int64 * max(len(extents), 1))(*extents)
+        given = (ctypes.c_void_p * max(len(arguments), 1))(*map(address_of, arguments))
+        written = (ctypes.c_void_p * max(len(results), 1))(*map(address_of, results))
+        return int(self._call(ctypes.addressof(sizes), ctypes.addressof(given), ctypes.addressof(written)))
+
+    def message(self, status: int) -> str:
+        """What a status means."""
+        return str(self._error(status).decode())
