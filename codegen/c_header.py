@@ -59,7 +59,8 @@ def _opening(interface: Interface, title: str, doc: str, made_by: str, target: s
 
 def _statuses(interface: Interface) -> str:
     upper = interface.name.upper()
-    lines = ["/* What calls return. Larger statuses are checks of the function that failed; see the end of this file. */", "enum {"]
+    lines = ["/* What calls return. Larger statuses are checks of the function that failed: see the end of this file. */"]
+    lines.append("enum {")
     lines.append(f"    {upper}_OK = 0,")
     for k, (word, text) in enumerate(STATUSES, 1):
         comma = "," if k < len(STATUSES) else ""
@@ -78,7 +79,7 @@ def _runtime(interface: Interface) -> str:
         f"    int64_t size;                /* sizeof({name}_runtime) */",
         "    int64_t threads;             /* how many threads parallel_for uses; results do not depend on it */",
         "    void *user;                  /* passed to the functions that take it */",
-        "    /* Calls body(data, k) once for each k from 0 to count - 1, in any order, on any threads, and returns when all are done. */",
+        "    /* Calls body(data, k) once for each k from 0 to count - 1, in any order, on any threads; returns after all. */",
         "    void (*parallel_for)(void *user, void (*body)(void *data, int64_t k), void *data, int64_t count);",
         "    /* Around each call of BLAS and LAPACK, which are to run on the calling thread alone; from any thread. */",
         "    void (*before_library)(void *user);",

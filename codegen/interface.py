@@ -24,18 +24,21 @@ STATUSES = (
     ("INTERRUPTED", "the call was interrupted"),
 )
 """The statuses that every function has, from 1; those of its own checks follow."""
+CODES = {name: k for k, (name, _) in enumerate(STATUSES, 1)}
 FIRST_CHECK = len(STATUSES) + 1
 
 HOOKS = ("user", "parallel_for", "before_library", "after_library", "reallocate", "release", "poll")
 """The fields of a runtime, after its size in bytes and the number of threads; the addresses of needed functions follow."""
 
 # What C and C++ would not take as a name.
-_KEYWORDS = frozenset(
-    "alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do double "
-    "else enum explicit export extern false float for friend goto if inline int long mutable namespace new not nullptr operator "
-    "or private protected public register restrict return short signed sizeof static struct switch template this throw true try "
-    "typedef typename union unsigned using virtual void volatile while xor NULL".split()
-)
+_KEYWORDS = frozenset({
+    "NULL", "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr",
+    "continue", "decltype", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float",
+    "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "not", "nullptr", "operator", "or",
+    "private", "protected", "public", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch",
+    "template", "this", "throw", "true", "try", "typedef", "typename", "union", "unsigned", "using", "virtual", "void",
+    "volatile", "while", "xor",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

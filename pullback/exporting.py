@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
 import json
 import re
@@ -31,7 +32,7 @@ from pullback.runtime.exported import HostStepMet, Source, described, features_o
 from pullback.runtime.linking import LINKERS, LinkError, find_linker, link_shared
 from pullback.sampling import Differs, Sampled, sampled
 from pullback.shipped import NotData, tree_data
-from pullback.tracer import Argument, Captured, Trace, TraceError
+from pullback.tracer import Argument, Captured, Trace
 from pullback.tracer.frame import Constant
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.tracer.tree import paths
@@ -82,16 +83,16 @@ def export(
         pb.export(pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path="model")
 
     ``specs`` are the types of the arguments: strings such as "f64[n,3]", in which a named extent stays free and a number is
-    fixed, examples (arrays, numbers), and containers of both; other values are static, as in a call. ``kwargs`` are those passed by
-    keyword. Arguments may also be a ``pb.ShapeDtypeStruct``. Results have the dtypes and shapes of a call.
+    fixed, examples (arrays, numbers), a ``pb.ShapeDtypeStruct``, and containers of these; other values are static, as in a call.
+    ``kwargs`` are those passed by keyword. Results have the dtypes and shapes of a call.
 
     ``name``: the C function's, else the last part of ``path``. ``cpu``: what it runs on: "native", this processor and later ones
     with the same instructions, or "baseline", "avx2" and "avx512". Arrays and numbers that the function reads from outside are
     in the object with their present values.
 
-    With named extents the function is traced some dozens of times, at many sizes, which must give one program; the sizes it serves
-    are in the header, and calls of others return a status. Where no linker is found (cc, gcc, clang, ld) an ``ExportWarning`` says
-    so, and ``library`` is None.
+    With named extents the function is traced some dozens of times, at many sizes, which must give one program; the sizes that it
+    serves are in the header, and calls with others return a status. Where no linker is found (cc, gcc, clang, ld) an
+    ``ExportWarning`` says so, and ``library`` is None.
 
     Raises ExportError for what only Python can do (pb.print, callbacks), writes into arguments, and a function whose program
     depends on a named extent; TraceError as a call does; ValueError for bad options.
@@ -131,8 +132,8 @@ def _linked(source: Path, target: Path) -> bool:
         else:
             return True
     target.unlink(missing_ok=True)
-    message = f"{problem}: {source.name} is written, {target.name} is not; link it with: cc -shared -o {target.name} {source.name}"
-    warnings.warn(message, ExportWarning, stacklevel=4)
+    hint = f"cc -shared -o {target.name} {source.name}"
+    warnings.warn(f"{problem}: {source.name} is written, {target.name} is not; link it with: {hint}", ExportWarning, stacklevel=4)
     return False
 
 
@@ -154,7 +155,9 @@ class _Array:
 def _typed(value: Any) -> Any:
     """An argument with types in place of its arrays. Raises ValueError for a text that is no type."""
     match value:
-        case str() if (found := _SPEC.fullmatch(value)) is not None and (found[1] in specs.NAMES):
+        case str() if (found := _SPEC.fullmatch(value)) is not None:
+            if found[1] not in specs.NAMES:
+                raise ValueError(f"{value!r}: there is no dtype {found[1]}")
             extents = [word.strip() for word in found[2].split(",")] if found[2].strip() else []
             if extents and not extents[-1]:
                 extents.pop()
@@ -220,19 +223,21 @@ class _Export:
         try:
             found = sampled(extents, self.trace_at, self.elements)
         except Differs as differs:
-            raise ExportError(self.dependent(differs)) from None
+            raise ExportError(self.dependent(differs)) from differs.__cause__
         trace = found.base.trace
         self.refuse(trace)
         parameters, arguments, data = self.parameters(found)
         numbers = self.numbers(found, parameters, data)
         results = self.results(found)
-        names = c_names([*(b.name for b in found.bounds), *(place for _, place in arguments), *(place for place, _, _ in results)],
-                        [self.name, *public_symbols(self.name)])  # fmt: skip
+        wanted = [*(b.name for b in found.bounds), *(place for _, place in arguments), *(place for place, _, _ in results)]
+        names = c_names(wanted, public_symbols(self.name))
+        if names[: len(found.bounds)] != wanted[: len(found.bounds)]:
+            raise ValueError(f"C cannot take {', '.join(extents)} as names of extents beside {self.name}")
         rest = iter(names[len(found.bounds) :])
         leaves = found.base.leaves
         interface = Interface(
             name=self.name,
-            extents=tuple(dataclasses.replace(b, name=b.name) for b in found.bounds),
+            extents=found.bounds,
             arguments=tuple(
                 Leaf(name=next(rest), place=place, dtype=trace.function.parameters[k].type.dtype, shape=found.arguments[k])
                 for k, place in arguments
@@ -246,6 +251,8 @@ class _Export:
         doc = inspect.getdoc(getattr(self.function, "__wrapped__", self.function)) or ""
         about = {"title": self.title, "doc": doc}
         manifest = self.manifest(found, interface, about, [k for k, _ in arguments])
+        made_of = [repr(dataclasses.replace(interface, manifest="")), *texts, json.dumps(manifest)]
+        manifest["id"] = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
         return dataclasses.replace(interface, manifest=json.dumps(manifest)), texts, about
 
     # traces

@@ -123,9 +123,10 @@ class _Leaf:
             if not isinstance(value, _NUMBERS[self.kind]) or (self.kind != "bool" and isinstance(value, bool)):
                 raise TypeError(f"{place} is a {_type(value)}: a Python {self.kind} is expected")
             return np.array(value, self.dtype)
-        if not isinstance(value, np.ndarray | np.generic | float | int) or (not isinstance(value, np.ndarray | np.generic) and self.shape):
+        is_number = type(value) in (int, float) and not self.shape
+        if not is_number and not isinstance(value, np.ndarray | np.generic):
             raise TypeError(f"{place} is a {_type(value)}: {self} is expected")
-        array = np.asarray(value, self.dtype) if isinstance(value, float | int) and not isinstance(value, np.generic) else np.asarray(value)
+        array = np.asarray(value, self.dtype if is_number else None)
         if array.dtype.newbyteorder("=") != self.dtype or array.ndim != len(self.shape):
             raise TypeError(f"{place} is {array.dtype}{list(array.shape)}: {self} is expected")
         for formula, extent in zip(self.shape, array.shape, strict=True):

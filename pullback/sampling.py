@@ -8,9 +8,10 @@ inside, which no trace met, cannot be seen.
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from pullback.codegen.interface import Bounds
 from pullback.ir import Function
 from pullback.ir.classes import templated
-from pullback.ir.extents import Abstract
+from pullback.ir.extents import Abstract, abstract
 from pullback.ir.formulas import Formula, Scaled, constant, fitted, fitted_number
 from pullback.ir.text import canonical
 from pullback.pipeline import Outcome, split_outcomes
@@ -28,7 +29,14 @@ LEAST, MOST = 64, 250
 """Between these lie the extents of the first traces: beyond what is made otherwise because it is small."""
 LARGE = (1_000, 3_001, 10_000, 65_537, 1_000_000, 20_000_003)
 MOST_ELEMENTS = 1 << 28
+OFTEN = (
+    5, 6, 7, 8, 9, 10, 12, 15, 16, 17, 20, 24, 25, 30, 31, 32, 33, 48, 50, 60, 63, 64, 65, 72, 96, 100, 120, 127, 128, 129, 144,
+    192, 200, 250, 255, 256, 257, 300, 360, 500, 511, 512, 513, 768, 1000, 1023, 1024, 1025, 1920, 2000, 2048, 4095, 4096, 4097,
+    5000, 8192, 10_000, 16_384, 60_000,
+)  # fmt: skip
+"""Sizes that Python code may ask for."""
 MOST_REPAIRS = 8
+MOST_MIDDLE = 2_000
 
 Number = Formula | Scaled | bool | int | float | complex
 
@@ -44,35 +52,43 @@ class Differs(Exception):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """A trace at a point. ``numbers``: the sizes of its template, then the extents of arguments and results, in order."""
+    """A trace at a point. ``loose`` is its abstract function in which all numbers are named."""
 
     point: dict[str, int]
     trace: Trace
     leaves: list[Any]
     function: Function
     outcomes: tuple[Outcome, ...]
-    found: Abstract
+    loose: Abstract
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What must be the same at all points."""
-        leaves = [np.ndim(leaf) for leaf in self.leaves]
-        pinned = tuple((p.index, p.value) for p in self.trace.pinned)
-        ranks = tuple(v.type.rank for v in self.trace.function.results)
-        return canonical(self.found.function), tuple(leaves), repr(pinned), ranks, self.outcomes, self.trace.out_tree
+        ranks = [np.ndim(leaf) for leaf in self.leaves], [v.type.rank for v in self.trace.function.results]
+        pinned = repr([(p.index, p.value) for p in self.trace.pinned])
+        return canonical(self.loose.function), ranks, pinned, self.outcomes, self.trace.out_tree
 
     @property
-    def numbers(self) -> list[int]:
-        """All that a formula is looked for, but for constants."""
+    def shapes(self) -> list[int]:
+        """The extents of arguments and results, in order."""
         arguments = [n for leaf in self.leaves for n in np.shape(leaf)]
-        results = [n for v in self.trace.function.results for n in v.type.shape]
-        return [*self.found.sizes.values(), *arguments, *results]
+        return [*arguments, *(n for v in self.trace.function.results for n in v.type.shape)]
+
+    @property
+    def numbers(self) -> list[Any]:
+        """All numbers that a formula must give: extents, then constants."""
+        return [*self.shapes, *self.loose.sizes.values(), *self.loose.constants]
+
+    @functools.cached_property
+    def found(self) -> Abstract:
+        """What its template is made of."""
+        return templated(self.function)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sampled:
-    """One program for a range of sizes. ``sizes``: those of the template; ``arguments`` and ``results``: shapes; ``constants``: its
-    last parameters."""
+    """One program for a range of sizes. ``sizes``: those of the template; ``arguments`` and ``results``: shapes; ``constants``:
+    its last parameters."""
 
     base: Sample
     bounds: tuple[Bounds, ...]
@@ -98,26 +114,50 @@ class _Sampling:
         self.trace_at = trace_at
         self.elements = elements
         self.samples: list[Sample] = []
-        self.formulas: list[Formula] = []
-        self.constants: list[Number] = []
+        self.formulas: list[Number] = []
 
     def run(self) -> Sampled:
         points = list(self.points())
-        self.samples.append(self.sample(points[0]))
-        for point in points[1:]:
-            self.add(point)
+        base = self.first(points[0])
+        self.samples.append(base)
+        self.samples += map(self.same, points[1:])
         self.fit()
         self.settle()
-        bounds = tuple(Bounds(name=name, low=self.low(name), high=self.high(name)) for name in self.names)
-        self.between(bounds)
+        bounds = self.narrowed([Bounds(name=name, low=self.low(name), high=self.high(name)) for name in self.names])
+        shapes = iter([f for f in self.formulas[: len(base.shapes)] if isinstance(f, Formula)])
+        arguments = tuple(tuple(next(shapes) for _ in np.shape(leaf)) for leaf in base.leaves)
+        results = tuple(tuple(next(shapes) for _ in v.type.shape) for v in base.trace.function.results)
+        sizes, constants = self.of_template()
+        return Sampled(base=base, bounds=bounds, sizes=sizes, arguments=arguments, results=results, constants=constants)
+
+    def first(self, point: dict[str, int]) -> Sample:
+        try:
+            return self.sample(point)
+        except TraceError as error:
+            if point:
+                error.add_note(f"  (traced with {_shown(point)}; extents that must be equal need one name)")
+            raise
+        except Exception as error:
+            if not point:
+                raise
+            raise Differs(f"tracing fails: {error},", point) from error
+
+    def of_template(self) -> tuple[tuple[tuple[str, Formula], ...], tuple[Number, ...]]:
+        """The sizes and constants of the first point's template as formulas, from the samples that have that template. Where a
+        number happens to be one that rewrites look for, a sample has another."""
         base = self.samples[0]
-        rest = iter(self.formulas)
-        sizes = tuple((name, next(rest)) for name in base.found.sizes)
-        arguments = tuple(tuple(next(rest) for _ in np.shape(leaf)) for leaf in base.leaves)
-        results = tuple(tuple(next(rest) for _ in v.type.shape) for v in base.trace.function.results)
-        return Sampled(
-            base=base, bounds=bounds, sizes=sizes, arguments=arguments, results=results, constants=tuple(self.constants)
-        )
+        key = canonical(base.found.function)
+        alike = [base, *(s for s in self.samples[1:] if canonical(s.found.function) == key)]
+        if len(alike) <= len(self.samples) // 2:
+            raise Differs("it is optimised in another way", self.samples[-1].point)
+        points = [s.point for s in alike]
+        columns = [list(values) for values in zip(*(s.found.sizes.values() for s in alike), strict=True)]
+        sizes = [self.formula("size", values, points) for values in columns]
+        own = [*sizes, *(f for f in self.formulas if isinstance(f, Formula))]
+        columns = [list(values) for values in zip(*(s.found.constants for s in alike), strict=True)]
+        constants = [self.formula("constant", values, points, own) for values in columns]
+        names = zip(base.found.sizes, sizes, strict=True)
+        return tuple((name, f) for name, f in names if isinstance(f, Formula)), tuple(constants)
 
     def points(self) -> Sequence[dict[str, int]]:
         """The first points: one, those that differ from it in one extent, and more than a polynomial of degree 2 has terms."""
@@ -137,49 +177,46 @@ class _Sampling:
             warnings.simplefilter("ignore")
             trace, leaves = self.trace_at(point)
         function, outcomes = split_outcomes(trace)
-        return Sample(
-            point=dict(point), trace=trace, leaves=leaves, function=function, outcomes=outcomes, found=templated(function)
-        )
+        loose = abstract(function, loose=True)
+        return Sample(point=dict(point), trace=trace, leaves=leaves, function=function, outcomes=outcomes, loose=loose)
 
     def same(self, point: Mapping[str, int]) -> Sample:
         """The sample at a point. Raises Differs where its program is another."""
         try:
             found = self.sample(point)
         except (TraceError, ValueError, TypeError, IndexError, ArithmeticError, MemoryError, np.linalg.LinAlgError) as error:
-            raise Differs(f"there tracing fails: {error}", point) from None
+            raise Differs(f"tracing fails: {error},", point) from None
         if found.key != self.samples[0].key:
-            raise Differs("there the function is another program", point)
+            raise Differs("it is another one", point)
         return found
-
-    def add(self, point: Mapping[str, int]) -> None:
-        self.samples.append(self.same(point))
 
     def fit(self) -> None:
         """Formulas for all numbers of the samples. Raises Differs."""
         points = [s.point for s in self.samples]
-        last = self.samples[-1]
-        self.formulas = []
-        for values in zip(*(s.numbers for s in self.samples), strict=True):
-            found = constant(values[0]) if len(set(values)) == 1 else fitted(values, points)
-            if found is None:
-                raise Differs(f"a size is {values[0]} at {_shown(points[0])} and {values[-1]}", last.point)
-            self.formulas.append(found)
-        self.constants = []
-        own = [Formula(((1, (name,)),)) for name in self.names]
-        for values in zip(*(s.found.constants for s in self.samples), strict=True):
-            self.constants.append(self.constant(values, points, [*own, *self.formulas]))
+        count = len(self.samples[0].shapes) + len(self.samples[0].loose.sizes)
+        columns = [list(values) for values in zip(*(s.numbers for s in self.samples), strict=True)]
+        sizes = [self.formula("size", values, points) for values in columns[:count]]
+        constants = [self.formula("constant", values, points, sizes) for values in columns[count:]]
+        self.formulas = [*sizes, *constants]
 
-    def constant(self, values: Sequence[Any], points: Sequence[Mapping[str, int]], formulas: Sequence[Formula]) -> Number:
+    def formula(
+        self, what: str, values: Sequence[Any], points: Sequence[Mapping[str, int]], sizes: Sequence[Number] = ()
+    ) -> Number:
+        """What gives these values. Raises Differs."""
         if len({repr(v) for v in values}) == 1:
-            found: Number = values[0]
+            found: Number = constant(values[0]) if what == "size" else values[0]
             return found
         made: Formula | Scaled | None = None
         if all(type(v) is int for v in values):
             made = fitted(values, points)
         elif all(isinstance(v, int | float) for v in values):
-            made = fitted_number([float(v) for v in values], points, dict.fromkeys(f for f in formulas if f.number is None))
+            own = [Formula(((1, (name,)),)) for name in self.names]
+            known = [f for f in sizes if isinstance(f, Formula) and f.number is None]
+            made = fitted_number([float(v) for v in values], points, dict.fromkeys([*own, *known]))
         if made is None:
-            raise Differs(f"a constant is {values[0]!r} at {_shown(points[0])} and {values[-1]!r}", points[-1])
+            k = next(k for k, v in enumerate(values) if repr(v) != repr(values[0]))
+            said = f"a {what} of its is {values[0]!r} with {_shown(points[0])} and {values[k]!r}, by no simple formula,"
+            raise Differs(said, points[k])
         return made
 
     def agrees(self, point: Mapping[str, int]) -> bool:
@@ -190,15 +227,12 @@ class _Sampling:
             return False
 
     def matches(self, sample: Sample) -> bool:
-        if sample.numbers != [f.at(sample.point) for f in self.formulas]:
-            return False
-        pairs = zip(sample.found.constants, self.constants, strict=True)
-        return all(repr(v) == repr(c.at(sample.point) if isinstance(c, Formula | Scaled) else c) or _equal(v, c, sample) for v, c in pairs)
+        return all(_equal(v, f, sample.point) for v, f in zip(sample.numbers, self.formulas, strict=True))
 
     def settle(self) -> None:
         """More points, where quotients are rounded up and down; those that contradict a formula make another."""
         base = self.samples[0].point
-        divisors = sorted({f.divisor for f in self.formulas if f.divisor > 1})
+        divisors = sorted({f.divisor for f in self.formulas if isinstance(f, Formula) and f.divisor > 1})
         extra = [{**base, name: 16 * d + k} for d in divisors for name in self.names for k in (-1, 0, 1)]
         extra += [{**base, name: MOST + 1 + k} for name in self.names for k in (0, 1)]
         for _ in range(MOST_REPAIRS):
@@ -207,7 +241,7 @@ class _Sampling:
                 return
             self.samples.append(wrong)
             self.fit()
-        raise Differs("there a size is not what it is elsewhere", self.samples[-1].point)
+        raise Differs("a size is not what it is elsewhere,", self.samples[-1].point)
 
     def low(self, name: str) -> int:
         """The least value that is served, others as at the first point."""
@@ -241,25 +275,48 @@ class _Sampling:
             good, fails = (middle, fails) if self.agrees({**base, name: middle}) else (good, middle)
         return good
 
-    def between(self, bounds: Sequence[Bounds]) -> None:
-        """Points in which several extents are small, large, equal or any. Raises Differs."""
+    def narrowed(self, bounds: list[Bounds]) -> tuple[Bounds, ...]:
+        """The bounds within which points hold in which several extents are small, large, equal or any: where one does not that
+        has a small extent, larger ones are asked for. Raises Differs."""
+        for _ in range(MOST_REPAIRS):
+            wrong = next((point for point in self.inside(bounds) if not self.agrees(point)), None)
+            if wrong is None:
+                return tuple(bounds)
+            least = min(wrong.values())
+            raised = [replace(b, low=least + 1) if wrong[b.name] == least and b.low <= least < LEAST - 1 else b for b in bounds]
+            if raised == bounds:
+                break
+            bounds = raised
+        point = next(point for point in self.inside(bounds) if not self.agrees(point))
+        self.same(point)
+        raise Differs("a size or a constant is not what it is elsewhere,", point)
+
+    def inside(self, bounds: Sequence[Bounds]) -> Iterator[dict[str, int]]:
+        """Points within bounds, the smallest first."""
         if not bounds:
             return
         rng = np.random.default_rng(11)
-        ends = [(b.low, min(2_000, 2_000 if b.high is None else b.high)) for b in bounds]
-        rows = [[low for low, _ in ends], [low + 1 if low < high else low for low, high in ends]]
+        ends = [(b.low, min(MOST_MIDDLE, MOST_MIDDLE if b.high is None else b.high)) for b in bounds]
+        rows = [[low for low, _ in ends], [min(low + 1, high) for low, high in ends]]
+        first, last = max(low for low, _ in ends), min(high for _, high in ends)
+        rows += [[n] * len(ends) for n in (first, (first + last) // 2) if first <= n <= last]
         rows += [[int(rng.integers(low, high + 1)) for low, high in ends] for _ in range(6)]
-        equal = max(low for low, _ in ends), min(high for _, high in ends)
-        rows += [[n] * len(ends) for n in {equal[0], (equal[0] + equal[1]) // 2} if equal[0] <= n <= equal[1]]
         for row in rows:
             point = dict(zip(self.names, row, strict=True))
-            if self.elements(point) <= MOST_ELEMENTS and not self.matches(self.same(point)):
-                raise Differs("there a size or constant is not what it is elsewhere", point)
+            if self.elements(point) <= MOST_ELEMENTS:
+                yield point
+        for name, (low, _), b in zip(self.names, ends, bounds, strict=True):
+            for n in OFTEN:
+                point = {**self.samples[0].point, name: n}
+                if n >= low and (b.high is None or n <= b.high) and self.elements(point) <= MOST_ELEMENTS:
+                    yield point
 
 
-def _equal(value: Any, number: Number, sample: Sample) -> bool:
-    made = number.at(sample.point) if isinstance(number, Formula | Scaled) else number
-    return isinstance(value, int | float) and float(value) == made
+def _equal(value: Any, number: Number, point: Mapping[str, int]) -> bool:
+    """Whether a number of a sample is what its formula says."""
+    if isinstance(number, Formula | Scaled):
+        return isinstance(value, int | float) and float(value) == number.at(point)
+    return repr(value) == repr(number)
 
 
 def _shown(point: Mapping[str, int]) -> str:

@@ -56,7 +56,7 @@ def builder(data: Data) -> Callable[[Iterator[Any]], Any]:
             pairs = [(key, builder(c)) for key, c in zip(keys, children, strict=True)]
             return lambda leaves: {key: part(leaves) for key, part in pairs}
         case ["namedtuple", str(name), list(fields), list(children)]:
-            made: Any = namedtuple(name, fields)  # noqa: PYI024
+            made: Any = namedtuple(name, fields)
             parts = [builder(c) for c in children]
             return lambda leaves: made(*[part(leaves) for part in parts])
     raise ValueError(f"no structure: {data!r}")
@@ -80,7 +80,7 @@ def take(data: Data, value: Any, place: str, leaves: list[tuple[str, Any]]) -> N
                 raise TypeError(f"{place} is {_what(value)}: a dict with keys {keys} is expected")
             for key, child in zip(keys, children, strict=True):
                 take(child, value[key], f"{place}[{key!r}]", leaves)
-        case ["namedtuple", name, fields, children]:
+        case ["namedtuple", _, fields, children]:
             if getattr(value, "_fields", None) != tuple(fields):
                 raise TypeError(f"{place} is {_what(value)}: a namedtuple with fields {fields} is expected")
             for field, child in zip(fields, children, strict=True):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,8 +49,8 @@ class Source:
 
 
 def host_of(cpu: str) -> Host:
-    """The machine to export for: "native", this one, or a level of x86-64 by the word that PULLBACK_CPU takes ("baseline", "avx2",
-    "avx512") or by LLVM's ("x86-64-v3"). Raises ValueError for another word."""
+    """The machine to export for: "native", this one, or a level of x86-64 by the word that PULLBACK_CPU takes ("baseline",
+    "avx2", "avx512") or by LLVM's ("x86-64-v3"). Raises ValueError for another word."""
     own = default_engine().host()
     if cpu == "native":
         return own
@@ -76,8 +76,9 @@ def features_of(host: Host) -> tuple[str, ...]:
 def described(
     module: Module, host: Host, parameters: Sequence[Place], sources: Sequence[Source], partial: Interface
 ) -> tuple[Interface, list[str]]:
-    """The whole interface of a scheduled program, and the texts of its kernels. ``parameters``: where each parameter of the program
-    is; ``sources``: where each result comes from. Raises HostStepMet, and NotImplementedError for what cannot be exported."""
+    """The whole interface of a scheduled program, and the texts of its kernels. ``parameters``: where each parameter of the
+    program is; ``sources``: where each result comes from. Raises HostStepMet, and NotImplementedError for what cannot be
+    exported."""
     program, *kernels = module.functions
     hosts = [i for i in walk(program.body) if isinstance(i.op, HostOp)]
     if hosts:
@@ -180,8 +181,8 @@ def _needs(slots: Sequence[tuple[Any, ...]]) -> tuple[Need, ...]:
                 key = (rest[0], symbols.signature(rest[0]), rest[0])
             case "ufunc":
                 name, types, part = rest
-                text = f"the loop {types} of {name}" if part == "function" else f"the data of the loop {types} of {name}"
-                key = (f"{name}.{types.replace('->', '.')}{'' if part == 'function' else '.data'}", _LOOP if part == "function" else "void *", text)  # noqa: E501
+                loop, text = f"{name}.{types.replace('->', '.')}", f"the loop {types} of {name}"
+                key = (loop, _LOOP, text) if part == "function" else (f"{loop}.data", "void *", f"its data, of {text}")
             case _:
                 raise NotImplementedError(f"a call of {slot}")
         wanted.setdefault(key, []).append(slot)

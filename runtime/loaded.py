@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,16 +26,28 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._library = ctypes.CDLL(str(path.absolute()))
         try:
-            self.name = ctypes.string_at(self._address("pullback_exported")).decode()
-            self.manifest = ctypes.string_at(self._address(f"{self.name}_manifest")).decode()
+            self._open(path.absolute())
+            if self.manifest.encode() not in path.read_bytes():
+                self._open_copy()
             pointer, i64 = ctypes.c_void_p, ctypes.c_int64
             self._call = ctypes.CFUNCTYPE(i64, pointer, pointer, pointer)(self._address(f"{self.name}_call"))
             self._init = ctypes.CFUNCTYPE(i64, pointer)(self._address(f"{self.name}_init"))
             self._error = ctypes.CFUNCTYPE(ctypes.c_char_p, i64)(self._address(f"{self.name}_error"))
         except (AttributeError, ValueError, UnicodeDecodeError) as error:
             raise NotExported(str(error)) from None
+
+    def _open(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        self.name = ctypes.string_at(self._address("pullback_exported")).decode()
+        self.manifest = ctypes.string_at(self._address(f"{self.name}_manifest")).decode()
+
+    def _open_copy(self) -> None:
+        """Opens the file by another name: the system gave a library that had this name before, which is loaded still."""
+        with tempfile.TemporaryDirectory(prefix="pullback") as folder:
+            copy = Path(folder) / self.path.name
+            shutil.copyfile(self.path, copy)
+            self._open(copy)
 
     def _address(self, symbol: str) -> int:
         return int(ctypes.cast(getattr(self._library, symbol), ctypes.c_void_p).value or 0)
