@@ -65,7 +65,8 @@ def _globals(interface: Interface) -> str:
     ]
     for k, data in enumerate(interface.data):
         payload = data.payload or b"\0"
-        lines.append(f'@data{k} = private constant [{len(payload)} x i8] c"{_text(payload)}", align {ALIGNMENT}')
+        text = "\\" + payload.hex("\\")
+        lines.append(f'@data{k} = private constant [{len(payload)} x i8] c"{text}", align {ALIGNMENT}')
     return "\n".join([*lines, "declare ptr @realloc(ptr, i64)", "declare void @free(ptr)", ""])
 
 

@@ -61,7 +61,7 @@ class Loaded:
         sizes: dict[str, int] = {}
         given = self._given(args, kwargs)
         values = [leaf.value(place, value, sizes) for leaf, (place, value) in zip(self._leaves, given, strict=True)]
-        for leaf, (place, _), value in zip(self._leaves, given, values, strict=True):
+        for leaf, value, (place, _) in zip(self._leaves, values, given):
             leaf.check(place, value, sizes)
         for name, (low, high) in self.extents.items():
             if sizes[name] < low or (high is not None and sizes[name] > high):
@@ -112,6 +112,8 @@ class _Leaf:
         self.pinned = data.get("pinned")
         self.dtype = None if self.is_pinned else DTYPES[data["dtype"]].numpy
         self.shape: list[Formula] = [] if self.is_pinned else list(map(of_data, data["shape"]))
+        self.names = [_name_of(f) for f in self.shape]
+        self.numbers = tuple([f.number for f in self.shape])
 
     def value(self, place: str, value: Any, sizes: dict[str, int]) -> Any:
         """The array or number to pass. Extents that stand alone in the shape are learned. Raises TypeError."""
@@ -123,29 +125,41 @@ class _Leaf:
             if not isinstance(value, _NUMBERS[self.kind]) or (self.kind != "bool" and isinstance(value, bool)):
                 raise TypeError(f"{place} is a {_type(value)}: a Python {self.kind} is expected")
             return np.array(value, self.dtype)
+        if type(value) is np.ndarray and value.dtype == self.dtype and value.ndim == len(self.shape) and value.flags.c_contiguous:
+            array = value
+        else:
+            array = self.converted(place, value)
+        for name, extent in zip(self.names, array.shape):
+            if name and name not in sizes:
+                sizes[name] = extent
+        return array
+
+    def converted(self, place: str, value: Any) -> np.ndarray[Any, Any]:
+        """A dense array of an array or number. Raises TypeError."""
         is_number = type(value) in (int, float) and not self.shape
         if not is_number and not isinstance(value, np.ndarray | np.generic):
             raise TypeError(f"{place} is a {_type(value)}: {self} is expected")
         array = np.asarray(value, self.dtype if is_number else None)
         if array.dtype.newbyteorder("=") != self.dtype or array.ndim != len(self.shape):
             raise TypeError(f"{place} is {array.dtype}{list(array.shape)}: {self} is expected")
-        for formula, extent in zip(self.shape, array.shape, strict=True):
-            match formula.terms:
-                case ((1, (name,)),) if formula.divisor == 1:
-                    sizes.setdefault(name, extent)
         return np.ascontiguousarray(array, self.dtype).reshape(array.shape)
 
     def check(self, place: str, value: Any, sizes: Mapping[str, int]) -> None:
         """Raises ValueError for a shape that is not what the extents say."""
-        if self.is_pinned or not self.shape:
+        if not self.shape:
             return
-        expected = tuple(f.at(sizes) for f in self.shape)
+        expected = tuple([sizes[name] if name else n for name, n in zip(self.names, self.numbers)])
         if value.shape != expected:
             where = ", ".join(f"{name}={n}" for name, n in sizes.items())
             raise ValueError(f"{place} has shape {value.shape}: {expected} is expected" + (f" with {where}" if where else ""))
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def _name_of(formula: Formula) -> str:
+    """The name that an extent of an argument is; empty for a number."""
+    return formula.terms[0][1][0] if formula.number is None else ""
 
 
 def _type(value: Any) -> str:

@@ -56,7 +56,7 @@ def builder(data: Data) -> Callable[[Iterator[Any]], Any]:
             pairs = [(key, builder(c)) for key, c in zip(keys, children, strict=True)]
             return lambda leaves: {key: part(leaves) for key, part in pairs}
         case ["namedtuple", str(name), list(fields), list(children)]:
-            made: Any = namedtuple(name, fields)
+            made: Any = namedtuple(name, fields)  # type: ignore[misc]
             parts = [builder(c) for c in children]
             return lambda leaves: made(*[part(leaves) for part in parts])
     raise ValueError(f"no structure: {data!r}")

@@ -28,6 +28,7 @@ class Library:
         self.path = path
         try:
             self._open(path.absolute())
+            self._types: dict[int, tuple[Any, ...]] = {}
             if self.manifest.encode() not in path.read_bytes():
                 self._open_copy()
             pointer, i64 = ctypes.c_void_p, ctypes.c_int64
@@ -65,10 +66,12 @@ class Library:
 
     def call(self, extents: Sequence[int], arguments: Sequence[Any], results: Sequence[Any]) -> int:
         """The status of a call on arrays, which are dense."""
-        sizes = (ctypes.c_int64 * max(len(extents), 1))(*extents)
-        given = (ctypes.c_void_p * max(len(arguments), 1))(*map(address_of, arguments))
-        written = (ctypes.c_void_p * max(len(results), 1))(*map(address_of, results))
-        return int(self._call(ctypes.addressof(sizes), ctypes.addressof(given), ctypes.addressof(written)))
+        types = self._types.get(len(results))
+        if types is None:
+            lengths = len(extents), len(arguments), len(results)
+            types = self._types[len(results)] = tuple([ctypes.c_int64 * max(n, 1) for n in lengths])
+        words, given, written = types
+        return int(self._call(words(*extents), given(*map(address_of, arguments)), written(*map(address_of, results))))
 
     def message(self, status: int) -> str:
         """What a status means."""
