@@ -13,7 +13,11 @@ BITS = {
     "avx512bw": (7, 0, 1, 30), "avx512vl": (7, 0, 1, 31), "avx512vbmi": (7, 0, 2, 1), "avx512vbmi2": (7, 0, 2, 6),
     "gfni": (7, 0, 2, 8), "vaes": (7, 0, 2, 9), "vpclmulqdq": (7, 0, 2, 10), "avx512vnni": (7, 0, 2, 11),
     "avx512bitalg": (7, 0, 2, 12), "avx512vpopcntdq": (7, 0, 2, 14), "avx512fp16": (7, 0, 3, 23),
-    "avxvnni": (7, 1, 0, 4), "avx512bf16": (7, 1, 0, 5), "lzcnt": (0x80000001, 0, 2, 5),
+    "avx512vp2intersect": (7, 0, 3, 8), "avxvnni": (7, 1, 0, 4), "avx512bf16": (7, 1, 0, 5), "cmpccxadd": (7, 1, 0, 7),
+    "avxifma": (7, 1, 0, 23), "avxvnniint8": (7, 1, 3, 4), "avxneconvert": (7, 1, 3, 5), "avxvnniint16": (7, 1, 3, 10),
+    "avx10.1": (7, 1, 3, 19), **dict.fromkeys(("egpr", "push2pop2", "ppx", "ndd", "ccmp", "nf", "cf", "zu"), (7, 1, 3, 21)),
+    "lzcnt": (0x80000001, 0, 2, 5), "sse4a": (0x80000001, 0, 2, 6), "xop": (0x80000001, 0, 2, 11),
+    "fma4": (0x80000001, 0, 2, 16), "tbm": (0x80000001, 0, 2, 21),
 }  # fmt: skip
 """The features that generated code may use, and where they are told."""
 OF_LEVEL = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import inspect
@@ -178,9 +179,9 @@ def _typed(value: Any) -> Any:
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
     """A container with its parts changed; anything else as it is."""
     if isinstance(value, dict):
-        return type(value)((k, change(v)) for k, v in value.items()) if type(value) is not dict else {
-            k: change(v) for k, v in value.items()
-        }
+        made = copy.copy(value)
+        made.update((k, change(v)) for k, v in value.items())
+        return made
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(change, value))
     if isinstance(value, tuple | list):

@@ -34,6 +34,8 @@ def tree_data(tree: TreeDef) -> Data:
             return ["namedtuple", tree.type.__name__, list(tree.keys), children]
         case "static" | "named" if type(tree.data) in PLAIN:
             return ["static", tree.data]
+        case "static" | "named" if type(tree.data) is tuple:
+            return ["tuple", [tree_data(TreeDef("static", None, part)) for part in tree.data]]
         case "static" | "named":
             raise NotData(f"a {type(tree.data).__name__}")
     raise NotData(f"a {tree.type.__name__}")

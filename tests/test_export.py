@@ -443,6 +443,8 @@ def test_what_was_static_must_be_the_same(tmp_path: Path) -> None:
         loaded(np.ones(12), "b", 3)
     with pytest.raises(ValueError, match="exported for 3"):
         loaded(np.ones(12), "a", 4)
+    made = pb.export(pb.jit(np.reshape, static_argnames="shape"), "f64[12]", (3, 4), path=tmp_path / "other")
+    assert pb.load(str(made.library), trust=True)(np.ones(12), (3, 4)).shape == (3, 4)
 
 
 # processors
@@ -565,6 +567,24 @@ def test_no_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(pb.ExportWarning, match=r"no linker is on PATH \(cc, gcc, clang, ld\): model.o is written, model.so"):
         made = pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model")
     assert made.library is None and made.object.exists() and made.header.exists()
+
+
+@pytest.mark.parametrize("linker", [name for name in linking.LINKERS if shutil.which(name)])
+def test_each_linker(linker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linking, "LINKERS", (linker,))
+    made = pb.export(pb.value_and_grad(saving), "f64[n]", path=tmp_path / "model")
+    same(pb.load(str(made.library), trust=True)(np.ones(3)), pb.value_and_grad(saving)(np.ones(3)))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_linker_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = tmp_path / "cc"
+    bad.write_text("#!/bin/sh\necho no room >&2\nexit 3\n")
+    bad.chmod(0o755)
+    monkeypatch.setattr(linking, "find_linker", lambda: str(bad))
+    monkeypatch.setattr("pullback.exporting.find_linker", lambda: str(bad))
+    with pytest.warns(pb.ExportWarning, match="no room"):
+        assert pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model").library is None
 
 
 @needs_linker
