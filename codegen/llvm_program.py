@@ -18,7 +18,7 @@ from typing import Any
 from pullback.codegen.driver import Driver, Failure, numbers, on_stack
 from pullback.codegen.lanes import stored
 from pullback.codegen.llvm import Emitter
-from pullback.codegen.llvm_text import Writer
+from pullback.codegen.llvm_text import Extents
 from pullback.ir.extents import product
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.program import (
@@ -136,7 +136,7 @@ class _Stack:
     room: str
 
 
-class ProgramWriter(Writer):
+class ProgramWriter(Extents):
     """The driver in the making."""
 
     def __init__(
@@ -157,7 +157,6 @@ class ProgramWriter(Writer):
         self.vector_bytes, self.has_fma, self.cpu = vector_bytes, has_fma, cpu
         self.buffers: list[Value] = []
         self.sizes: dict[Extent, str] = {}
-        self.products: dict[Extent, str] = {}
         self.hosts: list[Instruction] = []
         self.failures: list[Failure] = []
         self.places: dict[Value, _Buffer] = {}
@@ -213,27 +212,6 @@ class ProgramWriter(Writer):
             self.scalars[value] = self.argument("scalar", position, t.dtype.name)
             return
         self.places[value] = _Buffer(self.address("pointer", position), position, t.rank if t.layout == "strided" else 0)
-
-    def extent(self, extent: Extent) -> str:
-        """An extent, or a product of extents, as an i64."""
-        if isinstance(extent, int):
-            return str(extent)
-        if extent not in self.products:
-            total, *rest = map(self.factor, extent.split("*"))
-            for factor in rest:
-                total = self.at_entry(f"mul i64 {total}, {factor}")
-            self.products[extent] = total
-        return self.products[extent]
-
-    def factor(self, factor: str) -> str:
-        """A number, a name, or a quotient that is rounded up."""
-        whole, _, divisor = factor.partition("/")
-        total, *rest = (n if n.isdigit() else self.size(n) for n in whole.split("."))
-        for name in rest:
-            total = self.at_entry(f"mul i64 {total}, {name}")
-        if not divisor:
-            return total
-        return self.at_entry(f"udiv i64 {self.at_entry(f'add i64 {total}, {int(divisor) - 1}')}, {divisor}")
 
     def size(self, name: str) -> str:
         if name not in self.sizes:

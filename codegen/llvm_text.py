@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.types import Extent
+
 THREADS = ("run", "enter", "leave", "gemm")
 """The functions whose addresses begin the table of the slot ("threads",); the number of threads follows."""
 # The other way of the branch is taken this many times as often.
@@ -124,3 +126,36 @@ class Writer:
             self.line(call)
             return ""
         return self.let(call)
+
+
+class Extents(Writer):
+    """A writer that computes extents, at entry, from sizes that it has by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: dict[Extent, str] = {}
+
+    def size(self, name: str) -> str:
+        """A size as an i64."""
+        raise NotImplementedError
+
+    def extent(self, extent: Extent) -> str:
+        """An extent, or a product of extents, as an i64."""
+        if isinstance(extent, int):
+            return str(extent)
+        if extent not in self.products:
+            total, *rest = map(self.factor, extent.split("*"))
+            for factor in rest:
+                total = self.at_entry(f"mul i64 {total}, {factor}")
+            self.products[extent] = total
+        return self.products[extent]
+
+    def factor(self, factor: str) -> str:
+        """A number, a name, or a quotient that is rounded up."""
+        whole, _, divisor = factor.partition("/")
+        total, *rest = (n if n.isdigit() else self.size(n) for n in whole.split("."))
+        for name in rest:
+            total = self.at_entry(f"mul i64 {total}, {name}")
+        if not divisor:
+            return total
+        return self.at_entry(f"udiv i64 {self.at_entry(f'add i64 {total}, {int(divisor) - 1}')}, {divisor}")

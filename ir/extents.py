@@ -30,9 +30,13 @@ class Abstract:
     constants: tuple[Any, ...]
 
 
-def abstract(function: Function) -> Abstract:
-    """Name the extents of a function of concrete shapes. Raises TypeError on ill-typed instructions."""
-    work = _Abstraction()
+def abstract(function: Function, *, loose: bool = False) -> Abstract:
+    """Name the extents of a function of concrete shapes. Raises TypeError on ill-typed instructions.
+
+    ``loose``: offsets of 0 are named too, and each constant is a parameter of its own, in order: what is left is which
+    instructions there are, whatever the numbers in them.
+    """
+    work = _Loose() if loose else _Abstraction()
     parameters = tuple(work.parameter(v) for v in function.parameters)
     body = work.block(function.body, parameters)
     whole = Block((*parameters, *work.constants), body.instructions, body.results)
@@ -95,7 +99,7 @@ class _Abstraction:
 
     def instruction(self, old: Instruction) -> Instruction | None:
         op = old.op
-        if isinstance(op, Constant) and not _is_literal(old.params["value"]):
+        if isinstance(op, Constant) and not self.is_literal(old.params["value"]):
             self.env[old.result] = self.constant((old.params["dtype"], old.params["value"]))
             return None
         operands = tuple(self.env[v] for v in old.operands)
@@ -129,19 +133,31 @@ class _Abstraction:
 
     def offsets(self, name: str, values: Sequence[Any], kept: Sequence[bool] | None) -> tuple[Any, ...]:
         """Named extents but for those ``kept``; an offset of 0 stays literal."""
-        literal = [v == 0 and name != "shape" for v in values]
+        literal = [self.is_zero(v) and name != "shape" for v in values]
         return tuple(v if zero or keep else self.fresh(v) for v, zero, keep in zip(values, literal, kept or literal))
 
     def constant(self, key: Key) -> Value:
         """The value of a constant in the current scope: a parameter of the function or of the region."""
         scope = self.scopes[-1]
-        same = (key[0], repr(key[1]))
+        same = self.sameness(key)
         if same not in scope:
             scope[same] = key, Value(ArrayType(key[0]), f"c{len(scope)}")
             if len(self.scopes) == 1:
                 self.constants.append(scope[same][1])
                 self.values.append(key[1])
         return scope[same][1]
+
+    def is_literal(self, value: Any) -> bool:
+        """Whether a constant stays what it is."""
+        return _is_literal(value)
+
+    def is_zero(self, offset: Any) -> bool:
+        """Whether an offset stays, because it is 0."""
+        return bool(offset == 0)
+
+    def sameness(self, key: Key) -> tuple[DType, str]:
+        """What constants share that are one parameter."""
+        return key[0], repr(key[1])
 
     def naming(self) -> tuple[dict[str, Extent], dict[str, int]]:
         """The final name of each raw one, in order of appearance, and the sizes' values."""
@@ -155,6 +171,22 @@ class _Abstraction:
                 sizes[f"n{len(sizes)}"] = value
             names[raw] = final.get(root, root)
         return names, sizes
+
+
+class _Loose(_Abstraction):
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def is_literal(self, value: Any) -> bool:
+        return False
+
+    def is_zero(self, offset: Any) -> bool:
+        return False
+
+    def sameness(self, key: Key) -> tuple[DType, str]:
+        self.number += 1
+        return key[0], f"{self.number}"
 
 
 def _is_literal(value: Any) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pullback.debugging.gradients import check_grad, check_grads
     from pullback.debugging.nonfinite import find_nan
     from pullback.debugging.printing import print, print_grad
+    from pullback.exporting import Exported, ExportError, ExportWarning, export
     from pullback.hips import (
         const_graph,
         deriv,
@@ -46,14 +47,16 @@ if TYPE_CHECKING:
         tensor_jacobian_product,
         vector_jacobian_product,
     )
+    from pullback.loading import Loaded, load
     from pullback.solvers import fixed_point, odeint
 
 __all__ = [
     "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
-    "deriv", "elementwise_grad", "extend", "find_nan", "fixed_point", "flatten", "fori_loop", "get_num_threads", "grad",
-    "grad_and_aux", "grad_named", "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp",
-    "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
+    "deriv", "elementwise_grad", "ExportError", "ExportWarning", "Exported", "Loaded", "export", "extend", "find_nan",
+    "fixed_point", "flatten", "fori_loop", "get_num_threads", "grad", "grad_and_aux", "grad_named", "hessian",
+    "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
+    "linearize", "load", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
     "make_vjp", "map", "multigrad_dict", "odeint", "optimizers", "print", "print_grad", "random", "scan", "set_num_threads",
     "stop_gradient", "switch", "tensor_jacobian_product", "tree", "trim", "value_and_grad", "vector_jacobian_product", "vjp",
     "vmap", "while_loop",
@@ -73,11 +76,13 @@ if not TYPE_CHECKING:
         "pullback.debugging.gradients": ("check_grad", "check_grads"),
         "pullback.debugging.nonfinite": ("find_nan",),
         "pullback.debugging.printing": ("print", "print_grad"),
+        "pullback.exporting": ("ExportError", "ExportWarning", "Exported", "export"),
         "pullback.hips": (
             "const_graph", "deriv", "elementwise_grad", "grad_and_aux", "grad_named", "hessian_tensor_product",
             "hessian_vector_product", "holomorphic_grad", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
             "make_vjp", "multigrad_dict", "tensor_jacobian_product", "vector_jacobian_product",
         ),
+        "pullback.loading": ("Loaded", "load"),
         "pullback.solvers": ("fixed_point", "odeint"),
         "pullback.extend": (), "pullback.optimizers": (), "pullback.random": (), "pullback.torch": (),
     })  # fmt: skip

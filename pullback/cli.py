@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pullback import api, cache_command, doctor, specs, targets
+from pullback import api, cache_command, doctor, exporting, specs, targets
 from pullback.inspected import Inspected
 from pullback.inspection import reports
 from pullback.ir.extents import extents_of, rename
@@ -25,7 +26,7 @@ from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import PASSES, run
 from pullback.ir.structure import Function, Module
 from pullback.ir.text import ParseError, parse_module, print_module
-from pullback.ir.types import RefType
+from pullback.ir.types import DType, RefType
 from pullback.ir.verify import VerifyError, verify_module
 from pullback.pipeline import DEVICES, SHARED_STAGES, TARGET_STAGES
 from pullback.specs import UsageError, random_array
@@ -91,6 +92,12 @@ def parser() -> argparse.ArgumentParser:
     for name, text in REPORTS.items():
         _call_options(_command(commands, name, report_command, text, IMPORTS))
 
+    text = "write a function as an object file, a C header and a shared library"
+    out = _command(commands, "export", export_command, text, f"{IMPORTS} An extent that is a name, as in f64[n,3], stays free.")
+    _call_options(out)
+    out.add_argument("--out", metavar="DIR/NAME", type=Path, required=True, help="the files without their suffixes")
+    out.add_argument("--cpu", default="native", help="native (this processor), baseline, avx2 or avx512")
+
     execute = _command(commands, "run", run_command, "run an IR file on the interpreter")
     execute.add_argument("file", metavar="FILE.ir", type=Path)
     execute.add_argument(
@@ -145,6 +152,14 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def examined(arguments: argparse.Namespace) -> reports.Call:
     """The call that a command line names. A function that is transformed already is taken as it is."""
+    target, function, args, kwargs = called(arguments, arguments.seed)
+    with targets.users_errors(f"calling {target.name}"):
+        found: reports.Call = function.examine(args, kwargs)
+    return found
+
+
+def called(arguments: argparse.Namespace, make: int | specs.Maker) -> tuple[targets.Target, Any, list[Any], dict[str, Any]]:
+    """The transformed function that a command line names, and its arguments; arrays as ``specs.parsed`` makes them."""
     target = targets.load(arguments.target)
     if arguments.example is not None and arguments.arguments:
         raise UsageError("give either arguments or --example")
@@ -154,7 +169,7 @@ def examined(arguments: argparse.Namespace) -> reports.Call:
     if arguments.example is not None:
         args, kwargs = targets.example(target, arguments.example)
     else:
-        args, kwargs = specs.parsed(function, arguments.arguments, arguments.seed)
+        args, kwargs = specs.parsed(function, arguments.arguments, make)
     specs.check_call(function, args, kwargs, f"pullback {arguments.name} {arguments.target}")
     if arguments.grad:
         argnums = arguments.argnums
@@ -163,8 +178,27 @@ def examined(arguments: argparse.Namespace) -> reports.Call:
     if static or arguments.device is not None or not isinstance(function, Inspected):
         with targets.users_errors("--static"):
             function = api.jit(function, static_argnames=static, device=arguments.device or DEVICES[0])
-    with targets.users_errors(f"calling {target.name}"):
-        return function.examine(args, kwargs)
+    return target, function, args, kwargs
+
+
+def export_command(arguments: argparse.Namespace) -> int:
+    """Write a function for callers in C."""
+
+    def text(dtype: DType, extents: Sequence[int | str], name: str) -> str:
+        return f"{dtype.name}[{','.join(map(str, extents))}]"
+
+    target, function, args, kwargs = called(arguments, text)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    with targets.users_errors(f"exporting {target.name}"), warnings.catch_warnings(record=True) as met:
+        warnings.simplefilter("always", exporting.ExportWarning)
+        try:
+            made = exporting.export(function, *args, path=arguments.out, cpu=arguments.cpu, kwargs=kwargs)
+        except (exporting.ExportError, ValueError) as error:
+            raise targets.UserError(str(error)) from None
+    for warning in met:
+        print(f"pullback: {warning.message}", file=sys.stderr)
+    print(made)
+    return 0
 
 
 def report_command(arguments: argparse.Namespace) -> int:

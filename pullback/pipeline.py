@@ -238,8 +238,10 @@ def optimised(found: Abstract, observe: Observer) -> Function:
     return function
 
 
-def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Observer, over: Over = ()) -> Module:
-    """The program of an abstract function and its kernels, scheduled for a device."""
+def lowered(
+    found: Abstract, layouts: tuple[str, ...], device: str, observe: Observer, over: Over = (), processor: str | None = None
+) -> Module:
+    """The program of an abstract function and its kernels, scheduled for a device, or for another processor than this one."""
     function = optimised(found, observe)
     with counters.timed("fuse"):
         groups = fuse.fused(function)
@@ -249,14 +251,15 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     observe("lower", module)
     with counters.timed("schedule"):
         module = thin.thin(module) if device == "cpu" else module
-        module = scheduled(module, device)
+        module = scheduled(module, device, processor)
     observe("schedule", module)
     return module
 
 
-def scheduled(module: Module, device: str) -> Module:
+def scheduled(module: Module, device: str, processor: str | None = None) -> Module:
     """A lowered program with its kernels scheduled for a device; if that is the CPU, for the one that code is made for."""
-    processor = default_engine().host().core if device == "cpu" else ""
+    if processor is None:
+        processor = default_engine().host().core if device == "cpu" else ""
     return Module(tuple(schedule.schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
 
 

@@ -42,16 +42,20 @@ class UsageError(Exception):
     """A command that cannot be understood."""
 
 
-def parsed(function: Callable[..., Any], words: Sequence[str], seed: int) -> tuple[list[Any], dict[str, Any]]:
+Maker = Callable[[DType, Sequence[int | str], str], Any]
+"""What stands for an array: of its dtype, its extents and its name."""
+
+
+def parsed(function: Callable[..., Any], words: Sequence[str], make: int | Maker) -> tuple[list[Any], dict[str, Any]]:
     """Arguments from their texts. A bare word is a string where the parameter is one, by its default or its annotation: shells
-    take quotes away. Raises UsageError."""
+    take quotes away. ``make``: the seed of random arrays, whose extents are numbers, or what makes others. Raises UsageError."""
     parameters, strings = parameters_of(function), _strings(function)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
 
     def value(text: str, name: str) -> Any:
         is_string = name in strings and text.isidentifier() and text not in ("None", "True", "False")
-        return text if is_string else argument(text, name, seed)
+        return text if is_string else argument(text, name, make)
 
     for word in words:
         keyword = _KEYWORD.fullmatch(word.strip())
@@ -73,7 +77,7 @@ def _strings(function: Callable[..., Any]) -> set[str]:
     return {p.name for p in found if isinstance(p.default, str) or p.annotation in (str, "str")}
 
 
-def argument(text: str, name: str, seed: int) -> Any:
+def argument(text: str, name: str, make: int | Maker) -> Any:
     """One argument from its text. Raises UsageError."""
     try:
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
@@ -81,7 +85,7 @@ def argument(text: str, name: str, seed: int) -> Any:
     except (SyntaxError, ValueError, tokenize.TokenError):
         raise UsageError(f"{text}: {EXPECTED}{_quoting(text)}") from None
     try:
-        return _Literal(text, seed).value(tree, name)
+        return _Literal(text, make).value(tree, name)
     except MemoryError as error:
         raise UsageError(f"{text}: {error}") from None
 
@@ -108,9 +112,9 @@ def _shell(text: str) -> str:
 
 
 class _Literal:
-    def __init__(self, text: str, seed: int) -> None:
+    def __init__(self, text: str, make: int | Maker) -> None:
         self.text = text
-        self.seed = seed
+        self.make = make
 
     def value(self, node: ast.expr, name: str) -> Any:
         match node:
@@ -156,10 +160,16 @@ class _Literal:
             hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(DTYPES)} and NumPy's names"
             self.refuse(f"there is no dtype {word}{hint}")
         extents = list(shape.elts) if isinstance(shape, ast.Tuple) else [shape]
-        found = [e.value for e in extents if isinstance(e, ast.Constant) and type(e.value) is int]
+        make = self.make
+        numbers = [e.value for e in extents if isinstance(e, ast.Constant) and type(e.value) is int]
+        if isinstance(make, int):
+            if len(numbers) != len(extents):
+                self.refuse(f"extents are numbers from 0 on, as in {word}[64,32]")
+            return random_array(ArrayType(NAMES[word], tuple(numbers)), re.sub(r"\W", "_", name), make)
+        found = [*numbers, *(e.id for e in extents if isinstance(e, ast.Name))]
         if len(found) != len(extents):
-            self.refuse(f"extents are numbers from 0 on, as in {word}[64,32]")
-        return random_array(ArrayType(NAMES[word], tuple(found)), re.sub(r"\W", "_", name), self.seed)
+            self.refuse(f"extents are names and numbers from 0 on, as in {word}[n,32]")
+        return make(NAMES[word], [e.id if isinstance(e, ast.Name) else e.value for e in extents], name)  # type: ignore[attr-defined]
 
 
 def random_array(t: Type, name: str, seed: int, sizes: Mapping[str, int] | None = None) -> Any:

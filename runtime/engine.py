@@ -43,7 +43,7 @@ _FLOATS_USED = "@_fltused = global i32 0\n"
 # Each library of a linker makes its next one dearer (35 us per thousand), so a fresh one follows in time.
 _LIBRARIES_PER_LINKER = 128
 
-_LEVELS = {
+LEVELS = {
     "baseline": ("x86-64-v2", ("sse4.1", "sse4.2", "popcnt")),
     "avx2": ("x86-64-v3", ("avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe")),
     "avx512": ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma")),
@@ -183,11 +183,11 @@ def find_host(level: str | None = None) -> Host:
         wide = 64 if have.get("avx512f") else 32 if have.get("avx2") else 16
         has_fma = bool(have.get("fma")) or triple.startswith(("aarch64", "arm64"))
         return Host(triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide, has_fma=has_fma)
-    if level not in _LEVELS:
-        raise ValueError(f"PULLBACK_CPU={level}: native, {', '.join(_LEVELS)} are known")
+    if level not in LEVELS:
+        raise ValueError(f"PULLBACK_CPU={level}: native, {', '.join(LEVELS)} are known")
     if platform.machine().lower() not in ("x86_64", "amd64"):
         raise ValueError(f"PULLBACK_CPU={level}: this is {platform.machine()}, where only native is known")
-    cpu, needed = _LEVELS[level]
+    cpu, needed = LEVELS[level]
     missing = [feature for feature in needed if not have.get(feature)]
     if missing:
         raise ValueError(f"PULLBACK_CPU={level}: this CPU has no {', '.join(missing)}")
@@ -352,6 +352,26 @@ class Engine:
         with self.lock:
             return self._compile(text, passes, self._new_machine())
 
+    def compile_together(self, texts: Sequence[str], entry: str, public: Sequence[str]) -> bytes:
+        """The object file of kernels and of ``entry``, a text of our own that calls them, for a linker: one module, in which only
+        the symbols ``public`` are seen from outside. Raises CompileError."""
+        machine = self._new_machine(jit=False)
+        for text in texts:
+            _refuse(text, self._host)
+        llvm = _llvm()
+        llvm.initialize_native_asmparser()
+        with self.lock, ExitStack() as stack:
+            context = stack.enter_context(llvm.create_context())
+            module = self._parsed(entry, context, stack)
+            for text in texts:
+                part = self._parsed(text, context, ExitStack())
+                module.link_in(part)
+            for function in module.functions:
+                if not function.is_declaration and function.name not in public:
+                    function.linkage, function.visibility = "internal", "default"
+            self._run_passes(module, "light", machine)
+            return _emit_object(machine, module)
+
     @contextmanager
     def ahead(self, helpers: int, passes: Passes = "light") -> Iterator[Callable[[str], None]]:
         """Gives a function that has texts compiled which will be asked for, by up to ``helpers`` threads while the caller writes
@@ -440,36 +460,40 @@ class Engine:
         while self._dead:
             self._dead.popleft().close()
 
-    def _new_machine(self) -> Any:
+    def _new_machine(self, jit: bool = True) -> Any:
         return self._target.create_target_machine(
             cpu=self._host.cpu,
             features=self._host.features,
             opt=CODEGEN_LEVEL,
             reloc="pic",
             codemodel="small",
-            jit=True,
+            jit=jit,
         )
 
     @contextmanager
     def _module(self, text: str, passes: Passes, machine: Any) -> Iterator[Any]:
         """The text parsed, checked and optimised, in an LLVM context of its own."""
         _refuse(text, self._host)
-        llvm = _llvm()
         # A module must go before its context, also where a traceback would keep it.
         with ExitStack() as stack:
-            context = stack.enter_context(llvm.create_context())
-            with counters.timed("parse text"):
-                try:
-                    whole = _FLOATS_USED + text if "-windows-" in self._host.triple else text
-                    module = stack.enter_context(llvm.parse_assembly(whole, context))
-                    module.verify()
-                except RuntimeError as error:
-                    raise CompileError(text, str(error)) from None
-            module.triple = self._host.triple
-            module.data_layout = self._layout
+            context = stack.enter_context(_llvm().create_context())
+            module = self._parsed(text, context, stack)
             with counters.timed("optimise"):
                 self._run_passes(module, passes, machine)
             yield module
+
+    def _parsed(self, text: str, context: Any, stack: ExitStack) -> Any:
+        """The module of a text, which ends with the stack."""
+        with counters.timed("parse text"):
+            try:
+                whole = _FLOATS_USED + text if "-windows-" in self._host.triple else text
+                module = stack.enter_context(_llvm().parse_assembly(whole, context))
+                module.verify()
+            except RuntimeError as error:
+                raise CompileError(text, str(error)) from None
+        module.triple = self._host.triple
+        module.data_layout = self._layout
+        return module
 
     def _run_passes(self, module: Any, passes: Passes, machine: Any) -> None:
         if passes == "none":

@@ -149,7 +149,7 @@ def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
             compile_ahead(emitted.text)
         for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
             if slot[0] in NATIVE:
-                _native(slot)
+                native_address(slot)
     return found
 
 
@@ -300,7 +300,7 @@ class Executable:
                     limited = step.params.get("limited", step.params["sizes"])
                     if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in limited):
                         raise ValueError(f"{rest[0]} takes axes of at most {MOST_OF_LAPACK:,} elements")
-                    block[at] = _native(slot)
+                    block[at] = native_address(slot)
                 else:
                     owner = self.plan.owner[step.operands[rest[0]]]
                     if kind == "pointer":
@@ -417,7 +417,8 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(value_of(e, sizes) for e in value.type.shape)
 
 
-def _native(slot: tuple[Any, ...]) -> int:
+def native_address(slot: tuple[Any, ...]) -> int:
+    """What a slot of a kind in ``NATIVE`` holds."""
     if slot[0] == "threads":
         return threads.table()
     if slot[0] in ("library", "gemm"):

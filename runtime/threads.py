@@ -64,6 +64,11 @@ def table() -> int:
     return _crew().address
 
 
+def functions() -> dict[str, int]:
+    """The addresses of the functions in that table, which take its address first."""
+    return {name: _crew()[name] for name in THREADS}
+
+
 @functools.cache
 def tame_library() -> None:
     """Let the routines of BLAS and LAPACK run on the caller's thread alone while a program calls them."""

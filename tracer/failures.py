@@ -50,6 +50,14 @@ def exception_of(failed: CheckFailed, ran: Ran) -> Exception:
     return _placed(failed, message, failed.loc.file, failed.loc.line)
 
 
+def placed(failed: CheckFailed, message: str, place: str) -> Exception:
+    """The exception that a check names, with a place in a note."""
+    error = _placed(failed, message, "", 0)
+    if place:
+        error.add_note(f"  at {place}, in compiled code")
+    return error
+
+
 def _placed(failed: CheckFailed, message: str, file: str, line: int) -> Exception:
     kind = getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
     error: Exception = kind(message)
