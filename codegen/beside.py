@@ -2,7 +2,7 @@
 
 Requires: an optimised func without complex values. Keeps: all other instructions. ``np.stack([x, y], axis=-1)`` visited as
 elements of the result would choose by the last index at each of them; visited as elements of its parts it computes and stores
-all parts of a place, neighbours in memory. Elementwise functions of arrays put side by side are made of their parts first.
+all parts of a place, neighbours in memory. A few cheap elementwise operations on arrays put side by side are made of their parts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value, use_counts
 
 MOST = 8
+MOST_TIMES = 32
+"""So many operations on parts take the place of those on arrays put side by side: code is made anew for each part."""
 Parts = tuple[Value, ...]
 
 
@@ -43,17 +45,21 @@ def beside(function: Function) -> Function:
 
 
 def _joined(function: Function, made: Mapping[Value, Instruction]) -> dict[Value, Instruction]:
-    """What puts few arrays side by side, or is an elementwise function of as many; nothing else reads what these read."""
+    """What puts few arrays side by side, or is a cheap function of as many; nothing else reads what these read."""
     counts, found = use_counts(function.body), dict[Value, Instruction]()
     number: dict[Value, int] = {}
+    times: dict[Value, int] = {}
     for i in function.instructions:
         if _is_beside(i):
             number[i.result], found[i.result] = len(i.operands), i
-        elif isinstance(i.op, Elementwise):
-            of = [v for v in i.operands if not _is_spread(made.get(v))]
+        elif isinstance(i.op, Elementwise) and i.op.cheap:
+            of = dict.fromkeys(v for v in i.operands if not _is_spread(made.get(v)))
             known = {number.get(v, 0) for v in of}
-            if len(known) == 1 and 0 not in known and all(counts[v] == i.operands.count(v) for v in of):
-                number[i.result], found[i.result] = known.pop(), i
+            if len(known) != 1 or 0 in known or any(counts[v] != i.operands.count(v) for v in of):
+                continue
+            times[i.result] = sum(times.get(v, 0) for v in of) + max(known)
+            if times[i.result] <= MOST_TIMES:
+                number[i.result], found[i.result] = max(known), i
     return {v: i for v, i in found.items() if v not in function.results or counts[v] == function.results.count(v)}
 
 

@@ -170,8 +170,15 @@ class _ScanKernel(GroupKernel):
         """What so many elements combine to."""
         step = self.b.open("t")
         before = [self.b.bound(d, "h") for _, d in self.scanned()]
-        after = self.combined(before, self.terms(self.place((), self.b.add(first, step))))
+        after = self.combined(before, self.terms(self.upwards(first, count, step)))
         return self.leave(step, count, {}, started=self.nothing(), ended=after, carried=before)[0]
+
+    def upwards(self, first: Value, count: Value, step: Value) -> tuple[Value, ...]:
+        """The index of one of so many elements of a row, which are combined in the order of memory, whichever way a scan goes."""
+        b = self.b
+        if self.is_reverse:
+            first = b.sub(self.length(), b.add(first, count))
+        return (b.add(first, step),)
 
     def begin(self, totals: Sequence[Value], count: Value, started: Sequence[Value], found: Sequence[Value]) -> list[Value]:
         """Combine the chunks' totals to what comes before each; gives what comes after all."""
@@ -279,7 +286,7 @@ class _ScanBlocks(_ScanKernel):
         step = b.open("t")
         before, others = ([b.bound(d, hint) for _, d in self.scanned()] for hint in ("h", "g"))
         ended, found = self.visit(self.place((), b.add(first, step)), before)
-        totals = self.combined(others, self.terms(self.place((), b.add(coming, step))))
+        totals = self.combined(others, self.terms(self.upwards(coming, ahead, step)))
         scans, found = self.leave(
             step, ahead, found,
             started=(*started, *self.nothing()), ended=(*ended, *totals), carried=(*before, *others),

@@ -82,3 +82,19 @@ func f(%x: f64[n], %y: f64[n]) -> (f64[n,2], f64[n,2], f64[n]) {
 
     for found, expected in zip(pb.jit(f)(x, y), f(x, y), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_code_is_not_made_anew_for_each_part_where_that_is_much() -> None:
+    """Functions of many instructions, and long chains of few, are computed element by element of the whole."""
+    for ops in (["exp"], ["neg"] * 20):
+        chain = "\n".join(f"  %{k + 3}: f64[n,2] = {op} %{k + 2}" for k, op in enumerate(ops))
+        text = f"""pullback-ir 1
+func f(%x: f64[n], %y: f64[n]) -> (f64[n,2]) {{
+  %0: f64[n,1] = broadcast %x {{axes=[1]}}
+  %1: f64[n,1] = broadcast %y {{axes=[1]}}
+  %2: f64[n,2] = concat %0, %1 {{axis=1, starts=[0, 1]}}
+{chain}
+  return %{len(ops) + 2}
+}}"""
+        function = parse_function(text)
+        assert beside(function) is function
