@@ -38,7 +38,7 @@ from pullback.hips import (
     vector_jacobian_product,
 )
 from pullback.mapping import vmap
-from pullback.runtime.memory import trim
+from pullback.runtime.program import trim
 from pullback.runtime.threads import get_num_threads, set_num_threads
 from pullback.solvers import fixed_point, odeint
 from pullback.tracer import TraceError

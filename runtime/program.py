@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
-from pullback.runtime import cache, interrupts, symbols, threads
+from pullback.runtime import cache, interrupts, memory, symbols, threads
 from pullback.runtime.engine import Host, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -151,6 +152,7 @@ class Executable:
         self.launcher = launcher()
         self.plan = Plan(self.program, driver)
         self.instances: dict[tuple[int, ...], Instance] = {}
+        _alive.add(self)
 
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
         """Run on arguments (arrays for references, scalars for rank-0 parameters) and the sizes of all extents.
@@ -293,6 +295,21 @@ class Places:
     lives: Mapping[Value, Life]
     arena_bytes: int
     live_bytes: int
+
+
+_alive: WeakSet[Executable] = WeakSet()
+
+
+def trim(keep: int = 0) -> None:
+    """Give memory that waits for calls back: small arenas, and that of large results and arenas, all but ``keep`` bytes.
+
+    Large results and arenas take their memory from a pool, and it comes back to it when they die; each program keeps small arenas
+    for its next calls. Nothing that is in use is touched.
+    """
+    for executable in list(_alive):
+        for instance in list(executable.instances.values()):
+            instance.frames.clear()
+    memory.trim(keep)
 
 
 class Plan:
