@@ -103,10 +103,12 @@ class Entry:
     def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
         """As a call, for entries whose results may be in arrays of the caller: in arguments whose memory the program takes, and
         in those of ``out``, one for each leaf of the result or None."""
-        outside = self._read() if self._read is not None else []
-        if outside is None:
-            return MISS
-        arguments = [*map(native, leaves), *outside]
+        arguments = leaves if self._are_plain else list(map(native, leaves))
+        if self._read is not None:
+            outside = self._read()
+            if outside is None:
+                return MISS
+            arguments = arguments + outside
         if self._lent:
             arguments = apart(arguments, self._lent)
         program = self._program
