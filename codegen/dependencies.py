@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.kernel import Fail, Load, Prefetch, Store
 from pullback.ir.ops.library import Library
-from pullback.ir.ops.program import Alloc, Copy, Free, Launch, Measure, Repeat, RepeatWhile, Row, Stack, View
+from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Repeat, RepeatWhile, Row, Stack, View
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.types import RefType
 
@@ -113,8 +113,10 @@ def _access(
                 writes.add(given[1])
             case View() | Free() | Alloc():
                 pass
+            case Row() | Branch():
+                reads.add(given[-1])
             case _:
-                # Loops write their counters, hand references round, and can be interrupted; rows and pushes are found at once.
+                # Loops write their counters, hand references round, and can be interrupted; stacks grow.
                 reads.update(given)
                 writes.update(given)
                 in_order = True

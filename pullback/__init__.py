@@ -15,7 +15,7 @@ from pullback.derivatives import checkpoint, hessian, hvp, jacfwd, jacobian, jac
 from pullback.entries import RetraceWarning
 from pullback.ir.later import names_later
 from pullback.mapping import vmap
-from pullback.runtime.memory import trim
+from pullback.runtime.program import trim
 from pullback.runtime.threads import get_num_threads, set_num_threads
 from pullback.tracer import TraceError
 from pullback.tracer.unrolled import UnrollWarning

@@ -19,6 +19,9 @@ from pullback.sharing import overlapping
 from pullback.tracer import Parameters, Signature, Trace
 from pullback.tracer.tree import TreeDef
 
+OWNDATA, WRITEABLE = 0x0004, 0x0400
+"""NumPy's flags of an array."""
+
 Donated = tuple[tuple[TreeDef, int], ...]
 """The structures of donated arguments, each with the index of its first leaf in the call."""
 
@@ -148,11 +151,11 @@ def apart(arguments: Sequence[Any], lent: Iterable[int]) -> list[Any]:
     """The arguments, with copies of those among ``lent`` that cannot be written or that may share memory with another."""
     found = list(arguments)
     arrays = {k: a for k, a in enumerate(found) if isinstance(a, np.ndarray)}
+    flags = {k: a.flags.num for k, a in arrays.items()}
     # Two arrays that own their memory share none.
-    own = all(a.flags.owndata for a in arrays.values()) and len({id(a) for a in arrays.values()}) == len(arrays)
+    own = all(f & OWNDATA for f in flags.values()) and len(set(map(id, arrays.values()))) == len(arrays)
     shared = frozenset[int]() if own else overlapping(arrays)
     for k in lent:
-        a = arrays[k]
-        if k in shared or type(a) is not np.ndarray or not a.flags.writeable:
-            found[k] = np.array(a, order="C", subok=False)
+        if k in shared or not flags[k] & WRITEABLE or type(arrays[k]) is not np.ndarray:
+            found[k] = np.array(arrays[k], order="C", subok=False)
     return found

@@ -120,9 +120,9 @@ class Entry:
     def finish(self, results: list[Any], leaves: Sequence[Any], outside: Sequence[Any]) -> Any:
         """The result of a call whose program has run natively and gave these results."""
         arguments = [*map(native, leaves), *outside]
-        template = self._program.template
-        if template is not None and not template.executable.plan.gives_all:
-            results = template.executable.plan.give(arguments + self._constants, results, self._program.sizes)
+        template, instance = self._program.template, self._program.instance
+        if template is not None and instance is not None and not template.executable.plan.gives_all:
+            results = [given.out_of(arguments + self._constants, results) for given in instance.gives]
         return self._filled(results, leaves, arguments)
 
     def fail(self, status: int, leaves: Sequence[Any], outside: Sequence[Any]) -> None:
@@ -138,10 +138,12 @@ class Entry:
     def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
         """As a call, for entries whose results may be in arrays of the caller: in arguments whose memory the program takes, and
         in those of ``out``, one for each leaf of the result or None."""
-        outside = self._read() if self._read is not None else []
-        if outside is None:
-            return MISS
-        arguments = [*map(native, leaves), *outside]
+        arguments = leaves if self._are_plain else list(map(native, leaves))
+        if self._read is not None:
+            outside = self._read()
+            if outside is None:
+                return MISS
+            arguments = arguments + outside
         if self._lent:
             arguments = apart(arguments, self._lent)
         program = self._program

@@ -130,10 +130,7 @@ def is_large(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
 
 
 def trim(keep: int = 0) -> None:
-    """Give the memory that waits in the pool back to the system, all but ``keep`` bytes.
-
-    Large results take their memory from the pool, and it comes back to it when they die. Nothing that is in use is touched.
-    """
+    """Give the memory that waits in the pool back to the system, all but ``keep`` bytes."""
     if isinstance(found := _state.get("pool"), Pool):
         found.trim(max(0, keep))
 

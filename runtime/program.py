@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
-from pullback.runtime import cache, interrupts, symbols, threads
+from pullback.runtime import cache, interrupts, memory, symbols, threads
 from pullback.runtime.engine import Host, Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -94,6 +95,7 @@ class Instance:
     arena_bytes: int
     sizes: Mapping[str, int]
     frames: list[Frame]
+    gives: tuple[Given, ...]
 
 
 class Frame:
@@ -194,6 +196,7 @@ class Executable:
         self.plan = Plan(program, driver)
         self.polls = any(slot[0] == "poll" for kernel in kernels.values() for slot in kernel.slots)
         self.instances: dict[tuple[int, ...], Instance] = {}
+        _alive.add(self)
 
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
         """Run on arguments (arrays for references, scalars for rank-0 parameters) and the sizes of all extents.
@@ -247,7 +250,7 @@ class Executable:
             instance.frames.append(frame)
         if status:
             raise self.failure(status)
-        return results if self.plan.gives_all else self.plan.give(arguments, results, instance.sizes)
+        return results if self.plan.gives_all else [given.out_of(arguments, results) for given in instance.gives]
 
     def failure(self, status: int) -> BaseException:
         """What a status says: the step above bit 32, the kernel's own code below."""
@@ -322,7 +325,8 @@ class Executable:
         large = large if any(large) else ()
         filled = np.array(block, np.int64)
         return Instance(
-            filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, places.arena_bytes, sizes, []
+            filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, places.arena_bytes, sizes, [],
+            () if self.plan.gives_all else self.plan.gives(sizes),
         )
 
 
@@ -339,6 +343,21 @@ class Places:
     lives: Mapping[Value, Life]
     arena_bytes: int
     live_bytes: int
+
+
+_alive: WeakSet[Executable] = WeakSet()
+
+
+def trim(keep: int = 0) -> None:
+    """Give memory that waits for calls back: small arenas, and that of large results and arenas, all but ``keep`` bytes.
+
+    Large results and arenas take their memory from a pool, and it comes back to it when they die; each program keeps small arenas
+    for its next calls. Nothing that is in use is touched.
+    """
+    for executable in list(_alive):
+        for instance in list(executable.instances.values()):
+            instance.frames.clear()
+    memory.trim(keep)
 
 
 class Plan:
@@ -394,23 +413,44 @@ class Plan:
                 within[v] = results[room]
         return Places(offsets, within, rows, lives, packing.arena_bytes, packing.live_bytes)
 
-    def give(self, arguments: Sequence[Any], results: list[Any], sizes: Mapping[str, int]) -> list[Any]:
-        """The results in order, each with memory of its own."""
-        made = dict(zip(self.fresh, results, strict=True))
+    def gives(self, sizes: Mapping[str, int]) -> tuple[Given, ...]:
+        """Where each result of a program with these sizes is."""
         given: set[Value] = set()
         found = []
         for value in self.program.results:
             owner = self.owner[value]
-            if owner in self.parameter:
-                argument = arguments[self.parameter[owner]]
-                is_first = value.type == owner.type and owner not in given
-                found.append(argument if is_first else np.array(seen_as(argument, value.type.dtype, _shape(value, sizes))))
-                given.update([owner] if is_first else [])
-                continue
-            array = made[owner] if value in self.shown else made[owner].reshape(_shape(value, sizes))
-            found.append(array.copy() if owner in given else array)
-            given.add(owner)
-        return found
+            shape = _shape(value, sizes)
+            from_arguments = owner in self.parameter
+            position = self.parameter[owner] if from_arguments else self.fresh.index(owner)
+            is_like = shape == _shape(owner if from_arguments else self.shown[position], sizes)
+            is_whole = is_like and value.type.dtype is (owner if from_arguments else value).type.dtype
+            is_again = owner in given and not (from_arguments and value is owner)
+            found.append(Given(from_arguments, position, shape, value.type.dtype, is_whole, is_again))
+            given.update([owner] if is_whole or not from_arguments else [])
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Where a result is: in an argument or in one of the buffers made for results, at ``position``. ``is_whole``: it is that
+    array; otherwise its memory in another shape, or under another dtype. ``is_again``: that memory is a result's already."""
+
+    from_arguments: bool
+    position: int
+    shape: tuple[int, ...]
+    dtype: Any
+    is_whole: bool
+    is_again: bool
+
+    def out_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> Any:
+        """The result, which shares no memory with another one."""
+        array = (arguments if self.from_arguments else results)[self.position]
+        if self.is_whole:
+            return array.copy() if self.is_again else array
+        if self.from_arguments:
+            return np.array(seen_as(array, self.dtype, self.shape))
+        array = array.reshape(self.shape)
+        return array.copy() if self.is_again else array
 
 
 def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:

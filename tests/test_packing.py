@@ -82,3 +82,15 @@ def test_arenas_of_the_benchmarks_are_near_what_lives_at_once(case: Case) -> Non
     assert anatomy is not None
     places = Plan(anatomy.program).place(anatomy.sizes)
     assert places.arena_bytes <= 1.05 * places.live_bytes
+
+
+def test_trim_gives_arenas_back() -> None:
+    f = pb.jit(lambda x: np.sort(np.sort(x, axis=0) @ x, axis=1))
+    x = np.ones((9, 9))
+    f(x)
+    entries = [e for variants in f._entries.by_key.values() for e in variants]
+    program = entries[0].program
+    assert program.instance is not None and program.instance.arena_bytes and program.instance.frames
+    pb.trim()
+    assert not program.instance.frames
+    np.testing.assert_allclose(f(x), 9)
