@@ -223,6 +223,8 @@ class _Outside:
             if found is None:
                 raise NotNative("what is outside has changed") from None
             self.values = found
+        except Exception as error:
+            raise NotNative("what is outside cannot be read now") from error
 
 
 def _guard(guard: Guarded) -> tuple[Guard, Any, Any, Any]:

@@ -73,12 +73,25 @@ class Recorder:
 
 
 _recorder = Recorder()
+_own = threading.local()
 hold_over_fork(_recorder.lock)
 
 
 def count(event: Event, number: int = 1) -> None:
     """Adds `number` kernels to one of the three counts."""
-    _recorder.count(event, number)
+    if not getattr(_own, "is_on", False):
+        _recorder.count(event, number)
+
+
+@contextmanager
+def own() -> Iterator[None]:
+    """What this thread compiles or loads inside is code of the package itself, which is no one's kernel and not counted."""
+    before = getattr(_own, "is_on", False)
+    _own.is_on = True
+    try:
+        yield
+    finally:
+        _own.is_on = before
 
 
 @contextmanager
@@ -88,7 +101,8 @@ def timed(stage: str) -> Iterator[None]:
     try:
         yield
     finally:
-        _recorder.add_time(stage, time.perf_counter() - start)
+        if not getattr(_own, "is_on", False):
+            _recorder.add_time(stage, time.perf_counter() - start)
 
 
 def snapshot() -> Counters:

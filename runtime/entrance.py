@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.runtime import abi, entrance_checks, entrance_run
+from pullback.runtime import abi, counters, entrance_checks, entrance_run
 from pullback.runtime.engine import CompileError, default_engine
 from pullback.runtime.entrance_checks import HASH
 from pullback.runtime.entrance_run import ATTEMPT, missed
@@ -162,7 +162,8 @@ def load(plain: Any, variable: Any, dispatch: type) -> Entry:
     if reason := abi.problem():
         raise Unavailable(reason)
     try:
-        code = default_engine().load(source(), symbols=[CALL, INIT, HASH])
+        with counters.own():
+            code = default_engine().load(source(), symbols=[CALL, INIT, HASH])
     except (CompileError, RuntimeError) as error:
         raise Unavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
     clock = _clock()

@@ -456,10 +456,35 @@ def test_the_path_may_be_chosen() -> None:
 
 
 @pytest.mark.parametrize("name", abi._TESTS)
-def test_a_failed_test_of_the_interface_takes_the_plain_path(name: str) -> None:
-    before = f"abi.problem.cache_clear(); abi._TESTS[{name!r}] = lambda: False"
-    expected = f"[2.0, 2.0] False plain (this Python or NumPy keeps {name} elsewhere)"
+def test_a_failed_test_of_the_interface_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(abi._TESTS, name, lambda: False)
+    abi.problem.cache_clear()
+    try:
+        assert abi.problem() == f"this Python or NumPy keeps {name} elsewhere" == direct.status()[7:-1]
+    finally:
+        monkeypatch.undo()
+        abi.problem.cache_clear()
+    assert not abi.problem()
+
+
+def test_a_failed_test_of_the_interface_takes_the_plain_path() -> None:
+    before = "abi.problem.cache_clear(); abi._TESTS['the fields of an array'] = lambda: False"
+    expected = "[2.0, 2.0] False plain (this Python or NumPy keeps the fields of an array elsewhere)"
     assert python(CHECK.format(before=before), PULLBACK_CALL_PATH="") == expected
+
+
+def test_the_call_path_is_no_ones_kernel() -> None:
+    code = """
+import numpy as np, pullback as pb
+from pullback.runtime import abi, counters
+f = pb.jit(lambda x: x * 2)
+f(np.ones(2))
+before = counters.snapshot()
+for _ in range(4): f(np.ones(2))
+after = counters.snapshot() - before
+print(after.compiles, after.hits, after.disk_hits, abi.is_called(f))
+"""
+    assert python(code, PULLBACK_CALL_PATH="", PULLBACK_CACHE_DIR="off") == "0 0 0 True"
 
 
 @pytest.mark.parametrize(
