@@ -163,7 +163,7 @@ def load(plain: Any, variable: Any, dispatch: type) -> Entry:
         raise Unavailable(reason)
     try:
         with counters.own():
-            code = default_engine().load(source(), symbols=[CALL, INIT, HASH])
+            code = default_engine().load(source(), symbols=[CALL, INIT, HASH], passes="full")
     except (CompileError, RuntimeError) as error:
         raise Unavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
     clock = _clock()
