@@ -20,7 +20,6 @@ import pullback as pb
 from pullback import direct
 from pullback.entry import Entry
 from pullback.runtime import abi
-from pullback.runtime.records import Dispatch
 
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
 
@@ -499,7 +498,19 @@ def test_unknown_pythons_take_the_plain_path(change: str, reason: str) -> None:
     assert python(CHECK.format(before=f"import sys; abi.problem.cache_clear(); {change}"), PULLBACK_CALL_PATH="") == expected
 
 
-def test_the_tables_of_a_dispatch() -> None:
-    assert direct.status().startswith("native")
-    table = Dispatch()
-    assert len(table) == 0 and [abi.word_at(id(table) + 16 + 8 * k) for k in range(abi.TABLE_WORDS)] == [0] * abi.TABLE_WORDS
+def test_threads_add_signatures_at_once() -> None:
+    compiled = pb.jit(lambda x: np.sum(x))
+    wrong: list[Any] = []
+
+    def work(first: int) -> None:
+        for _ in range(3):
+            for n in range(first, first + 24):
+                if compiled(np.ones(n)) != n:
+                    wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(8 * k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
