@@ -7,7 +7,6 @@ of both serves a call makes no difference but for time.
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -19,6 +18,7 @@ from pullback.entry import Entry
 from pullback.runtime import abi
 from pullback.runtime.entrance import Entry as Entrance
 from pullback.runtime.entrance import Unavailable, load
+from pullback.runtime.fork import work
 from pullback.runtime.layouts import Build, Guard, Node, Reading
 from pullback.runtime.records import Description, Dispatch, NodeOf, NotNative, Record, Source
 from pullback.tracer import Signature
@@ -32,23 +32,24 @@ _NUMBERS = {float: ("number", np.float64), complex: ("number", np.complex128), i
 _SCALAR_KINDS = "biufc"
 _VALUES = (str, int, bool, bytes)
 
-_lock = threading.Lock()
 # "entrance": the native call path of this process, or why there is none.
 _state: dict[str, Entrance | Unavailable] = {}
 
 
 def entrance(plain: Callable[..., Any]) -> Entrance | None:
     """The native call path, made at the first need; None if there is none. ``plain`` serves what it does not know."""
-    with _lock:
-        found = _state.get("entrance")
-        if found is None:
-            try:
-                found = load(plain, variable(), Dispatch)
-            except Unavailable as reason:
-                found = reason
-                if abi.wanted() == "native":
-                    raise RuntimeError(f"{abi.VARIABLE}=native: {reason}") from reason
-            _state["entrance"] = found
+    found = _state.get("entrance")
+    if found is None:
+        # Threads that are here at once load the same code and write the same addresses.
+        made: Entrance | Unavailable
+        try:
+            with work.underway():
+                made = load(plain, variable(), Dispatch)
+        except Unavailable as reason:
+            made = reason
+            if abi.wanted() == "native":
+                raise RuntimeError(f"{abi.VARIABLE}=native: {reason}") from reason
+        found = _state.setdefault("entrance", made)
     return found if not isinstance(found, Unavailable) else None
 
 
@@ -223,6 +224,8 @@ class _Outside:
             if found is None:
                 raise NotNative("what is outside has changed") from None
             self.values = found
+        except Exception as error:
+            raise NotNative("what is outside cannot be read now") from error
 
 
 def _guard(guard: Guarded) -> tuple[Guard, Any, Any, Any]:

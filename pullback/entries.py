@@ -27,13 +27,13 @@ class Entries:
     """``by_key``: the programs by signature, or by signature, leaves and values where the leaves ``pins`` are static.
 
     Those for an object or function among the arguments go when it goes. ``dispatch``: what native calls find of
-    them, if anything.
+    them.
     """
 
     def __init__(self) -> None:
         self.by_key: dict[Any, list[Entry | Paths]] = {}
         self.pins: dict[Any, dict[tuple[int, ...], int]] = {}
-        self.dispatch: Dispatch | None = None
+        self.dispatch = Dispatch()
 
     def of(self, call: Signature) -> list[Entry | Paths]:
         """Those that may serve a call."""
@@ -67,14 +67,12 @@ class Entries:
 
     def serve(self, record: Record) -> None:
         """Have native calls find a record, if its entry is still here."""
-        if self.dispatch is None:
-            self.dispatch = Dispatch()
         self.dispatch.add(record)
         self._prune()
 
     def _prune(self) -> None:
         """Native calls find nothing that is not here."""
-        if self.dispatch is not None and len(self.dispatch):
+        if len(self.dispatch):
             found = (entry for variants in self.by_key.copy().values() for entry in variants)
             alive = {id(e) for entry in found for e in (entry.entries if isinstance(entry, Paths) else (entry,))}
             self.dispatch.keep(alive)

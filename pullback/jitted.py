@@ -340,7 +340,7 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             with contextlib.suppress(NotNative):
                 self._entries.serve(record_of(entry, call, found))
         dispatch = self._entries.dispatch
-        if self._is_slow and dispatch is not None:
+        if self._is_slow and len(dispatch):
             self._is_slow = False
             self._held = dispatch
             abi.set_vectorcall(self, found.address)

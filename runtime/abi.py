@@ -38,6 +38,8 @@ DTYPE_CLASS = 16
 DICT_TAG = 24
 ROW_MAJOR = 0x101
 TYPE_FLAGS = 168
+SLOTS = 16
+"""Of an object of a class with ``__slots__`` and no other base than object: the first one's value, by name."""
 VECTORCALL, HELD = 16, 24
 """Of a callable: the address that calls it, and the object that its native side reads."""
 
@@ -107,21 +109,17 @@ def _unfit() -> str:
     return ""
 
 
-def _made_type(name: str, words: int, flags: int, slots: list[tuple[int, int]]) -> Any:
-    """A type of objects with so many words of their own, by ``PyType_FromSpec``."""
-    table = (_Slot * (len(slots) + 1))(*(_Slot(k, p) for k, p in slots))
-    text = f"pullback.runtime.abi.{name}".encode()
-    spec = _Spec(text, object.__basicsize__ + 8 * words, 0, _IS_BASE | flags, table)
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(("PyType_FromSpec", ctypes.pythonapi))
-    _kept.extend((table, text, spec))
-    return make(ctypes.addressof(spec))
-
-
-def _callable_type() -> Any:
+def _made_type() -> Any:
+    """A type of objects with one word of their own, their vectorcall slot."""
     members = (_Member * 2)(_Member(b"__vectorcalloffset__", _SSIZE, VECTORCALL, _READONLY, None))
-    _kept.append(members)
-    call = address_of("PyVectorcall_Call")
-    return _made_type("Called", 1, _HAS_VECTORCALL, [(_TP_CALL, call), (_TP_MEMBERS, ctypes.addressof(members))])
+    slots = (_Slot * 3)(
+        _Slot(_TP_CALL, address_of("PyVectorcall_Call")), _Slot(_TP_MEMBERS, ctypes.addressof(members))
+    )  # fmt: skip
+    size = object.__basicsize__ + 8
+    spec = _Spec(b"pullback.runtime.abi.Called", size, 0, _IS_BASE | _HAS_VECTORCALL, slots)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(("PyType_FromSpec", ctypes.pythonapi))
+    _kept.extend((members, slots, spec))
+    return make(ctypes.addressof(spec))
 
 
 def address_of(function: str) -> int:
@@ -130,36 +128,27 @@ def address_of(function: str) -> int:
 
 
 class _PlainCalled:
-    """What callables and the tables behind them are made of where there is no native path."""
+    """The base of callables where there is no native path."""
 
     __slots__ = ()
 
 
-def _base(make: Callable[[], Any]) -> Any:
+def _callable_type() -> Any:
     if _unfit():
         return _PlainCalled
     try:
-        return make()
+        return _made_type()
     except (AttributeError, OSError, SystemError, TypeError, ValueError):
         return _PlainCalled
 
 
-Called: Any = _base(_callable_type)
+Called: Any = _callable_type()
 """The base of callables. A subclass has ``"held"`` as its first slot, and no other before it."""
-
-TABLE_WORDS = 4
-Table: Any = _base(lambda: _made_type("Table", TABLE_WORDS, 0, []))
-"""The base of what callables hold: words that native code reads, and Python writes by ``set_word``."""
 
 
 def word_at(address: int) -> int:
     """The 64 bits at an address."""
     return int(ctypes.c_int64.from_address(address).value)
-
-
-def set_word(owner: Any, index: int, value: int) -> None:
-    """Write a word of a ``Table``'s."""
-    ctypes.c_int64.from_address(id(owner) + object.__basicsize__ + 8 * index).value = value
 
 
 def set_vectorcall(owner: Any, address: int) -> None:
@@ -203,7 +192,7 @@ def problem() -> str:
     """Why calls take the plain path; empty if they need not. Tests every offset."""
     if unfit := _unfit():
         return unfit
-    if Called is _PlainCalled or Table is _PlainCalled:
+    if Called is _PlainCalled:
         return "PyType_FromSpec made no type"
     try:
         wrong = next((name for name, test in _TESTS.items() if not test()), "")
@@ -313,17 +302,18 @@ def _test_callables() -> bool:
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             return args, kwargs
 
-    class TableProbe(Table):
-        __slots__ = ("first",)
+    class Slotted:
+        __slots__ = ("a", "b")
+        a: Any
+        b: Any
 
     enable_vectorcall(Probe)
-    probe, table = Probe(), TableProbe()
-    before = [word_at(id(probe) + HELD), word_at(id(probe) + VECTORCALL)]
-    probe.held = table
-    set_word(table, TABLE_WORDS - 1, 7)
-    lies = word_at(id(probe) + HELD) == id(table) and word_at(id(table) + object.__basicsize__ + 8 * TABLE_WORDS - 8) == 7
-    # Removed again, the test would not say whether Python sees the slot; native code's own test does.
-    return before == [0, 0] and lies and bool(Probe.__flags__ & _HAS_VECTORCALL) and probe(1, b=2) == ((1,), {"b": 2})
+    probe, slotted = Probe(), Slotted()
+    before = [word_at(id(probe) + HELD), word_at(id(probe) + VECTORCALL), word_at(id(slotted) + SLOTS)]
+    probe.held, slotted.a, slotted.b = slotted, probe, before
+    lies = [word_at(id(probe) + HELD), word_at(id(slotted) + SLOTS), word_at(id(slotted) + SLOTS + 8)]
+    is_called = bool(Probe.__flags__ & _HAS_VECTORCALL) and probe(1, b=2) == ((1,), {"b": 2})
+    return before == [0, 0, 0] and lies == [id(slotted), id(probe), id(before)] and is_called
 
 
 def _test_dtypes() -> bool:

@@ -76,6 +76,7 @@ class Recorder:
 
 
 _recorder = Recorder()
+_own = threading.local()
 hold_over_fork(_recorder.lock)
 
 
@@ -101,9 +102,27 @@ def within(recorder: Recorder | None) -> Iterator[None]:
 
 def count(event: Event, number: int = 1) -> None:
     """Adds `number` kernels or templates to one of the counts."""
-    for recorder in (_recorder, innermost()):
-        if recorder is not None:
-            recorder.count(event, number)
+    for recorder in _counting():
+        recorder.count(event, number)
+
+
+def _counting() -> list[Recorder]:
+    """The tallies that this thread's work counts for."""
+    if getattr(_own, "is_on", False):
+        return []
+    inside = innermost()
+    return [_recorder] if inside is None else [_recorder, inside]
+
+
+@contextmanager
+def own() -> Iterator[None]:
+    """What this thread compiles or loads inside is code of the package itself, which is no one's kernel and not counted."""
+    before = getattr(_own, "is_on", False)
+    _own.is_on = True
+    try:
+        yield
+    finally:
+        _own.is_on = before
 
 
 @contextmanager
@@ -114,9 +133,8 @@ def timed(stage: str) -> Iterator[None]:
         yield
     finally:
         seconds = time.perf_counter() - start
-        for recorder in (_recorder, innermost()):
-            if recorder is not None:
-                recorder.add_time(stage, seconds)
+        for recorder in _counting():
+            recorder.add_time(stage, seconds)
 
 
 def snapshot() -> Counters:

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.runtime import abi, entrance_checks, entrance_run
+from pullback.runtime import abi, counters, entrance_checks, entrance_run
 from pullback.runtime.engine import CompileError, default_engine
 from pullback.runtime.entrance_checks import HASH
 from pullback.runtime.entrance_run import ATTEMPT, missed
 from pullback.runtime.entrance_text import GLOBALS, NULL, STATE, STATE_FIELDS, Entrance, Word, function_at
-from pullback.runtime.layouts import SLOT, size
+from pullback.runtime.layouts import SLOT, TABLE, size
 
 CALL, INIT = "pullback_call", "pullback_call_init"
 _OFFSET_FLAG = 1 << 63
@@ -70,18 +70,23 @@ def _held_attempt() -> str:
     return f.text
 
 
+def _table(f: Entrance, dispatch: Word) -> Word:
+    """The hash table that a dispatch has now."""
+    slots = f.load(dispatch, abi.SLOTS, "ptr")
+    return f.load(f.load(slots, abi.SLOTS, "ptr"), abi.ARRAY_DATA, "ptr")
+
+
 def _search() -> str:
-    """(table, arguments, positional, keywords, names) -> as ``attempt``, of the records whose hash is the call's."""
+    """(dispatch, arguments, positional, keywords, names) -> as ``attempt``, of the records whose hash is the call's."""
     f = Entrance("search", ["ptr", "ptr", "i64", "i64", "ptr"], "ptr")
-    table, arguments, positional, keywords, names = f.parameters
+    dispatch, arguments, positional, keywords, names = f.parameters
     h = f.call("i64", function_at(HASH), arguments, f.add(positional, keywords), keywords)
     found = f.variable(missed(f))
     with f.count_to(MOST_PROBES) as k:
         # Read anew each time: where a guard has run Python code, the table may be another.
-        slots = f.field("table", table, "slots")
-        f.leave_if(f.is_null(slots))
-        place = f.both(f.add(h, k), f.load(slots))
-        slot = f.at(slots, f.add(f.mul(place, size(SLOT)), 8))
+        table = _table(f, dispatch)
+        place = f.both(f.add(h, k), f.field("table", table, "mask"))
+        slot = f.at(table, f.add(f.mul(place, size(SLOT)), size(TABLE)))
         record = f.load(slot, 8, "ptr")
         f.leave_if(f.is_null(record))
         with f.when(f.eq(f.load(slot), h)):
@@ -104,7 +109,7 @@ def _call() -> str:
     dispatch = f.load(own, abi.HELD, "ptr")
     given = (arguments, positional, keywords.get(), names)
     with f.unless(f.is_null(dispatch)), f.when(f.same(f.type_of(dispatch), f.state("dispatch"))):
-        table = f.at(dispatch, object.__basicsize__)
+        table = _table(f, dispatch)
         count = f.field("table", table, "count")
         is_traced = f.variable(f.eq(count, 0))
         with f.unless(is_traced.get()):
@@ -120,7 +125,7 @@ def _call() -> str:
                 found.set(f.call("ptr", function_at("held_attempt"), f.field("table", table, "only"), *given))
             with f.unless(f.eq(count, 1)):
                 f.hold(dispatch)
-                found.set(f.call("ptr", function_at("search"), table, *given))
+                found.set(f.call("ptr", function_at("search"), dispatch, *given))
                 f.release(dispatch)
     with f.when(f.ne(found.get(), missed(f))):
         f.give(found.get())
@@ -162,7 +167,8 @@ def load(plain: Any, variable: Any, dispatch: type) -> Entry:
     if reason := abi.problem():
         raise Unavailable(reason)
     try:
-        code = default_engine().load(source(), symbols=[CALL, INIT, HASH])
+        with counters.own():
+            code = default_engine().load(source(), symbols=[CALL, INIT, HASH], passes="full")
     except (CompileError, RuntimeError) as error:
         raise Unavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
     clock = _clock()

@@ -33,9 +33,9 @@ RESULT = ("kind", "dtype", "rank", "shape", "offset", "allocate")
 BUILD = ("kind", "a", "b")
 
 SLOT = ("hash", "record")
-TABLE = ("count", "slots", "mask", "only")
-"""Of a dispatch: how many records, the slots of a hash table, and the record if it is the only one. The slots begin with a word
-for their mask."""
+TABLE = ("mask", "count", "only")
+"""What a hash table begins with, before its slots: their number less one, how many records are there, and the record if it is the
+only one."""
 
 TABLES = {
     "record": RECORD, "node": NODE, "guard": GUARD, "read": READ, "fill": FILL, "result": RESULT, "build": BUILD, "table": TABLE,

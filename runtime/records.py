@@ -282,65 +282,63 @@ def _put(frame: Any, offset: int, value: Any) -> None:
     frame[offset : offset + value.nbytes] = np.frombuffer(value.tobytes(), np.uint8)
 
 
-class Dispatch(abi.Table):
-    """The records of a function, found by the hash of a call. Callables hold it; native code reads its words."""
+class Table:
+    """A hash table of records, which it keeps alive. Only ever added to: one with fewer is another table."""
 
-    __slots__ = ("__weakref__", "_records", "_slots")
+    __slots__ = ("array", "records")
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        size = 8
+        while size < 4 * len(records):
+            size *= 2
+        self.array = np.zeros(len(TABLE) + len(SLOT) * size, np.int64)
+        self.array[TABLE.index("mask")] = size - 1
+        self.records: list[Record] = []
+        for record in records:
+            self.add(record)
+
+    @property
+    def has_room(self) -> bool:
+        return 2 * len(self.records) < int(self.array[TABLE.index("mask")])
+
+    def add(self, record: Record) -> None:
+        """Into the first free slot from that of its hash on; there is one."""
+        self.records.append(record)
+        mask = int(self.array[TABLE.index("mask")])
+        at, k = len(TABLE), record.hash & mask
+        while self.array[at + 2 * k + 1]:
+            k = (k + 1) & mask
+        self.array[at + 2 * k] = record.hash
+        self.array[at + 2 * k + 1] = record.address
+        self.array[TABLE.index("only")] = self.records[0].address
+        self.array[TABLE.index("count")] = len(self.records)
+
+
+class Dispatch:
+    """The records of a function, found by the hash of a call. Callables hold it, and native code reads ``table`` at each look.
+
+    A table and all that it leads to live as long as it can be found here; what native code has found it holds. So threads may add
+    and leave out at once: at worst a record is not found any more, and its calls go through Python.
+    """
+
+    __slots__ = ("table",)
 
     def __init__(self) -> None:
-        self._records: dict[int, Record] = {}
-        self._slots: Any = None
+        self.table = Table(())
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.table.records)
 
     def add(self, record: Record) -> None:
         """Find a record from now on."""
-        self._records[id(record)] = record
-        if self._slots is None or 2 * len(self._records) > self._slots[0] + 1:
-            self._rebuild()
+        if self.table.has_room:
+            self.table.add(record)
         else:
-            _enter(self._slots, record)
-            self._publish()
+            self.table = Table([*self.table.records, record])
 
     def keep(self, alive: Collection[int]) -> None:
         """Find only those of entries with these ids from now on."""
-        gone = [record for record in self._records.values() if id(record.entry) not in alive]
-        for record in gone:
-            del self._records[id(record)]
-        if gone:
-            self._rebuild()
-
-    def _rebuild(self) -> None:
-        size = 8
-        while size < 4 * len(self._records):
-            size *= 2
-        slots = np.zeros(1 + 2 * size, np.int64)
-        slots[0] = size - 1
-        for record in reversed(self._records.values()):
-            _enter(slots, record)
-        before, self._slots = self._slots, slots
-        self._publish()
-        del before
-
-    def _publish(self) -> None:
-        """Write the words. The old slots are alive until it is done."""
-        only = next(iter(self._records.values())).address if len(self._records) == 1 else 0
-        count = len(self._records)
-        words = {"count": 0 if count == 1 else count, "slots": address_of(self._slots), "only": only}
-        for name, value in words.items():
-            abi.set_word(self, TABLE.index(name), value)
-        abi.set_word(self, TABLE.index("count"), count)
-
-
-def _enter(slots: Any, record: Record) -> None:
-    """Into the first free slot from that of its hash on; there is one."""
-    mask = int(slots[0])
-    k = record.hash & mask
-    while slots[2 + 2 * k]:
-        k = (k + 1) & mask
-    slots[1 + 2 * k] = record.hash
-    slots[2 + 2 * k] = record.address
-
-
-assert len(SLOT) == 2
+        records = self.table.records
+        kept = [record for record in records if id(record.entry) in alive]
+        if len(kept) < len(records):
+            self.table = Table(kept)

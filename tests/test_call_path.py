@@ -20,7 +20,6 @@ import pullback as pb
 from pullback import direct
 from pullback.entry import Entry
 from pullback.runtime import abi
-from pullback.runtime.records import Dispatch
 
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
 
@@ -456,10 +455,35 @@ def test_the_path_may_be_chosen() -> None:
 
 
 @pytest.mark.parametrize("name", abi._TESTS)
-def test_a_failed_test_of_the_interface_takes_the_plain_path(name: str) -> None:
-    before = f"abi.problem.cache_clear(); abi._TESTS[{name!r}] = lambda: False"
-    expected = f"[2.0, 2.0] False plain (this Python or NumPy keeps {name} elsewhere)"
+def test_a_failed_test_of_the_interface_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(abi._TESTS, name, lambda: False)
+    abi.problem.cache_clear()
+    try:
+        assert abi.problem() == f"this Python or NumPy keeps {name} elsewhere" == direct.status()[7:-1]
+    finally:
+        monkeypatch.undo()
+        abi.problem.cache_clear()
+    assert not abi.problem()
+
+
+def test_a_failed_test_of_the_interface_takes_the_plain_path() -> None:
+    before = "abi.problem.cache_clear(); abi._TESTS['the fields of an array'] = lambda: False"
+    expected = "[2.0, 2.0] False plain (this Python or NumPy keeps the fields of an array elsewhere)"
     assert python(CHECK.format(before=before), PULLBACK_CALL_PATH="") == expected
+
+
+def test_the_call_path_is_no_ones_kernel() -> None:
+    code = """
+import numpy as np, pullback as pb
+from pullback.runtime import abi, counters
+f = pb.jit(lambda x: x * 2)
+f(np.ones(2))
+before = counters.snapshot()
+for _ in range(4): f(np.ones(2))
+after = counters.snapshot() - before
+print(after.compiles, after.hits, after.disk_hits, abi.is_called(f))
+"""
+    assert python(code, PULLBACK_CALL_PATH="", PULLBACK_CACHE_DIR="off") == "0 0 0 True"
 
 
 @pytest.mark.parametrize(
@@ -474,7 +498,19 @@ def test_unknown_pythons_take_the_plain_path(change: str, reason: str) -> None:
     assert python(CHECK.format(before=f"import sys; abi.problem.cache_clear(); {change}"), PULLBACK_CALL_PATH="") == expected
 
 
-def test_the_tables_of_a_dispatch() -> None:
-    assert direct.status().startswith("native")
-    table = Dispatch()
-    assert len(table) == 0 and [abi.word_at(id(table) + 16 + 8 * k) for k in range(abi.TABLE_WORDS)] == [0] * abi.TABLE_WORDS
+def test_threads_add_signatures_at_once() -> None:
+    compiled = pb.jit(lambda x: np.sum(x))
+    wrong: list[Any] = []
+
+    def work(first: int) -> None:
+        for _ in range(3):
+            for n in range(first, first + 24):
+                if compiled(np.ones(n)) != n:
+                    wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(8 * k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
