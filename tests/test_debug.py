@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from face import traces
+from scipy.special import gammaln, logit, logsumexp, xlogy
 
 import pullback as pb
 
@@ -117,6 +118,37 @@ FINE: dict[str, tuple[Any, tuple[Any, ...]]] = {
 def test_what_does_not_matter_is_passed_over(name: str) -> None:
     function, args = FINE[name]
     np.testing.assert_array_equal(pb.jit(function, debug=True)(*args), pb.jit(function)(*args))
+
+
+def drawn(key: Any) -> Any:
+    a, b, c = pb.random.split(key, 3)
+    return pb.random.normal(a, (20,)), pb.random.gamma(b, 2.0, (5,)), pb.random.poisson(c, 3.0, (5,)), pb.random.permutation(a, 9)
+
+
+SQUARE = np.linspace(0.1, 1.0, 16).reshape(4, 4) + np.eye(4)
+ORDINARY: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "random numbers": (drawn, (pb.random.key(0),)),
+    "norm at zero": (pb.grad(lambda x: np.sqrt(np.sum(x**2))), (np.zeros(3),)),
+    "powers at zero": (pb.grad(lambda x: np.sum(x**2.0 + x**1.5)), (np.zeros(3),)),
+    "product with a zero": (pb.grad(lambda x: np.prod(x) + np.cumprod(x)[-1]), (np.arange(3.0),)),
+    "special functions": (pb.grad(lambda x: np.sum(gammaln(x) + logit(x) + xlogy(x, x))), (np.linspace(0.1, 0.9, 9),)),
+    "linear algebra": (pb.grad(lambda a: np.linalg.slogdet(a)[1] + np.linalg.inv(a).sum()), (SQUARE,)),
+    "singular values": (pb.grad(lambda a: np.linalg.svd(a, compute_uv=False).sum()), (SQUARE,)),
+    "sort": (pb.grad(lambda x: np.sum(np.sort(x) * np.arange(9.0))), (np.linspace(1, -1, 9),)),
+    "spectrum": (pb.grad(lambda x: np.sum(np.abs(np.fft.rfft(x)) ** 2)), (np.linspace(1, -1, 9),)),
+    "histogram": (lambda x: np.histogram(x, bins=5, range=(0.0, 1.0)), (np.linspace(0, 1, 9),)),
+    "a solution": (pb.grad(lambda a: pb.odeint(lambda y, t, a: -a * y, np.ones(2), np.linspace(0, 1, 3), a)[-1].sum()), (0.5,)),
+    "large exponents": (pb.grad(lambda x: logsumexp(x * 1000)), (np.linspace(-1, 1, 9),)),
+    "floors": (lambda x: np.floor_divide(x, 0.3) + np.mod(x, 0.3), (np.linspace(-1, 1, 9),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_programs_pass(name: str) -> None:
+    function, args = ORDINARY[name]
+    found, expected = (pb.tree.leaves(pb.jit(function, debug=debug)(*args)) for debug in (True, False))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_what_is_absorbed_by_arithmetic_matters() -> None:

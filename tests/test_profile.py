@@ -13,6 +13,7 @@ import pytest
 from test_inspection import CALLS, LOSS, line_of, loss
 
 import pullback as pb
+from pullback.cli import main
 from pullback.codegen.llvm_laps import clock_of
 from pullback.inspection import KernelCost, Limits, Profile, ProfiledStep
 from pullback.inspection.cost import CLASSES
@@ -248,6 +249,13 @@ def test_the_text() -> None:
         "limits, given, 2 threads: 50 GFLOP/s of f64 and 100 GFLOP/s of f32 in a product of matrices, 1.0 G\n"
         "  exp/s, 100 GB/s among the 1,048,576 bytes of this call"
     )
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(__file__).parent.parent / "examples" / "digits.py"
+    assert main(["profile", f"{file}:loss", "--example", "example", "--grad"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("value_and_grad(loss): ") and "digits.py:35: contract" in text and "measured in this process" in text
 
 
 def test_other_limits() -> None:

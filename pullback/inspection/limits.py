@@ -29,7 +29,7 @@ FOOTPRINTS = tuple(1 << k for k in (15, 17, 19, 21, 23, 25, 27))
 PRODUCT = 512
 """Rows and columns of the matrices that are multiplied."""
 FUNCTIONS = 1 << 13
-TRIES, LEAST_S = 8, 2e-3
+TRIES, LEAST_S = 10, 1e-2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Limits:
 
 
 def limits() -> Limits:
-    """The limits of this machine with the present number of threads; measured at the first call, in about a tenth of a second.
+    """The limits of this machine with the present number of threads; measured at the first call, in half a second.
 
     Each is the best of a few tries of an own program: ``x + x`` for the traffic, a product of square matrices, and ``exp``.
     """
