@@ -89,14 +89,15 @@ def _runtime(interface: Interface) -> str:
         "    const void *poll;            /* of pullback's own; NULL */",
     ]
     if interface.needs:
-        lines.append("    /* Functions that the program calls: all of them are needed. */")
+        lines.append("    /* Functions that the program calls. Those that must be given say so. */")
     for need in interface.needs:
+        said = f"{need.describe}; NULL: a plain one of the object's" if need.own else f"{need.describe}; must be given"
         result, _, arguments = need.prototype.partition(" (")
         if not arguments:
-            lines.append(f"    void *{need.name}; /* {need.describe} */")
+            lines.append(f"    void *{need.name}; /* {said} */")
         else:
-            lines.append(f"    {_plain(result)} (*{need.name})({_plain(arguments[:-1])}); /* {need.describe} */")
-    required = "It must be called before the function." if interface.needs else "It need not be called."
+            lines += [f"    /* {said} */", f"    {_plain(result)} (*{need.name})({_plain(arguments[:-1])});"]
+    required = "It must be called before the function." if interface.must_begin else "It need not be called."
     lines += [f"}} {name}_runtime;", "", f"/* Returns 0, or why calls will not run. {required} */"]
     return "\n".join([*lines, f"int64_t {name}_init(const {name}_runtime *runtime);", ""])
 

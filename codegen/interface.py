@@ -89,12 +89,19 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """An address that the caller gives: ``name`` as a field of C, its C type, what it is, and the slots that hold it."""
+    """An address that the caller gives: ``name`` as a field of C, its C type, what it is, and the slots that hold it. ``own``:
+    the function of the object that takes its place where it is not given; empty if there is none."""
 
     name: str
     prototype: str
     describe: str
     slots: tuple[tuple[Any, ...], ...]
+    own: str = ""
+
+    @property
+    def may_be_null(self) -> bool:
+        """Whether it is data, of which there may be none."""
+        return self.slots[0][0] == "ufunc" and self.slots[0][3] == "data"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +111,19 @@ class Copied:
     result: int
     source: Place
     bytes: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill:
+    """An array that a call makes by itself: ``kind`` "ramp", ``start`` plus ``step`` times the place, or "diagonal", ``step``
+    where the column is the row plus ``start``, else 0. ``place`` is where; ``shape`` of the program's sizes."""
+
+    kind: str
+    dtype: DType
+    start: int | float
+    step: int | float
+    shape: tuple[Extent, ...]
+    place: Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +138,7 @@ class Interface:
     sizes: tuple[tuple[str, Formula], ...]
     data: tuple[Data, ...]
     numbers: tuple[tuple[DType, Formula | Scaled | bool | int | float], ...]
+    fills: tuple[Fill, ...]
     steps: tuple[Step, ...]
     temporaries: tuple[tuple[tuple[Extent, ...], ...], ...]
     copies: tuple[Copied, ...]
@@ -126,6 +147,11 @@ class Interface:
     features: tuple[str, ...]
     is_x86: bool
     manifest: str = ""
+
+    @property
+    def must_begin(self) -> bool:
+        """Whether the caller must give something before the first call."""
+        return any(not need.own for need in self.needs)
 
     @property
     def messages(self) -> list[str]:

@@ -9,7 +9,7 @@ and look first whether this one will do.
 
 from __future__ import annotations
 
-from pullback.codegen import cpuid
+from pullback.codegen import cpuid, own_gemm
 from pullback.codegen.interface import CODES, HOOKS, Interface
 from pullback.codegen.llvm_entry_body import ALIGNMENT, Body, Sizes
 from pullback.codegen.llvm_text import THREADS
@@ -36,6 +36,7 @@ def emit_entry(interface: Interface) -> str:
     parts = [_globals(interface), _threads(interface), _tables(interface)]
     body = Body(interface)
     parts += [body.run(), _preparation(interface), _init(interface), _call(interface), _typed(interface), _shapes(interface)]
+    parts += [own_gemm.source(name) for need in interface.needs if need.own for name in [need.describe]]
     parts += sorted(body.declared)
     kernels = dict.fromkeys(f"declare i64 @{step.symbol}(ptr)" for step in interface.steps)
     attributes = '"target-cpu"="x86-64" "target-features"=""' if interface.is_x86 else ""
@@ -58,7 +59,7 @@ def _globals(interface: Interface) -> str:
         f"@crew = internal global {{ {', '.join('ptr' for _ in THREADS)}, i64 }} "
         f"{{ {', '.join(functions[name] for name in THREADS)}, i64 1 }}",
         f"@hooks = internal global [{len(HOOKS)} x ptr] zeroinitializer",
-        f"@needs = internal global [{max(len(interface.needs), 1)} x ptr] zeroinitializer",
+        f"@needs = internal global [{max(len(interface.needs), 1)} x ptr] [{_own(interface)}]",
         "@state = internal global i64 0",
         _string(f"{interface.name}_manifest", interface.manifest, "constant"),
         _string("pullback_exported", interface.name, "weak constant"),
@@ -68,6 +69,11 @@ def _globals(interface: Interface) -> str:
         text = "\\" + payload.hex("\\")
         lines.append(f'@data{k} = private constant [{len(payload)} x i8] c"{text}", align {ALIGNMENT}')
     return "\n".join([*lines, "declare ptr @realloc(ptr, i64)", "declare void @free(ptr)", ""])
+
+
+def _own(interface: Interface) -> str:
+    """What stands for each needed function at first."""
+    return ", ".join(f"ptr @{need.own}" if need.own else "ptr null" for need in interface.needs) or "ptr null"
 
 
 def _hook(name: str, into: str) -> str:
@@ -206,7 +212,10 @@ def _preparation(interface: Interface) -> str:
         lines += ["  %will.do = call i1 @suits()", "  br i1 %will.do, label %need0, label %wrong"]
     else:
         lines += ["  br label %need0"]
-    for k in range(len(interface.needs)):
+    for k, need in enumerate(interface.needs):
+        if need.may_be_null:
+            lines += [f"need{k}:", f"  br label %need{k + 1}"]
+            continue
         lines += [
             f"need{k}:",
             f"  %address{k} = load ptr, ptr getelementptr ([{len(interface.needs)} x ptr], ptr @needs, i64 0, i64 {k})",
@@ -214,7 +223,7 @@ def _preparation(interface: Interface) -> str:
             f"  br i1 %given{k}, label %need{k + 1}, label %missing",
         ]
     lines += [f"need{len(interface.needs)}:", "  store atomic i64 1, ptr @state release, align 8", "  ret i64 0"]
-    if interface.needs:
+    if not all(need.may_be_null for need in interface.needs):
         lines += ["missing:", f"  ret i64 {CODES['NOT_READY']}"]
     if interface.features:
         lines += ["wrong:", f"  ret i64 {CODES['WRONG_CPU']}"]
@@ -229,10 +238,13 @@ def _init(interface: Interface) -> str:
         lines += _moved(2 + k, f"getelementptr ([{len(HOOKS)} x ptr], ptr @hooks, i64 0, i64 {k})")
     for k in range(len(interface.needs)):
         place = f"getelementptr ([{len(interface.needs)} x ptr], ptr @needs, i64 0, i64 {k})"
-        lines += _moved(2 + len(HOOKS) + k, place)
+        lines += _moved(2 + len(HOOKS) + k, place, interface.needs[k].own)
     count = f"getelementptr (i8, ptr @crew, i64 {8 * len(THREADS)})"
     return f"""
 define i64 @{interface.name}_init(ptr %runtime) #0 {{
+  %is.null = icmp eq ptr %runtime, null
+  br i1 %is.null, label %small, label %look
+look:
   %size = load i64, ptr %runtime
   %whole = icmp eq i64 %size, {8 * fields}
   br i1 %whole, label %take, label %small
@@ -252,12 +264,12 @@ small:
 """
 
 
-def _moved(field: int, place: str) -> list[str]:
-    return [
-        f"  %at{field} = getelementptr i64, ptr %runtime, i64 {field}",
-        f"  %field{field} = load ptr, ptr %at{field}",
-        f"  store ptr %field{field}, ptr {place}",
-    ]
+def _moved(field: int, place: str, own: str = "") -> list[str]:
+    """A field of a runtime, to where it is kept; where it is null, a function of the object's own."""
+    lines = [f"  %at{field} = getelementptr i64, ptr %runtime, i64 {field}", f"  %given{field} = load ptr, ptr %at{field}"]
+    lines.append(f"  %null{field} = icmp eq ptr %given{field}, null")
+    lines.append(f"  %field{field} = select i1 %null{field}, ptr {f'@{own}' if own else 'null'}, ptr %given{field}")
+    return [*lines, f"  store ptr %field{field}, ptr {place}"]
 
 
 def _call(interface: Interface) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from pullback.codegen.interface import CODES, HOOKS, Interface, Place, Step
+from pullback.codegen.interface import CODES, HOOKS, Fill, Interface, Place, Step
+from pullback.codegen.lanes import literal, stored
 from pullback.codegen.llvm_text import Extents
 from pullback.ir.extents import product
 from pullback.ir.formulas import Formula, Scaled
@@ -78,6 +79,8 @@ class Body(Sizes):
         self.line(f"store ptr null, ptr {self.arena}")
         self.bounds()
         self.places()
+        for fill in self.interface.fills:
+            self.fill(fill)
         for step in self.interface.steps:
             self.step(step)
         for copied in self.interface.copies:
@@ -225,6 +228,34 @@ class Body(Sizes):
         self.declared["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
         places = f"ptr {self.pointer(target)}, ptr {self.pointer(source)}"
         self.line(f"call void @llvm.memcpy.p0.p0.i64({places}, i64 {self.extent(product(size))}, i1 false)")
+
+    def fill(self, fill: Fill) -> None:
+        """Write an array that depends on sizes alone, element by element."""
+        t, is_float = stored(fill.dtype), fill.dtype.is_float
+        count, target, position = self.extent(product(fill.shape)), self.pointer(fill.place), self.slot("i64")
+        columns = self.extent(fill.shape[-1])
+        head, body, end = self.labels("head", "fill", "filled")
+        self.line(f"store i64 0, ptr {position}")
+        self.line(f"br label %{head}")
+        self.label(head)
+        k = self.let(f"load i64, ptr {position}")
+        self.line(f"br i1 {self.let(f'icmp slt i64 {k}, {count}')}, label %{body}, label %{end}")
+        self.label(body)
+        start, step = (literal(x, fill.dtype) for x in (fill.start, fill.step))
+        if fill.kind == "diagonal":
+            row, column = self.let(f"sdiv i64 {k}, {columns}"), self.let(f"srem i64 {k}, {columns}")
+            is_there = self.let(f"icmp eq i64 {column}, {self.let(f'add i64 {row}, {int(fill.start)}')}")
+            value = self.let(f"select i1 {is_there}, {t} {step}, {t} {literal(0, fill.dtype)}")
+        elif is_float:
+            far = self.let(f"fmul {t} {self.let(f'sitofp i64 {k} to {t}')}, {step}")
+            value = self.let(f"fadd {t} {far}, {start}")
+        else:
+            near = k if t == "i64" else self.let(f"trunc i64 {k} to {t}")
+            value = self.let(f"add {t} {self.let(f'mul {t} {near}, {step}')}, {start}")
+        self.line(f"store {t} {value}, ptr {self.let(f'getelementptr {t}, ptr {target}, i64 {k}')}")
+        self.line(f"store i64 {self.let(f'add i64 {k}, 1')}, ptr {position}")
+        self.line(f"br label %{head}")
+        self.label(end)
 
     # steps
 

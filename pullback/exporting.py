@@ -20,7 +20,7 @@ import numpy as np
 from pullback import __version__, api, specs
 from pullback.callbacks import ShapeDtypeStruct
 from pullback.codegen.c_header import header
-from pullback.codegen.interface import Data, Interface, Leaf, Place, c_names
+from pullback.codegen.interface import Data, Fill, Interface, Leaf, Place, c_names
 from pullback.codegen.llvm_entry import public_symbols
 from pullback.inspected import Inspected
 from pullback.ir.formulas import Formula, Scaled
@@ -227,7 +227,7 @@ class _Export:
             raise ExportError(self.dependent(differs)) from differs.__cause__
         trace = found.base.trace
         self.refuse(trace)
-        parameters, arguments, data = self.parameters(found)
+        parameters, arguments, data, fills = self.parameters(found)
         numbers = self.numbers(found, parameters, data)
         results = self.results(found)
         wanted = [*(b.name for b in found.bounds), *(place for _, place in arguments), *(place for place, _, _ in results)]
@@ -244,8 +244,8 @@ class _Export:
                 for k, place in arguments
             ),
             results=tuple(Leaf(name=next(rest), place=place, dtype=dtype, shape=shape) for place, dtype, shape in results),
-            sizes=found.sizes, data=tuple(data), numbers=tuple(numbers), steps=(), temporaries=(), copies=(), needs=(),
-            failures=(), features=features_of(self.host), is_x86=self.host.triple.startswith("x86_64"),
+            sizes=found.sizes, data=tuple(data), numbers=tuple(numbers), fills=tuple(fills), steps=(), temporaries=(), copies=(),
+            needs=(), failures=(), features=features_of(self.host), is_x86=self.host.triple.startswith("x86_64"),
         )  # fmt: skip
         assert len(leaves) == len(found.arguments)
         interface, texts = self.program(found, parameters, interface)
@@ -291,15 +291,24 @@ class _Export:
 
     # what the program is given
 
-    def parameters(self, found: Sampled) -> tuple[list[Place], list[tuple[int, str]], list[Data]]:
-        """The place of each parameter of the trace, the leaves that C passes with how Python writes them, and arrays in the
-        object."""
+    def parameters(self, found: Sampled) -> tuple[list[Place], list[tuple[int, str]], list[Data], list[Fill]]:
+        """The place of each parameter of the trace, the leaves that C passes with how Python writes them, arrays in the object,
+        and those that a call makes."""
         trace, leaves = found.base.trace, found.base.leaves
         pinned = {p.index for p in trace.pinned}
         places: list[Place] = []
         arguments: list[tuple[int, str]] = []
         data: list[Data] = []
-        for value, given in zip(trace.function.parameters, trace.inputs, strict=True):
+        fills: list[Fill] = []
+        outside = 0
+        for k, (value, given) in enumerate(zip(trace.function.parameters, trace.inputs, strict=True)):
+            outside += not isinstance(given, Argument)
+            if not isinstance(given, Argument) and outside - 1 in found.fills:
+                kind, start, step = found.fills[outside - 1]
+                t = found.base.found.function.parameters[k].type
+                places.append(("fill", len(fills)))
+                fills.append(Fill(kind=kind, dtype=t.dtype, start=start, step=step, shape=t.shape, place=("fill", len(fills))))
+                continue
             match given:
                 case Argument(index=k) if k not in pinned:
                     places.append(("argument", len(arguments)))
@@ -316,7 +325,7 @@ class _Export:
             places.append(("data", len(data)))
             array = np.ascontiguousarray(held, value.type.dtype.numpy)
             data.append(Data(payload=array.tobytes(), describe=f"{what}: {ArrayType(value.type.dtype, np.shape(held))}"))
-        return places, arguments, data
+        return places, arguments, data, fills
 
     def numbers(self, found: Sampled, parameters: list[Place], data: list[Data]) -> list[tuple[DType, Any]]:
         """The constants of the template, whose places are added."""

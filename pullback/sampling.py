@@ -23,12 +23,12 @@ from pullback.ir.extents import Abstract, abstract
 from pullback.ir.formulas import Formula, Scaled, constant, fitted, fitted_number
 from pullback.ir.text import canonical
 from pullback.pipeline import Outcome, split_outcomes
-from pullback.tracer import Trace, TraceError
+from pullback.tracer import Captured, Constant, Trace, TraceError
 
 LEAST, MOST = 64, 250
 """Between these lie the extents of the first traces: beyond what is made otherwise because it is small."""
 LARGE = (1_000, 3_001, 10_000, 65_537, 1_000_000, 20_000_003)
-MOST_ELEMENTS = 1 << 28
+MOST_ELEMENTS, MOST_MADE = 1 << 26, 1 << 24
 OFTEN = (
     5, 6, 7, 8, 9, 10, 12, 15, 16, 17, 20, 24, 25, 30, 31, 32, 33, 48, 50, 60, 63, 64, 65, 72, 96, 100, 120, 127, 128, 129, 144,
     192, 200, 250, 255, 256, 257, 300, 360, 500, 511, 512, 513, 768, 1000, 1023, 1024, 1025, 1920, 2000, 2048, 4095, 4096, 4097,
@@ -39,6 +39,41 @@ MOST_REPAIRS = 8
 MOST_MIDDLE = 2_000
 
 Number = Formula | Scaled | bool | int | float | complex
+
+
+Filling = tuple[str, Any, Any]
+"""How an array that depends on sizes is made: kind, start and step, as ``Fill`` has them."""
+
+
+def fill_of(array: Any) -> Filling | None:
+    """How an array is made, if it is a ramp or has one diagonal."""
+    a = np.asarray(array)
+    if a.dtype.kind not in "iuf" + "b" * (a.ndim == 2) or a.dtype.itemsize == 2 or not a.size or a.ndim not in (1, 2):
+        return None
+    if a.ndim == 1:
+        if a.size < 3:
+            return None
+        start, step = a[0].item(), (a[1] - a[0]).item()
+        made: Filling = ("ramp", start, step)
+    else:
+        places = np.argwhere(a)
+        if not len(places):
+            return None
+        row, column = map(int, places[0])
+        made = ("diagonal", column - row, a[row, column].item())
+    return made if _alike(a, filled(made, a)) else None
+
+
+def filled(how: Filling, like: Any) -> Any:
+    """The array that is made so, of the shape and dtype of another."""
+    kind, start, step = how
+    a = np.asarray(like)
+    if kind == "ramp" and a.ndim == 1:
+        k = np.arange(a.size).astype(a.dtype)
+        return k * a.dtype.type(step) + a.dtype.type(start)
+    if kind == "diagonal" and a.ndim == 2:
+        return np.eye(*a.shape, start, dtype=a.dtype) * a.dtype.type(step)
+    return np.zeros(())
 
 
 class Differs(Exception):
@@ -68,6 +103,17 @@ class Sample:
         pinned = repr([(p.index, p.value) for p in self.trace.pinned])
         return canonical(self.loose.function), ranks, pinned, self.outcomes, self.trace.out_tree
 
+    @functools.cached_property
+    def outside(self) -> list[tuple[str, Any]]:
+        """The arrays and numbers that are no arguments, with what they are called: they must be the same at all points."""
+        values = []
+        for given in self.trace.inputs:
+            if isinstance(given, Captured):
+                values.append((given.describe, given.read()))
+            elif isinstance(given, Constant):
+                values.append(("an array that the function makes without its arguments", given.array))
+        return values
+
     @property
     def shapes(self) -> list[int]:
         """The extents of arguments and results, in order."""
@@ -88,7 +134,7 @@ class Sample:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sampled:
     """One program for a range of sizes. ``sizes``: those of the template; ``arguments`` and ``results``: shapes; ``constants``:
-    its last parameters."""
+    its last parameters; ``fills``: how those of its arrays from outside are made that depend on sizes, by their positions."""
 
     base: Sample
     bounds: tuple[Bounds, ...]
@@ -96,6 +142,7 @@ class Sampled:
     arguments: tuple[tuple[Formula, ...], ...]
     results: tuple[tuple[Formula, ...], ...]
     constants: tuple[Number, ...]
+    fills: Mapping[int, Filling]
 
 
 TraceAt = Callable[[Mapping[str, int]], tuple[Trace, list[Any]]]
@@ -115,6 +162,7 @@ class _Sampling:
         self.elements = elements
         self.samples: list[Sample] = []
         self.formulas: list[Number] = []
+        self.fills: dict[int, Filling] = {}
 
     def run(self) -> Sampled:
         points = list(self.points())
@@ -128,7 +176,9 @@ class _Sampling:
         arguments = tuple(tuple(next(shapes) for _ in np.shape(leaf)) for leaf in base.leaves)
         results = tuple(tuple(next(shapes) for _ in v.type.shape) for v in base.trace.function.results)
         sizes, constants = self.of_template()
-        return Sampled(base=base, bounds=bounds, sizes=sizes, arguments=arguments, results=results, constants=constants)
+        return Sampled(
+            base=base, bounds=bounds, sizes=sizes, arguments=arguments, results=results, constants=constants, fills=self.fills
+        )
 
     def first(self, point: dict[str, int]) -> Sample:
         try:
@@ -188,7 +238,24 @@ class _Sampling:
             raise Differs(f"tracing fails: {error},", point) from None
         if found.key != self.samples[0].key:
             raise Differs("it is another one", point)
+        for k, (name, value) in enumerate(found.outside):
+            first = self.samples[0].outside[k][1]
+            if k in self.fills:
+                if not _alike(value, filled(self.fills[k], value)):
+                    raise Differs(f"{name} is filled otherwise", point)
+            elif value is not first and not _alike(value, first):
+                made = fill_of(first)
+                if made is None or not _alike(value, filled(made, value)):
+                    raise Differs(f"{name} is another one, of shape {np.shape(value)},", point)
+                self.fills[k] = made
         return found
+
+    def is_heavy(self, point: Mapping[str, int]) -> bool:
+        """Whether a trace would need arrays too large to make: of arguments, or those that the function makes of sizes."""
+        base = self.samples[0]
+        made = max((np.size(value) for k, (_, value) in enumerate(base.outside) if k in self.fills), default=0)
+        growth = max((point[name] / base.point[name] for name in self.names), default=1)
+        return self.elements(point) > MOST_ELEMENTS or made * max(growth, 1) ** 2 > MOST_MADE
 
     def fit(self) -> None:
         """Formulas for all numbers of the samples. Raises Differs."""
@@ -262,7 +329,7 @@ class _Sampling:
         base = self.samples[0].point
         good, fails = base[name], 0
         for n in LARGE:
-            if self.elements({**base, name: n}) > MOST_ELEMENTS:
+            if self.is_heavy({**base, name: n}):
                 break
             if not self.agrees({**base, name: n}):
                 fails = n
@@ -303,12 +370,12 @@ class _Sampling:
         rows += [[int(rng.integers(low, high + 1)) for low, high in ends] for _ in range(6)]
         for row in rows:
             point = dict(zip(self.names, row, strict=True))
-            if self.elements(point) <= MOST_ELEMENTS:
+            if not self.is_heavy(point):
                 yield point
         for name, (low, _), b in zip(self.names, ends, bounds, strict=True):
             for n in OFTEN:
                 point = {**self.samples[0].point, name: n}
-                if n >= low and (b.high is None or n <= b.high) and self.elements(point) <= MOST_ELEMENTS:
+                if n >= low and (b.high is None or n <= b.high) and not self.is_heavy(point):
                     yield point
 
 
@@ -317,6 +384,12 @@ def _equal(value: Any, number: Number, point: Mapping[str, int]) -> bool:
     if isinstance(number, Formula | Scaled):
         return isinstance(value, int | float) and float(value) == number.at(point)
     return repr(value) == repr(number)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two arrays or numbers have the same bits."""
+    a, b = np.asarray(a), np.asarray(b)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _shown(point: Mapping[str, int]) -> str:

@@ -15,6 +15,7 @@ from pullback.codegen.driver import has_control_flow, on_stack
 from pullback.codegen.interface import FIRST_CHECK, Copied, Interface, Need, Place, Step, c_names
 from pullback.codegen.llvm_entry import OUTSIDE, emit_entry, needs_gemm, public_symbols
 from pullback.codegen.llvm_text import Emitted
+from pullback.codegen.own_gemm import ROUTINES, own_name
 from pullback.ir.extents import product
 from pullback.ir.ops.host import Host as HostOp
 from pullback.ir.ops.program import Alloc, Free
@@ -91,11 +92,16 @@ def described(
         plan = Plan(program)
         emitted = {kernel.name: emit_kernel(kernel, host) for kernel in kernels}
     copies, places = _results(program, plan, parameters, sources)
-    temporaries = _placed(program, plan, places)
+    fills = tuple(replace(fill, place=("temporary", k)) for k, fill in enumerate(partial.fills))
+    places.update((v, fills[place[1]].place) for v, place in places.items() if place[0] == "fill")
+    copies = tuple(replace(c, source=fills[c.source[1]].place) if c.source[0] == "fill" else c for c in copies)
+    first = [[(product((*fill.shape, fill.dtype.bytes)),)] for fill in fills]
+    temporaries = _placed(program, plan, places, first)
     failures: list[tuple[str, str, str] | None] = list(partial.failures)
     steps = [_step(i, plan, emitted[i.params["kernel"]], places, failures) for i in plan.steps]
     whole = replace(
         partial,
+        fills=fills,
         steps=tuple(steps),
         temporaries=tuple(map(tuple, temporaries)),
         copies=copies,
@@ -125,10 +131,11 @@ def _results(
     return tuple(copies), places
 
 
-def _placed(program: Function, plan: Plan, places: dict[Value, Place]) -> list[list[tuple[Extent, ...]]]:
-    """What is put in each place of the arena, as sizes. A buffer takes a place that is free, one of its own size if there is one;
-    ``places`` gets them."""
-    found: list[list[tuple[Extent, ...]]] = []
+def _placed(
+    program: Function, plan: Plan, places: dict[Value, Place], found: list[list[tuple[Extent, ...]]]
+) -> list[list[tuple[Extent, ...]]]:
+    """What is put in each place of the arena, as sizes; ``found`` are the first ones, which stay. A buffer takes a place that is
+    free, one of its own size if there is one; ``places`` gets them."""
     free: list[int] = []
     for i in walk(program.body):
         if isinstance(i.op, Alloc) and i.result not in places and not (plan.has_driver and on_stack(i.result.type)):
@@ -188,7 +195,10 @@ def _needs(slots: Sequence[tuple[Any, ...]]) -> tuple[Need, ...]:
         wanted.setdefault(key, []).append(slot)
     names = c_names([name for name, _, _ in wanted])
     return tuple(
-        Need(name=name, prototype=prototype, describe=describe, slots=tuple(found))
+        Need(
+            name=name, prototype=prototype, describe=describe, slots=tuple(found),
+            own=own_name(describe) if describe in ROUTINES else "",
+        )
         for name, ((_, prototype, describe), found) in zip(names, wanted.items(), strict=True)
     )
 
