@@ -28,7 +28,7 @@ from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
-from pullback.runtime import counters
+from pullback.runtime import counters, threads
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
@@ -209,7 +209,7 @@ def optimised(found: Abstract, observe: Observer) -> Function:
 
 
 def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Observer) -> Module:
-    """The program of an abstract function and its kernels, scheduled for a device."""
+    """The program of an abstract function and its kernels."""
     function = optimised(found, observe)
     with counters.timed("fuse"):
         groups = fused(function)
@@ -217,27 +217,34 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     with counters.timed("lower"):
         module = lower(groups.function, layouts, device)
     observe("lower", module)
-    with counters.timed("schedule"):
-        module = thin(module) if device == "cpu" else module
-        module = scheduled(module, device)
-    observe("schedule", module)
     return module
 
 
 def scheduled(module: Module, device: str) -> Module:
-    """A lowered program with its kernels scheduled for a device; if that is the CPU, for the one that code is made for."""
-    processor = default_engine().host().cpu if device == "cpu" else ""
-    return Module(tuple(schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
+    """A lowered program with its kernels scheduled for a device."""
+    module = thin(module) if device == "cpu" else module
+    return Module(tuple(scheduled_kernel(f, device) if f.kind == "kernel" else f for f in module.functions))
+
+
+def scheduled_kernel(kernel: Function, device: str) -> Function:
+    """A kernel scheduled for a device; if that is the CPU, for the one that code is made for."""
+    return schedule(kernel, device, default_engine().host().cpu if device == "cpu" else "")
 
 
 def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
     """Run every pass on an abstract function and load the result."""
     if device != "cpu":
         raise RuntimeError(f'device={device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
+    threads.begin()
     module = lowered(found, layouts, device, lambda *found: None)
     program = module.functions[0]
-    with counters.timed("compile"):
-        executable = Executable(module)
+    with counters.timed("compile") as clock:
+
+        def prepared(kernel: Function) -> Function:
+            with clock.paused(), counters.timed("schedule"):
+                return scheduled_kernel(kernel, device)
+
+        executable = Executable(thin(module), prepared)
     given = tuple(k for k, v in enumerate(program.results) if v in program.parameters)
     return Template(executable=executable, given=given)
 
@@ -273,7 +280,8 @@ def stages(trace: Trace, leaves: Sequence[Any], device: str = "cpu", *, location
         texts[stage] = print_module(Module(functions), locations, notes)
 
     texts["trace"] = print_module(Module((trace.function,)), locations)
-    module = lowered(found, layouts_of(trace, leaves, len(found.constants)), device, observe)
+    module = scheduled(lowered(found, layouts_of(trace, leaves, len(found.constants)), device, observe), device)
+    observe("schedule", module)
     return texts | emitted(module, device)
 
 

@@ -9,7 +9,7 @@ runs all steps natively. Executables may be called from several threads at once.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -39,7 +39,7 @@ KEPT_INSTANCES = 64
 KEPT_ARENA = 1 << 14
 MOST_OF_LAPACK = 2**31 - 1
 
-NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c"})
+NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared"})
 """The kinds of slots that hold addresses of native functions, the same for all programs."""
 
 Table = np.ndarray[Any, Any]
@@ -121,18 +121,22 @@ class _LoadedKernel:
         self.slots = emitted.slots
 
 
-def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
+Schedule = Callable[[Function], Function]
+
+
+def _emitted_ahead(kernels: Sequence[Function], schedule: Schedule) -> dict[str, Emitted]:
     """The LLVM texts of kernels by name, the longest first. Threads compile these while the others are written, and while the
     functions that they call are looked up, which may import libraries."""
-    if len(kernels) < 2:
-        return {kernel.name: emit_kernel(kernel) for kernel in kernels}
     found: dict[str, Emitted] = {}
+    if len(kernels) < 2:
+        return {kernel.name: emit_kernel(schedule(kernel)) for kernel in kernels}
     with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
-            emitted = found[kernel.name] = emit_kernel(kernel)
-            compile_ahead(emitted.text)
+            emitted = found[kernel.name] = emit_kernel(schedule(kernel))
+            for text in (*(slot[2] for slot in emitted.slots if slot[0] == "shared"), emitted.text):
+                compile_ahead(text)
         for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
-            if slot[0] in NATIVE:
+            if slot[0] in NATIVE and slot[0] != "shared":
                 _native(slot)
     return found
 
@@ -140,14 +144,16 @@ def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
 class Executable:
     """A program and its compiled kernels.
 
-    ``module``: the program, then its kernels as ``schedule`` left them for the CPU. Raises CompileError.
+    ``module``: the program, then its kernels, of which ``schedule`` makes what the CPU runs. Raises CompileError.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, schedule: Schedule = lambda kernel: kernel) -> None:
         self.program, *kernels = module.functions
-        driver = emit_driver(module) if has_control_flow(self.program) else None
+        driver = None
+        if has_control_flow(self.program):
+            driver = emit_driver(Module((self.program, *map(schedule, kernels))))
         if driver is None:
-            self.kernels = {name: _LoadedKernel(emitted) for name, emitted in _emitted_ahead(kernels).items()}
+            self.kernels = {name: _LoadedKernel(emitted) for name, emitted in _emitted_ahead(kernels, schedule).items()}
         else:
             self.kernels = {driver.name: _LoadedKernel(driver)}
         self.launcher = launcher()
@@ -382,6 +388,8 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
 def _native(slot: tuple[Any, ...]) -> int:
     if slot[0] == "threads":
         return threads.table()
+    if slot[0] == "shared":
+        return default_engine().load(slot[2], symbols=[slot[1]])[slot[1]]
     if slot[0] in ("library", "gemm"):
         threads.tame_library()
     if slot[0] in ("library", "gemm", "sort"):
