@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, wide
-from pullback.codegen.llvm_addresses import Addresses, Walks, varying
+from pullback.codegen.llvm_addresses import Addresses, Walks, ref_and_index, varying
 from pullback.codegen.llvm_rows import Rows
 from pullback.codegen.llvm_scan import Scans
 from pullback.codegen.llvm_streams import MOST_WEIGHT, Streams
@@ -310,11 +310,14 @@ def first_lanes(e: Emitter, count: str, index: str) -> str:
 
 
 def _can_end_masked(e: Emitter, i: Instruction, weight: int, addresses: Addresses) -> bool:
-    """Whether a body is heavy, masks are registers of their own, and it reads and writes nothing but neighbours."""
+    """Whether a body is heavy, masks are registers of their own, and it reads and writes nothing but neighbours; none in memory
+    of the kernel's own, since what a phase stores under a mask, the next one waits for."""
     (region,) = i.regions
-    accesses = (k for k in region.instructions if isinstance(k.op, Load | Store))
+    accesses = [k for k in region.instructions if isinstance(k.op, Load | Store)]
     is_plain = is_leaf(region) and not i.params.get("scan") and all(k in addresses.first for k in accesses)
-    return e.vector_bytes == 64 and weight > MOST_CHEAP and is_plain
+    types = (ref_and_index(k)[0].type for k in accesses)
+    is_shared = all(isinstance(t, RefType) and t.space == "global" for t in types)
+    return e.vector_bytes == 64 and weight > MOST_CHEAP and is_plain and is_shared
 
 
 def masks_are_cheap(e: Emitter, region: Block) -> bool:

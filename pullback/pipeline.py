@@ -28,7 +28,7 @@ from pullback.ir.passes.grad import GradientError, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
-from pullback.runtime import counters, threads
+from pullback.runtime import collector, counters, threads
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
@@ -235,16 +235,23 @@ def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
     """Run every pass on an abstract function and load the result."""
     if device != "cpu":
         raise RuntimeError(f'device={device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
+    with collector.paused():
+        return _built(found, layouts, device)
+
+
+def _built(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
     threads.begin()
     module = lowered(found, layouts, device, lambda *found: None)
     program = module.functions[0]
+    with counters.timed("schedule"):
+        module = thin(module)
     with counters.timed("compile") as clock:
 
         def prepared(kernel: Function) -> Function:
             with clock.paused(), counters.timed("schedule"):
                 return scheduled_kernel(kernel, device)
 
-        executable = Executable(thin(module), prepared)
+        executable = Executable(module, prepared)
     given = tuple(k for k, v in enumerate(program.results) if v in program.parameters)
     return Template(executable=executable, given=given)
 

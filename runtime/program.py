@@ -70,7 +70,13 @@ def emit_driver(module: Module, host: Host | None = None) -> Driver:
 def parts_of(module: Module) -> list[str]:
     """The LLVM texts of a scheduled module for this machine, one for each thing that is compiled on its own."""
     program, *kernels = module.functions
-    return [emit_driver(module).text] if has_control_flow(program) else [emit_kernel(kernel).text for kernel in kernels]
+    made: list[Emitted | Driver] = [emit_driver(module)] if has_control_flow(program) else [emit_kernel(k) for k in kernels]
+    return list(dict.fromkeys(text for emitted in made for text in (*shared_with(emitted), emitted.text)))
+
+
+def shared_with(emitted: Emitted | Driver) -> list[str]:
+    """The texts of the functions that code shares with other code."""
+    return [slot[2] for slot in emitted.slots if slot[0] == "shared"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +139,7 @@ def _emitted_ahead(kernels: Sequence[Function], schedule: Schedule) -> dict[str,
     with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
             emitted = found[kernel.name] = emit_kernel(schedule(kernel))
-            for text in (*(slot[2] for slot in emitted.slots if slot[0] == "shared"), emitted.text):
+            for text in (*shared_with(emitted), emitted.text):
                 compile_ahead(text)
         for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
             if slot[0] in NATIVE and slot[0] != "shared":
