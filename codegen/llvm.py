@@ -105,16 +105,19 @@ class Emitter(Writer):
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
         self.cold: dict[str, Block] = {}
-        self.rare: dict[str, str] = {}
         self.natives_of: Callable[..., str] | None = None
         self.arguments: tuple[str, Mapping[tuple[object, ...], int]] | None = None
 
     def inner(self, name: str) -> Emitter:
         """The writer of a function beside this one."""
-        made = Emitter(self.kernel, name, self.vector_bytes, self.has_fma, self.cpu)
+        made = self.apart(name)
         made.declared, made.constants, made.cold = self.declared, self.constants, self.cold
         made.written_only, made.read_only, made.kernel_asks = self.written_only, self.read_only, self.kernel_asks
         return made
+
+    def apart(self, name: str) -> Emitter:
+        """The writer of a function of a module of its own."""
+        return Emitter(self.kernel, name, self.vector_bytes, self.has_fma, self.cpu)
 
     def native(self, *what: object) -> str:
         return super().native(*what) if self.natives_of is None else self.natives_of(*what)

@@ -293,6 +293,9 @@ class Body(Sizes):
                 return self.word(self.let(f"select i1 {is_null}, ptr @poll, ptr {own}"))
             case "c", [str(name)]:
                 return self.word({"realloc": "@reallocate", "free": "@release"}[name])
+            case "shared", [str(name), str()]:
+                self.declared[f"declare void @{name}()"] = None
+                return self.word(f"@{name}")
         for k, need in enumerate(self.interface.needs):
             if tuple(slot) in need.slots:
                 place = f"getelementptr ([{len(self.interface.needs)} x ptr], ptr @needs, i64 0, i64 {k})"

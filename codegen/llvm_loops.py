@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pullback.codegen.accumulate import Accumulators
 from pullback.codegen.lanes import Lanes, element, wide
-from pullback.codegen.llvm_addresses import Addresses, Walks, varying
+from pullback.codegen.llvm_addresses import Addresses, Walks, ref_and_index, varying
 from pullback.codegen.llvm_rows import Rows
 from pullback.codegen.llvm_scan import Scans
 from pullback.codegen.llvm_streams import MOST_WEIGHT, Streams
@@ -36,6 +36,9 @@ CALL = 6
 MOST_TWICE = 400
 """The most weight of a body that is written twice, with masks and without: LLVM's time for a large body, or for a loop that has
 ``few`` iterations, is worth more than a mask, which a machine with masked instructions has for next to nothing."""
+MOST_CHEAP = 40
+"""The most weight of a body that is written twice where masks are registers of their own and all that it accesses lies side by
+side: of a heavier one, a mask of all lanes until the last vector is no work."""
 
 
 def loop(e: Emitter, i: Instruction) -> list[Lanes]:
@@ -134,8 +137,11 @@ def _combining_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     return [Lanes(text, step) for text in (*scans.totals(), *sums.join(start, sums.total(), e.width))]
 
 
-def _in_tiers(e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, run: Callable[[str], None]) -> None:
-    """``run`` runs iterations up to a limit. Every 64 move the partial sums of floats up a tier, every 4,096 those."""
+def _in_tiers(
+    e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, run: Callable[[str], None], is_last: str = "false"
+) -> None:
+    """``run`` runs iterations up to a limit. Every 64 move the partial sums of floats up a tier, every 4,096 those; those of
+    the last iteration stay where they are."""
     if not sums.sums:
         run(limit)
         return
@@ -150,6 +156,10 @@ def _in_tiers(e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, 
     until = e.intrinsic("i64", "llvm.smin.i64", [("i64", far), ("i64", limit)])
     with e.aside():
         run(until)
+        if is_last != "false":
+            kept = f"more{e.count}"
+            e.line(f"br i1 {is_last}, label %{end}, label %{kept}")
+            e.label(kept, follows=True)
         sums.flush(0)
         low = e.let(f"and i64 {far}, {64 * 64 * step - 1}")
         e.line(f"br i1 {e.let(f'icmp eq i64 {low}, 0')}, label %{full}, label %{head}")
@@ -157,6 +167,38 @@ def _in_tiers(e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, 
         sums.flush(1)
         e.line(f"br label %{head}")
     e.label(end)
+
+
+def _with_rest(e: Emitter, slot: str, count: str, sums: Accumulators, body: Callable[[str, int], None]) -> None:
+    """Iterations of whole vectors, then one of the lanes that are left, all of one text: its mask has every lane until then.
+    What is added up last stays in the lowest tier."""
+    c = wide("i1", e.width)
+    whole = e.let(f"and i64 {count}, {-e.width}")
+    mask, limit = e.slot(c), e.slot("i64")
+    e.line(f"store {c} {e.all_lanes()}, ptr {mask}")
+    e.line(f"store i64 {whole}, ptr {limit}")
+    e.count += 1
+    again, last, end = (f"{word}{e.count}" for word in ("again", "last", "end"))
+    e.line(f"br label %{again}")
+    e.label(again, follows=True)
+
+    def masked(index: str) -> None:
+        e.mask = e.let(f"load {c}, ptr {mask}")
+        body(index, 0)
+        e.mask = None
+
+    until = e.let(f"load i64, ptr {limit}")
+    is_last = e.let(f"icmp sgt i64 {until}, {whole}")
+    with e.aside():
+        _in_tiers(e, slot, until, e.width, sums, lambda limit: counted(e, slot, limit, e.width, masked), is_last)
+    index = e.let(f"load i64, ptr {slot}")
+    e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {count}')}, label %{last}, label %{end}")
+    with e.aside():
+        e.label(last, follows=True)
+        e.line(f"store {c} {first_lanes(e, count, index)}, ptr {mask}")
+        e.line(f"store i64 {count}, ptr {limit}")
+        e.line(f"br label %{again}")
+    e.label(end, follows=True)
 
 
 def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
@@ -195,18 +237,19 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
             e.streams.flush()
 
     def rest(index: str) -> None:
-        left = e.let(f"sub i64 {count.text}, {index}")
-        lanes = ", ".join(f"i64 {k}" for k in range(width))
-        e.mask = e.let(f"icmp slt {wide('i64', width)} <{lanes}>, {e.spread(Lanes(left), 'i64', width)}")
+        e.mask = first_lanes(e, count.text, index)
         body(index, 0)
         e.mask = None
 
+    rows: Rows | None = None
     e.asks_ahead = weight > MOST_WEIGHT and not e.inlined and not e.kernel_asks
     if short or (weight > MOST_TWICE and masks_are_cheap(e, region)) or (e.vector_bytes == 64 and i.params.get("few")):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
+    elif _can_end_masked(e, i, weight, addresses) and not (rows := Rows(e, region, addresses)).of and not is_whole:
+        _with_rest(e, slot, count.text, sums, body)
     else:
         step = width * unroll
-        streams, rows = Streams(e, region, weight, unroll, addresses), Rows(e, region, addresses)
+        streams, rows = Streams(e, region, weight, unroll, addresses), rows or Rows(e, region, addresses)
 
         def run(limit: str) -> None:
             if streams.test is not None:
@@ -257,6 +300,24 @@ def weigh(region: Block, combine: Sequence[str] = ()) -> int:
         else:
             weight += _weight(i.results[0].type.dtype if i.results else i.operands[0].type.dtype, i)
     return weight
+
+
+def first_lanes(e: Emitter, count: str, index: str) -> str:
+    """The mask of the lanes of a vector at an index that are below a count."""
+    left = e.let(f"sub i64 {count}, {index}")
+    lanes = ", ".join(f"i64 {k}" for k in range(e.width))
+    return e.let(f"icmp slt {wide('i64', e.width)} <{lanes}>, {e.spread(Lanes(left), 'i64', e.width)}")
+
+
+def _can_end_masked(e: Emitter, i: Instruction, weight: int, addresses: Addresses) -> bool:
+    """Whether a body is heavy, masks are registers of their own, and it reads and writes nothing but neighbours; none in memory
+    of the kernel's own, since what a phase stores under a mask, the next one waits for."""
+    (region,) = i.regions
+    accesses = [k for k in region.instructions if isinstance(k.op, Load | Store)]
+    is_plain = is_leaf(region) and not i.params.get("scan") and all(k in addresses.first for k in accesses)
+    types = (ref_and_index(k)[0].type for k in accesses)
+    is_shared = all(isinstance(t, RefType) and t.space == "global" for t in types)
+    return e.vector_bytes == 64 and weight > MOST_CHEAP and is_plain and is_shared
 
 
 def masks_are_cheap(e: Emitter, region: Block) -> bool:

@@ -3,13 +3,13 @@ that wide, else the ops spelled out by ``pullback.codegen.plain``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element, wide
 from pullback.codegen.llvm_text import RARELY
 from pullback.codegen.plain import PLAIN
 from pullback.ir.builder import Builder
-from pullback.ir.structure import Instruction, Value
+from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import BOOL, DType, scalar
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def rare(e: Emitter, i: Instruction) -> None:
         e.label(inside, follows=True)
         given = ", ".join(f"{t} {text}" for t, text in zip(types[number:], texts[number:], strict=True))
         result = f"{{ {', '.join(types[:number])} }}"
-        found = e.let(f"call {result} @{_function(e, i, width, result)}({given})")
+        found = e.let(f"call {result} {_function(e, i, width)}({given}) nounwind memory(none)")
         for k, (t, slot, text) in enumerate(zip(types, slots, usual, strict=False)):
             one = e.let(f"extractvalue {result} {found}, {k}")
             e.line(f"store {t} {e.let(f'select {c} {test}, {t} {one}, {t} {text}')}, ptr {slot}")
@@ -104,26 +104,32 @@ def rare(e: Emitter, i: Instruction) -> None:
     e.env.update(zip(i.results, loads, strict=True))
 
 
-def _function(e: Emitter, i: Instruction, width: int, result: str) -> str:
-    """The name of the function that rare code is, in this module once for each width."""
+def _function(e: Emitter, i: Instruction, width: int) -> str:
+    """The function that rare code is: a module of its own, which all kernels call that need it."""
     region = e.cold[i.params["function"]]
-    key = f"{i.params['function']}_{width}"
-    if key not in e.rare:
-        inside = e.inner(f"{e.name}_{key}")
-        inside.width = width
-        step = 0 if width == 1 else None
-        inside.env.update((v, Lanes(f"%p{k}", step)) for k, v in enumerate(region.parameters))
-        inside.block(region)
-        found = "poison"
-        for k, v in enumerate(region.results):
-            text = _in_lanes(inside, inside.env[v], v.type.dtype, width)
-            found = inside.let(f"insertvalue {result} {found}, {wide(element(v.type.dtype), width)} {text}, {k}")
-        inside.line(f"ret {result} {found}")
-        given = ", ".join(f"{wide(element(v.type.dtype), width)} %p{k}" for k, v in enumerate(region.parameters))
-        heading = f"define internal {result} @{inside.name}({given}) cold noinline nounwind {{"
-        e.functions.append("\n".join([heading, "entry:", *inside.entry, *inside.lines, "}", ""]))
-        e.rare[key] = inside.name
-    return e.rare[key]
+    name = f"{i.params['function']}_{width}"
+    key = region, name, e.vector_bytes, e.has_fma, e.cpu
+    if key not in _TEXTS:
+        _TEXTS[key] = _text(e.apart(name), region, width)
+    return e.callee("shared", name, _TEXTS[key])
+
+
+_TEXTS: dict[tuple[Any, ...], str] = {}
+
+
+def _text(e: Emitter, region: Block, width: int) -> str:
+    """The module of a region that reads nothing from outside."""
+    e.width, step = width, 0 if width == 1 else None
+    e.env.update((v, Lanes(f"%p{k}", step)) for k, v in enumerate(region.parameters))
+    e.block(region)
+    types = [wide(element(v.type.dtype), width) for v in region.results]
+    result, found = f"{{ {', '.join(types)} }}", "poison"
+    for k, (v, t) in enumerate(zip(region.results, types, strict=True)):
+        found = e.let(f"insertvalue {result} {found}, {t} {_in_lanes(e, e.env[v], v.type.dtype, width)}, {k}")
+    e.line(f"ret {result} {found}")
+    given = ", ".join(f"{wide(element(v.type.dtype), width)} %p{k}" for k, v in enumerate(region.parameters))
+    heading = f"define {result} @{e.name}({given}) nounwind {{"
+    return "\n".join([*e.declared, "", heading, "entry:", *e.entry, *e.lines, "}", ""])
 
 
 def _in_lanes(e: Emitter, lanes: Lanes, dtype: DType, width: int) -> str:

@@ -21,7 +21,7 @@ _EACH_TIME = frozenset({"load", "call", "alloca"})
 class Emitted:
     """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
     position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("gemm", name), ("sort", name),
-    ("ufunc", name, types, part), ("threads",)."""
+    ("ufunc", name, types, part), ("threads",), and ("shared", name, text): a function of another module."""
 
     name: str
     text: str

@@ -39,8 +39,11 @@ def schedule(kernel: Function, target: str = "cpu", processor: str = "") -> Func
     """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty."""
     if target == "cuda":
         return Function(kernel.name, map_loops(kernel.body), kernel.kind)
-    mapped = _map(jam(transposes(borders(chunk(_spelled(kernel.body))))))
-    return Function(kernel.name, phases(mapped, PROCESSORS.get(processor)), kernel.kind)
+    cut = chunk(_spelled(kernel.body))
+    rarely = tuple(i for i in cut.instructions if i.op is cold)
+    often = replace(cut, instructions=tuple(i for i in cut.instructions if i.op is not cold))
+    found = phases(_map(jam(transposes(borders(often)))), PROCESSORS.get(processor))
+    return Function(kernel.name, replace(found, instructions=(*rarely, *found.instructions)), kernel.kind)
 
 
 def _spelled(body: Block) -> Block:

@@ -27,7 +27,7 @@ from pullback.ir.formulas import Formula, Scaled
 from pullback.ir.formulas import as_data as formula_data
 from pullback.ir.structure import Module
 from pullback.ir.types import ArrayType, DType, dtype_of
-from pullback.pipeline import layouts_of, lowered
+from pullback.pipeline import layouts_of, lowered, scheduled
 from pullback.runtime.engine import Host
 from pullback.runtime.exported import HostStepMet, Source, described, features_of, host_of, object_file
 from pullback.runtime.linking import LINKERS, LinkError, find_linker, link_shared
@@ -370,7 +370,7 @@ class _Export:
             size = (*value.type.shape, value.type.dtype.bytes)
             sources.append(Source(place=parameters[outcome.index], bytes=size))
         layouts = ("c",) * len(layouts_of(base.trace, base.leaves, len(found.constants)))
-        module = lowered(base.found, layouts, "cpu", lambda *seen: None, processor=self.host.core)
+        module = scheduled(lowered(base.found, layouts, "cpu", lambda *seen: None), "cpu", self.host.core)
         try:
             return described(Module(module.functions), self.host, parameters, sources, interface)
         except HostStepMet as met:

@@ -24,7 +24,7 @@ from pullback.ir.later import later
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
-from pullback.runtime import counters, stored
+from pullback.runtime import collector, counters, stored, threads
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
@@ -238,10 +238,8 @@ def optimised(found: Abstract, observe: Observer) -> Function:
     return function
 
 
-def lowered(
-    found: Abstract, layouts: tuple[str, ...], device: str, observe: Observer, over: Over = (), processor: str | None = None
-) -> Module:
-    """The program of an abstract function and its kernels, scheduled for a device, or for another processor than this one."""
+def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Observer, over: Over = ()) -> Module:
+    """The program of an abstract function and its kernels."""
     function = optimised(found, observe)
     with counters.timed("fuse"):
         groups = fuse.fused(function)
@@ -249,18 +247,20 @@ def lowered(
     with counters.timed("lower"):
         module = lower.lower(groups.function, layouts, device, over)
     observe("lower", module)
-    with counters.timed("schedule"):
-        module = thin.thin(module) if device == "cpu" else module
-        module = scheduled(module, device, processor)
-    observe("schedule", module)
     return module
 
 
 def scheduled(module: Module, device: str, processor: str | None = None) -> Module:
-    """A lowered program with its kernels scheduled for a device; if that is the CPU, for the one that code is made for."""
+    """A lowered program with its kernels scheduled for a device; see ``scheduled_kernel``."""
+    module = thin.thin(module) if device == "cpu" else module
+    return Module(tuple(scheduled_kernel(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
+
+
+def scheduled_kernel(kernel: Function, device: str, processor: str | None = None) -> Function:
+    """A kernel scheduled for a device; if that is the CPU, for a processor, the one that runs this if none is named."""
     if processor is None:
         processor = default_engine().host().core if device == "cpu" else ""
-    return Module(tuple(schedule.schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
+    return schedule.schedule(kernel, device, processor)
 
 
 def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
@@ -284,9 +284,23 @@ def build(found: Abstract, layouts: tuple[str, ...], device: str, over: Over = (
     """Run every pass on an abstract function and load the result."""
     if device != "cpu":
         raise RuntimeError(f'device={device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
+    with collector.paused():
+        return _built(found, layouts, device, over)
+
+
+def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
+    if any(v.type.shape for v in found.function.parameters):
+        threads.begin()
     module = lowered(found, layouts, device, lambda *found: None, over)
-    with counters.timed("compile"):
-        executable = Executable(module, homes(module, over))
+    with counters.timed("schedule"):
+        module = thin.thin(module)
+    with counters.timed("compile") as clock:
+
+        def prepared(kernel: Function) -> Function:
+            with clock.paused(), counters.timed("schedule"):
+                return scheduled_kernel(kernel, device)
+
+        executable = Executable(module, homes(module, over), prepared)
     return template_of(executable)
 
 
@@ -341,7 +355,8 @@ def stages(
         texts[stage] = print_module(Module(functions), locations, notes)
 
     texts["trace"] = print_module(Module((trace.function,)), locations)
-    module = lowered(found, layouts_of(trace, leaves, len(found.constants)), device, observe, over)
+    module = scheduled(lowered(found, layouts_of(trace, leaves, len(found.constants)), device, observe, over), device)
+    observe("schedule", module)
     return texts | emitted(module, device)
 
 

@@ -1,4 +1,4 @@
-"""Work done by threads of its own while the caller makes more of it.
+"""Work done by threads of its own while the caller makes more of it, or does something else.
 
 Threads start when there is more work than those before them do at a time, and end with the ``Ahead``. What a piece of work raises
 is left out: who needs its result does it again, and meets the error there.
@@ -6,12 +6,48 @@ is left out: who needs its result does it again, and meets the error there.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
+from pullback.runtime.fork import hold_over_fork, work
+
 Work = Callable[[str], bytes]
+
+SWITCH = 0.0002
+"""Seconds after which a thread that runs Python lets another one do so. A compilation is two dozen calls, after each of which a
+thread waits for that; of the usual 5 ms it would mostly wait."""
+
+
+class _Switching:
+    """The interval at which threads switch while some of them compile, and the one before, which is put back at the end unless
+    somebody has set another."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth, self.before, self.own = 0, SWITCH, SWITCH
+
+    @contextmanager
+    def often(self) -> Iterator[None]:
+        with self.lock:
+            self.depth += 1
+            if self.depth == 1:
+                self.before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self.before, SWITCH))
+                self.own = sys.getswitchinterval()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.depth -= 1
+                if not self.depth and sys.getswitchinterval() == self.own:
+                    sys.setswitchinterval(self.before)
+
+
+switching = _Switching()
+hold_over_fork(switching.lock)
 
 
 class Ahead:
@@ -52,12 +88,34 @@ class Ahead:
             thread.join()
 
     def _help(self) -> None:
-        while (text := self._waiting.get()) is not None:
-            if not self._dropped:
-                self._do(text)
+        with switching.often():
+            while (text := self._waiting.get()) is not None:
+                if not self._dropped:
+                    self._do(text)
 
     def _do(self, text: str) -> None:
         try:
             self.done[text] = self.work(text)
         except Exception:
             return
+
+
+class Begun:
+    """One piece of work, which a thread of its own does. A fork waits for it, if whoever begins it is at work too."""
+
+    def __init__(self, do: Work, text: str) -> None:
+        self._done: bytes | None = None
+        self._is_underway = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(do, text), name="pullback-compile")
+        self._thread.start()
+        self._is_underway.wait()
+
+    def _run(self, do: Work, text: str) -> None:
+        with work.underway(), switching.often(), suppress(Exception):
+            self._is_underway.set()
+            self._done = do(text)
+
+    def result(self) -> bytes | None:
+        """What the work gave, as soon as it is done; None if it raised."""
+        self._thread.join()
+        return self._done

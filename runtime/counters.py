@@ -125,14 +125,34 @@ def own() -> Iterator[None]:
         _own.is_on = before
 
 
+class Clock:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.perf_counter() - self._start
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The time of the block does not count."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - start
+
+
 @contextmanager
-def timed(stage: str) -> Iterator[None]:
+def timed(stage: str) -> Iterator[Clock]:
     """Adds the wall time of the block to `stage`, also when the block raises."""
-    start = time.perf_counter()
+    clock = Clock()
     try:
-        yield
+        yield clock
     finally:
-        seconds = time.perf_counter() - start
+        seconds = clock.seconds()
         for recorder in _counting():
             recorder.add_time(stage, seconds)
 

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 
 from pullback.codegen.processors import core
 from pullback.runtime import counters
-from pullback.runtime.ahead import Ahead
+from pullback.runtime.ahead import Ahead, Begun
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache import key as cache_key
 from pullback.runtime.fork import hold_over_fork, work
@@ -239,6 +239,7 @@ class Engine:
         self._loaded: weakref.WeakValueDictionary[str, Kernel] = weakref.WeakValueDictionary()
         self._dead: deque[Any] = deque()
         self._ahead: dict[str, bytes] = {}
+        self._begun: dict[str, Begun] = {}
         self._linker: Any = None
         self._libraries = 0
 
@@ -386,8 +387,11 @@ class Engine:
             with counters.within(recorder):
                 return self._compile(text, passes, local.machine)
 
+        added: set[str] = set()
+
         def add(text: str) -> None:
-            if self.where(text, passes=passes) is None:
+            if text not in added and self.where(text, passes=passes) is None:
+                added.add(text)
                 ahead.add(text)
 
         ahead = Ahead(compile_apart, max(0, min(helpers, MOST_HELPERS)))
@@ -400,6 +404,13 @@ class Engine:
                 raise
         with self.lock:
             self._ahead.update((self.key(text, passes=passes), payload) for text, payload in ahead.done.items())
+
+    def begin(self, text: str, passes: Passes = "light") -> None:
+        """Have a text compiled by a thread that is likely to be asked for soon. A fork waits for that."""
+        with work.underway(), self.lock:
+            name = self.key(text, passes=passes)
+            if name not in self._begun and self.where(text, passes=passes) is None:
+                self._begun[name] = Begun(lambda text: self._compile(text, passes, self._new_machine()), text)
 
     def _compile(self, text: str, passes: Passes, machine: Any) -> bytes:
         with self._module(text, passes, machine) as module, counters.timed("emit object"):
@@ -417,7 +428,8 @@ class Engine:
         yield from (llvm_version(), generator_stamp())
 
     def _obtain(self, name: str, text: str, symbols: list[str], meta: Mapping[str, Any], passes: Passes) -> Kernel:
-        made = self._ahead.pop(name, b"")
+        begun = self._begun.pop(name, None)
+        made = (begun.result() if begun else None) or self._ahead.pop(name, b"")
         stored = None if made else self._cache.find(name)
         if stored is not None:
             payload, origin = stored

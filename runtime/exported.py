@@ -25,10 +25,10 @@ from pullback.runtime import products, symbols
 from pullback.runtime.cache import KernelCache
 from pullback.runtime.engine import LEVELS, CompileError, Engine, Host, default_engine, runtime_symbols
 from pullback.runtime.objects import object_symbols
-from pullback.runtime.program import Plan, emit_driver, emit_kernel
+from pullback.runtime.program import Plan, emit_driver, emit_kernel, shared_with
 
 _LOOP = "void (char **, const ptrdiff_t *, const ptrdiff_t *, void *)"
-_PLACED_BY_OBJECT = frozenset({"size", "pointer", "scalar", "stride", "threads", "poll", "c"})
+_PLACED_BY_OBJECT = frozenset({"size", "pointer", "scalar", "stride", "threads", "poll", "c", "shared"})
 
 
 class HostStepMet(Exception):
@@ -108,7 +108,7 @@ def described(
         failures=tuple(failures),
         needs=_needs([slot for step in steps for slot in step.slots]),
     )
-    return whole, list(dict.fromkeys(e.text for e in emitted.values()))
+    return whole, list(dict.fromkeys(text for e in emitted.values() for text in (*shared_with(e), e.text)))
 
 
 def _results(

@@ -9,7 +9,7 @@ runs all steps natively. Executables may be called from several threads at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ KEPT_FRAMES = 4
 KEPT_INSTANCES = 64
 MOST_OF_LAPACK = 2**31 - 1
 
-NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c"})
+NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared"})
 """The kinds of slots that hold addresses of native functions, the same for all programs."""
 
 Table = np.ndarray[Any, Any]
@@ -77,7 +77,13 @@ def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWr
 def parts_of(module: Module) -> list[str]:
     """The LLVM texts of a scheduled module for this machine, one for each thing that is compiled on its own."""
     program, *kernels = module.functions
-    return [emit_driver(module).text] if has_control_flow(program) else [emit_kernel(kernel).text for kernel in kernels]
+    made: list[Emitted | Driver] = [emit_driver(module)] if has_control_flow(program) else [emit_kernel(k) for k in kernels]
+    return list(dict.fromkeys(text for emitted in made for text in (*shared_with(emitted), emitted.text)))
+
+
+def shared_with(emitted: Emitted | Driver) -> list[str]:
+    """The texts of the functions that code shares with other code."""
+    return [slot[2] for slot in emitted.slots if slot[0] == "shared"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,18 +145,22 @@ def _load(emitted: Emitted | Driver) -> LoadedKernel:
     return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots)
 
 
-def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
+Schedule = Callable[[Function], Function]
+
+
+def _emitted_ahead(kernels: Sequence[Function], schedule: Schedule) -> dict[str, Emitted]:
     """The LLVM texts of kernels by name, the longest first. Threads compile these while the others are written, and while the
     functions that they call are looked up, which may import libraries."""
-    if len(kernels) < 2:
-        return {kernel.name: emit_kernel(kernel) for kernel in kernels}
     found: dict[str, Emitted] = {}
+    if len(kernels) < 2:
+        return {kernel.name: emit_kernel(schedule(kernel)) for kernel in kernels}
     with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
-            emitted = found[kernel.name] = emit_kernel(kernel)
-            compile_ahead(emitted.text)
+            emitted = found[kernel.name] = emit_kernel(schedule(kernel))
+            for text in (*shared_with(emitted), emitted.text):
+                compile_ahead(text)
         for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
-            if slot[0] in NATIVE:
+            if slot[0] in NATIVE and slot[0] != "shared":
                 native_address(slot)
     return found
 
@@ -158,8 +168,8 @@ def _emitted_ahead(kernels: Sequence[Function]) -> dict[str, Emitted]:
 class Executable:
     """A program and its compiled kernels.
 
-    ``module``: the program, then its kernels as ``schedule`` left them for the CPU. ``home``: the results that are in the memory
-    of parameters, with these. Raises CompileError.
+    ``module``: the program, then its kernels, of which ``schedule`` makes what the CPU runs. ``home``: the results that are in
+    the memory of parameters, with these. Raises CompileError.
     """
 
     writer: type[ProgramWriter] | None = None
@@ -167,11 +177,15 @@ class Executable:
     laps: Table | None = None
     """Where a driver that reads the clock adds up what its steps take."""
 
-    def __init__(self, module: Module, home: Mapping[int, int] = MappingProxyType({})) -> None:
+    def __init__(
+        self, module: Module, home: Mapping[int, int] = MappingProxyType({}), schedule: Schedule = lambda kernel: kernel
+    ) -> None:
         program, *kernels = module.functions
-        driver = emit_driver(module, writer=self.writer) if has_control_flow(program) else None
+        driver = None
+        if has_control_flow(program):
+            driver = emit_driver(Module((program, *map(schedule, kernels))), writer=self.writer)
         if driver is None:
-            loaded = {name: _load(emitted) for name, emitted in _emitted_ahead(kernels).items()}
+            loaded = {name: _load(emitted) for name, emitted in _emitted_ahead(kernels, schedule).items()}
         else:
             loaded = {driver.name: _load(driver)}
         self._set(program, loaded, driver, home)
@@ -461,6 +475,8 @@ def native_address(slot: tuple[Any, ...]) -> int:
     """What a slot of a kind in ``NATIVE`` holds."""
     if slot[0] == "threads":
         return threads.table()
+    if slot[0] == "shared":
+        return default_engine().load(slot[2], symbols=[slot[1]])[slot[1]]
     if slot[0] in ("library", "gemm"):
         threads.tame_library()
     if slot[0] in ("library", "gemm", "sort"):

@@ -69,6 +69,12 @@ def functions() -> dict[str, int]:
     return {name: _crew()[name] for name in THREADS}
 
 
+def begin() -> None:
+    """Have the code that ``table`` is about compiled, if a thread can do that meanwhile."""
+    if not _made and get_num_threads() > 1:
+        default_engine().begin(_source())
+
+
 @functools.cache
 def tame_library() -> None:
     """Let the routines of BLAS and LAPACK run on the caller's thread alone while a program calls them."""
@@ -170,9 +176,12 @@ def _end() -> None:
     _made[0].resize(1, patience=1.0)
 
 
+def _source() -> str:
+    return source(platform.machine().lower() in ("x86_64", "amd64"))
+
+
 def _build(number: int) -> Crew:
-    text = source(platform.machine().lower() in ("x86_64", "amd64"))
-    code = default_engine().load(text, symbols=[f"pullback_crew_{name}" for name in SERVICES])
+    code = default_engine().load(_source(), symbols=[f"pullback_crew_{name}" for name in SERVICES])
     calloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)(("calloc", _c_library()))
     block = calloc(1, STATE_BYTES + 64)
     if not block:

@@ -150,7 +150,8 @@ def _loaded(name: str, dtype: str, arity: int, level: str, vector_bytes: int) ->
     made = engine(level)
     emitted = emit(schedule(parse_function(text)), "f", vector_bytes or made.host().vector_bytes, made.host().has_fma)
     address = made.load(emitted.text, symbols=["f"])["f"]
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address), emitted.slots
+    slots = tuple(("address", made.load(s[2], symbols=[s[1]])[s[1]]) if s[0] == "shared" else s for s in emitted.slots)
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address), slots
 
 
 def compiled(name: str, *arguments: Array, level: str = "native", vector_bytes: int = 0) -> Array:
@@ -161,8 +162,9 @@ def compiled(name: str, *arguments: Array, level: str = "native", vector_bytes: 
     x, y, out = arguments[0], arguments[-1], np.empty_like(arguments[0])
     dtype = {v: k for k, v in DTYPES.items()}[x.dtype.type]
     function, slots = _loaded(name, dtype, len(arguments), level, vector_bytes)
-    given = [(x, y, out)[slot[1]].ctypes.data if slot[0] == "pointer" else x.size for slot in slots]
-    assert all(slot[0] in ("pointer", "size") for slot in slots), "the code calls nothing"
+    arrays = x, y, out
+    given = [arrays[s[1]].ctypes.data if s[0] == "pointer" else s[1] if s[0] == "address" else x.size for s in slots]
+    assert all(s[0] in ("pointer", "size", "address") for s in slots), "the code calls nothing outside"
     block = np.array(given, np.int64)
     assert function(block.ctypes.data) == 0
     return out

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from pullback.runtime import counters
-from pullback.runtime.ahead import Ahead
+from pullback.runtime.ahead import SWITCH, Ahead, Begun
 from pullback.runtime.cache import KernelCache
 from pullback.runtime.engine import CompileError, Engine
 from tests.test_engine import axpy, run_axpy
@@ -134,3 +135,53 @@ def test_an_interrupt_amid_the_callers_part_ends_the_threads(helpers: int) -> No
         ahead.finish()
     ahead.drop()
     assert threading.active_count() == before
+
+
+def test_work_begun_is_done_meanwhile() -> None:
+    before = threading.active_count()
+    assert Begun(shout, "a").result() == b"A"
+    assert Begun(shout, "bad").result() is None
+    assert threading.active_count() == before
+
+
+def test_a_text_begun_is_compiled_once(engine: Engine) -> None:
+    text = axpy("begun")
+    runs = counters.snapshot().runs.get("emit object", 0)
+    engine.begin(text)
+    engine.begin(text)
+    assert run_axpy(engine.kernel(text, symbols=["begun"]).addresses["begun"])[0] == 1.5
+    engine.begin(text)
+    assert counters.snapshot().runs["emit object"] == runs + 1
+    engine.begin("define nonsense")
+    with pytest.raises(CompileError):
+        engine.kernel("define nonsense", symbols=["f"])
+
+
+def test_threads_switch_often_only_meanwhile() -> None:
+    before, seen = sys.getswitchinterval(), []
+
+    def look(text: str) -> bytes:
+        seen.append(sys.getswitchinterval())
+        return b""
+
+    assert Begun(look, "").result() == b""
+    assert seen == [pytest.approx(min(before, SWITCH))]
+    assert sys.getswitchinterval() == before
+
+    def change(text: str) -> bytes:
+        sys.setswitchinterval(0.003)
+        return b""
+
+    try:
+        Begun(change, "").result()
+        assert sys.getswitchinterval() == pytest.approx(0.003)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_text_added_twice_is_compiled_once(engine: Engine) -> None:
+    runs = counters.snapshot().runs.get("emit object", 0)
+    with engine.ahead(1) as compile_ahead:
+        for _ in range(3):
+            compile_ahead(axpy("again"))
+    assert counters.snapshot().runs["emit object"] == runs + 1

@@ -38,7 +38,7 @@ def hot_loops(name: str) -> list[Loop]:
 @pytest.mark.parametrize("name", ["layer_norm", "layer_norm gradient"])
 def test_loops_of_layer_norm_are_of_full_vectors_without_calls_or_spills(name: str) -> None:
     found = hot_loops(name)
-    assert len(found) > 5
+    assert len(found) >= 5
     for loop in found:
         assert (loop.calls, loop.spills, loop.vectors("y")) == (0, 0, 0), loop
         assert loop.vectors("z") > 1, loop
@@ -49,7 +49,7 @@ def test_loops_of_layer_norm_are_of_full_vectors_without_calls_or_spills(name: s
 def test_loops_of_black_scholes_are_of_full_vectors_without_calls(name: str) -> None:
     """They run in phases, which leave what later ones read in strips on the stack."""
     found = hot_loops(name)
-    assert len(found) > 5
+    assert len(found) >= 5
     for loop in found:
         assert (loop.calls, loop.vectors("y")) == (0, 0), loop
         assert loop.vectors("z") > 0.5 * len(loop.lines) or len(loop.lines) < 10, loop

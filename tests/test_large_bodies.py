@@ -60,6 +60,7 @@ def test_a_large_body_is_written_once_for_masked_instructions(function: Any, lea
 
 def test_a_small_body_is_written_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llvm_loops, "MOST_TWICE", 1 << 20)
+    monkeypatch.setattr(llvm_loops, "MOST_CHEAP", 1 << 20)
     assert divisions(words) == 240
 
 
@@ -79,5 +80,35 @@ def test_both_ways_give_the_same_bits(n: int, dtype: str, monkeypatch: pytest.Mo
     x, y = np.random.default_rng(0).normal(size=(2, n)).astype(dtype)
     once = run_anew(x, y)
     monkeypatch.setattr(llvm_loops, "MOST_TWICE", 1 << 20)
+    monkeypatch.setattr(llvm_loops, "MOST_CHEAP", 1 << 20)
     for a, b in zip(once, run_anew(x, y), strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+def heavy(x: Array, y: Array) -> tuple[Array, Array]:
+    """Heavier than ``MOST_CHEAP`` and not long enough to be cut into phases."""
+    a = x
+    for k in range(15):
+        a = (a * (0.5 + k / 1000) + y) / (1.25 + abs(a))
+    return a, np.sum(a)
+
+
+once, twice = pb.jit(heavy), pb.jit(lambda x, y: heavy(x, y)[::-1])
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 17, 512, 513, 4097, 32769, 70_001])
+def test_a_heavy_body_and_its_rest(n: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element does not depend on whether it is in the rest; all is, to the bit, what a loop written twice gives."""
+    rng = np.random.default_rng(n)
+    x, y = rng.normal(size=(2, n + 1)).astype(dtype)
+    got, total = once(x[:n], y[:n])
+    np.testing.assert_allclose(got, heavy(x[:n], y[:n])[0], rtol=1e-4 if dtype == "f4" else 1e-12)
+    np.testing.assert_array_equal(got, once(x, y)[0][:n])
+    monkeypatch.setattr(llvm_loops, "MOST_CHEAP", 1 << 20)
+    other, found = twice(x[:n], y[:n])
+    assert (total.tobytes(), got.tobytes()) == (other.tobytes(), found.tobytes())
+
+
+def test_a_heavy_body_is_written_once_where_masks_are_registers() -> None:
+    assert divisions(heavy) == (15 if default_engine().host().vector_bytes == 64 else 30)

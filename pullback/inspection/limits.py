@@ -10,7 +10,6 @@ import numpy as np
 
 from pullback.codegen.fuse import fused
 from pullback.codegen.lower import lower
-from pullback.codegen.thin import thin
 from pullback.ir.text import parse_module
 from pullback.ir.types import DTYPES
 from pullback.pipeline import scheduled
@@ -81,7 +80,7 @@ def _measured(threads: int) -> Limits:
 
 def _program(name: str, parameters: str, result: str, text: str) -> TimedExecutable:
     function = parse_module(TEXT.format(name=name, parameters=parameters, result=result, text=text)).functions[0]
-    return TimedExecutable(scheduled(thin(lower(fused(function).function, ("c",) * len(function.parameters))), "cpu"))
+    return TimedExecutable(scheduled(lower(fused(function).function, ("c",) * len(function.parameters)), "cpu"))
 
 
 def _best(program: TimedExecutable, arguments: list[np.ndarray], sizes: Mapping[str, int]) -> float:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pullback.codegen.thin import thin
 from pullback.inspection.anatomy import Anatomy, dissect, is_forward, members, plain
 from pullback.inspection.call import Call
 from pullback.inspection.chrome import trace_text
@@ -208,7 +207,7 @@ def _empty(call: Call) -> Profile:
 
 def _measured(call: Call, anatomy: Anatomy, arguments: list[Any], has_effects: bool) -> tuple[list[Times], float | None]:
     """The times of calls, and the median of ordinary ones in turn with them. The first of each is not counted."""
-    program = TimedExecutable(scheduled(thin(anatomy.module), call.device))
+    program = TimedExecutable(scheduled(anatomy.module, call.device))
     instance = program.instance(anatomy.sizes)
     everything = [*arguments, *typed_constants(anatomy.found)]
     times: list[Times] = []
