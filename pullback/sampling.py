@@ -72,7 +72,7 @@ def filled(how: Filling, like: Any) -> Any:
         k = np.arange(a.size).astype(a.dtype)
         return k * a.dtype.type(step) + a.dtype.type(start)
     if kind == "diagonal" and a.ndim == 2:
-        return np.eye(*a.shape, start, dtype=a.dtype) * a.dtype.type(step)
+        return np.eye(a.shape[0], a.shape[1], start, dtype=a.dtype) * a.dtype.type(step)
     return np.zeros(())
 
 

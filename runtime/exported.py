@@ -95,7 +95,7 @@ def described(
     fills = tuple(replace(fill, place=("temporary", k)) for k, fill in enumerate(partial.fills))
     places.update((v, fills[place[1]].place) for v, place in places.items() if place[0] == "fill")
     copies = tuple(replace(c, source=fills[c.source[1]].place) if c.source[0] == "fill" else c for c in copies)
-    first = [[(product((*fill.shape, fill.dtype.bytes)),)] for fill in fills]
+    first: list[list[tuple[Extent, ...]]] = [[(product((*fill.shape, fill.dtype.bytes)),)] for fill in fills]
     temporaries = _placed(program, plan, places, first)
     failures: list[tuple[str, str, str] | None] = list(partial.failures)
     steps = [_step(i, plan, emitted[i.params["kernel"]], places, failures) for i in plan.steps]
