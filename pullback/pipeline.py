@@ -240,7 +240,8 @@ def build(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
 
 
 def _built(found: Abstract, layouts: tuple[str, ...], device: str) -> Template:
-    threads.begin()
+    if any(v.type.shape for v in found.function.parameters):
+        threads.begin()
     module = lowered(found, layouts, device, lambda *found: None)
     program = module.functions[0]
     with counters.timed("schedule"):
