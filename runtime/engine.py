@@ -406,11 +406,18 @@ class Engine:
             self._ahead.update((self.key(text, passes=passes), payload) for text, payload in ahead.done.items())
 
     def begin(self, text: str, passes: Passes = "light") -> None:
-        """Have a text compiled by a thread that is likely to be asked for soon. A fork waits for that."""
+        """Have a text compiled by a thread that is likely to be asked for soon, and stored, in case it is not. A fork waits for
+        that."""
+        name = self.key(text, passes=passes)
+
+        def compile_apart(text: str) -> bytes:
+            payload = self._compile(text, passes, self._new_machine())
+            self._cache.put(name, payload, kind="object", meta={"cpu": self._host.cpu, "triple": self._host.triple})
+            return payload
+
         with work.underway(), self.lock:
-            name = self.key(text, passes=passes)
             if name not in self._begun and self.where(text, passes=passes) is None:
-                self._begun[name] = Begun(lambda text: self._compile(text, passes, self._new_machine()), text)
+                self._begun[name] = Begun(compile_apart, text)
 
     def _compile(self, text: str, passes: Passes, machine: Any) -> bytes:
         with self._module(text, passes, machine) as module, counters.timed("emit object"):
