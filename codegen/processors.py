@@ -1,4 +1,8 @@
-"""What code is made differently for, by LLVM's name of the processor: a written table. It decides nothing but the time."""
+"""What code is made differently for, by LLVM's name of the processor: a written table. It decides nothing but the time.
+
+Machines on a hypervisor may say that they are an older model than they are, or one that LLVM does not know. So a processor whose
+features no such model has is looked up by them (``core``).
+"""
 
 from __future__ import annotations
 
@@ -25,10 +29,28 @@ class Processor:
         return of.get(i.result.type.dtype.bits, 0) if of is not None else 0
 
 
-_SERVERS_OF_INTEL = (
-    "skylake-avx512", "cascadelake", "cooperlake", "icelake-server", "sapphirerapids", "emeraldrapids", "graniterapids",
-    "graniterapids-d",
-)  # fmt: skip
-_SERVER_OF_INTEL = Processor(quotient={64: 16, 32: 10}, root={64: 24, 32: 12}, others=2, window=40)
-PROCESSORS = dict.fromkeys(_SERVERS_OF_INTEL, _SERVER_OF_INTEL)
-"""Those whose divider is slow, measured on an Ice Lake; those of AMD take 4 to 10 cycles."""
+_QUOTIENT, _ROOT = {64: 16, 32: 10}, {64: 24, 32: 12}
+_SERVERS_OF_INTEL = Processor(quotient=_QUOTIENT, root=_ROOT, others=2, window=40)
+_CLIENTS_OF_INTEL = Processor(quotient=_QUOTIENT, root=_ROOT, others=1, window=40)
+_NEWER_SERVERS_OF_INTEL = Processor(quotient=_QUOTIENT, root={64: 21, 32: 12}, others=2, window=40)
+PROCESSORS = {
+    **dict.fromkeys(("skylake-avx512", "cascadelake", "cooperlake", "icelake-server"), _SERVERS_OF_INTEL),
+    **dict.fromkeys(("cannonlake", "icelake-client", "rocketlake", "tigerlake"), _CLIENTS_OF_INTEL),
+    **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), _NEWER_SERVERS_OF_INTEL),
+}
+"""Those whose divider is slow: servers measured on an Ice Lake and, the newer ones, on one with AMX; clients, which multiply and add
+at one port, have the same divider. Those of AMD take 4 to 10 cycles."""
+_OF_AMD = "+sse4a"
+_OF_INTEL = frozenset({"+avx512f", "+avx512dq", "+avx512vl"})
+_NEWER = "+avx512fp16"
+
+
+def core(cpu: str, features: str) -> str:
+    """The name by which the table has a processor, of LLVM's name of it and its features, comma-separated."""
+    has = frozenset(features.split(","))
+    if _OF_AMD in has or not has >= _OF_INTEL:
+        return cpu
+    is_newer = PROCESSORS.get(cpu) is _NEWER_SERVERS_OF_INTEL
+    if _NEWER in has:
+        return cpu if is_newer else "sapphirerapids"
+    return cpu if cpu in PROCESSORS else "icelake-server"

@@ -226,7 +226,7 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
 
 def scheduled(module: Module, device: str) -> Module:
     """A lowered program with its kernels scheduled for a device; if that is the CPU, for the one that code is made for."""
-    processor = default_engine().host().cpu if device == "cpu" else ""
+    processor = default_engine().host().core if device == "cpu" else ""
     return Module(tuple(schedule(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
 
 

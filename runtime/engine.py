@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from pullback.codegen.processors import core
 from pullback.runtime import counters
 from pullback.runtime.ahead import Ahead
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
@@ -103,6 +104,11 @@ class Host:
     features: str
     vector_bytes: int
     has_fma: bool
+
+    @property
+    def core(self) -> str:
+        """The name by which code is made differently for it."""
+        return core(self.cpu, self.features)
 
 
 @functools.cache

@@ -55,7 +55,7 @@ def kernel_name(kernel: Function) -> str:
 def emit_kernel(kernel: Function, host: Host | None = None) -> Emitted:
     """The LLVM text of a scheduled kernel for a machine, this one if none is given."""
     host = host or default_engine().host()
-    return emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma, host.cpu)
+    return emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma, host.core)
 
 
 def emit_driver(module: Module, host: Host | None = None) -> Driver:
@@ -64,7 +64,7 @@ def emit_driver(module: Module, host: Host | None = None) -> Driver:
     program, *kernels = module.functions
     name = f"p{cache.key(*(f'{f.name} {canonical(f)}' for f in module.functions))[:24]}"
     by_name = {kernel.name: kernel for kernel in kernels}
-    return emit_program(program, by_name, Plan(program).fresh, name, host.vector_bytes, host.has_fma, host.cpu)
+    return emit_program(program, by_name, Plan(program).fresh, name, host.vector_bytes, host.has_fma, host.core)
 
 
 def parts_of(module: Module) -> list[str]:
