@@ -57,7 +57,7 @@ ESTIMATE, SIGN, TEST, BRANCH = 3, 1, 2, 2
 def plan(block: Block, processor: Processor, width: int) -> frozenset[Value]:
     """The quotients and roots of a block of a vector loop that had better come of multiply-adds."""
     found = [i for i in block.instructions if _is_slow(i, width)]
-    groups = [[i] for i in found if i.op.name == "sqrt"]
+    groups = [[i] for i in found if i.op.name in ("ratio", "sqrt")]
     by_divisor: dict[Value, list[Instruction]] = {}
     for i in found:
         if i.op.name == "div":
@@ -76,7 +76,7 @@ def plan(block: Block, processor: Processor, width: int) -> frozenset[Value]:
 
 
 def _is_slow(i: Instruction, width: int) -> bool:
-    if not isinstance(i.op, Elementwise) or i.op.name not in ("div", "sqrt"):
+    if not isinstance(i.op, Elementwise) or i.op.name not in ("div", "ratio", "sqrt"):
         return False
     dtype = i.result.type.dtype
     return dtype.is_float and dtype.bits in STEPS and width * dtype.bytes == REGISTER
@@ -92,6 +92,8 @@ def _work(group: Sequence[Instruction], ones: set[Value]) -> int:
     steps = STEPS[group[0].result.type.dtype.bits]
     if group[0].op.name == "sqrt":
         return ESTIMATE + 3 * steps + 1 + TEST + BRANCH
+    if group[0].op.name == "ratio":
+        return ESTIMATE + 2 * steps + 3
     quotients = sum(i.operands[0] not in ones for i in group)
     return ESTIMATE + 2 * steps + SIGN + TEST + len(group) * (SIGN + BRANCH) + quotients * (4 + TEST)
 
@@ -116,24 +118,36 @@ class Multipliers:
         turned = self.turned(numerator, divisor)
         first = e.let(f"fmul {self.t} {turned}, {inverse}")
         rest = self.fma(self.negated(size), first, turned)
-        is_zero = e.let(f"fcmp oeq {self.t} {numerator}, {self.number(0.0)}")
-        found = e.let(f"select {self.c} {is_zero}, {self.t} {first}, {self.t} {self.fma(rest, inverse, first)}")
+        # Of a zero the last step is +0.
+        signed = [(self.t, self.fma(rest, inverse, first)), (self.t, turned)]
+        found = e.intrinsic(self.t, f"llvm.copysign.v{self.width}f{self.bits}", signed)
         # About x, and not a number where the quotient is none.
         small = e.let(f"fmul {self.t} {size}, {self.power(SMALLEST[self.bits] + LEAST[self.bits])}")
         unusual = self.is_one_of(e.let(f"fmul {self.t} {found}, {small}"), UNUSUAL)
         is_not_zero = e.let(f"fcmp une {self.t} {numerator}, {self.number(0.0)}")
         return self.unless(e.let(f"or {self.c} {bad}, {e.let(f'and {self.c} {is_not_zero}, {unusual}')}"), found, exact)
 
+    def ratio(self, x: str, y: str) -> str:
+        """x / y where nothing can go wrong on the way."""
+        less = self.negated(y)
+        inverse = self.better(self.estimate("rcp14", y), less)
+        first = self.e.let(f"fmul {self.t} {x}, {inverse}")
+        return self.fma(self.fma(less, first, x), inverse, first)
+
+    def better(self, y: str, less: str) -> str:
+        """The inverse of -less rounded to nearest, of an estimate."""
+        one = self.number(1.0)
+        for step in range(STEPS[self.bits]):
+            rest = self.fma(less, y, one)
+            y = self.fma_up(y, rest, y) if step == STEPS[self.bits] - 2 else self.fma(y, rest, y)
+        return y
+
     def inverse(self, divisor: str) -> tuple[str, str, str]:
         """The size of a vector's elements, its inverse rounded to nearest, and where that is not known."""
         e, keys = self.e, [f"{word} {self.t} {divisor}" for word in ("size", "inverse", "bad")]
         if keys[0] not in e.known:
-            name, one = f"llvm.fabs.v{self.width}f{self.bits}", self.number(1.0)
-            size = e.intrinsic(self.t, name, [(self.t, divisor)])
-            less, y = self.negated(size), self.estimate("rcp14", size)
-            for step in range(STEPS[self.bits]):
-                rest = self.fma(less, y, one)
-                y = self.fma_up(y, rest, y) if step == STEPS[self.bits] - 2 else self.fma(y, rest, y)
+            size = e.intrinsic(self.t, f"llvm.fabs.v{self.width}f{self.bits}", [(self.t, divisor)])
+            y = self.better(self.estimate("rcp14", size), self.negated(size))
             small = e.let(f"fmul {self.t} {y}, {self.power(SMALLEST[self.bits] + MOST[self.bits])}")
             e.known.update(zip(keys, (size, y, self.is_one_of(small, UNUSUAL)), strict=True))
         size, y, bad = (e.known[key] for key in keys)
@@ -200,4 +214,7 @@ def divided(e: Emitter, i: Instruction, operands: Sequence[Lanes]) -> str:
     """A quotient or root of the present vector loop that ``plan`` chose."""
     dtype = i.result.type.dtype
     multipliers = Multipliers(e, dtype)
-    return multipliers.root(e.vector(operands[0], dtype)) if i.op.name == "sqrt" else multipliers.quotient(*operands)
+    if i.op.name == "div":
+        return multipliers.quotient(*operands)
+    vectors = [e.vector(x, dtype) for x in operands]
+    return multipliers.root(*vectors) if i.op.name == "sqrt" else multipliers.ratio(*vectors)
