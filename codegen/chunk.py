@@ -278,7 +278,7 @@ def _cost_of(i: Instruction) -> int:
     spelling = i.op.spelling("llvm", dtype.kind)
     if spelling.startswith("ufunc:"):
         return CALL
-    each = DIVISION if i.op.name in ("div", "sqrt", "idiv") else PLAIN
+    each = DIVISION if i.op.name in ("div", "ratio", "sqrt", "idiv") else PLAIN
     return max(1, each * _bytes(dtype) // 8)
 
 

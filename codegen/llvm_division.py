@@ -60,10 +60,12 @@ ESTIMATE, SIGN, TEST, BRANCH = 3, 1, 2, 2
 def plan(block: Block, processor: Processor, width: int) -> frozenset[Value]:
     """The quotients and roots of a block of a vector loop that had better come of multiply-adds."""
     found = [i for i in block.instructions if _is_slow(i, width)]
+    ratios = [[i] for i in found if i.op.name == "ratio"]
     families: dict[Value, list[Instruction]] = {}
     for i in found:
-        families.setdefault(i.result if i.op.name == "sqrt" else i.operands[1], []).append(i)
-    ways = list(families.values())
+        if i.op.name != "ratio":
+            families.setdefault(i.result if i.op.name == "sqrt" else i.operands[1], []).append(i)
+    ways = [*families.values(), *ratios]
     ways += [family[:1] for family in families.values() if family[0].op.name == "sqrt" and len(family) > 1]
     ones = {i.result for i in block.instructions if isinstance(i.op, Constant) and i.params["value"] == 1.0}
     busy = sum(processor.cycles(i) for i in found)
@@ -80,7 +82,7 @@ def plan(block: Block, processor: Processor, width: int) -> frozenset[Value]:
 
 
 def _is_slow(i: Instruction, width: int) -> bool:
-    if not isinstance(i.op, Elementwise) or i.op.name not in ("div", "sqrt"):
+    if not isinstance(i.op, Elementwise) or i.op.name not in ("div", "ratio", "sqrt"):
         return False
     dtype = i.result.type.dtype
     return dtype.is_float and dtype.bits in STEPS and width * dtype.bytes == REGISTER
@@ -94,6 +96,8 @@ def _is_work(i: Instruction) -> bool:
 def _work(way: Sequence[Instruction], ones: set[Value]) -> int:
     """The instructions of a root, of quotients by one divisor, or of both."""
     steps = STEPS[way[0].result.type.dtype.bits]
+    if way[0].op.name == "ratio":
+        return ESTIMATE + 2 * steps + 3
     divided = [i.operands[0] not in ones for i in way if i.op.name == "div"]
     quotients = len(divided) * BRANCH + sum(divided) * (3 + TEST + 1)
     if way[0].op.name != "sqrt":
@@ -133,6 +137,21 @@ class Multipliers:
 
         return self.unless(unusual, found, exact, worse)
 
+    def ratio(self, x: str, y: str) -> str:
+        """x / y where nothing can go wrong on the way."""
+        less = self.negated(y)
+        inverse = self.better(self.estimate("rcp14", y), less, STEPS[self.bits])
+        first = self.e.let(f"fmul {self.t} {x}, {inverse}")
+        return self.fma(self.fma(less, first, x), inverse, first)
+
+    def better(self, y: str, less: str, steps: int) -> str:
+        """The inverse of -less rounded to nearest, of an estimate so many steps from it."""
+        one = self.number(1.0)
+        for left in reversed(range(steps)):
+            rest = self.fma(less, y, one)
+            y = self.fma_up(y, rest, y) if left == 1 else self.fma(y, rest, y)
+        return y
+
     def inverse(self, divisor: str) -> tuple[str, str, str]:
         """The size of a vector's elements, its inverse rounded to nearest, and where that is not known."""
         e, (size, inverse, bad) = self.e, self.about(divisor)
@@ -144,11 +163,7 @@ class Multipliers:
         else:
             e.known[size] = e.intrinsic(self.t, f"llvm.fabs.v{self.width}f{self.bits}", [(self.t, divisor)])
             y, steps = self.estimate("rcp14", e.known[size]), STEPS[self.bits]
-        less, one = self.negated(e.known[size]), self.number(1.0)
-        for left in reversed(range(steps)):
-            rest = self.fma(less, y, one)
-            y = self.fma_up(y, rest, y) if left == 1 else self.fma(y, rest, y)
-        e.known[inverse] = y
+        y = e.known[inverse] = self.better(y, self.negated(e.known[size]), steps)
         if bad not in e.known:
             small = e.let(f"fmul {self.t} {y}, {self.power(SMALLEST[self.bits] + MOST[self.bits])}")
             e.known[bad] = self.is_one_of(small, UNUSUAL)
@@ -241,4 +256,7 @@ def divided(e: Emitter, i: Instruction, operands: Sequence[Lanes]) -> str:
     """A quotient or root of the present vector loop that ``plan`` chose."""
     dtype = i.result.type.dtype
     multipliers = Multipliers(e, dtype)
-    return multipliers.root(e.vector(operands[0], dtype)) if i.op.name == "sqrt" else multipliers.quotient(*operands)
+    if i.op.name == "div":
+        return multipliers.quotient(*operands)
+    vectors = [e.vector(x, dtype) for x in operands]
+    return multipliers.root(*vectors) if i.op.name == "sqrt" else multipliers.ratio(*vectors)

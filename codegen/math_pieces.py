@@ -1,7 +1,7 @@
 """Functions by pieces: polynomials whose coefficients depend on the interval of the argument.
 
-Coefficients are looked up lane by lane in tables of 8 or 16 numbers, one table for each power. A register of 64 bytes holds
-such a table, and a look-up is one permutation.
+Coefficients are looked up lane by lane in tables of 8 or 16 numbers, one table for each power. One or two registers of
+64 bytes hold such a table, and a look-up is one permutation of them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def _horner(b: Builder, t: Value, terms: Sequence[Value]) -> Value:
     return total
 
 
-def nearest_multiple(b: Builder, x: Value, step: float) -> tuple[Value, Value]:
-    """The number of the multiple of ``step`` next to a small x >= 0, as an index, and x less that multiple."""
-    shift = number(b, x, format_of(x).round)
-    shifted = b.fma(x, number(b, x, 1.0 / step), shift)
-    index = b.bitcast(shifted, dtype=format_of(x).unsigned)
-    return index, b.fma(b.sub(shifted, shift), number(b, x, -step), x)
+def nearest_multiple(b: Builder, x: Value, step: float) -> Value:
+    """The number of the multiple of ``step`` next to a small x >= 0, as an index."""
+    shifted = b.fma(x, number(b, x, 1.0 / step), number(b, x, format_of(x).round))
+    return b.bitcast(shifted, dtype=format_of(x).unsigned)

@@ -25,21 +25,21 @@ class Processor:
 
     def cycles(self, i: Instruction) -> int:
         """Of the divider for an instruction, 0 if it is no quotient or root of floats."""
-        of = {"div": self.quotient, "sqrt": self.root}.get(i.op.name)
+        of = {"div": self.quotient, "ratio": self.quotient, "sqrt": self.root}.get(i.op.name)
         return of.get(i.result.type.dtype.bits, 0) if of is not None else 0
 
 
 _QUOTIENT, _ROOT = {64: 16, 32: 10}, {64: 24, 32: 12}
 _SERVERS_OF_INTEL = Processor(quotient=_QUOTIENT, root=_ROOT, others=2, window=40)
 _CLIENTS_OF_INTEL = Processor(quotient=_QUOTIENT, root=_ROOT, others=1, window=40)
-_NEWER_SERVERS_OF_INTEL = Processor(quotient=_QUOTIENT, root={64: 21, 32: 12}, others=2, window=40)
+_NEWER_SERVERS_OF_INTEL = Processor(quotient=_QUOTIENT, root={64: 21, 32: 12}, others=2, window=36)
 PROCESSORS = {
     **dict.fromkeys(("skylake-avx512", "cascadelake", "cooperlake", "icelake-server"), _SERVERS_OF_INTEL),
     **dict.fromkeys(("cannonlake", "icelake-client", "rocketlake", "tigerlake"), _CLIENTS_OF_INTEL),
     **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), _NEWER_SERVERS_OF_INTEL),
 }
-"""Those whose divider is slow: servers measured on an Ice Lake and, the newer ones, on one with AMX; clients, which multiply and
-add at one port, have the same divider. Those of AMD take 4 to 10 cycles."""
+"""Those whose divider is slow: servers as measured on an Ice Lake and, the newer ones, on one with AMX; clients have the same
+divider, and multiply and add at one port. Those of AMD take 4 to 10 cycles."""
 _OF_AMD = "+sse4a"
 _OF_INTEL = frozenset({"+avx512f", "+avx512dq", "+avx512vl"})
 _NEWER = "+avx512fp16"

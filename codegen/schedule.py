@@ -17,8 +17,9 @@ from pullback.codegen.borders import borders
 from pullback.codegen.chunk import chunk
 from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.jam import jam
+from pullback.codegen.pace import Work, paced
 from pullback.codegen.phases import phases
-from pullback.codegen.processors import PROCESSORS
+from pullback.codegen.processors import PROCESSORS, Processor
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.codegen.transposes import transposes
 from pullback.ir.builder import Builder
@@ -39,16 +40,17 @@ def schedule(kernel: Function, target: str = "cpu", processor: str = "") -> Func
     """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty."""
     if target == "cuda":
         return Function(kernel.name, map_loops(kernel.body), kernel.kind)
-    cut = chunk(_spelled(kernel.body))
+    known = PROCESSORS.get(processor)
+    cut = chunk(_spelled(kernel.body, known))
     rarely = tuple(i for i in cut.instructions if i.op is cold)
     often = replace(cut, instructions=tuple(i for i in cut.instructions if i.op is not cold))
-    found = phases(_map(jam(transposes(borders(often)))), PROCESSORS.get(processor))
+    found = phases(_map(jam(transposes(borders(often)))), known)
     return Function(kernel.name, replace(found, instructions=(*rarely, *found.instructions)), kernel.kind)
 
 
-def _spelled(body: Block) -> Block:
+def _spelled(body: Block, processor: Processor | None = None) -> Block:
     """A kernel's body in which every op has a spelling, the functions that it rarely calls in front."""
-    spelling = _Spelling()
+    spelling = _Spelling(processor)
     found = spelling.block(body, {})
     return replace(found, instructions=(*spelling.cold.values(), *found.instructions))
 
@@ -129,12 +131,28 @@ def _needs_recipe(op: Op, operands: Sequence[Value]) -> bool:
 
 
 class _Spelling:
-    def __init__(self) -> None:
+    def __init__(self, processor: Processor | None) -> None:
+        self.processor = processor
         self.cold: Functions = {}
+        self.works: dict[tuple[Any, ...], Work] = {}
+
+    def work(self, i: Instruction) -> Work:
+        """What an instruction takes once it is spelled out."""
+        assert self.processor is not None
+        key = (i.op, tuple(v.type.dtype for v in i.operands), tuple(sorted((k, repr(v)) for k, v in i.params.items())))
+        if key not in self.works:
+            made: list[Instruction] = []
+            _Expander(i.loc, made, {}, {}).emit(i.op, [Value(v.type, "x") for v in i.operands], dict(i.params))
+            cycles = [self.processor.cycles(k) for k in made]
+            others = sum(isinstance(k.op, Elementwise) and not c for k, c in zip(made, cycles, strict=True))
+            self.works[key] = Work(sum(cycles), others)
+        return self.works[key]
 
     def block(self, block: Block, known: Known) -> Block:
         """A block in which every op has a spelling; what enclosing blocks computed is known."""
         known = dict(known)
+        if self.processor is not None:
+            block = paced(block, self.work, self.processor.others)
         instructions: list[Instruction] = []
         env: dict[Value, Value] = {}
         for i in block.instructions:

@@ -14,7 +14,7 @@ import pytest
 from pullback.codegen import llvm
 from pullback.codegen.llvm import emit
 from pullback.codegen.llvm_division import LEAST, MOST, plan
-from pullback.codegen.processors import PROCESSORS
+from pullback.codegen.processors import PROCESSORS, core
 from pullback.codegen.schedule import schedule
 from pullback.ir.structure import Function, walk
 from pullback.ir.text import parse_module
@@ -251,6 +251,36 @@ def test_shares_of_the_divider() -> None:
     address = engine().load(text, symbols=["k"])["k"]
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)(slots.ctypes.data) == 0
     assert np.array_equal(found, [x / np.sqrt(y), 1 / np.sqrt(y), y / x])
+
+
+def test_ratios_of_recipes() -> None:
+    """Where a recipe promises that nothing can go wrong, a quotient is multiply-adds without tests, and the same bits."""
+    rng = np.random.default_rng(7)
+    for dtype, name in ((np.float64, "f64"), (np.float32, "f32")):
+        near = [0.0, np.nan, 0.5, -0.25, 2.0**-24, -(2.0**-24), 0.3, 0.1]
+        y = np.concatenate([rng.uniform(1.75, 2.5, 4001), 2.0 + np.arange(-1, 7) * np.finfo(dtype).epsneg]).astype(dtype)
+        x = np.concatenate([rng.uniform(-0.25, 0.5, 4001), near]).astype(dtype)
+        text = KERNEL.format(t=name, what="ratio %a, %b")
+        emitted = emit(parse_module(text).functions[0], "k", 64, True, CPU).text
+        assert "rcp14" in emitted and "fpclass" not in emitted and "fdiv" not in emitted
+        found = np.zeros_like(x)
+        slots = np.array([x.ctypes.data, y.ctypes.data, found.ctypes.data, x.size], np.int64)
+        address = engine().load(emitted, symbols=["k"])["k"]
+        assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)(slots.ctypes.data) == 0
+        assert np.array_equal(found, x / y, equal_nan=True)
+
+
+def test_processors_are_known_by_their_features() -> None:
+    """A hypervisor may give a processor an older model's name, or one that LLVM does not know."""
+    wide = "+avx512f,+avx512dq,+avx512vl"
+    assert core("rocketlake", f"{wide},+avx512fp16,+amx-tile") == "sapphirerapids"
+    assert core("rocketlake", wide) == "rocketlake"
+    assert core("graniterapids", f"{wide},+avx512fp16") == "graniterapids"
+    assert core("x86-64", wide) == "icelake-server"
+    assert core("znver5", f"{wide},+sse4a") == "znver5"
+    assert core("znver6", f"{wide},+avx512fp16,+sse4a") == "znver6"
+    assert core("haswell", "+avx2,-avx512f") == "haswell"
+    assert core("x86-64-v4", "") == "x86-64-v4"
 
 
 def test_divisions_count_in_phases_of_slow_dividers() -> None:

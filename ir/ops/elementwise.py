@@ -581,6 +581,10 @@ raw_shr = Elementwise(
     name="raw_shr", reference="numpy.right_shift", arity=2, kinds="iu", pullback=each(no, no), vocabularies=KERNEL,
     **_arith({"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"}, "{0} >> {1}"),
 )  # fmt: skip
+ratio = Elementwise(
+    name="ratio", reference=meaning.ratio, arity=2, pullback=each(no, no), cheap=True, vocabularies=KERNEL,
+    llvm="fdiv {t} {0}, {1}", cuda="{0} / {1}",
+)  # fmt: skip
 lookup = Elementwise(
     name="lookup", reference=meaning.lookup, kinds="u", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
     llvm="lookup", vocabularies=KERNEL,
