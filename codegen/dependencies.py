@@ -2,7 +2,8 @@
 
 Steps are the top-level instructions of a program that do something: launches, calls of Python, copies, and loops and branches
 with all that is in them. Two depend on each other if one writes a buffer that the other reads or writes. Steps that can fail,
-and those with effects outside, keep their order among themselves, so that the first failure of the program is the one raised.
+and those with effects outside, keep their order among themselves, so that the first failure of the program is the one raised; and
+what writes over a parameter keeps its order with them, so that parameters are as they were where a program fails.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from pullback.ir.types import RefType
 @dataclass(frozen=True, eq=False)
 class Access:
     """What a step reads and writes: buffers and stacks as they were made, and parameters. ``in_order``: whether it can fail or
-    has effects outside."""
+    has effects outside. ``parameters``: those of the program among them."""
 
     instruction: Instruction
     reads: frozenset[Value]
     writes: frozenset[Value]
     in_order: bool
+    parameters: frozenset[Value]
 
 
 def kernel_accesses(kernel: Function) -> tuple[frozenset[int], frozenset[int]]:
@@ -69,7 +71,8 @@ def accesses(module: Module) -> list[Access]:
     program, *kernels = module.functions
     by_name = {kernel.name: (*kernel_accesses(kernel), can_fail(kernel)) for kernel in kernels}
     owner = owners(program)
-    return [_access(i, owner, by_name) for i in program.instructions if not isinstance(i.op, Alloc | Stack | View | Row | Free)]
+    steps = [i for i in program.instructions if i.op.effect != "pure" and not isinstance(i.op, Stack | Free)]
+    return [_access(program, i, owner, by_name) for i in steps]
 
 
 def owners(program: Function) -> dict[Value, Value]:
@@ -84,13 +87,16 @@ def owners(program: Function) -> dict[Value, Value]:
                 given = region.parameters[len(region.parameters) - len(carried) :]
                 found.update((p, found[v]) for p, v in zip(given, carried, strict=True))
             found.update((r, found[v]) for r, v in zip(i.results, carried, strict=True))
-        elif i.results and i.operands:
-            found[i.result] = found[i.operands[0]]
+        elif i.results:
+            found[i.result] = found[i.operands[0]] if i.operands else i.result
     return found
 
 
 def _access(
-    instruction: Instruction, owner: Mapping[Value, Value], kernels: Mapping[str, tuple[frozenset[int], frozenset[int], bool]]
+    program: Function,
+    instruction: Instruction,
+    owner: Mapping[Value, Value],
+    kernels: Mapping[str, tuple[frozenset[int], frozenset[int], bool]],
 ) -> Access:
     reads: set[Value] = set()
     writes: set[Value] = set()
@@ -120,7 +126,8 @@ def _access(
                 reads.update(given)
                 writes.update(given)
                 in_order = True
-    return Access(instruction, frozenset(reads), frozenset(writes), in_order)
+    parameters = frozenset(v for v in (*reads, *writes) if v in program.parameters)
+    return Access(instruction, frozenset(reads), frozenset(writes), in_order, parameters)
 
 
 def _within(instruction: Instruction) -> Iterator[Instruction]:
@@ -136,6 +143,7 @@ def dependencies(steps: Sequence[Access]) -> list[frozenset[int]]:
     writer: dict[Value, int] = {}
     readers: dict[Value, list[int]] = {}
     last_in_order: int | None = None
+    over_parameters: list[int] = []
     for number, step in enumerate(steps):
         direct: set[int] = set()
         for v in (*step.reads, *step.writes):
@@ -143,9 +151,14 @@ def dependencies(steps: Sequence[Access]) -> list[frozenset[int]]:
                 direct.add(writer[v])
         for v in step.writes:
             direct.update(readers.pop(v, ()))
+        is_over = any(v in step.parameters for v in step.writes)
+        if (step.in_order or is_over) and last_in_order is not None:
+            direct.add(last_in_order)
         if step.in_order:
-            direct.update(() if last_in_order is None else (last_in_order,))
-            last_in_order = number
+            direct.update(over_parameters)
+            over_parameters, last_in_order = [], number
+        if is_over:
+            over_parameters.append(number)
         for v in step.writes:
             writer[v] = number
         for v in step.reads:

@@ -103,6 +103,15 @@ def test_steps_that_can_fail_keep_their_order() -> None:
         assert [k for k in order if k in failing] == failing
 
 
+def test_what_writes_over_a_parameter_runs_after_what_can_fail() -> None:
+    text = pb.jit(lambda p, i: (p * 2, np.sort(p)[i]), donate=0).stages(np.ones(5), np.array([1]))["program"]
+    module = parse_module(text)
+    steps = accesses(module)
+    (failing,) = (k for k, s in enumerate(steps) if s.in_order)
+    (over,) = (k for k, s in enumerate(steps) if s.writes & s.parameters)
+    assert all(order.index(failing) < order.index(over) for order in schedules(dependencies(steps), 20))
+
+
 # random programs
 
 
@@ -224,3 +233,16 @@ def test_any_schedule_with_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     args = (rng.normal(size=(8, 8)), rng.normal(size=(20, 8)))
     check_orders(*module_of(pb.jit(f), args), monkeypatch, 4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_donated_memory_gives_the_same_bits(seed: int) -> None:
+    """With results in donated arguments and in arrays of the caller's, as without."""
+    f, args = random_program(seed + 200, steps=9)
+    plain = pb.jit(f)(*args)
+    given = [np.array(a) for a in args]
+    donated = pb.jit(f, donate=(0, 1))(*given)
+    out = tuple(poisoned(np.shape(r), np.asarray(r).dtype) for r in plain)
+    into = pb.jit(f).into(out, *args)
+    for a, b, c in zip(plain, donated, into, strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes() == np.asarray(c).tobytes()

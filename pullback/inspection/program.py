@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pullback.codegen.dependencies import Access, accesses, dependencies, owners
-from pullback.inspection.anatomy import Anatomy, members
+from pullback.inspection.anatomy import NUMBERED, Anatomy, members
 from pullback.inspection.report import counted, places
 from pullback.ir.ops.program import Alloc
-from pullback.ir.structure import Instruction, Module, Value, walk
+from pullback.ir.structure import Block, Function, Instruction, Module, Value, walk
 from pullback.ir.text import print_module
 from pullback.pipeline import concrete
 from pullback.runtime.packing import place_bytes
@@ -21,12 +22,33 @@ Notes = dict[Instruction, dict[int | None, str]]
 def program_text(anatomy: Anatomy, locations: bool = False) -> str:
     """The program of a call with its kernels. Comments say of each buffer where it lies and from which step to which; of each
     step which steps it needs, what it reads and writes, and the user's lines."""
-    shown = concrete(anatomy.program, anatomy.found)
+    shown = concrete(_located(anatomy), anatomy.found)
     new = list(walk(shown.body))
     old = list(walk(anatomy.program.body))
     same = dict(zip(old, new[len(new) - len(old) :], strict=True))
     notes = {same[i]: note for i, note in _Listing(anatomy).notes().items()}
     return print_module(Module((shown, *anatomy.module.functions[1:])), locations, notes)
+
+
+def _located(anatomy: Anatomy) -> Function:
+    """The program, whose failures say the user's lines."""
+
+    def located(i: Instruction) -> Instruction:
+        if not i.params.get("failures"):
+            return i
+        failures = tuple((*words, _place(anatomy, text)) for *words, text in i.params["failures"])
+        return replace(i, params={**i.params, "failures": failures})
+
+    def within(block: Block) -> Block:
+        made = (replace(located(i), regions=tuple(map(within, i.regions))) for i in block.instructions)
+        return replace(block, instructions=tuple(made))
+
+    return replace(anatomy.program, body=within(anatomy.program.body))
+
+
+def _place(anatomy: Anatomy, text: str) -> str:
+    file, _, number = text.partition(":")
+    return str(anatomy.locs[int(number)]) if file == NUMBERED and number.isdigit() else text
 
 
 class _Listing:
