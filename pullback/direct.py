@@ -206,7 +206,7 @@ class _Outside:
     """The guards of an entry and what it reads anew, as look-ups; as one call of its watch where those do not say it."""
 
     def __init__(self, entry: Entry, inputs: int) -> None:
-        self.guards: list[tuple[Guard, Any, Any, Any]] = []
+        self.guards: list[tuple[Guard, Any, Any, Any, bool]] = []
         self.reads: list[tuple[Reading, Any, Any]] = []
         self.watch: Callable[[], Any] | None = None
         self.values: list[Any] = []
@@ -228,15 +228,15 @@ class _Outside:
             raise NotNative("what is outside cannot be read now") from error
 
 
-def _guard(guard: Guarded) -> tuple[Guard, Any, Any, Any]:
+def _guard(guard: Guarded) -> tuple[Guard, Any, Any, Any, bool]:
     if guard.how not in ("identity", "value"):
         raise NotNative("a guard on more than an object")
     kind, a, b, last = _look_up(guard.read)
     if kind is Guard.CODE:
         if guard.expected is not last:
             raise NotNative("a function that changed")
-        return kind, a, last, guard.expected
-    return kind, a, b, guard.expected
+        return kind, a, last, guard.expected, False
+    return kind, a, b, guard.expected, guard.how == "value" and type(guard.expected) in (*_VALUES, float)
 
 
 def _reading(given: Any) -> tuple[Reading, Any, Any]:

@@ -58,7 +58,7 @@ ARRAY_FUNCTIONS = {"PyArray_Scalar": 60, "PyArray_NewCopy": 85, "PyArray_NewFrom
 """Functions of NumPy's by their places in its table of addresses, ``__multiarray_api.h``."""
 OBJECTS: dict[str, Any] = {
     "ndarray": np.ndarray, "tuple": tuple, "list": list, "dict": dict, "str": str, "true": True, "none": None,
-    "missed": NotImplemented, "Exception": Exception,
+    "missed": NotImplemented, "float": float, "Exception": Exception,
 }  # fmt: skip
 ADDRESSES = (*FUNCTIONS, *ARRAY_FUNCTIONS, *OBJECTS)
 """What native code reads of one table, in this order."""

@@ -9,8 +9,8 @@ from pullback.runtime.layouts import Guard, Node, Reading
 SEED, PRIME = 0x1F3D5B79, 0x9E3779B97F4A7C15 - (1 << 64)
 DEEPEST = 16
 
-MIX, HASH, CHECK, NODE_CHECK, KEYS, OUTSIDE, READ_ONE, GUARD_HOLDS = (
-    "mix", "pullback_call_hash", "check", "check_node", "check_keys", "outside", "read_one", "guard_holds",
+MIX, HASH, CHECK, NODE_CHECK, KEYS, OUTSIDE, READ_ONE, EXPECTED, GUARD_HOLDS = (
+    "mix", "pullback_call_hash", "check", "check_node", "check_keys", "outside", "read_one", "is_expected", "guard_holds",
 )  # fmt: skip
 
 
@@ -208,6 +208,24 @@ def read_one() -> str:
     return f.text
 
 
+def is_expected() -> str:
+    """(guard, object or null) -> whether it is the object expected; by value also a number or text of its type that is equal."""
+    f = Entrance(EXPECTED, ["ptr", "ptr"], "i1", inline=True)
+    guard, x = f.parameters
+    expected = f.pointer("guard", guard, "expected")
+    with f.when(f.same(x, expected)):
+        f.give(Word("true", "i1"))
+    with f.when(f.either(f.is_null(x), f.eq(f.field("guard", guard, "by_value"), 0))):
+        f.give(Word("false", "i1"))
+    type = f.type_of(x)
+    with f.unless(f.same(type, f.type_of(expected))):
+        f.give(Word("false", "i1"))
+    with f.when(f.same(type, f.api("float"))):
+        f.give(f.eq(f.load(x, abi.VALUE), f.load(expected, abi.VALUE)))
+    f.give(f.eq(f.python("i32", "PyObject_RichCompareBool", x, expected, Word("2", "i32")), 1))
+    return f.text
+
+
 def guard_holds() -> str:
     """(guard) -> whether what it is about is as it was."""
     f = Entrance(GUARD_HOLDS, ["ptr"], "i1", inline=True)
@@ -218,21 +236,21 @@ def guard_holds() -> str:
         tag = f.load(a, abi.DICT_TAG)
         with f.when(f.eq(tag, f.field("guard", guard, "tag"))):
             f.give(Word("true", "i1"))
-        holds = f.same(f.python("ptr", "PyDict_GetItemWithError", a, b), expected)
+        holds = f.call("i1", function_at(EXPECTED), guard, f.python("ptr", "PyDict_GetItemWithError", a, b))
         with f.when(holds):
             f.set_field("guard", guard, "tag", tag)
         f.give(holds)
     with f.case(kind, Guard.ITEM):
-        f.give(f.same(f.python("ptr", "PyDict_GetItemWithError", a, b), expected))
+        f.give(f.call("i1", function_at(EXPECTED), guard, f.python("ptr", "PyDict_GetItemWithError", a, b)))
     with f.case(kind, Guard.CODE):
         owner = f.load(a, abi.REFERENT, "ptr")
         with f.when(f.same(owner, f.api("none"))):
             f.give(f.same(b, expected))
         f.give(f.same(f.python("ptr", "PyFunction_GetCode", owner), expected))
     found = f.call("ptr", function_at(READ_ONE), kind, a, b)
-    is_expected = f.same(found, expected)
+    holds = f.call("i1", function_at(EXPECTED), guard, found)
     f.release(found)
-    f.give(is_expected)
+    f.give(holds)
     return f.text
 
 
@@ -289,4 +307,4 @@ def _watched(f: Entrance, watch: Word, own: Word, count: Word) -> None:
 
 
 def texts() -> list[str]:
-    return [make() for make in (mix, hash_of_call, check_keys, check_node, check, read_one, guard_holds, outside)]
+    return [make() for make in (mix, hash_of_call, check_keys, check_node, check, read_one, is_expected, guard_holds, outside)]

@@ -26,7 +26,7 @@ from outside in Python, or 0. ``mode``: below 0 Python's lock is let go while th
 ``failed``: what is called with a status."""
 
 NODE = ("kind", "type", "a", "b", "c", "first", "count", "spare")
-GUARD = ("kind", "a", "b", "expected", "tag")
+GUARD = ("kind", "a", "b", "expected", "tag", "by_value")
 READ = ("kind", "a", "b", "spare")
 FILL = ("kind", "register", "target", "extra")
 RESULT = ("kind", "dtype", "rank", "shape", "offset", "allocate")

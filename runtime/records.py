@@ -58,13 +58,14 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """All that a record is made of. ``build``: (kind, a, keys or None). ``leaves``: the registers of the call's leaves."""
+    """All that a record is made of. ``guards``: (how, owner, name, expected, whether by value). ``build``: (kind, a, keys or
+    None). ``leaves``: the registers of the call's leaves."""
 
     positional: int
     keywords: tuple[str, ...]
     nodes: Sequence[NodeOf]
     has_inside: int
-    guards: Sequence[tuple[Guard, Any, Any, Any]]
+    guards: Sequence[tuple[Guard, Any, Any, Any, bool]]
     reads: Sequence[tuple[Reading, Any, Any]]
     watch: Callable[[], Any] | None
     outside: int
@@ -142,9 +143,9 @@ class Record:
     def _outside(self, given: Description) -> None:
         tagged = Guard.TAGGED if abi.dicts_are_tagged() else Guard.ITEM
         guards = []
-        for kind, a, b, expected in given.guards:
+        for kind, a, b, expected, by_value in given.guards:
             last = id(None) if expected is None else self._id(expected)
-            guards.append([tagged if kind is Guard.ITEM else kind, self._id(a), self._id(b), last, 0])
+            guards.append([tagged if kind is Guard.ITEM else kind, self._id(a), self._id(b), last, 0, by_value])
         reads = [[kind, self._id(a), self._id(b), 0] for kind, a, b in given.reads]
         self.words |= {"guards": self._table(guards), "guard_count": len(guards), "watch": self._id(given.watch)}
         self.words |= {"reads": self._table(reads), "read_count": given.outside}

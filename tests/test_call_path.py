@@ -230,6 +230,21 @@ def test_guards_are_checked() -> None:
         compiled(x)
 
 
+def test_equal_numbers_and_texts_are_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace: dict[str, Any] = {"np": np, "k": 0.25, "n": 1000, "mode": "sum of all"}
+    exec("def f(x):\n    return (np.sum(x) if mode == 'sum of all' else x) ** k * range(n)[-1]", namespace)
+    compiled = pb.jit(namespace["f"])
+    expected = warm(compiled, np.ones(3))
+    with no_python(monkeypatch):
+        assert same(compiled(np.ones(3)), expected)
+        namespace.update(k=float("0.25"), n=int("1000"), mode="".join(["sum of", " all"]))
+        assert same(compiled(np.ones(3)), expected)
+    namespace.update(mode="none")
+    assert compiled(np.ones(3)).shape == (3,)
+    namespace.update(mode="sum of all", n=1001)
+    assert compiled(np.ones(3)) == pytest.approx(expected * 1000 / 999)
+
+
 def test_functions_in_a_trace_are_traced() -> None:
     inner = pb.jit(lambda x: np.sin(x))
     warm(inner, 1.0)
@@ -253,6 +268,7 @@ def test_references_are_exact(name: str) -> None:
     watched: list[Any] = [*args, *kwargs.values(), SCALE, TABLE, np.dtype(float), np.ndarray, compiled, function, (), np.float64]
     for x in (*args, *kwargs.values()):
         watched += x.values() if isinstance(x, dict) else x if isinstance(x, tuple | list) else []
+    gc.collect()
     before = counts(*watched)
     for _ in range(500):
         compiled(*args, **kwargs)
