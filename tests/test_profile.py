@@ -281,3 +281,11 @@ def test_single_precision_has_its_own_limit() -> None:
     (step,) = pb.jit(lambda x: x @ x).profile(x).against(LIMITS).steps
     assert step.cost is not None and step.cost.is_single and step.limit == "compute"
     assert step.share == pytest.approx(step.cost.flops / 100e9 / step.seconds)
+
+
+def test_donated_arguments_are_left_alone() -> None:
+    function = pb.jit(lambda p, g: p - 0.5 * g, donate=0)
+    p, g = np.ones(1000), np.full(1000, 2.0)
+    report = function.profile(p, g)
+    assert p.sum() == 1000.0 and len(report.steps) == 1
+    assert function(p, g) is p and p.sum() == 0.0

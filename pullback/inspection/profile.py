@@ -7,7 +7,7 @@ the mean of the same calls, so that the parts add up to the whole.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.program import Alloc, Launch
 from pullback.ir.structure import Instruction, Loc, walk
-from pullback.pipeline import scheduled, typed_constants
+from pullback.pipeline import homes, scheduled, typed_constants
 from pullback.runtime.timing import TimedExecutable, Times, clock
 from pullback.tracer import TraceError
 from pullback.tracer.failures import failure
@@ -192,8 +192,9 @@ def profile(call: Call) -> Profile:
     if anatomy is None:
         return _empty(call)
     steps = [i for i in walk(anatomy.program.body) if isinstance(i.op, Launch | Host)]
-    has_effects = bool(call.trace.writes_count) or any(isinstance(i.op, Host) for i in steps)
-    found, ordinary = _measured(call, anatomy, arguments, has_effects)
+    lent = set(homes(anatomy.module, call.over).values())
+    has_effects = bool(call.trace.writes_count or lent) or any(isinstance(i.op, Host) for i in steps)
+    found, ordinary = _measured(call, anatomy, arguments, lent, has_effects)
     return _report(call, anatomy, steps, found, ordinary)
 
 
@@ -205,8 +206,11 @@ def _empty(call: Call) -> Profile:
     )  # fmt: skip
 
 
-def _measured(call: Call, anatomy: Anatomy, arguments: list[Any], has_effects: bool) -> tuple[list[Times], float | None]:
-    """The times of calls, and the median of ordinary ones in turn with them. The first of each is not counted."""
+def _measured(
+    call: Call, anatomy: Anatomy, arguments: list[Any], lent: Collection[int], has_effects: bool
+) -> tuple[list[Times], float | None]:
+    """The times of calls, and the median of ordinary ones in turn with them. The first of each is not counted. Each has copies of
+    its own of the arguments ``lent``, whose memory results take."""
     program = TimedExecutable(scheduled(anatomy.module, call.device))
     instance = program.instance(anatomy.sizes)
     everything = [*arguments, *typed_constants(anatomy.found)]
@@ -216,8 +220,9 @@ def _measured(call: Call, anatomy: Anatomy, arguments: list[Any], has_effects: b
     while len(times) <= LEAST_CALLS or (time.perf_counter() - started < MOST_SECONDS and len(times) < MOST_CALLS):
         if not has_effects:
             ordinary.append(_timed(call))
+        given = [np.array(a, order="C") if k in lent else a for k, a in enumerate(everything)]
         try:
-            times.append(program.timed(instance, everything))
+            times.append(program.timed(instance, given))
         except CheckFailed as failed:
             raise failure(call.trace.function, failed, arguments) from None
     middle = sorted(times[1:], key=lambda t: int(t.stamps[-1] - t.stamps[0]))
