@@ -340,7 +340,7 @@ class Executable:
         filled = np.array(block, np.int64)
         return Instance(
             filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, places.arena_bytes, sizes, [],
-            () if self.plan.gives_all else self.plan.gives(sizes),
+            () if self.plan.gives_all else self.plan.gives(sizes, self.home),
         )
 
 
@@ -427,18 +427,19 @@ class Plan:
                 within[v] = results[room]
         return Places(offsets, within, rows, lives, packing.arena_bytes, packing.live_bytes)
 
-    def gives(self, sizes: Mapping[str, int]) -> tuple[Given, ...]:
-        """Where each result of a program with these sizes is."""
+    def gives(self, sizes: Mapping[str, int], home: Mapping[int, int]) -> tuple[Given, ...]:
+        """Where each result of a program with these sizes is. Those of ``home`` have the memory of their parameters."""
         given: set[Value] = set()
         found = []
-        for value in self.program.results:
+        for k, value in enumerate(self.program.results):
             owner = self.owner[value]
             shape = _shape(value, sizes)
             from_arguments = owner in self.parameter
             position = self.parameter[owner] if from_arguments else self.fresh.index(owner)
             is_like = shape == _shape(owner if from_arguments else self.shown[position], sizes)
             is_whole = is_like and value.type.dtype is (owner if from_arguments else value).type.dtype
-            is_again = owner in given and not (from_arguments and value is owner)
+            is_taken = from_arguments and k not in home and position in home.values()
+            is_again = is_taken or (owner in given and k not in home and not (from_arguments and value is owner))
             found.append(Given(from_arguments, position, shape, value.type.dtype, is_whole, is_again))
             given.update([owner] if is_whole or not from_arguments else [])
         return tuple(found)

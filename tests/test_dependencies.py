@@ -13,7 +13,7 @@ from pullback.codegen.dependencies import accesses, dependencies, is_schedule, k
 from pullback.ir.classes import templated
 from pullback.ir.structure import Module
 from pullback.ir.text import parse_function, parse_module
-from pullback.pipeline import layouts_of, lowered, split_outcomes, typed_constants
+from pullback.pipeline import layouts_of, lowered, scheduled, split_outcomes, typed_constants
 from pullback.runtime import packing, program
 from pullback.runtime.packing import Life, Packing, Room, live_bytes, place_bytes
 from pullback.runtime.program import Executable
@@ -120,6 +120,7 @@ def module_of(function: Any, args: Sequence[Any]) -> tuple[Module, dict[str, int
     call = function.examine(args, {})
     found = templated(split_outcomes(call.trace)[0])
     module = lowered(found, layouts_of(call.trace, call.leaves, len(found.constants)), "cpu", lambda *_: None)
+    module = scheduled(module, "cpu")
     arguments = call.trace.arguments(call.leaves)
     assert arguments is not None
     return module, dict(found.sizes), [*arguments, *typed_constants(found)]
