@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 REGISTER = 64
 
 
-WINDOWS = 2
-"""A body of more windows is not made longer: it waits for its own results, which multiply-adds give later than the divider."""
 STEPS = {64: 3, 32: 2}
 """How many times an estimate is made better before it has all bits."""
 LEAST, MOST = {64: 900, 32: 78}, {64: 120, 32: 46}
@@ -75,7 +73,7 @@ def plan(block: Block, processor: Processor, width: int) -> frozenset[Value]:
     for way, less, more in sorted(priced, key=lambda priced: priced[2] / priced[1]):
         if chosen.isdisjoint(i.result for i in way):
             shorter = max(busy - less, (work + more) / processor.others) < max(busy, work / processor.others)
-            if shorter and work + more <= WINDOWS * processor.window:
+            if shorter and work + more <= processor.longest:
                 busy, work = busy - less, work + more
                 chosen.update(i.result for i in way)
     return frozenset(chosen)

@@ -16,12 +16,15 @@ from pullback.ir.structure import Instruction
 class Processor:
     """For registers of 64 bytes and elements of so many bits: the cycles in which the divider takes nothing else, of a
     ``quotient`` and of a ``root``. ``others``: how many other instructions on such registers start in a cycle. ``window``: of
-    bodies of so many instructions it works on several iterations at once; a quotient or root stands for as many as its cycles."""
+    bodies of so many instructions it works on several iterations at once; a quotient or root stands for as many as its cycles.
+    ``longest``: a body of so many is not made longer by multiply-adds in place of one. It waits for its own results, which they
+    give later than the divider."""
 
     quotient: Mapping[int, int]
     root: Mapping[int, int]
     others: int
     window: int
+    longest: int = 80
 
     def cycles(self, i: Instruction) -> int:
         """Of the divider for an instruction, 0 if it is no quotient or root of floats."""

@@ -269,6 +269,7 @@ def test_references_are_exact(name: str) -> None:
     for x in (*args, *kwargs.values()):
         watched += x.values() if isinstance(x, dict) else x if isinstance(x, tuple | list) else []
     gc.collect()
+    gc.collect()
     before = counts(*watched)
     for _ in range(500):
         compiled(*args, **kwargs)
