@@ -130,23 +130,31 @@ def _needs_recipe(op: Op, operands: Sequence[Value]) -> bool:
     return spelling == "recipe" or (dtype in HALF and spelling.startswith("ufunc:"))
 
 
+_ALONE: dict[tuple[Any, ...], tuple[Instruction, ...]] = {}
+
+
+def _alone(i: Instruction) -> tuple[Instruction, ...]:
+    """What a function is spelled out as where nothing else is known."""
+    key = (i.op, tuple(v.type.dtype for v in i.operands), tuple(sorted((k, repr(v)) for k, v in i.params.items())))
+    if key not in _ALONE:
+        made: list[Instruction] = []
+        _Expander(i.loc, made, {}, {}).emit(i.op, [Value(v.type, "x") for v in i.operands], dict(i.params))
+        _ALONE[key] = tuple(made)
+    return _ALONE[key]
+
+
 class _Spelling:
     def __init__(self, processor: Processor | None) -> None:
         self.processor = processor
         self.cold: Functions = {}
-        self.works: dict[tuple[Any, ...], Work] = {}
 
     def work(self, i: Instruction) -> Work:
         """What an instruction takes once it is spelled out."""
         assert self.processor is not None
-        key = (i.op, tuple(v.type.dtype for v in i.operands), tuple(sorted((k, repr(v)) for k, v in i.params.items())))
-        if key not in self.works:
-            made: list[Instruction] = []
-            _Expander(i.loc, made, {}, {}).emit(i.op, [Value(v.type, "x") for v in i.operands], dict(i.params))
-            cycles = [self.processor.cycles(k) for k in made]
-            others = sum(isinstance(k.op, Elementwise) and not c for k, c in zip(made, cycles, strict=True))
-            self.works[key] = Work(sum(cycles), others)
-        return self.works[key]
+        made = _alone(i) if _needs_recipe(i.op, i.operands) else (i,)
+        cycles = [self.processor.cycles(k) for k in made]
+        others = sum(isinstance(k.op, Elementwise) and not c for k, c in zip(made, cycles, strict=True))
+        return Work(sum(cycles), others)
 
     def block(self, block: Block, known: Known) -> Block:
         """A block in which every op has a spelling; what enclosing blocks computed is known."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.runtime import counters
 from pullback.runtime.engine import default_engine
 
 LIST_ITEMS = 24
@@ -108,7 +109,8 @@ class Launcher:
     """Runs steps natively. ``reads_arrays``: whether it takes addresses from the lists itself."""
 
     def __init__(self) -> None:
-        address = default_engine().load(RUNNER, symbols=["pullback_run"])["pullback_run"]
+        with counters.own():
+            address = default_engine().load(RUNNER, symbols=["pullback_run"])["pullback_run"]
         i64 = ctypes.c_int64
         self.native: Native = ctypes.CFUNCTYPE(i64, i64, i64, i64, i64, i64)(address)
         self.reads_arrays = self.self_test()
@@ -120,6 +122,12 @@ class Launcher:
         arrays = [np.zeros(3), np.zeros((2, 2), np.float32)[1:], np.zeros(())]
         items = _word(id(arrays) + LIST_ITEMS)
         return all(_holds(items + 8 * k, id(a)) and _holds(id(a) + ARRAY_DATA, address_of(a)) for k, a in enumerate(arrays))
+
+
+def begin() -> None:
+    """Have the launcher's code compiled meanwhile, if it is not there."""
+    if not launcher.cache_info().currsize:
+        default_engine().begin(RUNNER)
 
 
 @functools.cache

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from pullback.counts import CacheInfo
 from pullback.inspection.call import ArgumentType
-from pullback.runtime import counters
-from pullback.runtime.launcher import launcher
+from pullback.runtime import counters, launcher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +22,11 @@ class Record:
 
 
 class Recorder:
-    """Counts what this thread does in a ``with`` block, for a record and for the tally of the function. The launcher, which is of
-    no program, comes first."""
+    """Counts what this thread does in a ``with`` block, for a record and for the tally of the function. The launcher is
+    compiled meanwhile."""
 
     def __init__(self, function: counters.Recorder | None = None) -> None:
-        launcher()
+        launcher.begin()
         self._function = function
         self._taken = counters.Recorder()
         self._within = ExitStack()
