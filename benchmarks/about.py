@@ -16,7 +16,7 @@ def processor() -> str:
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     known = f"{len(names)} x {names[0]}" if names else platform.processor() or platform.machine()
     host = default_engine().host()
-    return f"{known} ({host.cpu}, vectors of {host.vector_bytes} bytes)"
+    return f"{known} ({host.core}, vectors of {host.vector_bytes} bytes)"
 
 
 def versions() -> dict[str, str]:
