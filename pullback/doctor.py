@@ -12,6 +12,7 @@ from pullback.runtime import memory
 from pullback.runtime.cache import default_cache
 from pullback.runtime.engine import find_host, llvm_version
 from pullback.runtime.platforms import python_support, support
+from pullback.runtime.threads import get_num_threads
 from pullback.tracer.ownership import supported
 
 PACKAGES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "pycuda")
@@ -60,12 +61,12 @@ def _processor() -> str:
     host = find_host()
     have = {word[1:] for word in host.features.split(",") if word.startswith("+")}
     vectors = [name for name in VECTORS if name in have]
-    return f"{host.cpu}, vectors of {host.vector_bytes} bytes ({' '.join(vectors) or 'no vector features'}), {llvm_version()}"
+    return f"{host.core}, vectors of {host.vector_bytes} bytes ({' '.join(vectors) or 'no vector features'}), {llvm_version()}"
 
 
 def _threads() -> str:
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"1 used, {available} available"
+    return f"{get_num_threads()} used for one loop, {available} available"
 
 
 def _cache() -> str:

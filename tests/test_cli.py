@@ -396,6 +396,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert {"pullback", "numpy", "scipy", "llvmlite", "processor", "threads", "cache", "calls", "cuda"} <= set(lines)
+    assert f"{pb.get_num_threads()} used" in lines["threads"]
     assert lines["calls"].split()[1] in ("native", "plain")
     assert np.__version__ in lines["numpy"] and pb.__version__ in lines["pullback"]
     assert str(default_cache().path) in lines["cache"]
