@@ -16,8 +16,9 @@ import numpy as np
 
 from pullback.entry import Entry
 from pullback.runtime import abi
+from pullback.runtime.ahead import Begun
 from pullback.runtime.entrance import Entry as Entrance
-from pullback.runtime.entrance import Unavailable, load
+from pullback.runtime.entrance import Unavailable, begin, load
 from pullback.runtime.fork import work
 from pullback.runtime.layouts import Build, Guard, Node, Reading
 from pullback.runtime.records import Description, Dispatch, NodeOf, NotNative, Record, Source
@@ -34,6 +35,20 @@ _VALUES = (str, int, bool, bytes)
 
 # "entrance": the native call path of this process, or why there is none.
 _state: dict[str, Entrance | Unavailable] = {}
+# "code": the thread that compiles it, None if nothing has to be compiled.
+_begun: dict[str, Begun | None] = {}
+
+
+def is_underway() -> bool:
+    """Whether the code of the native call path is being compiled, which a thread begins to do at the first question. Nobody has
+    to wait: calls go through Python meanwhile. Never where the path is asked for by name."""
+    if "entrance" in _state or abi.wanted() == "native":
+        return False
+    if "code" not in _begun:
+        with work.underway():
+            _begun.setdefault("code", begin())
+    code = _begun["code"]
+    return code is not None and not code.is_done
 
 
 def entrance(plain: Callable[..., Any]) -> Entrance | None:

@@ -15,7 +15,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pullback.counts import CacheInfo
-from pullback.direct import NotNative, entrance, record_of
+from pullback.direct import NotNative, entrance, is_underway, record_of
 from pullback.donation import Donated, over_of
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
@@ -331,6 +331,8 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
 
     def _quicken(self, call: Signature, entry: Entry) -> None:
         """Have the next calls of an entry served natively, if they can be."""
+        if is_underway():
+            return
         found = entrance(Jitted.__call__)
         if found is None:
             self._is_slow = entry.is_new = False

@@ -115,6 +115,11 @@ class Begun:
             self._is_underway.set()
             self._done = do(text)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the work has ended."""
+        return not self._thread.is_alive()
+
     def result(self) -> bytes | None:
         """What the work gave, as soon as it is done; None if it raised."""
         self._thread.join()

@@ -405,9 +405,9 @@ class Engine:
         with self.lock:
             self._ahead.update((self.key(text, passes=passes), payload) for text, payload in ahead.done.items())
 
-    def begin(self, text: str, passes: Passes = "light") -> None:
-        """Have a text compiled by a thread that is likely to be asked for soon, and stored, in case it is not. A fork waits for
-        that."""
+    def begin(self, text: str, passes: Passes = "light") -> Begun | None:
+        """Have a text of the package's own compiled by a thread that is likely to be asked for soon, and stored, in case it is
+        not. A fork waits for that. None if it is compiled already."""
         name = self.key(text, passes=passes)
 
         def compile_apart(text: str) -> bytes:
@@ -418,6 +418,7 @@ class Engine:
         with work.underway(), self.lock:
             if name not in self._begun and self.where(text, passes=passes) is None:
                 self._begun[name] = Begun(compile_apart, text)
+            return self._begun.get(name)
 
     def _compile(self, text: str, passes: Passes, machine: Any) -> bytes:
         with self._module(text, passes, machine) as module, counters.timed("emit object"):

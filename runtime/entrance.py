@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.runtime import abi, counters, entrance_checks, entrance_run
+from pullback.runtime.ahead import Begun
 from pullback.runtime.engine import CompileError, default_engine
 from pullback.runtime.entrance_checks import HASH
 from pullback.runtime.entrance_run import ATTEMPT, missed
@@ -159,6 +160,11 @@ def _clock() -> int:
         return int(ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0)
     except (AttributeError, OSError):
         return 0
+
+
+def begin() -> Begun | None:
+    """Have a thread compile what ``load`` takes; None if that is compiled already, or not wanted here."""
+    return None if abi.problem() else default_engine().begin(source(), passes="full")
 
 
 def load(plain: Any, variable: Any, dispatch: type) -> Entry:
