@@ -2,8 +2,8 @@
 
 Each line is the quickest of some fresh processes: seconds of the call by the clock beyond those of a later call, then of each
 stage. The modules that a program from disk does not need, passes and code generation, are imported before, in ``imports``.
-The ``second`` call has a thread compile the native call path where the cache has none yet. What threads do at once counts for each
-of them: the stages of LLVM may take longer than ``compile``.
+The ``second`` call has a thread compile the native call path where the cache has none yet. What threads do at once counts for
+each of them: the stages of LLVM may take longer than ``compile``.
 """
 
 import argparse
