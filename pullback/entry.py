@@ -100,22 +100,30 @@ class Entry:
         return True
 
     def __call__(self, leaves: list[Any]) -> Any:
+        arguments = self._arguments(leaves)
+        return MISS if arguments is None else self._filled(self._run(arguments), leaves, arguments)
+
+    def _arguments(self, leaves: list[Any]) -> list[Any] | None:
+        """What the program is given, but for constants; None if a guard does not hold."""
         arguments = leaves if self._are_plain else list(map(native, leaves))
-        if self._read is not None:
-            outside = self._read()
-            if outside is None:
-                return MISS
-            arguments = arguments + outside
+        if self._read is None:
+            return arguments
+        outside = self._read()
+        return None if outside is None else arguments + outside
+
+    def _run(self, arguments: list[Any], out: Out | None = None) -> Sequence[Any]:
+        """What the program gives, in arrays of ``out`` where it can."""
         program = self._program
-        results: Sequence[Any] = ()
-        if program.template is not None and program.instance is not None:
-            try:
-                results = program.template.executable.call(program.instance, arguments + self._constants)
-            except CheckFailed as failed:
-                if failed.error == GUARD:
-                    raise GuardFailed(int(str(failed))) from None
-                raise failure(self._trace.function, failed, arguments) from None
-        return self._filled(results, leaves, arguments)
+        if program.template is None or program.instance is None:
+            return ()
+        executable = program.template.executable
+        chosen = None if out is None else chosen_results(out, executable.plan, program.outcomes, arguments)
+        try:
+            return executable.call(program.instance, arguments + self._constants, chosen)
+        except CheckFailed as failed:
+            if failed.error == GUARD:
+                raise GuardFailed(int(str(failed))) from None
+            raise failure(self._trace.function, failed, arguments) from None
 
     def finish(self, results: list[Any], leaves: Sequence[Any], outside: Sequence[Any]) -> Any:
         """The result of a call whose program has run natively and gave these results."""
@@ -138,25 +146,12 @@ class Entry:
     def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
         """As a call, for entries whose results may be in arrays of the caller: in arguments whose memory the program takes, and
         in those of ``out``, one for each leaf of the result or None."""
-        arguments = leaves if self._are_plain else list(map(native, leaves))
-        if self._read is not None:
-            outside = self._read()
-            if outside is None:
-                return MISS
-            arguments = arguments + outside
+        arguments = self._arguments(leaves)
+        if arguments is None:
+            return MISS
         if self._lent:
             arguments = apart(arguments, self._lent)
-        program = self._program
-        results: Sequence[Any] = ()
-        if program.template is not None and program.instance is not None:
-            chosen = None if out is None else chosen_results(out, program.template.executable.plan, program.outcomes, arguments)
-            try:
-                results = program.template.executable.call(program.instance, arguments + self._constants, chosen)
-            except CheckFailed as failed:
-                if failed.error == GUARD:
-                    raise GuardFailed(int(str(failed))) from None
-                raise failure(self._trace.function, failed, arguments) from None
-        return self._given(results, leaves, arguments, out)
+        return self._given(self._run(arguments, out), leaves, arguments, out)
 
     def interpreted(self, leaves: list[Any], out: Out | None = None) -> Any:
         """The result of the call that was traced, from the interpreter: the trace followed what that found."""

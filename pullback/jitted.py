@@ -134,14 +134,14 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             for entry in self._entries.by_key.get(call.key, ()):
                 result = entry(call.leaves)
                 if result is not MISS:
-                    if self._is_slow or entry.is_new:
+                    if entry.is_new or (self._is_slow and len(self._entries.dispatch)):
                         self._quicken(call, entry.last)
                     return result
             if call.key in self._entries.pins:
                 for entry in self._entries.of(call):
                     result = entry(call.leaves)
                     if result is not MISS:
-                        if self._is_slow or entry.is_new:
+                        if entry.is_new or (self._is_slow and len(self._entries.dispatch)):
                             self._quicken(call, entry.last)
                         return result
             return self._first_call(call, args, kwargs)

@@ -29,38 +29,22 @@ define internal void @unhold(ptr %state) nounwind {{
   store atomic i64 0, ptr %guard release, align 8
   ret void
 }}
+{_change("enter", "add", "%users", ONE)}{_change("leave", "sub", "%now", AS_BEFORE)}"""
 
-define void @pullback_crew_enter(ptr %state) nounwind {{
-entry:
-  {at("get.at", "blas_get")}
-  %get = load ptr, ptr %get.at
-  %known = icmp ne ptr %get, null
-  br i1 %known, label %count, label %done
-count:
-  call void @hold(ptr %state)
-  {at("users.at", "users")}
-  %users = load i64, ptr %users.at
-  %more = add i64 %users, 1
-  store i64 %more, ptr %users.at
-  %first = icmp eq i64 %users, 0
-  br i1 %first, label %set, label %out
-set:
-  %before = call i32 %get()
+
+ONE = """%before = call i32 %get()
   %wide = sext i32 %before to i64
-  {at("before.at", "blas_before")}
   store i64 %wide, ptr %before.at
-  {at("set.at", "blas_set")}
-  %function = load ptr, ptr %set.at
-  call void %function(i32 1)
-  br label %out
-out:
-  call void @unhold(ptr %state)
-  br label %done
-done:
-  ret void
-}}
+  call void %function(i32 1)"""
+AS_BEFORE = """%before = load i64, ptr %before.at
+  %narrow = trunc i64 %before to i32
+  call void %function(i32 %narrow)"""
 
-define void @pullback_crew_leave(ptr %state) nounwind {{
+
+def _change(name: str, step: str, last: str, change: str) -> str:
+    """The function that counts who is inside, by ``step``, and for the first or last of them does ``change``."""
+    return f"""
+define void @pullback_crew_{name}(ptr %state) nounwind {{
 entry:
   {at("get.at", "blas_get")}
   %get = load ptr, ptr %get.at
@@ -70,17 +54,15 @@ count:
   call void @hold(ptr %state)
   {at("users.at", "users")}
   %users = load i64, ptr %users.at
-  %fewer = sub i64 %users, 1
-  store i64 %fewer, ptr %users.at
-  %last = icmp eq i64 %fewer, 0
-  br i1 %last, label %set, label %out
+  %now = {step} i64 %users, 1
+  store i64 %now, ptr %users.at
+  %only = icmp eq i64 {last}, 0
+  br i1 %only, label %set, label %out
 set:
   {at("before.at", "blas_before")}
-  %before = load i64, ptr %before.at
-  %narrow = trunc i64 %before to i32
   {at("set.at", "blas_set")}
   %function = load ptr, ptr %set.at
-  call void %function(i32 %narrow)
+  {change}
   br label %out
 out:
   call void @unhold(ptr %state)
