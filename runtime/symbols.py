@@ -18,12 +18,15 @@ import ctypes
 import ctypes.util
 import functools
 import importlib
+import importlib.util
 import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -194,9 +197,28 @@ def _resolve(name: str) -> tuple[int, str]:
 @functools.cache
 def _capsules(module: str) -> Mapping[str, object]:
     try:
-        found: Mapping[str, object] = importlib.import_module(module).__pyx_capi__
+        found: Mapping[str, object] = _extension(module).__pyx_capi__
     except (ImportError, AttributeError) as error:
         raise MissingSymbol(f"{module} exports no native functions: {error}") from None
+    return found
+
+
+def _extension(module: str) -> ModuleType:
+    """The extension module; of `scipy.linalg` without the package around it, whose import takes longer than all of ours.
+
+    It is not left in `sys.modules`: a later `import scipy.linalg` finds nothing half done, and gets the same module.
+    """
+    package, _, _ = module.rpartition(".")
+    if package != "scipy.linalg" or package in sys.modules:
+        return importlib.import_module(module)
+    folders = importlib.import_module("scipy").__path__
+    around = PathFinder.find_spec(package, folders)
+    spec = around and PathFinder.find_spec(module, around.submodule_search_locations)
+    if spec is None or spec.loader is None:
+        return importlib.import_module(module)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    sys.modules.pop(module, None)
     return found
 
 

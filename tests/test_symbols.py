@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +44,31 @@ def test_dgemm() -> None:
         by(zero), c.ctypes.data, by(m),
     )  # fmt: skip
     np.testing.assert_allclose(c, a @ b, rtol=1e-14, atol=1e-14)
+
+
+LINALG_LATER = """
+import sys
+from pullback.runtime.symbols import address
+found = {name: address(name) for name in ("blas.dgemm", "lapack.dpotrf")}
+assert not [name for name in sys.modules if name.startswith("scipy.linalg")]
+import ctypes, scipy.linalg
+pointer = ctypes.pythonapi.PyCapsule_GetPointer
+pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+for name, at in found.items():
+    library, _, function = name.partition(".")
+    module = getattr(scipy.linalg, "cython_" + library)
+    assert sys.modules[module.__name__] is module
+    capsule = module.__pyx_capi__[function]
+    signature = repr(capsule).split('"')[1].encode()
+    assert pointer(capsule, signature) == at, name
+print(scipy.linalg.cholesky([[4.0]])[0, 0])
+"""
+
+
+def test_scipy_linalg_is_imported_by_the_user_alone() -> None:
+    """Its import takes longer than ours; when it comes later, its modules are those whose functions we took."""
+    done = subprocess.run([sys.executable, "-c", LINALG_LATER], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "2.0"), done.stderr
 
 
 def test_dpotrf_reports_its_info() -> None:
