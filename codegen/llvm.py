@@ -11,12 +11,11 @@ every 64 and every 4,096 iterations, so that no chain of additions is long.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pullback.codegen.lanes import Lanes, element, literal, mangled, splat, stored, wide
-from pullback.codegen.llvm_backwards import load_backwards, store_backwards
+from pullback.codegen.lanes import Lanes, element, literal, mangled, wide
+from pullback.codegen.llvm_accesses import Accesses, Place
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_core import core_loop, number_of_threads, private_place
 from pullback.codegen.llvm_division import REGISTER, divided, plan
@@ -24,15 +23,15 @@ from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_lookup import LANES, lookup, lookup_pair, pairs_of
 from pullback.codegen.llvm_loops import loop
 from pullback.codegen.llvm_native import library, ufunc
-from pullback.codegen.llvm_pairs import are_pair, every_other, store_pair
+from pullback.codegen.llvm_pairs import are_pair, store_pair
 from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
-from pullback.codegen.llvm_streams import LINE, Streams, ask_ahead, written_only
-from pullback.codegen.llvm_text import Emitted, Writer
-from pullback.codegen.processors import PROCESSORS
+from pullback.codegen.llvm_streams import written_only
+from pullback.codegen.llvm_text import Emitted
+from pullback.codegen.processors import PROCESSORS, Target
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -42,62 +41,33 @@ from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Cold, Rare
 from pullback.ir.ops.sort import ArgsortRow, SettleRow, SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
-from pullback.ir.types import BOOL as _BOOL
 from pullback.ir.types import F32 as _F32
 from pullback.ir.types import F64 as _F64
 from pullback.ir.types import I64 as _I64
-from pullback.ir.types import ArrayType, DType, RefType, StackType
+from pullback.ir.types import ArrayType, DType, StackType
 
 
-def emit(kernel: Function, name: str, vector_bytes: int, has_fma: bool = True, cpu: str = "") -> Emitted:
-    """The LLVM text of a kernel scheduled for the CPU. ``cpu``: LLVM's name of the processor, which decides how it divides."""
-    return Emitter(kernel, name, vector_bytes, has_fma, cpu).run()
+def emit(kernel: Function, name: str, target: Target) -> Emitted:
+    """The LLVM text of a kernel scheduled for the CPU."""
+    return Emitter(kernel, name, target).run()
 
 
-EARLY = 8
-"""A vector register of so many has a value that is the same in all lanes of a vector loop: of 64 bytes there are 32, else 16."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a reference's elements are: base pointer, the extents or byte strides, the remaining type."""
-
-    pointer: str
-    type: RefType
-    extents: tuple[Lanes, ...]
-    strides: tuple[Lanes, ...]
-
-
-class Emitter(Writer):
+class Emitter(Accesses):
     """``direct``, if not empty: the attribute of an internal function of a larger module, whose arguments are parameters."""
 
-    def __init__(self, kernel: Function, name: str, vector_bytes: int, has_fma: bool, cpu: str = "", direct: str = "") -> None:
-        super().__init__()
+    def __init__(self, kernel: Function, name: str, target: Target, direct: str = "") -> None:
+        super().__init__(target)
         self.kernel, self.name = kernel, name
-        self.vector_bytes, self.has_fma, self.cpu = vector_bytes, has_fma, cpu
         self.direct = direct
-        self.width = 1
-        self.mask: str | None = None
-        self.asks_ahead = False
-        self.part = 0
         self.bases: Mapping[Instruction, tuple[str, str]] = {}
         self.walks = False
         self.around: Set[Value] = set()
         self.again: Set[Instruction] = set()
-        self.firsts: list[str] = []
-        self.met = 0
-        self.streams: Streams | None = None
         self.rows: Rows | None = None
         self.past_slot: str | None = None
         self.written_only: frozenset[Value] = frozenset()
         self.read_only: frozenset[Value] = frozenset()
         self.kernel_asks = False
-        self.env: dict[Value, Lanes] = {}
-        self.splats: dict[tuple[str, str, int | None], str] = {}
-        self.early: dict[tuple[str, str, int | None], str] = {}
-        self.start: tuple[int, int] | None = None
-        self.places: dict[Value, Place] = {}
-        self.sizes: dict[str, Lanes] = {}
         self.constants: dict[tuple[object, ...], str] = {}
         self.pairs: dict[Value, Sequence[Instruction]] = {}
         self.looked_up: dict[Value, str] = {}
@@ -117,7 +87,7 @@ class Emitter(Writer):
 
     def apart(self, name: str) -> Emitter:
         """The writer of a function of a module of its own."""
-        return Emitter(self.kernel, name, self.vector_bytes, self.has_fma, self.cpu)
+        return Emitter(self.kernel, name, self.target)
 
     def native(self, *what: object) -> str:
         return super().native(*what) if self.natives_of is None else self.natives_of(*what)
@@ -139,80 +109,6 @@ class Emitter(Writer):
     def pointer(self, position: int) -> str:
         """The address of a parameter's memory."""
         return self.argument("pointer", position) if self.direct else self.address("pointer", position)
-
-    # values
-
-    def vector(self, lanes: Lanes, dtype: DType, width: int | None = None) -> str:
-        """A value as a vector of the present width (a scalar outside vector loops)."""
-        width = width or self.width
-        if width == 1 or lanes.step is None:
-            return lanes.text
-        key = (lanes.text, element(dtype), lanes.step)
-        if key in self.early:
-            return self.early[key]
-        if key not in self.splats:
-            if self.is_early(lanes):
-                return self.spread_early(lanes, key)
-            self.splats[key] = self.spread(lanes, element(dtype), width)
-        return self.splats[key]
-
-    def is_early(self, lanes: Lanes) -> bool:
-        """Whether a value of a vector loop had better be spread over a vector before it: a scalar from before, one of few."""
-        most = self.vector_bytes // EARLY
-        known = self.start is not None and lanes.text[2:].isdigit() and int(lanes.text[2:]) <= self.start[1]
-        return known and lanes.step == 0 and len(self.early) < most
-
-    def spread_early(self, lanes: Lanes, key: tuple[str, str, int | None]) -> str:
-        """A vector that is made before the present vector loop."""
-        assert self.start is not None
-        place, count = self.start
-        later, self.lines[place:] = self.lines[place:], []
-        known, self.known = self.known, {}
-        self.early[key] = self.spread(lanes, key[1], self.width)
-        self.known = known
-        self.start = len(self.lines), count
-        self.lines += later
-        return self.early[key]
-
-    def spread(self, lanes: Lanes, name: str, width: int) -> str:
-        t = wide(name, width)
-        if lanes.step == 0 and not lanes.text.startswith("%"):
-            return splat(name, lanes.text, width)
-        first = self.let(f"insertelement {t} poison, {name} {lanes.text}, i64 0")
-        spread = self.let(f"shufflevector {t} {first}, {t} poison, <{width} x i32> zeroinitializer")
-        if not lanes.step:
-            return spread
-        steps = ", ".join(f"i64 {k * lanes.step}" for k in range(width))
-        return self.let(f"add {t} {spread}, <{steps}>")
-
-    def add(self, a: Lanes, b: Lanes) -> Lanes:
-        """The sum of two i64 values."""
-        if a.literal == 0 or b.literal == 0:
-            return b if a.literal == 0 else a
-        if a.step is None or b.step is None:
-            i64 = wide("i64", self.width)
-            return Lanes(self.let(f"add {i64} {self.i64(a)}, {self.i64(b)}"), None)
-        if a.text == "0" or b.text == "0":
-            return Lanes(b.text if a.text == "0" else a.text, a.step + b.step)
-        return Lanes(self.let(f"add i64 {a.text}, {b.text}"), a.step + b.step)
-
-    def multiply(self, a: Lanes, b: Lanes) -> Lanes:
-        """The product of two i64 values."""
-        if a.literal is not None:
-            a, b = b, a
-        if b.literal == 1 or a.literal == 0:
-            return a
-        if b.literal == 0:
-            return b
-        if a.step is None or b.step is None or (a.step and b.literal is None) or b.step:
-            if a.is_scalar and b.is_scalar:
-                return Lanes(self.let(f"mul i64 {a.text}, {b.text}"))
-            i64 = wide("i64", self.width)
-            return Lanes(self.let(f"mul {i64} {self.i64(a)}, {self.i64(b)}"), None)
-        return Lanes(self.let(f"mul i64 {a.text}, {b.text}"), a.step * (b.literal or 0))
-
-    def i64(self, lanes: Lanes) -> str:
-        return self.vector(lanes, _I64)
 
     # the function
 
@@ -283,15 +179,12 @@ class Emitter(Writer):
         self.entry.append(f"  {found} = bitcast i{dtype.bits} {current} to {name}")
         return found
 
-    def extent(self, extent: int | str) -> Lanes:
-        return Lanes(str(extent)) if isinstance(extent, int) else self.sizes[extent]
-
     def block(self, block: Block) -> None:
         waiting: Instruction | None = None
-        if self.vector_bytes == LANES * _F64.bytes:
+        if self.target.vector_bytes == LANES * _F64.bytes:
             self.pairs.update(pairs_of(block))
-        if self.vector_bytes == REGISTER and self.width > 1 and self.cpu in PROCESSORS:
-            self.by_multipliers |= plan(block, PROCESSORS[self.cpu], self.width)
+        if self.target.vector_bytes == REGISTER and self.width > 1 and self.target.cpu in PROCESSORS:
+            self.by_multipliers |= plan(block, PROCESSORS[self.target.cpu], self.width)
         for i, after in zip(block.instructions, (*block.instructions[1:], None)):
             if waiting is not None:
                 store_pair(self, waiting, i)
@@ -435,7 +328,7 @@ class Emitter(Writer):
             floats = [cast(self, text, dtype, _F32, width, False) for text in texts]
             found = self.spelled(op, op.spelling("llvm", "f"), floats, _F32, width)
             return found if op.gives == "bool" else cast(self, found, _F32, dtype, width, False)
-        if op.name == "fma" and not self.has_fma:
+        if op.name == "fma" and not self.target.has_fma:
             return spelled_out(self, "fma", texts, dtype, width)
         m = mangled(element(dtype), width)
         text = spelling.format(*texts, t=t, m=m, c=wide("i1", width))
@@ -452,196 +345,6 @@ class Emitter(Writer):
         x, y, z = (cast(self, text, dtype, _F64, width, False) for text in texts)
         product = self.let(f"fmul {d} {x}, {y}")
         return cast(self, self.let(f"fadd {d} {product}, {z}"), _F64, dtype, width, False)
-
-    # memory
-
-    def offset(self, place: Place, index: Sequence[Lanes]) -> Lanes:
-        """The position of an element: in elements, or in bytes for strided references."""
-        total = Lanes("0")
-        if place.strides:
-            for i, stride in zip(index, place.strides, strict=True):
-                total = self.add(total, self.multiply(i, stride))
-            return total
-        for i, extent in zip(index, place.extents, strict=True):
-            total = self.add(self.multiply(total, extent), i)
-        return total
-
-    def pointers(self, place: Place, offset: Lanes) -> str:
-        step = "i8" if place.strides else stored(place.type.dtype)
-        if offset.is_scalar:
-            return self.let(f"getelementptr {step}, ptr {place.pointer}, i64 {offset.text}")
-        return self.let(f"getelementptr {step}, ptr {place.pointer}, {wide('i64', self.width)} {self.i64(offset)}")
-
-    def beside(self, place: Place, first: str, moved: str, step: int = 1) -> str:
-        """The address of neighbours, so many elements behind a first one. In a further part of an iteration, it is a fixed
-        distance from that of the same access in the first part."""
-        name = stored(place.type.dtype)
-        if self.part:
-            self.met += 1
-            return self.let(f"getelementptr {name}, ptr {self.firsts[self.met - 1]}, i64 {step * self.part * self.width}")
-        found = self.let(f"getelementptr {name}, ptr {first}, i64 {moved}")
-        self.firsts.append(found)
-        return found
-
-    def in_row(self, place: Place, index: Sequence[Lanes], offset: Lanes) -> str:
-        """The address of neighbours by that of their row, which loops need not compute again."""
-        if len(index) > 1 and all(i.is_scalar for i in index[:-1]):
-            row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), index[:-1]), place.extents[-1])
-            if row.literal != 0:
-                return self.beside(place, self.pointers(place, row), index[-1].text)
-        return self.beside(place, place.pointer, offset.text)
-
-    def guarded(self, guard: Lanes | None) -> str | None:
-        """The mask of a vector access: the tail's and the guard's lanes; None for all."""
-        if guard is None:
-            return self.mask
-        mine = self.vector(guard, _BOOL)
-        if self.mask is None:
-            return mine
-        return self.let(f"and {wide('i1', self.width)} {self.mask}, {mine}")
-
-    def load(self, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> Lanes:
-        dtype = place.type.dtype
-        name, align = stored(dtype), dtype.bytes
-        offset = self.offset(place, index)
-        if offset.is_scalar and (guard is None or guard.is_scalar):
-            return Lanes(self.loaded(self.scalar_load(place, offset, guard), dtype, 1))
-        t, c = wide(name, self.width), wide("i1", self.width)
-        mask = self.guarded(guard)
-        if offset.step == 1 and not place.strides:
-            return self.load_line(place, self.in_row(place, index, offset), guard)
-        if offset.step == -1 and not place.strides:
-            turned = load_backwards(self, place, offset, mask, guard is not None)
-            return Lanes(self.loaded(turned, dtype, self.width), None)
-        if offset.step == 2 and not place.strides and mask is None:
-            return Lanes(self.loaded(every_other(self, place, offset, t), dtype, self.width), None)
-        pointers = self.pointers(place, Lanes(self.i64(offset), None))
-        lanes = mask or self.all_lanes()
-        p = wide("ptr", self.width)
-        found = self.intrinsic(
-            t, f"llvm.masked.gather.{mangled(name, self.width)}.v{self.width}p0",
-            [(p, pointers), ("i32", str(align)), (c, lanes), (t, "zeroinitializer")],
-        )  # fmt: skip
-        return Lanes(self.loaded(found, dtype, self.width), None)
-
-    def load_line(self, place: Place, pointer: str, guard: Lanes | None, walks: bool = False, asks: bool = True) -> Lanes:
-        """Load neighbours, the first at an address. ``walks``: of a serial loop, whose accesses are near; ``asks``: ahead, too,
-        in a loop that does."""
-        dtype, mask = place.type.dtype, self.guarded(guard)
-        name, align = stored(dtype), dtype.bytes
-        t, c = wide(name, self.width), wide("i1", self.width)
-        if guard is not None and mask is not None and not walks:
-            pointer = self.near(pointer, place, mask)
-        if self.streams is not None and mask is None:
-            self.streams.ahead(pointer, dtype, self.part)
-        elif self.asks_ahead and asks and not walks:
-            ask_ahead(self, pointer)
-        if mask is None:
-            return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
-        m = mangled(name, self.width)
-        found = self.intrinsic(
-            t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]
-        )
-        return Lanes(self.loaded(found, dtype, self.width), None)
-
-    def near(self, pointer: str, place: Place, mask: str) -> str:
-        """The address of a masked load; the place's own where no lane is read: one that no page backs is slow even then."""
-        is_read = self.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(wide("i1", self.width), mask)])
-        return self.let(f"select i1 {is_read}, ptr {pointer}, ptr {place.pointer}")
-
-    def scalar_load(self, place: Place, offset: Lanes, guard: Lanes | None) -> str:
-        name = stored(place.type.dtype)
-        if guard is None or guard.text == "true":
-            return self.let(f"load {name}, ptr {self.pointers(place, offset)}, align {place.type.dtype.bytes}")
-        result = self.slot(name)
-        self.line(f"store {name} zeroinitializer, ptr {result}")
-        self.count += 1
-        inside, after = f"read{self.count}", f"past{self.count}"
-        self.line(f"br i1 {guard.text}, label %{inside}, label %{after}")
-        with self.aside():
-            self.label(inside, follows=True)
-            self.line(f"store {name} {self.scalar_load(place, offset, None)}, ptr {result}")
-            self.line(f"br label %{after}")
-        self.label(after, follows=True)
-        return self.let(f"load {name}, ptr {result}")
-
-    def loaded(self, text: str, dtype: DType, width: int) -> str:
-        if not dtype.is_bool:
-            return text
-        return self.let(f"icmp ne {wide('i8', width)} {text}, {'zeroinitializer' if width > 1 else '0'}")
-
-    def all_lanes(self) -> str:
-        return "<" + ", ".join(["i1 true"] * self.width) + ">"
-
-    def store(self, value: Lanes, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> None:
-        dtype = place.type.dtype
-        name, align = stored(dtype), dtype.bytes
-        if 0 in place.type.shape:
-            return
-        offset = self.offset(place, index)
-        if offset.is_scalar:
-            if not value.is_scalar:
-                raise AssertionError("all lanes of a vector loop would write to one place")
-            text = self.let(f"zext i1 {value.text} to i8") if dtype.is_bool else value.text
-            self.line(f"store {name} {text}, ptr {self.pointers(place, offset)}, align {align}")
-            return
-        if offset.step == 1 and not place.strides:
-            self.store_line(value, place, self.in_row(place, index, offset), guard)
-            return
-        text, mask = self.lanes_stored(value, dtype), self.guarded(guard)
-        if self.streams is not None and (mask is not None or offset.step != -1):
-            self.streams.flush()
-        t, c = wide(name, self.width), wide("i1", self.width)
-        if offset.step == -1 and not place.strides:
-            store_backwards(self, text, place, offset, mask)
-            return
-        pointers = self.pointers(place, Lanes(self.i64(offset), None))
-        self.intrinsic(
-            "void", f"llvm.masked.scatter.{mangled(name, self.width)}.v{self.width}p0",
-            [(t, text), (wide("ptr", self.width), pointers), ("i32", str(align)), (c, mask or self.all_lanes())],
-        )  # fmt: skip
-
-    def lanes_stored(self, value: Lanes, dtype: DType) -> str:
-        """A vector as it is in memory."""
-        text = self.vector(value, dtype)
-        return self.let(f"zext {wide('i1', self.width)} {text} to {wide('i8', self.width)}") if dtype.is_bool else text
-
-    def store_line(self, value: Lanes, place: Place, pointer: str, guard: Lanes | None) -> None:
-        """Store neighbours, the first at an address."""
-        dtype, mask = place.type.dtype, self.guarded(guard)
-        name, text = stored(dtype), self.lanes_stored(value, dtype)
-        t, align = wide(name, self.width), dtype.bytes
-        if mask is None:
-            if self.streams is None or not self.streams.store(text, t, pointer, place.pointer, dtype):
-                self.line(f"store {t} {text}, ptr {pointer}, align {align}")
-            return
-        if self.streams is not None:
-            self.streams.flush()
-        given = [(t, text), ("ptr", pointer), ("i32", str(align)), (wide("i1", self.width), mask)]
-        self.intrinsic("void", f"llvm.masked.store.{mangled(name, self.width)}.p0", given)
-
-    def prefetch(self, place: Place, index: Sequence[Lanes]) -> None:
-        """Ask for the lines of elements side by side, each once; of others for none."""
-        offset = self.offset(place, index)
-        stride = place.type.dtype.bytes * self.width
-        is_new = stride >= LINE or self.part * stride % LINE == 0
-        if offset.step is not None and offset.step <= 1 and not place.strides and is_new:
-            pointer = self.pointers(place, Lanes(offset.text))
-            self.intrinsic("void", "llvm.prefetch.p0", [("ptr", pointer), ("i32", "0"), ("i32", "2"), ("i32", "1")])
-
-    def sub(self, i: Instruction) -> None:
-        place, index = self.places[i.operands[0]], self.env[i.operands[1]]
-        rest = [Lanes("0")] * (place.type.rank - 1)
-        pointer = self.pointers(place, self.offset(place, [index, *rest]))
-        t = i.result.type
-        assert isinstance(t, RefType)
-        self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
-
-    def local(self, i: Instruction) -> None:
-        t = i.result.type
-        assert isinstance(t, RefType)
-        pointer = self.at_entry(f"alloca [{math.prod(e for e in t.shape if isinstance(e, int))} x {stored(t.dtype)}], align 64")
-        self.places[i.result] = Place(pointer, t, tuple(self.extent(e) for e in t.shape), ())
 
     # branches and loops
 

@@ -18,7 +18,9 @@ from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import I64
 
 if TYPE_CHECKING:
-    from pullback.codegen.llvm import Emitter, Place
+    from pullback.codegen.llvm import Emitter
+    from pullback.codegen.llvm_accesses import Place
+    from pullback.codegen.llvm_values import Values
 
 
 class Addresses:
@@ -150,6 +152,6 @@ def ref_and_index(access: Instruction) -> tuple[Value, Sequence[Value]]:
     return access.operands[position], access.operands[position + 1 + access.op.masked :]
 
 
-def lowest(e: Emitter, offset: Lanes) -> Lanes:
+def lowest(e: Values, offset: Lanes) -> Lanes:
     """The least offset of all lanes of a vector that is walked from its end."""
     return e.add(Lanes(offset.text), Lanes(str(1 - e.width)))

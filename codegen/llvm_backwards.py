@@ -8,10 +8,10 @@ from pullback.codegen.lanes import Lanes, mangled, stored, wide
 from pullback.codegen.llvm_addresses import lowest
 
 if TYPE_CHECKING:
-    from pullback.codegen.llvm import Emitter, Place
+    from pullback.codegen.llvm_accesses import Accesses, Place
 
 
-def load_backwards(e: Emitter, place: Place, offset: Lanes, mask: str | None, is_guarded: bool) -> str:
+def load_backwards(e: Accesses, place: Place, offset: Lanes, mask: str | None, is_guarded: bool) -> str:
     """A vector whose first lane is the element at an offset, the others those before it."""
     name, align = stored(place.type.dtype), place.type.dtype.bytes
     t, first = wide(name, e.width), lowest(e, offset)
@@ -28,7 +28,7 @@ def load_backwards(e: Emitter, place: Place, offset: Lanes, mask: str | None, is
     return _turned(e, e.intrinsic(t, f"llvm.masked.load.{mangled(name, e.width)}.p0", given), t)
 
 
-def store_backwards(e: Emitter, text: str, place: Place, offset: Lanes, mask: str | None) -> None:
+def store_backwards(e: Accesses, text: str, place: Place, offset: Lanes, mask: str | None) -> None:
     """Write the first lane at an offset, the others before it."""
     name, align = stored(place.type.dtype), place.type.dtype.bytes
     t, c = wide(name, e.width), wide("i1", e.width)
@@ -42,6 +42,6 @@ def store_backwards(e: Emitter, text: str, place: Place, offset: Lanes, mask: st
     e.intrinsic("void", f"llvm.masked.store.{mangled(name, e.width)}.p0", given)
 
 
-def _turned(e: Emitter, text: str, t: str) -> str:
+def _turned(e: Accesses, text: str, t: str) -> str:
     lanes = ", ".join(f"i32 {k}" for k in reversed(range(e.width)))
     return e.let(f"shufflevector {t} {text}, {t} poison, <{e.width} x i32> <{lanes}>")

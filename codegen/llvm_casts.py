@@ -41,7 +41,7 @@ def cast(e: Emitter, x: str, source: DType, target: DType, width: int, in_range:
 def has_instructions(e: Emitter, half: DType) -> bool:
     """Whether the processor converts a 16-bit float: float16, with F16C (as old as FMA). Instructions for bfloat16 would flush
     subnormal numbers."""
-    return half.name == "f16" and e.has_fma
+    return half.name == "f16" and e.target.has_fma
 
 
 def widened(e: Emitter, x: str, half: DType, width: int) -> str:

@@ -18,7 +18,8 @@ from pullback.ir.structure import Instruction, Value, walk
 from pullback.ir.types import RefType
 
 if TYPE_CHECKING:
-    from pullback.codegen.llvm import Emitter, Place
+    from pullback.codegen.llvm import Emitter
+    from pullback.codegen.llvm_accesses import Place
 
 FEW = 8
 """So many numbers a buffer may have that is small."""

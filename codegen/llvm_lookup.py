@@ -25,7 +25,7 @@ LANES, PAIR, LEAST_TABLES = 4, 2, 3
 def lookup(e: Emitter, index: str, of: DType, values: Sequence[float], dtype: DType, width: int) -> str:
     """The values at the low bits of ``index``, which holds ``width`` integers of the dtype ``of``."""
     register = width * dtype.bytes
-    if dtype.is_float and of.bits == dtype.bits >= 32 and register <= e.vector_bytes and len(values) * dtype.bytes <= 128:
+    if dtype.is_float and of.bits == dtype.bits >= 32 and register <= e.target.vector_bytes and len(values) * dtype.bytes <= 128:
         repeated = [*values] * max(1, register // (len(values) * dtype.bytes))
         if register == 64 and len(repeated) <= 2 * width:
             return _permuted(e, index, of, repeated, dtype)

@@ -243,7 +243,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
 
     rows: Rows | None = None
     e.asks_ahead = weight > MOST_WEIGHT and not e.inlined and not e.kernel_asks
-    if short or (weight > MOST_TWICE and masks_are_cheap(e, region)) or (e.vector_bytes == 64 and i.params.get("few")):
+    if short or (weight > MOST_TWICE and masks_are_cheap(e, region)) or (e.target.vector_bytes == 64 and i.params.get("few")):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     elif _can_end_masked(e, i, weight, addresses) and not (rows := Rows(e, region, addresses)).of and not is_whole:
         _with_rest(e, slot, count.text, sums, body)
@@ -284,7 +284,7 @@ def choose_width(e: Emitter, region: Block) -> int:
         for value in (*i.results, *(i.operands[:1] if isinstance(i.op, Store) else ())):
             if isinstance(value.type, ArrayType) and value.type.dtype is not I64 and not value.type.dtype.is_bool:
                 widest = max(widest, value.type.dtype.bytes)
-    return max(2, min(e.vector_bytes // (8 if widest == 1 else widest), MOST_LANES))
+    return max(2, min(e.target.vector_bytes // (8 if widest == 1 else widest), MOST_LANES))
 
 
 def weigh(region: Block, combine: Sequence[str] = ()) -> int:
@@ -317,13 +317,14 @@ def _can_end_masked(e: Emitter, i: Instruction, weight: int, addresses: Addresse
     is_plain = is_leaf(region) and not i.params.get("scan") and all(k in addresses.first for k in accesses)
     types = (ref_and_index(k)[0].type for k in accesses)
     is_shared = all(isinstance(t, RefType) and t.space == "global" for t in types)
-    return e.vector_bytes == 64 and weight > MOST_CHEAP and is_plain and is_shared
+    return e.target.vector_bytes == 64 and weight > MOST_CHEAP and is_plain and is_shared
 
 
 def masks_are_cheap(e: Emitter, region: Block) -> bool:
     """Whether the machine has masked instructions for all that a body accesses: AVX-512 for any element, AVX2 for words."""
     references = (i.operands[1 if isinstance(i.op, Store) else 0].type for i in walk(region) if isinstance(i.op, Load | Store))
-    return e.vector_bytes == 64 or (e.vector_bytes == 32 and all(not t.dtype.is_bool and t.dtype.bytes >= 4 for t in references))
+    words = all(not t.dtype.is_bool and t.dtype.bytes >= 4 for t in references)
+    return e.target.vector_bytes == 64 or (e.target.vector_bytes == 32 and words)
 
 
 def is_leaf(region: Block) -> bool:

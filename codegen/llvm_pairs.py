@@ -10,10 +10,11 @@ from pullback.ir.ops.kernel import Store
 from pullback.ir.structure import Instruction
 
 if TYPE_CHECKING:
-    from pullback.codegen.llvm import Emitter, Place
+    from pullback.codegen.llvm import Emitter
+    from pullback.codegen.llvm_accesses import Accesses, Place
 
 
-def every_other(e: Emitter, place: Place, offset: Lanes, t: str) -> str:
+def every_other(e: Accesses, place: Place, offset: Lanes, t: str) -> str:
     """A vector of elements two places apart, from two vectors that begin with the first of them and end with the last."""
     dtype, width = place.type.dtype, e.width
     starts = (Lanes(offset.text), e.add(Lanes(offset.text), Lanes(str(width - 1))))
@@ -21,7 +22,7 @@ def every_other(e: Emitter, place: Place, offset: Lanes, t: str) -> str:
     return _shuffled(e, parts, [2 * k if 2 * k < width else 2 * k + 1 for k in range(width)], t)
 
 
-def _shuffled(e: Emitter, parts: Sequence[str], order: Sequence[int], t: str) -> str:
+def _shuffled(e: Accesses, parts: Sequence[str], order: Sequence[int], t: str) -> str:
     """Elements of two vectors."""
     mask = ", ".join(f"i32 {k}" for k in order)
     return e.let(f"shufflevector {t} {parts[0]}, {t} {parts[1]}, <{len(order)} x i32> <{mask}>")

@@ -23,7 +23,7 @@ _PRESENT_ROUNDING = 4
 
 def part(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
     """An op of float parts."""
-    if e.vector_bytes != AVX512_BYTES or width * dtype.bytes > AVX512_BYTES:
+    if e.target.vector_bytes != AVX512_BYTES or width * dtype.bytes > AVX512_BYTES:
         return spelled_out(e, name, texts, dtype, width)
     if name == "significand":
         return _instruction(e, "getmant", texts, dtype, width, str(_INTERVAL))
@@ -108,7 +108,7 @@ def _function(e: Emitter, i: Instruction, width: int) -> str:
     """The function that rare code is: a module of its own, which all kernels call that need it."""
     region = e.cold[i.params["function"]]
     name = f"{i.params['function']}_{width}"
-    key = region, name, e.vector_bytes, e.has_fma, e.cpu
+    key = region, name, e.target
     if key not in _TEXTS:
         _TEXTS[key] = _text(e.apart(name), region, width)
     return e.callee("shared", name, _TEXTS[key])

@@ -23,7 +23,7 @@ def met(e: Emitter, op: Op, operands: Sequence[Lanes]) -> Lanes | None:
         return None
     first, second = (a, b) if a.step > b.step else (b, a)
     lane = e.let(f"sub i64 {second.text}, {first.text}")
-    bits = max(8, 8 * e.vector_bytes // e.width)
+    bits = max(8, 8 * e.target.vector_bytes // e.width)
     near = e.let(f"select i1 {e.let(f'icmp ult i64 {lane}, {e.width}')}, i64 {lane}, i64 -1")
     if bits < 64:
         near = e.let(f"trunc i64 {near} to i{bits}")

@@ -19,6 +19,7 @@ from pullback.codegen.driver import Driver, Failure, numbers, on_stack
 from pullback.codegen.lanes import stored
 from pullback.codegen.llvm import Emitter
 from pullback.codegen.llvm_text import Extents
+from pullback.codegen.processors import Target
 from pullback.ir.extents import product
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.program import (
@@ -109,13 +110,11 @@ def emit_program(
     kernels: Mapping[str, Function],
     fresh: Sequence[Value],
     name: str,
-    vector_bytes: int,
-    has_fma: bool,
-    cpu: str = "",
+    target: Target,
     writer: type[ProgramWriter] | None = None,
 ) -> Driver:
     """The driver of a program. ``kernels`` are scheduled for the CPU; ``fresh`` the buffers that are results."""
-    return (writer or ProgramWriter)(program, kernels, fresh, name, vector_bytes, has_fma, cpu).run()
+    return (writer or ProgramWriter)(program, kernels, fresh, name, target).run()
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,16 +144,14 @@ class ProgramWriter(Extents):
         kernels: Mapping[str, Function],
         fresh: Sequence[Value],
         name: str,
-        vector_bytes: int,
-        has_fma: bool,
-        cpu: str,
+        target: Target,
     ) -> None:
         super().__init__()
         self.program = program
         self.kernels = kernels
         self.returned = fresh
         self.name = name
-        self.vector_bytes, self.has_fma, self.cpu = vector_bytes, has_fma, cpu
+        self.target = target
         self.buffers: list[Value] = []
         self.sizes: dict[Extent, str] = {}
         self.hosts: list[Instruction] = []
@@ -374,14 +371,14 @@ class ProgramWriter(Extents):
         """The function of a kernel, what it takes, and whether it takes the place of its calls."""
         if name not in self.called:
             own = f"kernel{len(self.called)}"
-            emitter = Emitter(self.kernels[name], own, self.vector_bytes, self.has_fma, self.cpu, direct="alwaysinline")
+            emitter = Emitter(self.kernels[name], own, self.target, direct="alwaysinline")
             emitted = emitter.run()
             size = len(emitter.lines) * self.inner[name]
             is_inlined = 0 < size <= MOST_INLINED and self.inlined + size <= MOST_TOGETHER
             if is_inlined:
                 self.inlined += size
             else:
-                emitter = Emitter(self.kernels[name], own, self.vector_bytes, self.has_fma, self.cpu, direct="noinline")
+                emitter = Emitter(self.kernels[name], own, self.target, direct="noinline")
                 emitted = emitter.run()
             self.declared.update(emitter.declared)
             self.functions.append(emitted.text)

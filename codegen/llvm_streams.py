@@ -18,7 +18,8 @@ from pullback.ir.structure import Block, Function, Value, walk
 from pullback.ir.types import DType
 
 if TYPE_CHECKING:
-    from pullback.codegen.llvm import Emitter, Place
+    from pullback.codegen.llvm import Emitter
+    from pullback.codegen.llvm_accesses import Accesses, Place
 
 LARGE_BYTES = 64 << 20
 """More than the last-level cache of most machines, with room for what the caller has read and written just before."""
@@ -51,7 +52,7 @@ class Streams:
         self.test: str | None = None
         self.past: set[str] = set()
         self.waiting: dict[str, list[str]] = {}
-        self.unroll = max(unroll, LINE // e.vector_bytes)
+        self.unroll = max(unroll, LINE // e.target.vector_bytes)
         walked: dict[str, Place] = {}
         if e.inlined or weight > MOST_WEIGHT:
             return
@@ -128,7 +129,7 @@ class Streams:
             self.e.line(store)
 
 
-def ask_ahead(e: Emitter, pointer: str, step: int = 1) -> None:
+def ask_ahead(e: Accesses, pointer: str, step: int = 1) -> None:
     """Have the line fetched that a loop reads ``AHEAD`` bytes later."""
     later = e.let(f"getelementptr i8, ptr {pointer}, i64 {step * AHEAD}")
     e.intrinsic("void", "llvm.prefetch.p0", [("ptr", later), ("i32", "0"), ("i32", "3"), ("i32", "1")])

@@ -32,6 +32,16 @@ class Processor:
         return of.get(i.result.type.dtype.bits, 0) if of is not None else 0
 
 
+@dataclass(frozen=True)
+class Target:
+    """What code is made for: the bytes of the widest vector register, whether it multiplies and adds in one, and the processor's
+    name in ``PROCESSORS``, if it is there."""
+
+    vector_bytes: int
+    has_fma: bool = True
+    cpu: str = ""
+
+
 _QUOTIENT, _ROOT = {64: 16, 32: 10}, {64: 24, 32: 12}
 _SERVERS_OF_INTEL = Processor(quotient=_QUOTIENT, root=_ROOT, others=2, window=40)
 _CLIENTS_OF_INTEL = Processor(quotient=_QUOTIENT, root=_ROOT, others=1, window=40)

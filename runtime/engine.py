@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pullback.codegen.processors import core
+from pullback.codegen.processors import Target, core
 from pullback.runtime import counters
 from pullback.runtime.ahead import Ahead, Begun
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
@@ -110,6 +110,11 @@ class Host:
     def core(self) -> str:
         """The name by which code is made differently for it."""
         return core(self.cpu, self.features)
+
+    @property
+    def target(self) -> Target:
+        """What the generator asks of it."""
+        return Target(self.vector_bytes, self.has_fma, self.core)
 
 
 @functools.cache

@@ -61,7 +61,7 @@ def kernel_name(kernel: Function) -> str:
 def emit_kernel(kernel: Function, host: Host | None = None) -> Emitted:
     """The LLVM text of a scheduled kernel for a machine, this one if none is given."""
     host = host or default_engine().host()
-    return llvm.emit(kernel, kernel_name(kernel), host.vector_bytes, host.has_fma, host.core)
+    return llvm.emit(kernel, kernel_name(kernel), host.target)
 
 
 def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWriter] | None = None) -> Driver:
@@ -71,7 +71,7 @@ def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWr
     name = f"p{cache.key(*(f'{f.name} {canonical(f)}' for f in module.functions))[:24]}"
     by_name = {kernel.name: kernel for kernel in kernels}
     fresh, emit = Plan(program).fresh, llvm_program.emit_program
-    return emit(program, by_name, fresh, name, host.vector_bytes, host.has_fma, host.core, writer)
+    return emit(program, by_name, fresh, name, host.target, writer)
 
 
 def parts_of(module: Module) -> list[str]:

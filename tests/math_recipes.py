@@ -15,6 +15,7 @@ import pullback.ir.ops  # noqa: F401
 from pullback.codegen.llvm import emit
 from pullback.codegen.math import MATH
 from pullback.codegen.math_basis import Recipe
+from pullback.codegen.processors import Target
 from pullback.codegen.schedule import schedule
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Block, Value
@@ -148,7 +149,7 @@ def _loaded(name: str, dtype: str, arity: int, level: str, vector_bytes: int) ->
     ordered = "true" if vector_bytes == DTYPES[dtype]().itemsize else "false"
     text = KERNEL.format(name=name, dtype=dtype, ordered=ordered, operands="%1, %2" if arity == 2 else "%1")
     made = engine(level)
-    emitted = emit(schedule(parse_function(text)), "f", vector_bytes or made.host().vector_bytes, made.host().has_fma)
+    emitted = emit(schedule(parse_function(text)), "f", Target(vector_bytes or made.host().vector_bytes, made.host().has_fma))
     address = made.load(emitted.text, symbols=["f"])["f"]
     slots = tuple(("address", made.load(s[2], symbols=[s[1]])[s[1]]) if s[0] == "shared" else s for s in emitted.slots)
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address), slots

@@ -14,7 +14,7 @@ import pytest
 from pullback.codegen import llvm
 from pullback.codegen.llvm import emit
 from pullback.codegen.llvm_division import LEAST, MOST, plan
-from pullback.codegen.processors import PROCESSORS, core
+from pullback.codegen.processors import PROCESSORS, Target, core
 from pullback.codegen.schedule import schedule
 from pullback.ir.structure import Function, walk
 from pullback.ir.text import parse_module
@@ -71,7 +71,7 @@ def kernel(what: str, dtype: np.dtype[Any]) -> Function:
 def compiled(what: str, dtype: np.dtype[Any]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(llvm, "plan", lambda block, processor, width: {i.result for i in block.instructions if i.op.name in SLOW})
-        text = llvm.emit(kernel(what, dtype), "k", 64, True, CPU).text
+        text = llvm.emit(kernel(what, dtype), "k", Target(64, cpu=CPU)).text
     assert ("rsqrt14" if what in OF_ROOTS else "rcp14") in text
     assert ("rcp14" in text) != (what in OF_ROOTS), "one estimate serves a root and what it divides"
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine().load(text, symbols=["k"])["k"])
@@ -241,10 +241,10 @@ def test_shares_of_the_divider() -> None:
     root, first, second, _ = (i.result for i in block.instructions if i.op.name in SLOW)
     assert plan(block, PROCESSORS[CPU], 8) == {root, first, second}
     assert not plan(block, PROCESSORS[CPU], 4), "half a register"
-    text = emit(function, "k", 64, True, CPU).text
+    text = emit(function, "k", Target(64, cpu=CPU)).text
     assert "avx512.rsqrt14" in text and "avx512.rcp14" not in text
     for vector_bytes, cpu in ((64, "znver5"), (64, ""), (32, CPU)):
-        assert "14.pd" not in emit(function, "k", vector_bytes, True, cpu).text
+        assert "14.pd" not in emit(function, "k", Target(vector_bytes, cpu=cpu)).text
     x, y = np.random.default_rng(4).uniform(0.5, 2, (2, 1003))
     found = np.zeros((3, 1003))
     slots = np.array([x.ctypes.data, y.ctypes.data, *(row.ctypes.data for row in found), x.size], np.int64)
@@ -261,7 +261,7 @@ def test_ratios_of_recipes() -> None:
         y = np.concatenate([rng.uniform(1.75, 2.5, 4001), 2.0 + np.arange(-1, 7) * np.finfo(dtype).epsneg]).astype(dtype)
         x = np.concatenate([rng.uniform(-0.25, 0.5, 4001), near]).astype(dtype)
         text = KERNEL.format(t=name, what="ratio %a, %b", root="")
-        emitted = emit(parse_module(text).functions[0], "k", 64, True, CPU).text
+        emitted = emit(parse_module(text).functions[0], "k", Target(64, cpu=CPU)).text
         assert "rcp14" in emitted and "fpclass" not in emitted and "fdiv" not in emitted
         found = np.zeros_like(x)
         slots = np.array([x.ctypes.data, y.ctypes.data, found.ctypes.data, x.size], np.int64)
@@ -295,7 +295,7 @@ def test_divisions_count_in_phases_of_slow_dividers() -> None:
     found = []
     for cpu in ("znver5", CPU):
         out = np.empty_like(x)
-        address = engine().load(emit(schedule(function, "cpu", cpu), "k", 64, True, cpu).text, symbols=["k"])["k"]
+        address = engine().load(emit(schedule(function, "cpu", cpu), "k", Target(64, cpu=cpu)).text, symbols=["k"])["k"]
         slots = np.array([x.ctypes.data, y.ctypes.data, out.ctypes.data, x.size], np.int64)
         assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)(slots.ctypes.data) == 0
         found.append(out)

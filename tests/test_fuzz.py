@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from targets import assert_close, run_targets
 
 from pullback.codegen.llvm import Emitted, emit
+from pullback.codegen.processors import Target
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Loc, Op, Value
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.reduce import Reduce
@@ -462,7 +463,7 @@ def test_narrow_vectors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) -> N
     """Kernels for the vectors of older machines, without their fused multiplication, run here too."""
 
     def narrow(kernel: Function) -> Emitted:
-        return emit(kernel, f"{kernel_name(kernel)}w{vector_bytes}", vector_bytes, False)
+        return emit(kernel, f"{kernel_name(kernel)}w{vector_bytes}", Target(vector_bytes, has_fma=False))
 
     monkeypatch.setattr("pullback.runtime.program.emit_kernel", narrow)
     monkeypatch.setattr("test_fuzz.ANY", [op for op in ANY if op.name != "fma"])

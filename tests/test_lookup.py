@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pullback.codegen.llvm import emit
+from pullback.codegen.processors import Target
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module
 from pullback.runtime.cache import KernelCache
@@ -55,7 +56,7 @@ def test_lookups_are_the_interpreters(level: str, bits: int, other: str) -> None
             passed = np.zeros(37, other.replace("u8", "u1").replace("u64", "u8"))
             y = np.zeros(37, f"f{bits // 8}")
             host = engine.host()
-            text = emit(kernel, "k", host.vector_bytes, host.has_fma).text
+            text = emit(kernel, "k", host.target).text
             slots = np.array([x.ctypes.data, passed.ctypes.data, y.ctypes.data, x.size], np.int64)
             run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.load(text, symbols=["k"])["k"])
             assert run(slots.ctypes.data) == 0
@@ -69,7 +70,7 @@ def test_permutations_are_refused_for_narrower_machines() -> None:
     engine = engine_of("avx512")
     words = {"index": "u64", "value": "f64", "other": "u64", "map": "vector", "values": [1.0] * 8}
     kernel = parse_module(KERNEL.format(**words)).functions[0]
-    text = emit(kernel, "k", 64).text
+    text = emit(kernel, "k", Target(64)).text
     assert "permvar" in text and engine.compile(text)
     with pytest.raises(Exception, match="not accepted"):
         engine_of("avx2").compile(text)
@@ -100,7 +101,7 @@ kernel k(%x: &u64[s0], {", ".join(f"%y{k}: &f64[s0]" for k in range(tables))}) -
 """).functions[0]
     x, y = rng.integers(0, 2**63, 39, dtype=np.uint64), np.zeros((tables, 39))
     host = engine.host()
-    text = emit(kernel, "k", host.vector_bytes, host.has_fma).text
+    text = emit(kernel, "k", host.target).text
     slots = np.array([x.ctypes.data, *(row.ctypes.data for row in y), x.size], np.int64)
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.load(text, symbols=["k"])["k"])
     assert run(slots.ctypes.data) == 0

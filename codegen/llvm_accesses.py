@@ -1,0 +1,230 @@
+"""Memory of a kernel as LLVM sees it: places, addresses, and loads and stores of scalars, lines, gathers and scatters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pullback.codegen.lanes import Lanes, mangled, stored, wide
+from pullback.codegen.llvm_backwards import load_backwards, store_backwards
+from pullback.codegen.llvm_pairs import every_other
+from pullback.codegen.llvm_streams import LINE, Streams, ask_ahead
+from pullback.codegen.llvm_values import Values
+from pullback.codegen.processors import Target
+from pullback.ir.structure import Instruction, Value
+from pullback.ir.types import BOOL, DType, RefType
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a reference's elements are: base pointer, the extents or byte strides, the remaining type."""
+
+    pointer: str
+    type: RefType
+    extents: tuple[Lanes, ...]
+    strides: tuple[Lanes, ...]
+
+
+class Accesses(Values):
+    """``mask``: the lanes of the last, partial vector; None where all run. ``part``: which of an iteration's vectors is written.
+    ``firsts``: the addresses of the first part's accesses, of which ``met`` were met again. ``asks_ahead``: whether loads ask for
+    the lines behind theirs."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.places: dict[Value, Place] = {}
+        self.mask: str | None = None
+        self.part = 0
+        self.firsts: list[str] = []
+        self.met = 0
+        self.asks_ahead = False
+        self.streams: Streams | None = None
+
+    def offset(self, place: Place, index: Sequence[Lanes]) -> Lanes:
+        """The position of an element: in elements, or in bytes for strided references."""
+        total = Lanes("0")
+        if place.strides:
+            for i, stride in zip(index, place.strides, strict=True):
+                total = self.add(total, self.multiply(i, stride))
+            return total
+        for i, extent in zip(index, place.extents, strict=True):
+            total = self.add(self.multiply(total, extent), i)
+        return total
+
+    def pointers(self, place: Place, offset: Lanes) -> str:
+        step = "i8" if place.strides else stored(place.type.dtype)
+        if offset.is_scalar:
+            return self.let(f"getelementptr {step}, ptr {place.pointer}, i64 {offset.text}")
+        return self.let(f"getelementptr {step}, ptr {place.pointer}, {wide('i64', self.width)} {self.i64(offset)}")
+
+    def beside(self, place: Place, first: str, moved: str, step: int = 1) -> str:
+        """The address of neighbours, so many elements behind a first one. In a further part of an iteration, it is a fixed
+        distance from that of the same access in the first part."""
+        name = stored(place.type.dtype)
+        if self.part:
+            self.met += 1
+            return self.let(f"getelementptr {name}, ptr {self.firsts[self.met - 1]}, i64 {step * self.part * self.width}")
+        found = self.let(f"getelementptr {name}, ptr {first}, i64 {moved}")
+        self.firsts.append(found)
+        return found
+
+    def in_row(self, place: Place, index: Sequence[Lanes], offset: Lanes) -> str:
+        """The address of neighbours by that of their row, which loops need not compute again."""
+        if len(index) > 1 and all(i.is_scalar for i in index[:-1]):
+            row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), index[:-1]), place.extents[-1])
+            if row.literal != 0:
+                return self.beside(place, self.pointers(place, row), index[-1].text)
+        return self.beside(place, place.pointer, offset.text)
+
+    def guarded(self, guard: Lanes | None) -> str | None:
+        """The mask of a vector access: the tail's and the guard's lanes; None for all."""
+        if guard is None:
+            return self.mask
+        mine = self.vector(guard, BOOL)
+        if self.mask is None:
+            return mine
+        return self.let(f"and {wide('i1', self.width)} {self.mask}, {mine}")
+
+    def load(self, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> Lanes:
+        dtype = place.type.dtype
+        name, align = stored(dtype), dtype.bytes
+        offset = self.offset(place, index)
+        if offset.is_scalar and (guard is None or guard.is_scalar):
+            return Lanes(self.loaded(self.scalar_load(place, offset, guard), dtype, 1))
+        t, c = wide(name, self.width), wide("i1", self.width)
+        mask = self.guarded(guard)
+        if offset.step == 1 and not place.strides:
+            return self.load_line(place, self.in_row(place, index, offset), guard)
+        if offset.step == -1 and not place.strides:
+            turned = load_backwards(self, place, offset, mask, guard is not None)
+            return Lanes(self.loaded(turned, dtype, self.width), None)
+        if offset.step == 2 and not place.strides and mask is None:
+            return Lanes(self.loaded(every_other(self, place, offset, t), dtype, self.width), None)
+        pointers = self.pointers(place, Lanes(self.i64(offset), None))
+        lanes = mask or self.all_lanes()
+        p = wide("ptr", self.width)
+        found = self.intrinsic(
+            t, f"llvm.masked.gather.{mangled(name, self.width)}.v{self.width}p0",
+            [(p, pointers), ("i32", str(align)), (c, lanes), (t, "zeroinitializer")],
+        )  # fmt: skip
+        return Lanes(self.loaded(found, dtype, self.width), None)
+
+    def load_line(self, place: Place, pointer: str, guard: Lanes | None, walks: bool = False, asks: bool = True) -> Lanes:
+        """Load neighbours, the first at an address. ``walks``: of a serial loop, whose accesses are near; ``asks``: ahead, too,
+        in a loop that does."""
+        dtype, mask = place.type.dtype, self.guarded(guard)
+        name, align = stored(dtype), dtype.bytes
+        t, c = wide(name, self.width), wide("i1", self.width)
+        if guard is not None and mask is not None and not walks:
+            pointer = self.near(pointer, place, mask)
+        if self.streams is not None and mask is None:
+            self.streams.ahead(pointer, dtype, self.part)
+        elif self.asks_ahead and asks and not walks:
+            ask_ahead(self, pointer)
+        if mask is None:
+            return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
+        m = mangled(name, self.width)
+        found = self.intrinsic(
+            t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]
+        )
+        return Lanes(self.loaded(found, dtype, self.width), None)
+
+    def near(self, pointer: str, place: Place, mask: str) -> str:
+        """The address of a masked load; the place's own where no lane is read: one that no page backs is slow even then."""
+        is_read = self.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(wide("i1", self.width), mask)])
+        return self.let(f"select i1 {is_read}, ptr {pointer}, ptr {place.pointer}")
+
+    def scalar_load(self, place: Place, offset: Lanes, guard: Lanes | None) -> str:
+        name = stored(place.type.dtype)
+        if guard is None or guard.text == "true":
+            return self.let(f"load {name}, ptr {self.pointers(place, offset)}, align {place.type.dtype.bytes}")
+        result = self.slot(name)
+        self.line(f"store {name} zeroinitializer, ptr {result}")
+        self.count += 1
+        inside, after = f"read{self.count}", f"past{self.count}"
+        self.line(f"br i1 {guard.text}, label %{inside}, label %{after}")
+        with self.aside():
+            self.label(inside, follows=True)
+            self.line(f"store {name} {self.scalar_load(place, offset, None)}, ptr {result}")
+            self.line(f"br label %{after}")
+        self.label(after, follows=True)
+        return self.let(f"load {name}, ptr {result}")
+
+    def loaded(self, text: str, dtype: DType, width: int) -> str:
+        if not dtype.is_bool:
+            return text
+        return self.let(f"icmp ne {wide('i8', width)} {text}, {'zeroinitializer' if width > 1 else '0'}")
+
+    def all_lanes(self) -> str:
+        return "<" + ", ".join(["i1 true"] * self.width) + ">"
+
+    def store(self, value: Lanes, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> None:
+        dtype = place.type.dtype
+        name, align = stored(dtype), dtype.bytes
+        if 0 in place.type.shape:
+            return
+        offset = self.offset(place, index)
+        if offset.is_scalar:
+            if not value.is_scalar:
+                raise AssertionError("all lanes of a vector loop would write to one place")
+            text = self.let(f"zext i1 {value.text} to i8") if dtype.is_bool else value.text
+            self.line(f"store {name} {text}, ptr {self.pointers(place, offset)}, align {align}")
+            return
+        if offset.step == 1 and not place.strides:
+            self.store_line(value, place, self.in_row(place, index, offset), guard)
+            return
+        text, mask = self.lanes_stored(value, dtype), self.guarded(guard)
+        if self.streams is not None and (mask is not None or offset.step != -1):
+            self.streams.flush()
+        t, c = wide(name, self.width), wide("i1", self.width)
+        if offset.step == -1 and not place.strides:
+            store_backwards(self, text, place, offset, mask)
+            return
+        pointers = self.pointers(place, Lanes(self.i64(offset), None))
+        self.intrinsic(
+            "void", f"llvm.masked.scatter.{mangled(name, self.width)}.v{self.width}p0",
+            [(t, text), (wide("ptr", self.width), pointers), ("i32", str(align)), (c, mask or self.all_lanes())],
+        )  # fmt: skip
+
+    def lanes_stored(self, value: Lanes, dtype: DType) -> str:
+        """A vector as it is in memory."""
+        text = self.vector(value, dtype)
+        return self.let(f"zext {wide('i1', self.width)} {text} to {wide('i8', self.width)}") if dtype.is_bool else text
+
+    def store_line(self, value: Lanes, place: Place, pointer: str, guard: Lanes | None) -> None:
+        """Store neighbours, the first at an address."""
+        dtype, mask = place.type.dtype, self.guarded(guard)
+        name, text = stored(dtype), self.lanes_stored(value, dtype)
+        t, align = wide(name, self.width), dtype.bytes
+        if mask is None:
+            if self.streams is None or not self.streams.store(text, t, pointer, place.pointer, dtype):
+                self.line(f"store {t} {text}, ptr {pointer}, align {align}")
+            return
+        if self.streams is not None:
+            self.streams.flush()
+        given = [(t, text), ("ptr", pointer), ("i32", str(align)), (wide("i1", self.width), mask)]
+        self.intrinsic("void", f"llvm.masked.store.{mangled(name, self.width)}.p0", given)
+
+    def prefetch(self, place: Place, index: Sequence[Lanes]) -> None:
+        """Ask for the lines of elements side by side, each once; of others for none."""
+        offset = self.offset(place, index)
+        stride = place.type.dtype.bytes * self.width
+        is_new = stride >= LINE or self.part * stride % LINE == 0
+        if offset.step is not None and offset.step <= 1 and not place.strides and is_new:
+            pointer = self.pointers(place, Lanes(offset.text))
+            self.intrinsic("void", "llvm.prefetch.p0", [("ptr", pointer), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+
+    def sub(self, i: Instruction) -> None:
+        place, index = self.places[i.operands[0]], self.env[i.operands[1]]
+        rest = [Lanes("0")] * (place.type.rank - 1)
+        pointer = self.pointers(place, self.offset(place, [index, *rest]))
+        t = i.result.type
+        assert isinstance(t, RefType)
+        self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
+
+    def local(self, i: Instruction) -> None:
+        t = i.result.type
+        assert isinstance(t, RefType)
+        pointer = self.at_entry(f"alloca [{math.prod(e for e in t.shape if isinstance(e, int))} x {stored(t.dtype)}], align 64")
+        self.places[i.result] = Place(pointer, t, tuple(self.extent(e) for e in t.shape), ())
