@@ -196,6 +196,18 @@ def flip_inside_broadcast(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value 
     return spread(b, inner, added, x.type.shape)
 
 
+@rule("cumsum", "recur")
+def scan_of_flipped(b: Rewriter, *operands: Value, op: Op, axis: int, reverse: bool, **_: Any) -> Value | None:
+    # scan (flip x) = flip (scan x), from the other end along a flipped axis
+    made = [b.made(x, "flip") for x in operands]
+    axes = {tuple(i.params["axes"]) for i in made if i is not None}
+    if None in made or len(axes) != 1:
+        return None
+    (flipped,) = axes
+    params = {"axis": axis, "reverse": reverse != (axis in flipped)}
+    return b.flip(b.emit(op, [i.operands[0] for i in made if i is not None], params)[0], axes=flipped)
+
+
 @rule("shift")
 def shift_by_nothing(b: Rewriter, x: Value, by: int, **_: Any) -> Value | None:
     # shift x {by=0} = x
