@@ -18,7 +18,10 @@ from typing import Any
 from pullback.codegen.driver import Driver, Failure, numbers, on_stack
 from pullback.codegen.lanes import stored
 from pullback.codegen.llvm import Emitter
+from pullback.codegen.llvm_branches import branch, repeat, repeat_while
+from pullback.codegen.llvm_stacks import StackSlots, push, release, stack
 from pullback.codegen.llvm_text import Extents
+from pullback.codegen.llvm_ticks import TICK
 from pullback.codegen.processors import Target
 from pullback.ir.extents import product
 from pullback.ir.ops.host import Host
@@ -39,72 +42,9 @@ from pullback.ir.ops.program import (
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, Extent, RefType, Shape, StackType
 
-FIRST_TICK = 8
 MOST_INLINED = 400
 MOST_TOGETHER = 2000
 """So many lines a kernel may take that is put in place of its calls, which are in loops; and all of them together."""
-LEAST_BLOCK = 1024
-"""Bytes of a stack's first block."""
-
-NO_MEMORY = ("MemoryError", "there is no memory for what a loop keeps for its gradient")
-
-TICK = """
-define internal i64 @tick(ptr %state, ptr %table) noinline {
-  %clock = load ptr, ptr %table
-  %time = call i64 %clock()
-  %now = trunc i64 %time to i32
-  %last = load i32, ptr %state
-  store i32 %now, ptr %state
-  %elapsed = sub i32 %now, %last
-  %period.at = getelementptr i64, ptr %state, i64 1
-  %period = load i64, ptr %period.at
-  %quantum.at = getelementptr i64, ptr %table, i64 1
-  %quantum = load i32, ptr %quantum.at
-  %is.first = icmp eq i32 %last, 0
-  %is.early = icmp slt i32 %elapsed, %quantum
-  %is.more = or i1 %is.first, %is.early
-  br i1 %is.more, label %more, label %due
-more:
-  %longer = shl i64 %period, 2
-  %next = call i64 @llvm.smin.i64(i64 %longer, i64 1099511627776)
-  store i64 %next, ptr %period.at
-  ret i64 %next
-due:
-  %long = shl i32 %quantum, 3
-  %is.late = icmp sgt i32 %elapsed, %long
-  %shorter = lshr i64 %period, 2
-  %least = call i64 @llvm.smax.i64(i64 %shorter, i64 1)
-  %chosen = select i1 %is.late, i64 %least, i64 %period
-  store i64 %chosen, ptr %period.at
-  %ident.at = getelementptr i64, ptr %table, i64 3
-  %ident = load ptr, ptr %ident.at
-  %here = call i64 %ident()
-  %thread = trunc i64 %here to i32
-  %main.at = getelementptr i64, ptr %table, i64 4
-  %main = load i32, ptr %main.at
-  %is.main = icmp eq i32 %thread, %main
-  br i1 %is.main, label %free, label %go
-free:
-  %busy.at = getelementptr i64, ptr %table, i64 5
-  %busy = load i64, ptr %busy.at
-  %is.busy = icmp ne i64 %busy, 0
-  br i1 %is.busy, label %go, label %ask
-ask:
-  store i64 1, ptr %busy.at
-  %ask.at = getelementptr i64, ptr %table, i64 2
-  %asked = load ptr, ptr %ask.at
-  %stops = call i64 %asked()
-  store i64 0, ptr %busy.at
-  %is.stopped = icmp ne i64 %stops, 0
-  br i1 %is.stopped, label %stop, label %go
-go:
-  ret i64 %chosen
-stop:
-  ret i64 0
-}
-"""
-
-
 def emit_program(
     program: Function,
     kernels: Mapping[str, Function],
@@ -124,15 +64,6 @@ class _Buffer:
     pointer: str
     position: int = -1
     axes: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class _Stack:
-    """A stack: slots with the address of its block, the count of its values, and how many fit."""
-
-    block: str
-    count: str
-    room: str
 
 
 class ProgramWriter(Extents):
@@ -158,7 +89,7 @@ class ProgramWriter(Extents):
         self.failures: list[Failure] = []
         self.places: dict[Value, _Buffer] = {}
         self.scalars: dict[Value, str] = {}
-        self.stacks: dict[Value, _Stack] = {}
+        self.stacks: dict[Value, StackSlots] = {}
         self.called: dict[str, tuple[str, tuple[tuple[Any, ...], ...], bool]] = {}
         self.small: set[str] = set()
         self.functions: list[str] = []
@@ -178,8 +109,8 @@ class ProgramWriter(Extents):
         self.line("br label %leave")
         self.lines += self.cold
         self.label("leave")
-        for stack in self.stacks.values():
-            self.release(stack)
+        for slots in self.stacks.values():
+            release(self, slots)
         for cell, t, target in self.cells:
             self.move(t, cell, target)
         self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
@@ -226,6 +157,10 @@ class ProgramWriter(Extents):
         """The i64 in a buffer or a scalar."""
         return self.scalars[value] if value in self.scalars else self.let(f"load i64, ptr {self.places[value].pointer}")
 
+    def put(self, value: Value, pointer: str) -> None:
+        """A reference is at an address from here on."""
+        self.places[value] = _Buffer(pointer)
+
     # blocks
 
     def block(self, block: Block) -> None:
@@ -247,21 +182,21 @@ class ProgramWriter(Extents):
             case Row():
                 self.row(i)
             case Stack():
-                self.stack(i)
+                stack(self, i)
             case Push():
-                self.push(i)
+                push(self, i)
             case Measure():
                 count = self.let(f"load i64, ptr {self.stacks[i.operands[0]].count}")
                 self.line(f"store i64 {count}, ptr {self.places[i.operands[1]].pointer}")
             case Free():
                 if isinstance(i.operands[0].type, StackType):
-                    self.release(self.stacks[i.operands[0]])
+                    release(self, self.stacks[i.operands[0]])
             case Repeat():
-                self.repeat(i)
+                repeat(self, i)
             case RepeatWhile():
-                self.repeat_while(i)
+                repeat_while(self, i)
             case Branch():
-                self.branch(i)
+                branch(self, i)
             case _:
                 raise NotImplementedError(f"{i.op.name} has no LLVM spelling")
 
@@ -425,168 +360,6 @@ class ProgramWriter(Extents):
         self.failures.append(failure)
         self.cold += [f"{label}:", f"  store i64 {len(self.failures)}, ptr {self.status}", "  br label %leave"]
         return label
-
-    # stacks
-
-    def stack(self, i: Instruction) -> None:
-        made = _Stack(self.slot("ptr"), self.slot("i64"), self.slot("i64"))
-        self.entry.append(f"  store ptr null, ptr {made.block}")
-        self.stacks[i.result] = made
-        if i.operands:
-            count = self.intrinsic("i64", "llvm.smax.i64", [("i64", self.integer(i.operands[0])), ("i64", "0")])
-            self.resize(made, i.result.type, count, i)
-        else:
-            count = "0"
-            self.line(f"store i64 0, ptr {made.room}")
-        self.line(f"store i64 {count}, ptr {made.count}")
-
-    def resize(self, stack: _Stack, t: Any, room: str, i: Instruction) -> None:
-        """Room for so many values, those there are kept."""
-        total = self.let(f"mul i64 {room}, {self.bytes(t)}")
-        some = self.intrinsic("i64", "llvm.smax.i64", [("i64", total), ("i64", "64")])
-        before = self.let(f"load ptr, ptr {stack.block}")
-        after = self.let(f"call ptr {self.callee('c', 'realloc')}(ptr {before}, i64 {some})")
-        (got,) = self.labels("got")
-        out = self.leave((*NO_MEMORY, str(i.loc)))
-        self.line(f"br i1 {self.let(f'icmp eq ptr {after}, null')}, label %{out}, label %{got}")
-        self.label(got)
-        self.line(f"store ptr {after}, ptr {stack.block}")
-        self.line(f"store i64 {room}, ptr {stack.room}")
-
-    def push(self, i: Instruction) -> None:
-        stack, t = self.stacks[i.operands[0]], i.result.type
-        grow, on = self.labels("grow", "pushed")
-        count = self.let(f"load i64, ptr {stack.count}")
-        room = self.let(f"load i64, ptr {stack.room}")
-        self.line(f"br i1 {self.let(f'icmp eq i64 {count}, {room}')}, label %{grow}, label %{on}")
-        self.label(grow)
-        size = self.intrinsic("i64", "llvm.smax.i64", [("i64", self.bytes(t)), ("i64", "1")])
-        least = self.let(f"udiv i64 {LEAST_BLOCK}, {size}")
-        least = self.intrinsic("i64", "llvm.smax.i64", [("i64", least), ("i64", "1")])
-        more = self.intrinsic("i64", "llvm.smax.i64", [("i64", self.let(f"shl i64 {room}, 1")), ("i64", least)])
-        self.resize(stack, t, more, i)
-        self.line(f"br label %{on}")
-        self.label(on)
-        block = self.let(f"load ptr, ptr {stack.block}")
-        offset = self.let(f"mul i64 {count}, {self.bytes(t)}")
-        self.places[i.result] = _Buffer(self.let(f"getelementptr i8, ptr {block}, i64 {offset}"))
-        self.line(f"store i64 {self.let(f'add i64 {count}, 1')}, ptr {stack.count}")
-
-    def release(self, stack: _Stack) -> None:
-        """Give a stack's block back."""
-        block = self.let(f"load ptr, ptr {stack.block}")
-        self.line(f"call void {self.callee('c', 'free')}(ptr {block})")
-        self.line(f"store ptr null, ptr {stack.block}")
-
-    # control flow
-
-    def carried(self, values: Sequence[Value]) -> list[str]:
-        """Slots with the addresses of references that change from run to run."""
-        slots = []
-        for value in values:
-            slots.append(self.slot("ptr"))
-            self.line(f"store ptr {self.places[value].pointer}, ptr {slots[-1]}")
-        return slots
-
-    def take(self, values: Sequence[Value], slots: Sequence[str]) -> None:
-        for value, slot in zip(values, slots, strict=True):
-            self.places[value] = _Buffer(self.let(f"load ptr, ptr {slot}"))
-
-    def keep(self, values: Sequence[Value], slots: Sequence[str]) -> None:
-        for value, slot in zip(values, slots, strict=True):
-            self.line(f"store ptr {self.places[value].pointer}, ptr {slot}")
-
-    def repeat(self, i: Instruction) -> None:
-        (region,) = i.regions
-        length = i.params["length"]
-        index, *rest = i.operands
-        count = self.extent(length[0]) if length else self.integer(rest.pop(0))
-        slots = self.carried(rest)
-        position = self.slot("i64")
-        self.line(f"store i64 0, ptr {position}")
-        head, body, end = self.labels("head", "body", "end")
-        self.line(f"br label %{head}")
-        self.label(head)
-        k = self.let(f"load i64, ptr {position}")
-        self.line(f"br i1 {self.let(f'icmp slt i64 {k}, {count}')}, label %{body}, label %{end}")
-        self.label(body)
-        place = self.let(f"sub i64 {self.let(f'sub i64 {count}, 1')}, {k}") if i.params["reverse"] else k
-        self.line(f"store i64 {place}, ptr {self.places[index].pointer}")
-        self.take(region.parameters, slots)
-        self.block(region)
-        self.keep(region.results, slots)
-        self.line(f"store i64 {self.let(f'add i64 {k}, 1')}, ptr {position}")
-        self.tick()
-        self.line(f"br label %{head}")
-        self.label(end)
-        self.take(i.results, slots)
-
-    def repeat_while(self, i: Instruction) -> None:
-        condition, region = i.regions
-        index, *rest = i.operands
-        place = self.places[index].pointer
-        slots = self.carried(rest)
-        self.line(f"store i64 0, ptr {place}")
-        head, body, end = self.labels("head", "body", "end")
-        self.line(f"br label %{head}")
-        self.label(head)
-        self.take(condition.parameters, slots)
-        self.block(condition)
-        goes_on = self.let(f"load i8, ptr {self.places[condition.results[0]].pointer}")
-        self.line(f"br i1 {self.let(f'icmp ne i8 {goes_on}, 0')}, label %{body}, label %{end}")
-        self.label(body)
-        self.take(region.parameters, slots)
-        self.block(region)
-        self.keep(region.results, slots)
-        number = self.let(f"load i64, ptr {place}")
-        self.line(f"store i64 {self.let(f'add i64 {number}, 1')}, ptr {place}")
-        self.tick()
-        self.line(f"br label %{head}")
-        self.label(end)
-        self.take(i.results, slots)
-
-    def tick(self) -> None:
-        """At the end of a run: count down to the next look at the clock, which may end the program."""
-        self.ticks = True
-        left, state = self.slot("i64"), self.slot("[2 x i64]")
-        period = self.at_entry(f"getelementptr i64, ptr {state}, i64 1")
-        self.entry += [
-            f"  store i64 {FIRST_TICK}, ptr {left}",
-            f"  store i64 0, ptr {state}",
-            f"  store i64 {FIRST_TICK}, ptr {period}",
-        ]
-        look, on = self.labels("look", "on")
-        now = self.let(f"sub i64 {self.let(f'load i64, ptr {left}')}, 1")
-        self.line(f"store i64 {now}, ptr {left}")
-        self.line(f"br i1 {self.let(f'icmp eq i64 {now}, 0')}, label %{look}, label %{on}")
-        table, found, stops = self.native("poll"), self.fresh(), self.fresh()
-        pointer = self.fresh()
-        out = self.leave(None)
-        self.cold += [
-            f"{look}:",
-            f"  {pointer} = inttoptr i64 {table} to ptr",
-            f"  {found} = call i64 @tick(ptr {state}, ptr {pointer})",
-            f"  store i64 {found}, ptr {left}",
-            f"  {stops} = icmp eq i64 {found}, 0",
-            f"  br i1 {stops}, label %{out}, label %{on}",
-        ]
-        self.label(on)
-
-    def branch(self, i: Instruction) -> None:
-        names = [self.labels("case")[0] for _ in i.regions]
-        (after,) = self.labels("joined")
-        index = self.integer(i.operands[0])
-        if len(names) == 2:
-            self.line(f"br i1 {self.let(f'icmp eq i64 {index}, 0')}, label %{names[0]}, label %{names[1]}")
-        else:
-            cases = " ".join(f"i64 {k}, label %{name}" for k, name in enumerate(names[1:], 1))
-            self.line(f"switch i64 {index}, label %{names[0]} [ {cases} ]")
-        for name, region in zip(names, i.regions, strict=True):
-            self.label(name)
-            self.block(region)
-            self.line(f"br label %{after}")
-        self.label(after)
-
 
 def _inner_launches(block: Block) -> Iterator[Instruction]:
     """The launches in regions."""

@@ -1,0 +1,94 @@
+"""How loops of a driver ask, now and then, whether the program is to be interrupted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pullback.codegen.llvm_program import ProgramWriter
+
+FIRST_TICK = 8
+
+TICK = """
+define internal i64 @tick(ptr %state, ptr %table) noinline {
+  %clock = load ptr, ptr %table
+  %time = call i64 %clock()
+  %now = trunc i64 %time to i32
+  %last = load i32, ptr %state
+  store i32 %now, ptr %state
+  %elapsed = sub i32 %now, %last
+  %period.at = getelementptr i64, ptr %state, i64 1
+  %period = load i64, ptr %period.at
+  %quantum.at = getelementptr i64, ptr %table, i64 1
+  %quantum = load i32, ptr %quantum.at
+  %is.first = icmp eq i32 %last, 0
+  %is.early = icmp slt i32 %elapsed, %quantum
+  %is.more = or i1 %is.first, %is.early
+  br i1 %is.more, label %more, label %due
+more:
+  %longer = shl i64 %period, 2
+  %next = call i64 @llvm.smin.i64(i64 %longer, i64 1099511627776)
+  store i64 %next, ptr %period.at
+  ret i64 %next
+due:
+  %long = shl i32 %quantum, 3
+  %is.late = icmp sgt i32 %elapsed, %long
+  %shorter = lshr i64 %period, 2
+  %least = call i64 @llvm.smax.i64(i64 %shorter, i64 1)
+  %chosen = select i1 %is.late, i64 %least, i64 %period
+  store i64 %chosen, ptr %period.at
+  %ident.at = getelementptr i64, ptr %table, i64 3
+  %ident = load ptr, ptr %ident.at
+  %here = call i64 %ident()
+  %thread = trunc i64 %here to i32
+  %main.at = getelementptr i64, ptr %table, i64 4
+  %main = load i32, ptr %main.at
+  %is.main = icmp eq i32 %thread, %main
+  br i1 %is.main, label %free, label %go
+free:
+  %busy.at = getelementptr i64, ptr %table, i64 5
+  %busy = load i64, ptr %busy.at
+  %is.busy = icmp ne i64 %busy, 0
+  br i1 %is.busy, label %go, label %ask
+ask:
+  store i64 1, ptr %busy.at
+  %ask.at = getelementptr i64, ptr %table, i64 2
+  %asked = load ptr, ptr %ask.at
+  %stops = call i64 %asked()
+  store i64 0, ptr %busy.at
+  %is.stopped = icmp ne i64 %stops, 0
+  br i1 %is.stopped, label %stop, label %go
+go:
+  ret i64 %chosen
+stop:
+  ret i64 0
+}
+"""
+
+
+def tick(e: ProgramWriter) -> None:
+    """At the end of a run: count down to the next look at the clock, which may end the program."""
+    e.ticks = True
+    left, state = e.slot("i64"), e.slot("[2 x i64]")
+    period = e.at_entry(f"getelementptr i64, ptr {state}, i64 1")
+    e.entry += [
+        f"  store i64 {FIRST_TICK}, ptr {left}",
+        f"  store i64 0, ptr {state}",
+        f"  store i64 {FIRST_TICK}, ptr {period}",
+    ]
+    look, on = e.labels("look", "on")
+    now = e.let(f"sub i64 {e.let(f'load i64, ptr {left}')}, 1")
+    e.line(f"store i64 {now}, ptr {left}")
+    e.line(f"br i1 {e.let(f'icmp eq i64 {now}, 0')}, label %{look}, label %{on}")
+    table, found, stops = e.native("poll"), e.fresh(), e.fresh()
+    pointer = e.fresh()
+    out = e.leave(None)
+    e.cold += [
+        f"{look}:",
+        f"  {pointer} = inttoptr i64 {table} to ptr",
+        f"  {found} = call i64 @tick(ptr {state}, ptr {pointer})",
+        f"  store i64 {found}, ptr {left}",
+        f"  {stops} = icmp eq i64 {found}, 0",
+        f"  br i1 {stops}, label %{out}, label %{on}",
+    ]
+    e.label(on)
