@@ -54,9 +54,11 @@ if TYPE_CHECKING:
     from pullback.solvers import fixed_point, odeint
 
 __all__ = [
-    "CacheInfo", "DeviceArray", "DeviceError", "DeviceFault", "DeviceMemoryError", "DeviceWarning", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
+    "CacheInfo", "DeviceArray", "DeviceError", "DeviceFault", "DeviceMemoryError", "DeviceWarning",
+    "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
-    "deriv", "device_put", "elementwise_grad", "ExportError", "ExportWarning", "Exported", "Loaded", "export", "extend", "find_nan",
+    "deriv", "device_put", "elementwise_grad",
+    "ExportError", "ExportWarning", "Exported", "Loaded", "export", "extend", "find_nan",
     "fixed_point", "flatten", "fori_loop", "get_num_threads", "grad", "grad_and_aux", "grad_named", "hessian",
     "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
     "linearize", "load", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
@@ -82,7 +84,7 @@ if not TYPE_CHECKING:
         "pullback.debugging.printing": ("print", "print_grad"),
         "pullback.exporting": ("ExportError", "ExportWarning", "Exported", "export"),
         "pullback.hips": (
-            "const_graph", "deriv", "device_put", "elementwise_grad", "grad_and_aux", "grad_named", "hessian_tensor_product",
+            "const_graph", "deriv", "elementwise_grad", "grad_and_aux", "grad_named", "hessian_tensor_product",
             "hessian_vector_product", "holomorphic_grad", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
             "make_vjp", "multigrad_dict", "tensor_jacobian_product", "vector_jacobian_product",
         ),

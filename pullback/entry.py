@@ -198,7 +198,8 @@ class Entry:
                     made = _fresh(results[outcome.index], value)
                 case "leaf":
                     given = leaves[outcome.index]
-                    found.append(given if isinstance(given, np.ndarray | np.generic | Remote) else value.type.dtype.numpy.type(given))
+                    is_array = isinstance(given, np.ndarray | np.generic | Remote)
+                    found.append(given if is_array else value.type.dtype.numpy.type(given))
                     continue
                 case _:
                     made = _fresh(arguments[outcome.index], value)

@@ -107,7 +107,9 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
     is_inherited = False
     """Whether what a transform makes of such a function is of the same kind."""
 
-    def __init__(self, function: Function, transform: Transform, static: frozenset[str], device: str | None, programs: Programs) -> None:
+    def __init__(
+        self, function: Function, transform: Transform, static: frozenset[str], device: str | None, programs: Programs
+    ) -> None:
         functools.update_wrapper(self, function)
         self.__dict__.pop(OWNED, None)
         if transform.name != "jit":

@@ -22,8 +22,8 @@ from pullback.ir import OPS, OWN_OPS, Block, Function, Instruction, Module, Valu
 from pullback.ir.classes import templated
 from pullback.ir.extents import Abstract, rename
 from pullback.ir.later import later
-from pullback.ir.remote import Remote
 from pullback.ir.passes.activity import is_pure
+from pullback.ir.remote import Remote
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
 from pullback.runtime import collector, counters, stored, threads
@@ -66,10 +66,10 @@ RECENT_TEMPLATES = 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Template:
-    """A program for all shapes. The results at ``given`` turned out to be parameters: they come back as they were given.
-    ``is_stored``: it was read from the cache folder."""
+    """A program for all shapes: an ``Executable``, or for a device a ``CudaExecutable``. The results at ``given``
+    turned out to be parameters: they come back as they were given. ``is_stored``: it was read from the cache folder."""
 
-    executable: Executable | cuda_program.CudaExecutable
+    executable: Any
     given: tuple[int, ...]
     is_stored: bool = False
 
@@ -81,7 +81,8 @@ class Template:
     @property
     def home(self) -> Mapping[int, int]:
         """The results that are in the memory of parameters, with these."""
-        return self.executable.home
+        found: Mapping[int, int] = self.executable.home
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,8 +38,8 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
     (None where it is row-major and dense). Made by ``pb.device_put`` and by compiled functions.
     """
 
-    # ``owner`` keeps the memory: a block of the device's pool, or an object of another library's, which may be used on ``streams``
-    # of that library's (handles of CUDA streams).
+    # ``owner`` keeps the memory: a block of the device's pool, or an object of another library's, which may be used on
+    # ``streams``, handles of CUDA streams of that library's.
     __slots__ = ("__weakref__", "address", "dtype", "owner", "place", "shape", "streams", "strides")
 
     def __init__(
@@ -89,11 +89,13 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
             found = np.empty(self.shape, self.dtype)
             self._fill(self.address, found)
             return found
+        if not self.size:
+            return np.empty(self.shape, self.dtype)
         reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
         first = sum(min(r, 0) for r in reach)
-        whole = np.empty(sum(map(abs, reach)) + self.itemsize if self.size else 0, np.uint8)
+        whole = np.empty(sum(map(abs, reach)) + self.itemsize, np.uint8)
         self._fill(self.address + first, whole)
-        return np.ndarray(self.shape, self.dtype, whole, -first, self.strides).copy() if self.size else np.empty(self.shape, self.dtype)
+        return np.ndarray(self.shape, self.dtype, whole, -first, self.strides).copy()
 
     def _fill(self, address: int, array: Any) -> None:
         with self.place as place:

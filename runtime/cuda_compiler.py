@@ -1,33 +1,32 @@
-"""What makes machine code of CUDA C: chosen once for the process, so that tests can put a compiler of the host in its place."""
+"""What makes machine code of CUDA C: that of the machine, or another one, as tests have a compiler of the host."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from pullback.runtime.cuda_errors import DeviceError
+from pullback.ir.later import later
+
+cuda_compile: Any = later("pullback.runtime.cuda_compile")
 
 
 class Compiler(Protocol):
     """A compiler of CUDA C."""
 
-    def image(self, source: str, arch: str) -> bytes:
-        """What a module is loaded from. ``arch`` as "sm_90". Raises an error with the compiler's words."""
+    def cubin(self, text: str, arch: str, kernels: Sequence[str]) -> bytes:
+        """What a module with these functions is loaded from, for an architecture such as "sm_90". Raises CompileError."""
 
 
-class _Missing:
-    def image(self, source: str, arch: str) -> bytes:
-        raise DeviceError('device="cuda": there is no compiler of CUDA C')
+_chosen: list[Compiler] = []
 
 
-_chosen: list[Compiler] = [_Missing()]
+def cubin(text: str, arch: str, kernels: Sequence[str]) -> bytes:
+    """What a module is loaded from, by the compiler in use."""
+    maker = _chosen[0] if _chosen else cuda_compile
+    found: bytes = maker.cubin(text, arch, kernels)
+    return found
 
 
-def compiler() -> Compiler:
-    """The compiler in use."""
-    return _chosen[0]
-
-
-def use(other: Compiler) -> Compiler:
-    """Have programs compiled by another compiler from now on; returns the one before."""
-    before, _chosen[0] = _chosen[0], other
-    return before
+def use(other: Compiler | None) -> None:
+    """Have programs compiled by another compiler from now on, None for that of the machine."""
+    _chosen[:] = [] if other is None else [other]

@@ -99,8 +99,8 @@ class Device:
         one, *others = found or ["a kernel"]
         also = f" (or, before it, {', '.join(others)})" if others else ""
         return (
-            f"{self.name}: {one}{also} failed: {error}; nothing runs on this device any more in this process, its arrays are lost; "
-            'device="cpu" is not affected'
+            f"{self.name}: {one}{also} failed: {error}; nothing runs on this device any more in this process, its arrays "
+            'are lost; device="cpu" is not affected'
         )
 
     def synchronize(self) -> None:

@@ -88,8 +88,8 @@ class Pool:
                 else:
                     free, total = cuda.mem_get_info()
                     raise DeviceMemoryError(
-                        f"no memory for {what}, {size:,} bytes: of {total:,} on the device {free:,} are free, {self.held_bytes:,} "
-                        "are in arrays and buffers of this process; those that were free have been given back"
+                        f"no memory for {what}, {size:,} bytes: of {total:,} on the device {free:,} are free, "
+                        f"{self.held_bytes:,} are in arrays and buffers of this process; what was free has been given back"
                     ) from error
             else:
                 address = int(owner)

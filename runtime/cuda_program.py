@@ -8,12 +8,9 @@ result that goes to NumPy. A kernel that has no CUDA C is run by the CPU, on cop
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from pullback.codegen.dependencies import kernel_accesses
 from pullback.ir.extents import value_of
@@ -23,9 +20,8 @@ from pullback.ir.ops.program import Launch, launch
 from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Function, Instruction, Loc, Module, Value, walk
 from pullback.ir.types import ArrayType, RefType
-from pullback.runtime import counters
 from pullback.runtime.cuda_arrays import DeviceArray
-from pullback.runtime.cuda_compiler import compiler
+from pullback.runtime.cuda_compiler import cubin
 from pullback.runtime.cuda_device import Device, device
 from pullback.runtime.cuda_launch import Bound, bound
 from pullback.runtime.cuda_run import Run
@@ -93,8 +89,8 @@ class CudaExecutable:
         self.text = cuda.joined(list(self.kernels.values()))
         self.loaded = None
         if self.kernels:
-            counters.count("compiles")
-            image = compiler().image(self.text, self.device.arch)
+            names = [each.name for kernel in self.kernels.values() for each in kernel.launches]
+            image = cubin(self.text, self.device.arch, names)
             with self.device:
                 self.loaded = self.device.load(image, self)
 
@@ -152,9 +148,3 @@ class CudaExecutable:
         t = value.type
         assert isinstance(t, RefType | ArrayType)
         return tuple(value_of(e, sizes) for e in t.shape)
-
-    def bytes_of(self, value: Value, sizes: Mapping[str, int]) -> int:
-        """How many bytes a value of the program is."""
-        t = value.type
-        assert isinstance(t, RefType | ArrayType)
-        return math.prod(self.shape(value, sizes)) * np.dtype(t.dtype.numpy).itemsize

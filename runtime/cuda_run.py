@@ -26,8 +26,8 @@ WORD = 4
 
 
 class Ref:
-    """A buffer during a call. ``strides`` in bytes, None where it is dense; ``known``: what the host has put into it last, a number,
-    if nothing else has written it since; ``given``: the argument that it is."""
+    """A buffer during a call. ``strides`` in bytes, None where it is dense; ``known``: the number that the host has put into it
+    last, if nothing else has written it since; ``given``: the argument that it is."""
 
     __slots__ = ("address", "dtype", "given", "known", "owner", "shape", "strides")
 
@@ -102,7 +102,7 @@ class Run:
                 self.copy(ref, copy)
                 ref = copy
             shape = self.executable.shape(value, self.sizes)
-            dtype = value.type.dtype.numpy  # type: ignore[union-attr]
+            dtype = value.type.dtype.numpy
             made.append(DeviceArray(self.device, ref.address, dtype, shape, ref.owner, ref.strides))
         return made
 
@@ -114,7 +114,7 @@ class Run:
             if not isinstance(ref, Ref):
                 made.append(ref)
                 continue
-            dtype = value.type.dtype.numpy  # type: ignore[union-attr]
+            dtype = value.type.dtype.numpy
             made.append(np.empty(self.executable.shape(value, self.sizes), dtype))
             pairs.append((ref.address, made[-1]))
         self.check()
@@ -208,7 +208,7 @@ class Run:
                 env[i.result] = [self.made(i.result, params["dtype"], params["shape"]) for _ in range(count)]
             case Push():
                 t = i.operands[0].type
-                env[i.operands[0]].append(self.made(i.operands[0], t.dtype, t.shape))  # type: ignore[union-attr]
+                env[i.operands[0]].append(self.made(i.operands[0], t.dtype, t.shape))
                 env[i.result] = env[i.operands[0]][-1]
             case Measure():
                 self.set_number(env[i.operands[1]], len(env[i.operands[0]]))
@@ -326,7 +326,8 @@ class Run:
         refs = [self.env[v] for v in i.operands]
         values = self.brought(refs)
         i.op.run(values, i.params)
-        for ref, value in zip(refs[len(refs) - i.op.outputs(i.params) :], values[len(refs) - i.op.outputs(i.params) :], strict=True):
+        first = len(refs) - i.op.outputs(i.params)
+        for ref, value in zip(refs[first:], values[first:], strict=True):
             ref.known = None
             self.device.staging.upload(np.ascontiguousarray(value).reshape(ref.shape), ref.address)
 
