@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,3 +26,7 @@ class Remote:
     def copy_to_host(self) -> Any:
         """A NumPy array of the elements."""
         raise NotImplementedError
+
+
+COMPUTE: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
+"""What calls a function of NumPy's, or the method of that name, on arrays of a device. Filled by the face."""

@@ -4,43 +4,33 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pullback import tree
 from pullback.api import jit
-from pullback.ir.later import later
 from pullback.ir.remote import Remote
-from pullback.runtime.cuda_arrays import COMPUTE, DeviceArray, uploaded
+from pullback.runtime.cuda_arrays import DeviceArray, uploaded
 from pullback.runtime.cuda_driver import checked
-from pullback.tracer.tree import is_array_like
-
-if TYPE_CHECKING:
-    from pullback.runtime import cuda_foreign
-else:
-    cuda_foreign = later("pullback.runtime.cuda_foreign")
+from pullback.tracer.tree import flatten, unflatten
 
 
 def device_put(x: Any, device: str = "cuda") -> Any:
     """The arrays and numbers of a tree on a device: "cuda", "cuda:N", or "cpu", which gives NumPy's.
 
-    Arrays that are there already come as they are, those of other libraries without a copy. Raises DeviceError where there is no
-    such device, or no memory on it, and TypeError for what is neither an array nor a number.
+    Arrays that are there already come as they are, those of other libraries without a copy; what is neither an array nor a number
+    stays. Raises DeviceError where there is no such device, or no memory on it.
     """
     name = checked(device)
-    return tree.map(lambda leaf: _put(leaf, name), x)
+    leaves, tree = flatten(x)
+    return unflatten(tree, [_put(leaf, name) for leaf in leaves])
 
 
 def _put(leaf: Any, name: str) -> Any:
-    if not isinstance(leaf, Remote) and is_array_like(type(leaf)):
-        leaf = cuda_foreign.adopted(leaf) or np.asarray(leaf)
     if isinstance(leaf, Remote):
         if leaf.device == name:
             return leaf
         leaf = leaf.copy_to_host()
-    if not isinstance(leaf, np.ndarray | np.generic | bool | int | float | complex):
-        raise TypeError(f"pb.device_put takes arrays and numbers, got {type(leaf).__name__}")
     array = np.asarray(leaf)
     return array if name == "cpu" else uploaded(array, name, f"an array of {array.dtype} and shape {array.shape}")
 
@@ -65,7 +55,5 @@ def compute(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     """Call a function or method of NumPy's on arrays of a device."""
     return _compiled(function)(*args, **kwargs)
 
-
-COMPUTE.append(compute)
 
 __all__ = ["DeviceArray", "device_put"]

@@ -1,11 +1,19 @@
-"""Where a call runs."""
+"""Where a call runs, and what stands there for arrays of other libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pullback.ir.remote import Remote
+from pullback.ir.later import later
+from pullback.ir.remote import COMPUTE, Remote
+from pullback.tracer.tree import ADOPT
+
+if TYPE_CHECKING:
+    from pullback import arrays
+    from pullback.runtime import cuda_foreign
+else:
+    arrays, cuda_foreign = later("pullback.arrays"), later("pullback.runtime.cuda_foreign")
 
 
 def device_of(asked: str | None, leaves: Sequence[Any]) -> str:
@@ -24,3 +32,15 @@ def device_of(asked: str | None, leaves: Sequence[Any]) -> str:
         )
     what = f"the function is for {wanted}" if asked else f"another on {wanted}"
     raise ValueError(f"an argument is on {other}, and {what}; pass pb.device_put(x, {wanted!r})")
+
+
+def _adopted(x: Any) -> Any:
+    """What stands for an array of another library on a device, in which the library may not be met yet."""
+    kind = type(x)
+    if not hasattr(kind, "__cuda_array_interface__") and not hasattr(kind, "__dlpack_device__"):
+        return None
+    return cuda_foreign.adopted(x)
+
+
+ADOPT.append(_adopted)
+COMPUTE.append(lambda function, args, kwargs: arrays.compute(function, args, kwargs))

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from pullback.ir.remote import Remote
+from pullback.ir.remote import COMPUTE, Remote
 from pullback.runtime import cuda_dlpack
 from pullback.runtime.cuda_device import Device, device
 from pullback.runtime.cuda_memory import Block
-
-Compute = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-
-COMPUTE: list[Compute] = []
-"""What calls a function of NumPy's on arrays of a device, compiled. Filled by the face."""
 
 
 def _method(name: str) -> Any:

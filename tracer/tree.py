@@ -215,6 +215,8 @@ def is_array_like(kind: Any) -> bool:
 def _is_array_like(kind: Any) -> bool:
     if issubclass(kind, np.ndarray | np.generic | TracedArray | Remote | type) or not any(hasattr(kind, n) for n in _CONVERSIONS):
         return False
+    if hasattr(kind, "__cuda_array_interface__"):
+        return True
     return kind.__module__.partition(".")[0] not in ("builtins", "numpy", "pullback", "scipy") and not is_users_class(kind)
 
 
@@ -398,6 +400,9 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
         key += (kind, len(x))
         for e in x:
             fingerprint(e, leaves, key)
+    elif isinstance(x, Remote):
+        leaves.append(x)
+        key += (x.device, x.dtype, x.shape, x.layout)
     elif is_array_like(kind):
         fingerprint(as_array(x), leaves, key)
     elif known_by_identity(x):
@@ -405,7 +410,8 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
     else:
         found, tree = flatten(x)
         leaves += found
-        key += (tree, *((type(leaf), leaf_key(leaf)) for leaf in found))
+        kinds = (leaf.device if isinstance(leaf, Remote) else type(leaf) for leaf in found)
+        key += (tree, *zip(kinds, map(leaf_key, found)))
 
 
 def known_by_identity(x: Any) -> bool:
