@@ -150,31 +150,25 @@ class Device:
         return loaded
 
     def close(self) -> None:
-        """At the end of the process: nothing of PyCUDA's outlives its context."""
-        if self._process != os.getpid():
+        """At the end of the process: nothing of PyCUDA's outlives its context. Where the context is lost, nothing of it ends."""
+        if self._broken or self._process != os.getpid():
+            self.abandon()
             return
         try:
-            self._context.push()
-        except cuda.Error:
-            return
-        try:
-            self.stream.synchronize()
-        except cuda.Error:
-            pass
-        finally:
-            for loaded in self._loaded.values():
-                loaded.close()
-            self._broken = self._broken or f"{self.name}: the process is ending"
-            self._release()
-            self._context.pop()
+            with self:
+                self.stream.synchronize()
+                for loaded in self._loaded.values():
+                    loaded.close()
+                self.staging.close()
+                self.pool.close()
+                self.stream = None
+        except DeviceError:
+            self.abandon()
+        self._broken = self._broken or f"{self.name}: the process is ending"
 
-    def _release(self) -> None:
-        try:
-            self.staging.close()
-            self.pool.close()
-        except cuda.Error:
-            pass
-        self.stream = None
+    def abandon(self) -> None:
+        """Never let go of what the driver would be asked to end, and could not."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
 class Loaded:
@@ -227,6 +221,15 @@ def _opened(number: int) -> Device:
     atexit.register(found.close)
     _devices[number] = found
     return found
+
+
+def _abandon_all() -> None:
+    for found in _devices.values():
+        found.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
 
 
 def opened() -> list[Device]:
