@@ -18,6 +18,7 @@ from pullback.runtime.cuda_driver import count, cuda, ordinal
 from pullback.runtime.cuda_errors import DeviceError, DeviceFault
 from pullback.runtime.cuda_memory import Block, Pool, Staging
 from pullback.runtime.fork import hold_over_fork
+from pullback.runtime.program import trims
 
 EVENT_WITHOUT_TIME = 2
 MOST_NAMED = 8
@@ -136,9 +137,10 @@ class Device:
         return self.pool.take(size, what)
 
     def trim(self) -> None:
-        """Give memory that waits for calls back to the driver."""
-        with self:
-            self.pool.trim()
+        """Give memory that waits for calls back to the driver, if the device can be used."""
+        if not self._broken and self._process == os.getpid():
+            with self:
+                self.pool.trim()
 
     # modules
 
@@ -219,6 +221,7 @@ def _opened(number: int) -> Device:
     except cuda.Error as error:
         raise DeviceError(f"cuda:{number} cannot be opened: {error}") from error
     atexit.register(found.close)
+    trims.append(found.trim)
     _devices[number] = found
     return found
 
@@ -230,8 +233,3 @@ def _abandon_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)
-
-
-def opened() -> list[Device]:
-    """The devices in use."""
-    return list(_devices.values())

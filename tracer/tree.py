@@ -215,7 +215,7 @@ def is_array_like(kind: Any) -> bool:
 def _is_array_like(kind: Any) -> bool:
     if issubclass(kind, np.ndarray | np.generic | TracedArray | Remote | type) or not any(hasattr(kind, n) for n in _CONVERSIONS):
         return False
-    if hasattr(kind, "__cuda_array_interface__"):
+    if hasattr(kind, "__cuda_array_interface__") or hasattr(kind, "__dlpack_device__"):
         return True
     return kind.__module__.partition(".")[0] not in ("builtins", "numpy", "pullback", "scipy") and not is_users_class(kind)
 
