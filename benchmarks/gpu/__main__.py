@@ -3,7 +3,8 @@
 Each system runs in a process of its own; they take turns case by case, in rounds, so that the device is shared alike. Results are
 compared with the CPU target's in float64 at small sizes first; a system that differs is not timed. A time is the median of bursts
 of calls that follow each other without waiting, arguments and results on the device; `returns` is how long one call keeps the
-caller, `first call` includes compiling, nothing cached. The limit is what must be read and written at the rate of a copy, or the flops of products at that of PyTorch's.
+caller, `first call` includes compiling, nothing cached. The limit is what must be read and written at the rate of a copy, or the
+flops of products at the rate of PyTorch's.
 """
 
 import argparse
