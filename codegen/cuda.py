@@ -84,7 +84,12 @@ def emit(kernel: Function, name: str) -> Emitted:
 
 def emit_all(kernels: Sequence[Function]) -> str:
     """One text for several kernels, each under its own name; device functions stand there once."""
-    return _with_device_functions("\n".join(emit(kernel, kernel.name).body for kernel in kernels))
+    return joined([emit(kernel, kernel.name) for kernel in kernels])
+
+
+def joined(kernels: Sequence[Emitted]) -> str:
+    """One text for several kernels that are emitted."""
+    return _with_device_functions("\n".join(kernel.body for kernel in kernels))
 
 
 def _with_device_functions(body: str) -> str:

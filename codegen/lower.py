@@ -32,14 +32,16 @@ from pullback.ir.types import I64, ArrayType, RefType, Type, interleaved
 def lower(
     function: Function, layouts: Sequence[str] = (), target: str = "cpu", over: Sequence[tuple[int, int]] = ()
 ) -> Module:  # fmt: skip
-    """The program of a fused function, then its kernels. ``layouts``: "c" or "strided" for each parameter; ``target``: "cpu" or
+    """The program of a fused function, then its kernels. ``layouts``: "c" or "strided" for each parameter, or "held"
+    for a scalar in memory; ``target``: "cpu" or
     "cuda", whose schedules are chosen from. ``over``: pairs of a result and a parameter of its type, each in one pair, whose
     memory the result may take. It does where nothing reads the parameter any more and nothing can fail from then on."""
     function = sunk(function, over)
     memory = {}
     for value, layout in zip(function.parameters, layouts or ["c"] * len(function.parameters), strict=True):
         t = value.type
-        in_memory = t.shape or t.dtype.is_complex
+        in_memory = t.shape or t.dtype.is_complex or layout == "held"
+        layout = "c" if layout == "held" else layout
         memory[value] = Value(RefType(t.dtype, t.shape, layout), value.name) if in_memory else Value(t, value.name)
     kernels: dict[str, Function] = {}
     work = Lowering(function.body, memory, frozenset(function.parameters), kernels, {}, target)

@@ -23,6 +23,7 @@ from pullback.tree import ravel as flatten
 
 if TYPE_CHECKING:
     from pullback import extend, optimizers, random
+    from pullback.arrays import DeviceArray, device_put
     from pullback.callbacks import ShapeDtypeStruct, callback
     from pullback.counts import CacheInfo, cache_info
     from pullback.debugging.gradients import check_grad, check_grads
@@ -48,12 +49,16 @@ if TYPE_CHECKING:
         vector_jacobian_product,
     )
     from pullback.loading import Loaded, load
+    from pullback.pipeline import DeviceWarning
+    from pullback.runtime.cuda_errors import DeviceError, DeviceFault, DeviceMemoryError
     from pullback.solvers import fixed_point, odeint
 
 __all__ = [
-    "CacheInfo", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
+    "CacheInfo", "DeviceArray", "DeviceError", "DeviceFault", "DeviceMemoryError", "DeviceWarning",
+    "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
-    "deriv", "elementwise_grad", "ExportError", "ExportWarning", "Exported", "Loaded", "export", "extend", "find_nan",
+    "deriv", "device_put", "elementwise_grad",
+    "ExportError", "ExportWarning", "Exported", "Loaded", "export", "extend", "find_nan",
     "fixed_point", "flatten", "fori_loop", "get_num_threads", "grad", "grad_and_aux", "grad_named", "hessian",
     "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
     "linearize", "load", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
@@ -71,6 +76,7 @@ def __dir__() -> list[str]:
 
 if not TYPE_CHECKING:
     __getattr__ = names_later(globals(), {
+        "pullback.arrays": ("DeviceArray", "device_put"),
         "pullback.callbacks": ("ShapeDtypeStruct", "callback"),
         "pullback.counts": ("CacheInfo", "cache_info"),
         "pullback.debugging.gradients": ("check_grad", "check_grads"),
@@ -83,6 +89,8 @@ if not TYPE_CHECKING:
             "make_vjp", "multigrad_dict", "tensor_jacobian_product", "vector_jacobian_product",
         ),
         "pullback.loading": ("Loaded", "load"),
+        "pullback.pipeline": ("DeviceWarning",),
+        "pullback.runtime.cuda_errors": ("DeviceError", "DeviceFault", "DeviceMemoryError"),
         "pullback.solvers": ("fixed_point", "odeint"),
         "pullback.extend": (), "pullback.optimizers": (), "pullback.random": (), "pullback.torch": (),
     })  # fmt: skip

@@ -15,7 +15,7 @@ from pullback.debugged import Debugged, DebuggedAndChecked
 from pullback.donation import donation
 from pullback.guarded import Guarded
 from pullback.jitted import Jitted, transformed
-from pullback.pipeline import DEVICES
+from pullback.runtime.cuda_driver import checked
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.transform import Argnames, Argnums, Gradient, Transform, checked_argnames, checked_argnums
 
@@ -35,7 +35,7 @@ def jit(
     function: Callable[P, R],
     *,
     static_argnames: str | Iterable[str] = (),
-    device: str = "cpu",
+    device: str | None = None,
     check: bool = False,
     guards: bool = False,
     donate: Donate = (),
@@ -46,7 +46,7 @@ def jit(
     function: None = None,
     *,
     static_argnames: str | Iterable[str] = (),
-    device: str = "cpu",
+    device: str | None = None,
     check: bool = False,
     guards: bool = False,
     donate: Donate = (),
@@ -54,14 +54,16 @@ def jit(
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
 def jit(
-    function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str = "cpu", check: bool = False,
+    function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str | None = None, check: bool = False,
     guards: bool = False, donate: Donate = (), debug: bool = False,
 ) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
 
     Arguments and results: NumPy arrays and scalars, Python numbers, and nested tuples, lists, dicts, namedtuples and
     dataclasses of them; any other argument is static. Results are NumPy's, of NumPy's dtypes. Arguments in
-    ``static_argnames`` are static: each value of theirs is traced by itself. ``device``: "cpu" or "cuda".
+    ``static_argnames`` are static: each value of theirs is traced by itself. ``device``: "cpu", "cuda" (the
+    first GPU) or "cuda:N"; by default where the arguments are: on the GPU of a ``pb.DeviceArray`` or of another library's array
+    that lies there, else the CPU. See docs/cuda.md.
 
     ``check`` is for looking for stale results: each call is traced anew, and a TraceError names the first instruction, with its
     line, that differs from the program that would serve the call. That is state from outside that no guard sees.
@@ -87,8 +89,7 @@ def jit(
     if function is None:
         options = {"static_argnames": static_argnames, "device": device, "check": check, "guards": guards}
         return functools.partial(jit, **options, donate=donate, debug=debug)
-    if device not in DEVICES:
-        raise ValueError(f"device {device!r}: one of {', '.join(DEVICES)}")
+    device = None if device is None else checked(device)
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     transform = (Guarded if guards else Transform)(name="jit", donate=donation(donate))
     return transformed(function, transform, words, device, KINDS[bool(debug), bool(check)])

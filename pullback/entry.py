@@ -14,6 +14,8 @@ from pullback.ir.interpret import interpret
 from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.guards import GUARD, guards_first
+from pullback.ir.remote import Remote
+from pullback.ir.structure import Value
 from pullback.outputs import Out, chosen_results, put
 from pullback.pipeline import Program, split_outcomes
 from pullback.runtime.abi import is_known
@@ -54,7 +56,7 @@ class Entry:
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
         self.record = record
-        self.is_new = is_known()
+        self.is_new = is_known() and (program.template is None or program.template.is_native)
         self.outside_count = len(trace.inputs) - len(leaves)
         self._trace = trace
         self._program = program
@@ -117,7 +119,8 @@ class Entry:
         if program.template is None or program.instance is None:
             return ()
         executable = program.template.executable
-        chosen = None if out is None else chosen_results(out, executable.plan, program.outcomes, arguments)
+        is_chosen = out is not None and program.template.is_native
+        chosen = None if out is None or not is_chosen else chosen_results(out, executable.plan, program.outcomes, arguments)
         try:
             return executable.call(program.instance, arguments + self._constants, chosen)
         except CheckFailed as failed:
@@ -169,7 +172,7 @@ class Entry:
 
     def _filled(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> Any:
         if self._is_direct:
-            return self._fill([r if r.ndim else r[()] for r in results])
+            return self._fill([r if r.ndim or isinstance(r, Remote) else r[()] for r in results])
         return self._fill(self._outcomes(results, leaves, arguments))
 
     def changed(self) -> list[str]:
@@ -190,17 +193,23 @@ class Entry:
                     made = results[outcome.index]
                     template = self._program.template
                     if template is not None and outcome.index in template.given:
-                        made = np.array(made, value.type.dtype.numpy, order="C")
+                        made = _fresh(made, value)
                 case "repeat":
-                    made = np.array(results[outcome.index], value.type.dtype.numpy, order="C")
+                    made = _fresh(results[outcome.index], value)
                 case "leaf":
                     given = leaves[outcome.index]
-                    found.append(given if isinstance(given, np.ndarray | np.generic) else value.type.dtype.numpy.type(given))
+                    is_array = isinstance(given, np.ndarray | np.generic | Remote)
+                    found.append(given if is_array else value.type.dtype.numpy.type(given))
                     continue
                 case _:
-                    made = np.array(arguments[outcome.index], value.type.dtype.numpy, order="C")
-            found.append(made if made.ndim else made[()])
+                    made = _fresh(arguments[outcome.index], value)
+            found.append(made if made.ndim or isinstance(made, Remote) else made[()])
         return found
+
+
+def _fresh(array: Any, value: Value) -> Any:
+    """An array of its own for a result; on a device no array changes, and one is as good as another."""
+    return array if isinstance(array, Remote) else np.array(array, value.type.dtype.numpy, order="C")
 
 
 def _expanded(function: Function) -> Function:

@@ -27,6 +27,7 @@ from pullback.outputs import out_of
 from pullback.paths import Paths
 from pullback.pickling import shown
 from pullback.pipeline import program
+from pullback.placing import device_of
 from pullback.runtime import abi, counters
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
@@ -106,7 +107,9 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
     is_inherited = False
     """Whether what a transform makes of such a function is of the same kind."""
 
-    def __init__(self, function: Function, transform: Transform, static: frozenset[str], device: str, programs: Programs) -> None:
+    def __init__(
+        self, function: Function, transform: Transform, static: frozenset[str], device: str | None, programs: Programs
+    ) -> None:
         functools.update_wrapper(self, function)
         self.__dict__.pop(OWNED, None)
         if transform.name != "jit":
@@ -215,7 +218,7 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             return _transformed, (self._function, *how)
         return _blank, (type(self),), (self._function, *how)
 
-    def __setstate__(self, how: tuple[Function, Transform, frozenset[str], str, type[Jitted[..., Any]]]) -> None:
+    def __setstate__(self, how: tuple[Function, Transform, frozenset[str], str | None, type[Jitted[..., Any]]]) -> None:
         self.__init__(*how[:4], _transformed(*how)._programs)  # type: ignore[misc]
 
     def __copy__(self) -> Jitted[P, R]:
@@ -238,7 +241,7 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         call = signature(self._parameters, args, kwargs)
         return Call(
             title=self._described(),
-            device=self._device,
+            device=device_of(self._device, call.leaves),
             parameters=self._parameters,
             signature=call,
             retrace=lambda: self._trace(call, args, kwargs),
@@ -324,7 +327,8 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             self._programs.changed.update(entry.changed())
         with Recorder(self._programs.taken) as recorder:
             traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
-            made = program(traced, call.leaves, self._device, over_of(traced, self._donated(call)))
+            device = device_of(self._device, call.leaves)
+            made = program(traced, call.leaves, device, over_of(traced, self._donated(call)))
         entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))
         return entry
@@ -360,7 +364,7 @@ abi.enable_vectorcall(Jitted)
 
 
 def transformed(
-    function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str = "cpu",
+    function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str | None = None,
     kind: type[Jitted[..., Any]] = Jitted,
 ) -> Any:  # fmt: skip
     """A function transformed: an object of ``kind``; for a bound method a ``Method`` of one, for a class or static method such
@@ -379,7 +383,7 @@ def transformed(
 
 
 def _transformed(
-    function: Function, transform: Transform, static: frozenset[str], device: str, kind: type[Jitted[..., Any]]
+    function: Function, transform: Transform, static: frozenset[str], device: str | None, kind: type[Jitted[..., Any]]
 ) -> Jitted[..., Any]:
     if isinstance(function, Jitted):
         kind = type(function) if function.is_inherited and kind is Jitted else kind
@@ -417,7 +421,7 @@ def _depth(outer: Jitted[..., Any], function: Function) -> int | None:
 
 
 def _transformed_inside(
-    outer: Jitted[..., Any], depth: int, transform: Transform, static: frozenset[str], device: str,
+    outer: Jitted[..., Any], depth: int, transform: Transform, static: frozenset[str], device: str | None,
     kind: type[Jitted[..., Any]],
 ) -> Jitted[..., Any]:  # fmt: skip
     function: Any = outer

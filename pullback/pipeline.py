@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,27 +23,36 @@ from pullback.ir.classes import templated
 from pullback.ir.extents import Abstract, rename
 from pullback.ir.later import later
 from pullback.ir.passes.activity import is_pure
+from pullback.ir.remote import Remote
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
 from pullback.runtime import collector, counters, stored, threads
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
-from pullback.runtime.program import Executable, Instance, parts_of
+from pullback.runtime.program import Executable, parts_of
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 if TYPE_CHECKING:
     from pullback.codegen import cuda, fuse, lower, schedule, thin
     from pullback.ir.passes import grad
     from pullback.ir.passes import pipeline as passes
+    from pullback.runtime import cuda_device, cuda_program
 else:
     cuda, fuse, lower = later("pullback.codegen.cuda"), later("pullback.codegen.fuse"), later("pullback.codegen.lower")
     schedule, thin = later("pullback.codegen.schedule"), later("pullback.codegen.thin")
+    cuda_device, cuda_program = later("pullback.runtime.cuda_device"), later("pullback.runtime.cuda_program")
     grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
 TARGET_STAGES = {"cpu": ("program", "llvm", "asm"), "cuda": ("cuda",)}
 DEVICES = ("cpu", "cuda")
+
+
+def target_of(device: str) -> str:
+    """What code is written for: "cpu", or "cuda" for any CUDA device."""
+    return device.partition(":")[0]
+
 
 Over = tuple[tuple[int, int], ...]
 """Pairs of a result and a parameter in whose memory it may be."""
@@ -56,17 +66,23 @@ RECENT_TEMPLATES = 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Template:
-    """A program for all shapes. The results at ``given`` turned out to be parameters: they come back as they were given.
-    ``is_stored``: it was read from the cache folder."""
+    """A program for all shapes: an ``Executable``, or for a device a ``CudaExecutable``. The results at ``given``
+    turned out to be parameters: they come back as they were given. ``is_stored``: it was read from the cache folder."""
 
-    executable: Executable
+    executable: Any
     given: tuple[int, ...]
     is_stored: bool = False
 
     @property
+    def is_native(self) -> bool:
+        """Whether it is one native function: a program of the CPU."""
+        return isinstance(self.executable, Executable)
+
+    @property
     def home(self) -> Mapping[int, int]:
         """The results that are in the memory of parameters, with these."""
-        return self.executable.home
+        found: Mapping[int, int] = self.executable.home
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +109,7 @@ class Program:
     computed."""
 
     template: Template | None
-    instance: Instance | None
+    instance: Any
     sizes: Mapping[str, int]
     constants: tuple[Any, ...]
     outcomes: tuple[Outcome, ...]
@@ -151,7 +167,7 @@ def program(trace: Trace, leaves: Sequence[Any], device: str, over: Over = ()) -
     if not function.results and all(map(is_pure, function.instructions)):
         return Program(template=None, instance=None, sizes={}, constants=(), outcomes=outcomes)
     found = templated(function)
-    layouts = layouts_of(trace, leaves, len(found.constants))
+    layouts = layouts_of(trace, leaves, len(found.constants), device)
     key = template_key(found, layouts, device, over)
     with work.underway():
         template = templates.get_or_build(key, lambda: loaded_or_built(key, found, layouts, device, over))
@@ -202,15 +218,17 @@ def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
     return replace(function, body=body), tuple(outcomes)
 
 
-def layouts_of(trace: Trace, leaves: Sequence[Any], constants: int = 0) -> tuple[str, ...]:
-    """The memory order, "c" or "strided", of each parameter and of the constants that follow."""
+def layouts_of(trace: Trace, leaves: Sequence[Any], constants: int = 0, device: str = "cpu") -> tuple[str, ...]:
+    """The memory order, "c", "strided" or "held", of each parameter and of the constants that follow. What is brought to a device
+    is row-major there."""
     found = []
     for given in trace.inputs:
         match given:
             case Argument(index=index):
-                key = leaf_key(leaves[index])
+                leaf = leaves[index]
+                key = leaf_key(leaf) if device == "cpu" or isinstance(leaf, Remote) else "c"
             case Captured(key=key):
-                pass
+                key = key if device == "cpu" else "c"
             case _:
                 key = leaf_key(given.array)
         found.append(key[2] if isinstance(key, tuple) and len(key) == 3 else "c")
@@ -282,10 +300,36 @@ def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], devic
 
 def build(found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
     """Run every pass on an abstract function and load the result."""
-    if device != "cpu":
-        raise RuntimeError(f'device={device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
     with collector.paused():
-        return _built(found, layouts, device, over)
+        return (_built if device == "cpu" else _built_for_cuda)(found, layouts, device, over)
+
+
+def _built_for_cuda(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
+    cuda_device.device(device)
+    module = lowered(found, layouts, target_of(device), lambda *found: None)
+    with counters.timed("compile") as clock:
+
+        def prepared(kernel: Function, target: str) -> Function:
+            with clock.paused(), counters.timed("schedule"):
+                return scheduled_kernel(kernel, target)
+
+        executable = cuda_program.CudaExecutable(module, device, found.function.name, prepared)
+    say_fallbacks(executable)
+    return template_of(executable)
+
+
+class DeviceWarning(UserWarning):
+    """Something of a program for a device is done by the CPU, on copies."""
+
+
+def say_fallbacks(executable: cuda_program.CudaExecutable) -> None:
+    """Warn, at the first line, of what the CPU does for a device."""
+    found = executable.fallbacks
+    if found:
+        loc = next((f.loc for f in found if f.loc), found[0].loc)
+        what = ", ".join(dict.fromkeys(f.what for f in found))
+        message = f"{executable.title} on {executable.device.name}: {what}; the CPU does it, on copies, at each call"
+        warnings.warn_explicit(message, DeviceWarning, loc.file or "pullback", loc.line)
 
 
 def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
@@ -304,7 +348,7 @@ def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -
     return template_of(executable)
 
 
-def template_of(executable: Executable, *, is_stored: bool = False) -> Template:
+def template_of(executable: Executable | cuda_program.CudaExecutable, *, is_stored: bool = False) -> Template:
     """A template of a program that is loaded."""
     program = executable.program
     given = tuple(k for k, v in enumerate(program.results) if v in program.parameters and k not in executable.home)
@@ -355,9 +399,10 @@ def stages(
         texts[stage] = print_module(Module(functions), locations, notes)
 
     texts["trace"] = print_module(Module((trace.function,)), locations)
-    module = scheduled(lowered(found, layouts_of(trace, leaves, len(found.constants)), device, observe, over), device)
+    target, layouts = target_of(device), layouts_of(trace, leaves, len(found.constants), device)
+    module = scheduled(lowered(found, layouts, target, observe, over), target)
     observe("schedule", module)
-    return texts | emitted(module, device)
+    return texts | emitted(module, target)
 
 
 def moved(notes: Notes, function: Function, concrete: Function) -> Notes:

@@ -360,18 +360,22 @@ class Places:
 
 
 _alive: WeakSet[Executable] = WeakSet()
+trims: list[Callable[[], None]] = []
+"""What else gives memory back: devices that are in use."""
 
 
 def trim(keep: int = 0) -> None:
     """Give memory that waits for calls back: small arenas, and that of large results and arenas, all but ``keep`` bytes.
 
     Large results and arenas take their memory from a pool, and it comes back to it when they die; each program keeps small arenas
-    for its next calls. Nothing that is in use is touched.
+    for its next calls. Devices give back all that waits. Nothing that is in use is touched.
     """
     for executable in list(_alive):
         for instance in list(executable.instances.values()):
             instance.frames.clear()
     memory.trim(keep)
+    for give_back in trims:
+        give_back()
 
 
 class Plan:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Function, Loc, Value
+from pullback.ir.remote import Remote
 from pullback.ir.structure import use_counts
 from pullback.tracer.array import (
     READONLY,
@@ -356,6 +357,9 @@ def _arguments(frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: 
         argument = index if is_array else None
         traced = TracedArray(array_type, frame, value, weak=weak, readonly=readonly, loc=loc, argument=argument)
         traced.origin = Origin("argument", label)
+        if isinstance(leaf, Remote):
+            traced.readonly = f"argument {label} is an array on a device, which does not change; return the new array instead"
+            traced.is_dense = leaf.layout != "strided"
         if argument is not None:
             frame.strides[argument] = strides_in(leaf)
             traced.is_dense = leaf_key(leaf)[2] == "c"
@@ -369,7 +373,7 @@ def check_leaf(leaf: Any, what: str) -> None:
     """Raises TraceError, naming it as ``what``, for an array or number that cannot be traced."""
     if is_special_array(leaf):
         raise TraceError(f"{what} is a {type(leaf).__name__}; pass a plain array (np.asarray)")
-    if isinstance(leaf, np.ndarray | np.generic):
+    if isinstance(leaf, np.ndarray | np.generic | Remote):
         refuse_dtype(leaf.dtype, what)
     elif isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
         raise TraceError(f"{what} is an integer outside int64; pass a float, or name it in static_argnames")

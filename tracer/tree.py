@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.remote import Remote
 from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
 from pullback.tracer.ownership import GENERATED, is_users_class
@@ -212,16 +213,26 @@ def is_array_like(kind: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _is_array_like(kind: Any) -> bool:
-    if issubclass(kind, np.ndarray | np.generic | TracedArray | type) or not any(hasattr(kind, n) for n in _CONVERSIONS):
+    if issubclass(kind, np.ndarray | np.generic | TracedArray | Remote | type) or not any(hasattr(kind, n) for n in _CONVERSIONS):
         return False
+    if hasattr(kind, "__cuda_array_interface__") or hasattr(kind, "__dlpack_device__"):
+        return True
     return kind.__module__.partition(".")[0] not in ("builtins", "numpy", "pullback", "scipy") and not is_users_class(kind)
 
 
-_CONVERSIONS = ("__array__", "__array_interface__", "__dlpack__")
+_CONVERSIONS = ("__array__", "__array_interface__", "__dlpack__", "__cuda_array_interface__")
 
 
-def as_array(x: Any) -> np.ndarray[Any, Any]:
+ADOPT: list[Callable[[Any], Remote | None]] = []
+"""What makes an array on a device of an object that stands for one, and None of others. Filled by the face."""
+
+
+def as_array(x: Any) -> Any:
     """The array that an array-like object stands for, which has its memory; a copy, where that cannot be, is read-only."""
+    for adopt in ADOPT:
+        remote = adopt(x)
+        if remote is not None:
+            return remote
     found = _converted(x)
     if found.flags.writeable and not np.may_share_memory(found, _converted(x)):
         found.flags.writeable = False
@@ -238,7 +249,7 @@ def named(value: Any) -> TreeDef:
 
 
 def is_leaf(x: Any) -> bool:
-    return type(x) in _LEAVES or isinstance(x, np.generic | np.ndarray | TracedArray)
+    return type(x) in _LEAVES or isinstance(x, np.generic | np.ndarray | TracedArray | Remote)
 
 
 def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any] = static_key) -> tuple[list[Any], TreeDef]:
@@ -353,7 +364,7 @@ def containers(tree: TreeDef) -> Iterator[Container]:
 def leaf_key(x: Any) -> Any:
     """What a program depends on in a leaf: dtype, shape and memory order of an array, the type of a scalar.
 
-    Memory order is "c" (row-major, dense, aligned, native bytes) or "strided".
+    Memory order is "c" (row-major, dense, aligned, native bytes) or "strided"; "held" of a scalar on a device.
     """
     kind = type(x)
     if kind in _NUMBERS:
@@ -361,6 +372,8 @@ def leaf_key(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         flags = x.flags
         return x.dtype, x.shape, "c" if flags.c_contiguous and flags.aligned and x.dtype.isnative else "strided"
+    if isinstance(x, Remote):
+        return x.dtype, x.shape, x.layout
     return (x.dtype,)
 
 
@@ -387,6 +400,9 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
         key += (kind, len(x))
         for e in x:
             fingerprint(e, leaves, key)
+    elif isinstance(x, Remote):
+        leaves.append(x)
+        key += (x.device, x.dtype, x.shape, x.layout)
     elif is_array_like(kind):
         fingerprint(as_array(x), leaves, key)
     elif known_by_identity(x):
@@ -394,7 +410,8 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
     else:
         found, tree = flatten(x)
         leaves += found
-        key += (tree, *((type(leaf), leaf_key(leaf)) for leaf in found))
+        kinds = (leaf.device if isinstance(leaf, Remote) else type(leaf) for leaf in found)
+        key += (tree, *zip(kinds, map(leaf_key, found)))
 
 
 def known_by_identity(x: Any) -> bool:

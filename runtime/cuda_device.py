@@ -1,0 +1,235 @@
+"""A CUDA device as this process uses it: its primary context, one stream, memory, and the modules that are loaded.
+
+One ``Device`` object per device, with one context object of PyCUDA's, which is current only within ``with device:``, in any
+thread. Whatever must be destroyed within the context, but dies in some thread, goes to a queue that the next ``with`` reads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+from pullback.runtime.cuda_driver import count, cuda, ordinal
+from pullback.runtime.cuda_errors import DeviceError, DeviceFault
+from pullback.runtime.cuda_memory import Block, Pool, Staging
+from pullback.runtime.fork import hold_over_fork
+from pullback.runtime.program import trims
+
+EVENT_WITHOUT_TIME = 2
+MOST_NAMED = 8
+"""So many kernels are named where one has failed."""
+
+
+class Device:
+    """The device ``name``, as "cuda:0"; ``arch``, as "sm_90". Within ``with device:`` its context is current, and what the
+    driver raises becomes a DeviceError."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.name = f"cuda:{number}"
+        self._process = os.getpid()
+        self._broken = ""
+        self._local = threading.local()
+        self._retired: deque[Any] = deque()
+        self._loaded: dict[int, Loaded] = {}
+        self.launched: deque[tuple[str, str]] = deque(maxlen=MOST_NAMED)
+        handle = cuda.Device(number)
+        self.title = handle.name()
+        major, minor = handle.compute_capability()
+        self.arch = f"sm_{major}{minor}"
+        self._context = handle.retain_primary_context()
+        self.pool = Pool()
+        self._ordering = threading.Lock()
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._event = ctypes.c_void_p()
+        with self:
+            self._driver.cuEventCreate(ctypes.byref(self._event), EVENT_WITHOUT_TIME)
+            self.stream = cuda.Stream()
+            self.staging = Staging(self.stream)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.title}, {self.arch}>"
+
+    # the context
+
+    def check(self) -> None:
+        """Raises DeviceError where the device cannot be used any more."""
+        if self._process != os.getpid():
+            raise DeviceError(
+                f"{self.name} was used before this process was forked, and CUDA cannot be used in such a child: start it by "
+                '"spawn" (multiprocessing.set_start_method), or use the device first in the child'
+            )
+        if self._broken:
+            raise DeviceFault(self._broken)
+
+    def __enter__(self) -> Device:
+        depth = getattr(self._local, "depth", 0)
+        if not depth:
+            self.check()
+            self._context.push()
+            while self._retired:
+                self._loaded.pop(self._retired.popleft(), None)
+        self._local.depth = depth + 1
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._local.depth -= 1
+        try:
+            if isinstance(error, cuda.Error):
+                raise self._said(error) from error
+        finally:
+            if not self._local.depth:
+                self._context.pop()
+
+    def _said(self, error: Exception) -> DeviceError:
+        """An error of the driver's as ours. One that stays is of a kernel, or of the context: the device is not used again."""
+        try:
+            cuda.Context.synchronize()
+        except cuda.Error as lasting:
+            self._broken = self._fault(lasting)
+            return DeviceFault(self._broken)
+        return DeviceError(f"{self.name}: {error}")
+
+    def _fault(self, error: Exception) -> str:
+        found = list(dict.fromkeys(f"{kernel} of {program}" for program, kernel in reversed(self.launched)))
+        one, *others = found or ["a kernel"]
+        also = f" (or, before it, {', '.join(others)})" if others else ""
+        return (
+            f"{self.name}: {one}{also} failed: {error}; nothing runs on this device any more in this process, its arrays "
+            'are lost; device="cpu" is not affected'
+        )
+
+    def synchronize(self) -> None:
+        """Wait until all work is done. Raises DeviceFault for a kernel that failed."""
+        with self:
+            self.stream.synchronize()
+            self.launched.clear()
+
+    # streams of others
+
+    def after(self, handle: int) -> None:
+        """What this device's stream is given from now on waits for what a stream, by its handle, has been given so far."""
+        self._order(handle, self.stream.handle, handle)
+
+    def before(self, handle: int) -> None:
+        """What that stream is given from now on waits for what this device's stream has been given so far."""
+        self._order(self.stream.handle, handle, handle)
+
+    def _order(self, first: int, second: int, foreign: int) -> None:
+        with self._ordering:
+            status = self._driver.cuEventRecord(self._event, ctypes.c_void_p(first))
+            status = status or self._driver.cuStreamWaitEvent(ctypes.c_void_p(second), self._event, 0)
+        if status:
+            raise DeviceError(
+                f"{self.name}: the stream {foreign:#x}, which an array says it is made on, cannot be waited for (CUDA error "
+                f"{status}); it may have been destroyed, or be of another context: synchronize, and pass a copy"
+            )
+
+    # memory
+
+    def take(self, size: int, what: str) -> Block:
+        """Memory for so many bytes, contents undefined; the context is current."""
+        return self.pool.take(size, what)
+
+    def trim(self) -> None:
+        """Give memory that waits for calls back to the driver, if the device can be used."""
+        if not self._broken and self._process == os.getpid():
+            with self:
+                self.pool.trim()
+
+    # modules
+
+    def load(self, image: bytes, owner: Any) -> Loaded:
+        """A module of machine code, unloaded some time after ``owner`` has died."""
+        loaded = Loaded(cuda.module_from_buffer(image))
+        self._loaded[id(loaded)] = loaded
+        weakref.finalize(owner, self._retired.append, id(loaded)).atexit = False
+        return loaded
+
+    def close(self) -> None:
+        """At the end of the process: nothing of PyCUDA's outlives its context. Where the context is lost, nothing of it ends."""
+        if self._broken or self._process != os.getpid():
+            self.abandon()
+            return
+        try:
+            with self:
+                self.stream.synchronize()
+                for loaded in self._loaded.values():
+                    loaded.close()
+                self.staging.close()
+                self.pool.close()
+                self.stream = None
+        except DeviceError:
+            self.abandon()
+        self._broken = self._broken or f"{self.name}: the process is ending"
+
+    def abandon(self) -> None:
+        """Never let go of what the driver would be asked to end, and could not."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+
+class Loaded:
+    """The functions of a module of machine code, by number. Nobody else may hold one: it must end in its context."""
+
+    __slots__ = ("_functions", "_module")
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._functions: dict[str, Any] = {}
+
+    def function(self, name: str) -> Any:
+        found = self._functions.get(name)
+        if found is None:
+            found = self._functions[name] = self._module.get_function(name)
+        return found
+
+    def close(self) -> None:
+        self._functions.clear()
+        self._module = None
+
+
+_devices: dict[int, Device] = {}
+_lock = threading.Lock()
+hold_over_fork(_lock)
+
+
+def device(name: str) -> Device:
+    """The device of that name, opened at its first use. Raises DeviceError where it is not there or not to be used."""
+    number = ordinal(name)
+    found = _devices.get(number)
+    if found is None:
+        with _lock:
+            found = _devices.get(number)
+            if found is None:
+                found = _opened(number)
+    found.check()
+    return found
+
+
+def _opened(number: int) -> Device:
+    available = count()
+    if number >= available:
+        what = "one CUDA device, cuda:0" if available == 1 else f"CUDA devices cuda:0 to cuda:{available - 1}"
+        raise DeviceError(f"there is no cuda:{number}: this machine has {what}")
+    try:
+        found = Device(number)
+    except cuda.Error as error:
+        raise DeviceError(f"cuda:{number} cannot be opened: {error}") from error
+    atexit.register(found.close)
+    trims.append(found.trim)
+    _devices[number] = found
+    return found
+
+
+def _abandon_all() -> None:
+    for found in _devices.values():
+        found.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,62 @@
+"""Arrays of other libraries that lie on a CUDA device, taken without a copy and in the order of their streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pullback.runtime.cuda_arrays import DeviceArray
+from pullback.runtime.cuda_device import device
+from pullback.runtime.cuda_dlpack import CUDA, LEGACY_STREAM, Taken
+from pullback.runtime.cuda_driver import cuda
+from pullback.runtime.cuda_errors import DeviceError
+
+
+def adopted(x: Any) -> DeviceArray | None:
+    """An object of another library's as an array on its device; None if it does not stand for one.
+
+    An interface that names its stream is taken first, then DLPack, which orders the streams itself; for an array that says
+    nothing of its stream the whole device is waited for. Raises DeviceError.
+    """
+    interface = getattr(x, "__cuda_array_interface__", None)
+    if interface is not None and "stream" in interface:
+        return _by_interface(x, interface)
+    where = getattr(x, "__dlpack_device__", None)
+    if where is not None and hasattr(x, "__dlpack__"):
+        kind, number = where()
+        if kind == CUDA:
+            return _by_dlpack(x, number)
+    return None if interface is None else _by_interface(x, interface)
+
+
+def _by_interface(x: Any, interface: dict[str, Any]) -> DeviceArray:
+    address, dtype = interface["data"][0], np.dtype(interface["typestr"])
+    if interface.get("mask") is not None:
+        raise DeviceError("an array on a device with a mask; pass a plain array")
+    stream = interface.get("stream")
+    name = f"cuda:{_device_of(address)}" if address else "cuda:0"
+    place = device(name)
+    if "stream" not in interface:
+        with place:
+            cuda.Context.synchronize()
+    streams = () if stream is None else (int(stream),)
+    strides = interface.get("strides")
+    return DeviceArray(place, address, dtype, tuple(interface["shape"]), x, strides and tuple(strides), streams)
+
+
+def _device_of(address: int) -> int:
+    """The number of the device on which an address lies."""
+    first = device("cuda:0")
+    with first:
+        try:
+            return int(cuda.pointer_get_attribute(cuda.pointer_attribute.DEVICE_ORDINAL, address))
+        except (cuda.Error, AttributeError):
+            return 0
+
+
+def _by_dlpack(x: Any, number: int) -> DeviceArray:
+    place = device(f"cuda:{number}")
+    with place:
+        taken = Taken(x.__dlpack__(stream=place.stream.handle), x)
+    return DeviceArray(place, taken.address, taken.dtype, taken.shape, taken, taken.strides, (LEGACY_STREAM,))

@@ -1,0 +1,98 @@
+"""Launches of kernels with their sizes filled in: the argument block of each, and what a call still puts into it."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pullback.ir.extents import value_of
+from pullback.ir.types import DTYPES
+
+if TYPE_CHECKING:
+    from pullback.codegen.cuda import Emitted, Launch
+
+LETTERS = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "i16": "h", "i8": "b", "u64": "Q", "u32": "I", "u16": "H", "u8": "B"}
+"""What packs a scalar; of other dtypes the bits, as an unsigned integer."""
+BITS = {1: ("B", np.uint8), 2: ("H", np.uint16)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Started:
+    """One launch. ``values``: its arguments, in which a call fills in at ``pointers`` the addresses of operands, at ``strides``
+    theirs, at ``scalars`` theirs, at ``scratch`` those of the kernel's own memory and at ``status`` that of its status."""
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    packing: struct.Struct
+    values: list[Any]
+    pointers: tuple[tuple[int, int], ...]
+    strides: tuple[tuple[int, int, int], ...]
+    scalars: tuple[tuple[int, int, str], ...]
+    scratch: tuple[tuple[int, int], ...]
+    status: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bound:
+    """The launches of a kernel, one after the other. ``scratch``: the name and the bytes of each of its own buffers."""
+
+    starts: tuple[Started, ...]
+    scratch: tuple[tuple[str, int], ...]
+    has_status: bool
+
+
+def bound(kernel: Emitted, sizes: Mapping[str, int]) -> Bound:
+    """A kernel with its sizes s0, s1, ..."""
+    blocks = [each.blocks(sizes) for each in kernel.launches]
+    scratch = tuple(
+        (s.name, blocks[s.launch] * math.prod(value_of(e, sizes) for e in s.shape) * s.dtype.bytes) for s in kernel.scratch
+    )
+    starts = tuple(_started(each, blocks, count, sizes) for each, count in zip(kernel.launches, blocks, strict=True))
+    return Bound(starts, scratch, any(start.status for start in starts))
+
+
+def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int]) -> Started:
+    letters: list[str] = []
+    values: list[Any] = []
+    found: dict[str, list[Any]] = {kind: [] for kind in ("pointers", "strides", "scalars", "scratch", "status")}
+    for at, slot in enumerate(each.slots):
+        letter, value = "q", 0
+        match slot:
+            case ("pointer", int(position)):
+                letter = "Q"
+                found["pointers"].append((at, position))
+            case ("stride", int(position), int(axis)):
+                found["strides"].append((at, position, axis))
+            case ("scalar", int(position), str(dtype)):
+                letter = LETTERS.get(dtype) or BITS[DTYPES[dtype].bytes][0]
+                found["scalars"].append((at, position, dtype))
+            case ("size", int(size)):
+                value = sizes[f"s{size}"]
+            case ("scratch", int(which)):
+                letter = "Q"
+                found["scratch"].append((at, which))
+            case ("blocks", int(which)):
+                value = blocks[which]
+            case ("status",):
+                letter = "Q"
+                found["status"].append(at)
+            case _:
+                raise AssertionError(slot)
+        letters.append(letter)
+        values.append(value)
+    packing = struct.Struct("@" + "".join(letters))
+    parts = {kind: tuple(those) for kind, those in found.items()}
+    return Started(each.name, (count, 1, 1), (each.threads, 1, 1), packing, values, **parts)
+
+
+def scalar_bits(value: Any, dtype: str) -> Any:
+    """A scalar as what its letter packs."""
+    if dtype in LETTERS:
+        return DTYPES[dtype].numpy.type(value).item()
+    return int(np.asarray(value, DTYPES[dtype].numpy).view(BITS[DTYPES[dtype].bytes][1]))

@@ -1,0 +1,150 @@
+"""Programs on a CUDA device: launches on one stream, loops and branches by the host.
+
+An ``CudaExecutable`` holds the machine code of a program's kernels, compiled from one text. A call walks through the program: a
+buffer is a block of the device's pool, given back at its last use, a launch is an argument block packed and handed to the driver.
+Nothing waits for the device but what must know a value: a branch, a loop of unknown length, a check, a step in Python, and a
+result that goes to NumPy. A kernel that has no CUDA C is run by the CPU, on copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pullback.codegen.dependencies import kernel_accesses
+from pullback.ir.extents import value_of
+from pullback.ir.later import later
+from pullback.ir.ops.control import CheckFailed
+from pullback.ir.ops.program import Launch, launch
+from pullback.ir.structure import Block as Region
+from pullback.ir.structure import Function, Instruction, Loc, Module, Value, walk
+from pullback.ir.types import ArrayType, RefType
+from pullback.runtime.cuda_arrays import DeviceArray
+from pullback.runtime.cuda_compiler import cubin
+from pullback.runtime.cuda_device import Device, device
+from pullback.runtime.cuda_launch import Bound, bound
+from pullback.runtime.cuda_run import Run
+from pullback.runtime.program import Executable
+
+if TYPE_CHECKING:
+    from pullback.codegen import cuda
+    from pullback.codegen.cuda import Emitted
+else:
+    cuda = later("pullback.codegen.cuda")
+
+KEPT_INSTANCES = 64
+
+Schedule = Callable[[Function, str], Function]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fallback:
+    """A kernel that the CPU runs: what it is of, at ``loc``, and why there is no CUDA C of it."""
+
+    kernel: str
+    what: str
+    loc: Loc
+
+
+@dataclass(frozen=True, eq=False)
+class CudaInstance:
+    """A program with its sizes: launches that were bound to them, the steps of the CPU, and where results are."""
+
+    sizes: Mapping[str, int]
+    launches: dict[int, Bound]
+
+
+class CudaExecutable:
+    """A program and its compiled kernels, on the device ``name``.
+
+    ``module``: the program, then its kernels as ``lower`` made them; ``schedule(kernel, device)`` gives what a device runs.
+    ``title``: what errors call it. ``fallbacks``: what the CPU runs of it. Raises DeviceError, and what the compiler does.
+    """
+
+    home: Mapping[int, int] = {}
+    driver = None
+
+    def __init__(self, module: Module, name: str, title: str, schedule: Schedule) -> None:
+        self.program, *kernels = module.functions
+        self.title = title
+        self.device: Device = device(name)
+        self.instances: dict[tuple[int, ...], CudaInstance] = {}
+        self._plain = {kernel.name: kernel for kernel in kernels}
+        self._schedule = schedule
+        self._on_host: dict[Instruction, Executable] = {}
+        self.kernels: dict[str, Emitted] = {}
+        lacking: dict[str, str] = {}
+        for kernel in kernels:
+            try:
+                self.kernels[kernel.name] = cuda.emit(schedule(kernel, "cuda"), kernel.name)
+            except NotImplementedError as error:
+                lacking[kernel.name] = str(error)
+        self.fallbacks = tuple(
+            Fallback(kernel=i.params["kernel"], what=lacking[i.params["kernel"]], loc=i.loc)
+            for i in walk(self.program.body)
+            if isinstance(i.op, Launch) and i.params["kernel"] in lacking
+        )
+        self.written = {kernel.name: tuple(sorted(kernel_accesses(kernel)[1])) for kernel in kernels}
+        self.text = cuda.joined(list(self.kernels.values()))
+        self.loaded = None
+        if self.kernels:
+            names = [each.name for kernel in self.kernels.values() for each in kernel.launches]
+            image = cubin(self.text, self.device.arch, names)
+            with self.device:
+                self.loaded = self.device.load(image, self)
+
+    def instance(self, sizes: Mapping[str, int]) -> CudaInstance:
+        """The program with these sizes; the last few are kept."""
+        key = tuple(sizes.values())
+        found = self.instances.get(key)
+        if found is None:
+            if len(self.instances) >= KEPT_INSTANCES:
+                self.instances.pop(next(iter(self.instances.copy())), None)
+            found = self.instances.setdefault(key, CudaInstance(dict(sizes), {}))
+        return found
+
+    def call(self, instance: CudaInstance, arguments: Sequence[Any], chosen: Sequence[Any] | None = None) -> list[Any]:
+        """Run on arguments: NumPy arrays or arrays on the device for references, scalars for rank-0 parameters.
+
+        The results are arrays on the device if an argument is one, else NumPy's. Raises CheckFailed, DeviceError, and what a step
+        in Python raises.
+        """
+        keeps = any(isinstance(a, DeviceArray) for a in arguments)
+        with self.device:
+            return Run(self, instance).results(arguments, keeps)
+
+    def bound(self, instance: CudaInstance, step: Instruction) -> Bound:
+        """A launch of the program with its sizes filled in."""
+        found = instance.launches.get(id(step))
+        if found is None:
+            sizes = {f"s{k}": value_of(e, instance.sizes) for k, e in enumerate(step.params["sizes"])}
+            found = instance.launches[id(step)] = bound(self.kernels[step.params["kernel"]], sizes)
+        return found
+
+    def failed(self, step: Instruction, status: int) -> BaseException:
+        """What a launch's status says."""
+        error, message, place = step.params["failures"][status - 1]
+        failed = CheckFailed(error, message)
+        if place:
+            failed.add_note(place)
+        return failed
+
+    def on_host(self, step: Instruction) -> Executable:
+        """A launch as a program of the CPU."""
+        found = self._on_host.get(step)
+        if found is None:
+            values = tuple(Value(v.type, f"x{k}") for k, v in enumerate(step.operands))
+            again = Instruction(launch, values, (), step.params, (), step.loc)
+            shown = tuple(v for v in values if isinstance(v.type, RefType) and not v.type.rank)
+            program = Function(self.program.name, Region(values, (again,), shown), "program")
+            kernel = self._plain[step.params["kernel"]]
+            found = Executable(Module((program, kernel)), {}, lambda kernel: self._schedule(kernel, "cpu"))
+            self._on_host[step] = found
+        return found
+
+    def shape(self, value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape of a value of the program."""
+        t = value.type
+        assert isinstance(t, RefType | ArrayType)
+        return tuple(value_of(e, sizes) for e in t.shape)

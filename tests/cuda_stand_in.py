@@ -1,0 +1,40 @@
+"""The stand-in driver as the device of compiled functions, for tests of programs and arrays on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import cuda_host
+import pytest
+
+from pullback.runtime import cuda_compiler, cuda_device
+
+__all__ = ["device", "order"]
+
+
+class Compiler:
+    """g++ in place of NVRTC."""
+
+    def cubin(self, text: str, arch: str, kernels: Sequence[str]) -> bytes:
+        return cuda_host.image(text, int(arch.removeprefix("sm_")))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device() -> Iterator[cuda_device.Device]:
+    """The first device, whose buffers end where their last element ends."""
+    cuda_host.activate()
+    cuda_compiler.use(Compiler())
+    found = cuda_device.device("cuda:0")
+    for each in (found, cuda_device.device("cuda:1")):
+        each.pool.grain = 16
+    yield found
+    found.synchronize()
+    cuda_compiler.use(None)
+
+
+@pytest.fixture(params=[0, 1, 5], ids=["as they come", "reversed", "random"])
+def order(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The order in which threads, blocks and streams run."""
+    cuda_host.order(request.param)
+    yield
+    cuda_host.order(0)

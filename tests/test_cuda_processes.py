@@ -1,0 +1,136 @@
+"""What a CUDA device does to a process: faults, forks, ends, and what is said where CUDA is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(text: str, first: str = "") -> subprocess.CompletedProcess[str]:
+    """A script over the stand-in. ``first`` runs before that is there."""
+    head = """
+        import sys, numpy as np, pullback as pb, cuda_host
+        from pullback.runtime import cuda_compiler
+        cuda_host.activate()
+        class Compiler:
+            def cubin(self, text, arch, kernels): return cuda_host.image(text, 90)
+        cuda_compiler.use(Compiler())
+        f = pb.jit(lambda x: np.sin(x) * 2, device="cuda")
+        x = np.arange(5.0)
+    """
+    path = os.pathsep.join([str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    script = textwrap.dedent(first) + textwrap.dedent(head) + textwrap.dedent(text)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
+
+
+def test_a_kernel_that_fails() -> None:
+    done = run("""
+        class Beyond:
+            __cuda_array_interface__ = {"shape": (10**6,), "typestr": "<f8", "version": 3, "stream": None,
+                                        "data": (pb.device_put(x).address, False)}
+        def reader(x): return x * 2
+        for call in (lambda: np.asarray(pb.jit(reader)(Beyond())), lambda: f(x), lambda: pb.device_put(x)):
+            try: call()
+            except pb.DeviceFault as error: print(error)
+        print(pb.jit(np.sin)(x)[1])
+    """)
+    first, second, third, last = done.stdout.splitlines()
+    assert "cuda:0: k0 of reader failed" in first and 'device="cpu" is not affected' in first
+    assert first == second == third
+    assert float(last) == np.sin(1)
+    assert done.returncode == 0 and not done.stderr
+
+
+def test_after_a_fork() -> None:
+    done = run("""
+        import os
+        f(x)
+        if not os.fork():
+            try: f(x)
+            except pb.DeviceError as error: print(error)
+            print(pb.jit(np.sin)(x)[1])
+            sys.exit()
+        os.wait()
+        print(f(x)[1])
+    """)
+    said, sine, twice = done.stdout.splitlines()
+    assert "cuda:0 was used before this process was forked" in said and "spawn" in said
+    assert float(sine) * 2 == pytest.approx(float(twice)) == 2 * np.sin(1)
+    assert done.returncode == 0 and not done.stderr
+
+
+def test_a_fork_before_cuda_is_used() -> None:
+    done = run("sys.stdout.write(f'{f(x)[1]}\\n')\nif child: os.wait()", "import os, pullback\nchild = os.fork()")
+    assert [float(line) for line in done.stdout.splitlines()] == [pytest.approx(2 * np.sin(1))] * 2
+    assert done.returncode == 0 and not done.stderr
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["pass", "raise ValueError('mine')", "sys.exit(3)", "import threading; threading.Thread(target=lambda: f(x)).start()"],
+)
+def test_the_process_ends(ending: str) -> None:
+    done = run(f"held = pb.device_put(x); kept = f(held), f(x)\n{ending}")
+    assert done.returncode == (1 if "raise" in ending else 3 if "exit" in ending else 0), done.stderr
+    assert "PyCUDA" not in done.stderr and ("mine" in done.stderr or not done.stderr)
+
+
+def alone(text: str) -> str:
+    """What a script prints without the stand-in."""
+    script = "import numpy as np, pullback as pb\n" + textwrap.dedent(text)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True, cwd=ROOT)
+    return done.stdout
+
+
+def test_nothing_of_cuda_is_imported_before_it_is_asked_for() -> None:
+    assert alone("""
+        import sys
+        pb.jit(np.sin)(np.ones(3)), pb.grad(lambda x: x * x)(2.0)
+        print([name for name in sys.modules if "pycuda" in name or "cuda_device" in name or "cuda_run" in name])
+    """) == "[]\n"
+
+
+def test_without_pycuda() -> None:
+    said = alone("""
+        import sys
+        sys.modules["pycuda"] = None
+        import importlib.util
+        importlib.util.find_spec = lambda name, find=importlib.util.find_spec: None if name == "pycuda" else find(name)
+        try: pb.jit(np.sin, device="cuda")(np.ones(3))
+        except pb.DeviceError as error: print(error)
+    """)
+    assert "needs PyCUDA, which is not installed: pip install 'pullback[cuda]'" in said
+
+
+def test_without_a_driver() -> None:
+    said = alone("""
+        import importlib.util, sys
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == "pycuda.driver":
+                    raise ImportError("libcuda.so.1: cannot open shared object file")
+                return importlib.util.spec_from_loader(name, None, is_package=True) if name == "pycuda" else None
+        sys.meta_path.insert(0, Finder())
+        try: pb.jit(np.sin, device="cuda")(np.ones(3))
+        except pb.DeviceError as error: print(error)
+    """)
+    assert "needs NVIDIA's driver" in said and "libcuda.so.1" in said
+
+
+def test_without_a_device() -> None:
+    done = run("""
+        cuda_host._driver().cuda_host_devices(0, 90, 0)
+        try: f(x)
+        except pb.DeviceError as error: print(error)
+    """)
+    assert "finds no CUDA device" in done.stdout, done.stderr

@@ -1,0 +1,183 @@
+"""Programs on a CUDA device, run by the real PyCUDA over the stand-in driver, give what they do on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cuda_host
+import numpy as np
+import pytest
+from control_programs import PROGRAMS
+from cuda_stand_in import device, order
+from test_benchmarks import PAIRS
+from test_cuda_programs import close, compiled
+from test_random import OF_SHAPE
+
+import pullback as pb
+from benchmarks.case import Case
+from pullback.runtime import cuda_device
+from pullback.tracer import flatten, unflatten
+
+__all__ = ["device", "order"]
+SMALL = [pair for pair in PAIRS if "sort" not in str(pair.id)]
+
+
+def both(call: Callable[..., Any], *args: Any) -> None:
+    """A call gives on the device what it does on the CPU: with NumPy's arrays NumPy's, with arrays there such arrays."""
+    wanted = [np.asarray(leaf) for leaf in flatten(pb.jit(call)(*args))[0]]
+    leaves = flatten(pb.jit(call, device="cuda")(*args))[0]
+    assert not any(isinstance(leaf, pb.DeviceArray) for leaf in leaves)
+    close([np.asarray(leaf) for leaf in leaves], wanted)
+    found, tree = flatten(args)
+    given = unflatten(tree, [pb.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in found])
+    leaves = flatten(pb.jit(call)(*given))[0]
+    if any(isinstance(leaf, pb.DeviceArray) for leaf in flatten(given)[0]):
+        assert all(isinstance(leaf, pb.DeviceArray) or not np.ndim(leaf) for leaf in leaves)
+    native = [leaf.astype(leaf.dtype.newbyteorder("=")) for leaf in wanted]
+    close([np.asarray(leaf) for leaf in leaves], native)
+
+
+@pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_control_flow(name: str) -> None:
+    call, args = PROGRAMS[name]
+    both(call, *args)
+
+
+@pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
+@pytest.mark.parametrize(("case", "dtype"), SMALL)
+def test_workloads_of_the_benchmarks(case: Case, dtype: str) -> None:
+    both(compiled(case), *case.make(np.dtype(dtype).type, **case.small))
+
+
+@pytest.mark.parametrize("name", sorted(OF_SHAPE))
+def test_random_numbers_are_the_same(name: str) -> None:
+    both(lambda key: OF_SHAPE[name](key, s=(2, 50)), pb.random.key(3))
+
+
+def test_steps_follow_each_other_however_the_device_runs_them(order: None) -> None:
+    rng = np.random.default_rng(0)
+    w, x, y = rng.normal(size=(30, 8)), rng.normal(size=(200, 30)), rng.normal(size=(200, 8))
+
+    def loss(w: Any, x: Any, y: Any) -> Any:
+        z = x @ w
+        z = z - np.max(z, axis=1, keepdims=True)
+        return -np.mean(np.sum(y * (z - np.log(np.sum(np.exp(z), axis=1, keepdims=True))), axis=1))
+
+    step = pb.value_and_grad(loss)
+    placed, host = pb.device_put(w), w
+    data = pb.device_put((x, y))
+    for _ in range(5):
+        value, gradient = step(placed, *data)
+        wanted, expected = step(host, x, y)
+        placed, host = placed - 0.1 * gradient, host - 0.1 * expected
+        np.testing.assert_allclose(float(value), wanted, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(placed), host, rtol=1e-11)
+
+
+def test_a_result_that_is_not_asked_for_is_not_waited_for(device: cuda_device.Device) -> None:
+    x = pb.device_put(np.arange(1000.0))
+    double = pb.jit(lambda x: x * 2)
+    double(x)
+    device.synchronize()
+    results = [double(x) for _ in range(3)]
+    assert cuda_host.counts()["waiting"] >= 3
+    np.testing.assert_array_equal(np.asarray(results[2]), np.arange(1000.0) * 2)
+
+
+@pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
+def test_layouts_and_dtypes() -> None:
+    rng = np.random.default_rng(1)
+    for dtype in (np.float32, np.float16, np.int8, np.uint64, np.bool_, np.complex64, ">f8"):
+        x = (rng.normal(size=(6, 10)) * 5).astype(dtype)
+        both(lambda x: (x, x.T, x[::-2, 3], np.where(x != 0, x, x)), x)
+        both(lambda x: (x[1:4, ::3] == 2, x.ravel()), np.asfortranarray(x)[::-1])
+
+
+def test_empty_arrays_and_scalars() -> None:
+    both(lambda x: (x + 1, x.sum(), np.concatenate([x, x])), np.zeros((0, 3)))
+    both(lambda x, k: (x * k, k, x), np.float64(2.5), 3)
+    both(lambda x: (x, x * 1j, 3.0), np.array(1 - 2j))
+    assert pb.jit(lambda: np.arange(3.0), device="cuda")().tolist() == [0, 1, 2]
+
+
+def test_results_that_are_arguments() -> None:
+    x = np.arange(4.0)
+    placed = pb.device_put(x)
+    both(lambda x: (x, x, x + 0, (x * 2, x)), x)
+    assert pb.jit(lambda x: x)(placed) is placed
+    kept, again = pb.jit(lambda x: (x.reshape(2, 2), x + 1))(placed)
+    np.testing.assert_array_equal(kept, x.reshape(2, 2))
+    np.testing.assert_array_equal(again, x + 1)
+
+
+def test_what_jit_offers(capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.linspace(0.1, 1, 7)
+    placed = pb.device_put(x)
+
+    def f(x: Any) -> Any:
+        return np.sum(np.sin(x) ** 2)
+
+    bent = pb.grad(pb.grad(lambda a: f(a * np.ones(3))))
+    np.testing.assert_allclose(bent(pb.device_put(0.3)), bent(0.3))
+    np.testing.assert_allclose(pb.hessian(f)(placed), pb.hessian(f)(x), atol=1e-15)
+    np.testing.assert_allclose(pb.jvp(f, (placed,), (placed,))[1], pb.jvp(f, (x,), (x,))[1])
+    np.testing.assert_allclose(pb.vmap(pb.grad(f))(placed.reshape(7, 1)), pb.vmap(pb.grad(f))(x.reshape(7, 1)))
+    inner = pb.jit(f)
+    np.testing.assert_allclose(pb.jit(lambda x: inner(x) * 2, device="cuda:0")(placed), f(x) * 2)
+    assert pb.jit(lambda x, n: x.reshape(n), static_argnames="n")(placed, (7, 1)).shape == (7, 1)
+    np.testing.assert_array_equal(pb.jit(lambda s, g: s - g, donate="s", device="cuda")(x.copy(), x), x * 0)
+    np.testing.assert_array_equal(pb.jit(lambda s, g: s - g, donate="s")(placed, placed), x * 0)
+    out = np.empty(7)
+    assert pb.jit(np.exp, device="cuda").into(out, x) is out
+    np.testing.assert_allclose(out, np.exp(x))
+    np.testing.assert_allclose(pb.jit(np.exp, device="cuda", debug=True)(placed), np.exp(x))
+    with pytest.raises(FloatingPointError, match="log"):
+        pb.jit(lambda x: np.log(x - 5), device="cuda", debug=True)(x)
+
+    @pb.jit(guards=True)
+    def branching(x: Any) -> Any:
+        return x * 2 if x.sum() > 0 else -x
+
+    for sign in (1, -1, 1):
+        np.testing.assert_array_equal(branching(placed * sign), branching(x * sign))
+
+    @pb.jit
+    def printing(x: Any) -> Any:
+        pb.print("sum", x.sum())
+        return x
+
+    printing(placed)
+    assert "sum 3.8" in capsys.readouterr().out
+
+
+def test_a_function_that_writes() -> None:
+    def f(a: Any) -> Any:
+        a[1:] *= 2
+        return a.sum()
+
+    a = np.arange(4.0)
+    assert pb.jit(f, device="cuda")(a) == 12
+    np.testing.assert_array_equal(a, [0, 2, 4, 6])
+    with pytest.raises(pb.TraceError, match="argument a is an array on a device"):
+        pb.jit(f)(pb.device_put(a))
+
+
+def test_checks_name_the_line_and_leave_all_as_it_is() -> None:
+    take = pb.jit(lambda x, i: x[i] * 2)
+    x = pb.device_put(np.arange(5.0))
+    assert float(take(x, 4)) == 8
+    with pytest.raises(IndexError, match=r"index 5 is out of bounds for axis 0 with size 5\n.*test_cuda_runtime.py"):
+        take(x, 5)
+    turns = pb.jit(lambda x, n: pb.fori_loop(0, n, lambda i, s: s + x[i], 0.0))
+    with pytest.raises(IndexError, match="index 5 is out"):
+        turns(x, 7)
+    assert float(turns(x, 5)) == 10
+
+
+def test_the_cpu_does_what_has_no_cuda() -> None:
+    a, b = np.eye(4) * 3 + 1, np.arange(4.0)
+    with pytest.warns(pb.DeviceWarning, match=r"on cuda:0: getrf .*; the CPU does it"):
+        found = pb.jit(lambda a, b: np.linalg.solve(a, b) * 2, device="cuda")(a, b)
+    np.testing.assert_allclose(found, np.linalg.solve(a, b) * 2)
