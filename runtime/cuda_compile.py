@@ -134,16 +134,11 @@ def cubin(text: str, arch: str, kernels: Sequence[str], cache: KernelCache | Non
     return load(text, arch, kernels, bytes, cache)
 
 
-def ptx(text: str, arch: str) -> str:
-    """The PTX of a text, past every cache. Raises NoCompiler, CompileError."""
-    return compiler().ptx(text, arch, OPTIONS)
-
-
 def _key(maker: Compiler, text: str, arch: str) -> str:
     return cache_key(generator_stamp(), "cuda", maker.stamp, arch, *OPTIONS, text)
 
 
 __all__ = [
     "INSTALL", "OPTIONS", "CompileError", "Compiler", "NoCompiler",
-    "compiler", "cubin", "found", "key_of", "load", "plain", "ptx", "use", "where",
+    "compiler", "cubin", "found", "key_of", "load", "plain", "use", "where",
 ]  # fmt: skip

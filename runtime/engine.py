@@ -93,7 +93,7 @@ class CompileError(Exception):
         at = int(place[1] or place[2]) if place else None
         shown = range(len(lines)) if at is None else range(max(0, at - 10), min(len(lines), at + 5))
         body = "\n".join(f"{'->' if n + 1 == at else '  '} {n + 1:5} {lines[n]}" for n in shown)
-        return f"{self.reason}\n\n{body}"
+        return f"{self.reason}\n\n{body}" if body else self.reason
 
 
 @dataclass(frozen=True, kw_only=True)

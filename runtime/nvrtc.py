@@ -65,8 +65,10 @@ class Nvrtc:
         try:
             status = self._library.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
             log = self._output(program, "ProgramLog").decode(errors="replace").strip("\0\n")
+            if status == _FAILED and log:
+                raise CompileError(text, log)
             if status:
-                raise CompileError(text, log if status == _FAILED and log else self._reason(status, arch, log))
+                raise CompileError("", self._reason(status, arch, log))
             return self._output(program, what), log
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -79,9 +81,9 @@ class Nvrtc:
         return room.raw[: size.value]
 
     def _reason(self, status: int, arch: str, log: str) -> str:
-        known = [a.replace("sm_", "compute_") for a in self.architectures()]
-        if arch.replace("sm_", "compute_") not in known:
-            return f"{self.name} makes no code for {arch}, but for {', '.join(self.architectures())}"
+        known, arch = self.architectures(), arch.replace("compute_", "sm_")
+        if arch not in known:
+            return f"{self.name} makes no code for {arch}, but for {', '.join(known)}"
         return f"{self.name}: {log or self._library.nvrtcGetErrorString(status).decode()}"
 
     def _check(self, status: int) -> None:

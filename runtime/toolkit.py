@@ -47,7 +47,7 @@ def libraries(name: str, environ: Mapping[str, str] | None = None) -> Iterator[s
     folders = [*chosen(environ), *wheels(), *map(Path, USUAL)]
     for folder in (folder / part for folder in folders for part in ("lib64", "lib")):
         yield from map(str, sorted(folder.glob(f"{file}.*"), key=_version, reverse=True))
-    yield from (f"{file}.13", f"{file}.12", file)
+    yield from (f"{file}.13", f"{file}.12", f"{file}.11", file)
 
 
 def _version(path: Path) -> list[int]:
