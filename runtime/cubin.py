@@ -16,8 +16,8 @@ _MACHINE = 190
 _REGISTERS, _FRAME = 0x2F, 0x11
 _SIZED = 4
 _FUNCTION, _ENTRY = 0x12, 0x10
-_RESERVED = 1024
-"""Bytes of a block's shared memory that the system takes; where it does, a section says so, and they are in the sizes."""
+_RESERVED, _RESERVES = 1024, 90
+"""Bytes of a block's shared memory that the system takes, and the architecture from which on they are in the sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +43,18 @@ def resources(payload: bytes) -> dict[str, Resources]:
         return {}
 
 
+def architecture(payload: bytes) -> int:
+    """The number of a cubin's architecture, 90 of "sm_90". CUDA 13 raised the version of the format and moved it."""
+    version, flags = payload[8], struct.unpack_from("<I", payload, 48)[0]
+    return int(flags >> 8 if version >= 8 else flags) & 0xFF
+
+
 def _resources(payload: bytes) -> dict[str, Resources]:
     sections = elf.sections(payload)
     symbols = list(elf.symbols(payload, sections))
     kernels = {s.number: s.name for s in symbols if s.info == _FUNCTION and s.other & _ENTRY and s.section}
     by_name = {s.name: s for s in sections}
-    reserved = _RESERVED if ".nv.shared.reserved.0" in by_name else 0
+    reserved = _RESERVED if architecture(payload) >= _RESERVES else 0
     values = {(name, number): value for name, number, value in _attributes(payload, by_name.get(".nv.info"))}
     found = {}
     for number, name in kernels.items():

@@ -22,8 +22,9 @@ from pullback.runtime.locks import KeyedLocks
 
 T = TypeVar("T")
 
-OPTIONS = ("--std=c++17", "--fmad=false")
-"""Multiplications and additions are joined where the program says so, and nowhere else."""
+OPTIONS = ("--std=c++17", "--fmad=false", "--split-compile=8")
+"""Multiplications and additions are joined where the program says so, and nowhere else. Kernels of one source share out so many
+threads; the code was the same for any number from two on, that is, on any machine."""
 INSTALL = "pip install 'nvidia-cuda-nvrtc>=13,<14', or NVIDIA's CUDA toolkit with nvcc on the PATH"
 
 _COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -82,14 +83,14 @@ def use(other: Compiler | None) -> Compiler | None:
 
 
 def plain(text: str) -> str:
-    """A text without comments and the lines that were nothing else: the user's places decide nothing."""
+    """A text without comments and the lines that were nothing else, as the user's places are. They decide nothing of its code."""
     kept = _COMMENT.sub(lambda m: m[1] or " ", text)
     return _BLANK.sub("\n", kept).lstrip()
 
 
 def key_of(text: str, arch: str) -> str:
     """The cache key of the code of a text for an architecture. Raises NoCompiler."""
-    return _key(compiler(), plain(text), arch)
+    return _key(compiler(), text, arch)
 
 
 def where(text: str, arch: str) -> Origin | None:
@@ -106,7 +107,7 @@ def load(
     found and that ``loaded`` refuses, by whatever it raises, is compiled anew. Raises NoCompiler, CompileError, and for new
     code what ``loaded`` does.
     """
-    maker, cache, text = compiler(), default_cache() if cache is None else cache, plain(text)
+    maker, cache = compiler(), default_cache() if cache is None else cache
     name = _key(maker, text, arch)
     with work.underway(), _making.hold(name):
         stored = cache.find(name)
@@ -135,7 +136,7 @@ def cubin(text: str, arch: str, kernels: Sequence[str], cache: KernelCache | Non
 
 
 def _key(maker: Compiler, text: str, arch: str) -> str:
-    return cache_key(generator_stamp(), "cuda", maker.stamp, arch, *OPTIONS, text)
+    return cache_key(generator_stamp(), "cuda", maker.stamp, arch, *OPTIONS, plain(text))
 
 
 __all__ = [

@@ -37,9 +37,9 @@ class Nvcc:
         """The PTX of CUDA C for an architecture. Raises CompileError."""
         return self._compiled(text, arch.replace("sm_", "compute_"), options, "ptx")[0].decode()
 
-    def remarks(self, text: str, arch: str, options: Sequence[str]) -> str:
-        """What ptxas says of each kernel: registers, spills, shared memory. Raises CompileError."""
-        return self._compiled(text, arch, [*options, "--ptxas-options=-v"], "cubin")[1]
+    def explained(self, text: str, arch: str, options: Sequence[str]) -> tuple[bytes, str]:
+        """The machine code, and what ptxas says of each kernel: registers, spills, shared memory. Raises CompileError."""
+        return self._compiled(text, arch, [*options, "--ptxas-options=-v"], "cubin")
 
     def _compiled(self, text: str, arch: str, options: Sequence[str], kind: str) -> tuple[bytes, str]:
         """The file of one kind, and what was printed."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from pullback.runtime import toolkit
 from pullback.runtime.engine import CompileError
 
-OLDEST = (12, 0)
-"""The first whose language and architectures suffice."""
+OLDEST = (12, 1)
+"""The first that was seen to take our options."""
 _WITHOUT_CACHE = (13, 0)
 """From here on NVRTC keeps a cache of its own, which would hide beneath ours."""
 _FAILED = 6
@@ -44,9 +44,9 @@ class Nvrtc:
         made, _ = self._compiled(text, arch.replace("sm_", "compute_"), options, "PTX")
         return made.decode().rstrip("\0")
 
-    def remarks(self, text: str, arch: str, options: Sequence[str]) -> str:
-        """What ptxas says of each kernel: registers, spills, shared memory. Raises CompileError."""
-        return self._compiled(text, arch, [*options, "--ptxas-options=-v"], "CUBIN")[1]
+    def explained(self, text: str, arch: str, options: Sequence[str]) -> tuple[bytes, str]:
+        """The machine code, and what ptxas says of each kernel: registers, spills, shared memory. Raises CompileError."""
+        return self._compiled(text, arch, [*options, "--ptxas-options=-v"], "CUBIN")
 
     def architectures(self) -> list[str]:
         """The architectures that there is code for, the oldest first."""

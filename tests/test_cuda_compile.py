@@ -96,7 +96,7 @@ def test_a_key_is_of_what_decides_the_code(fake: Fake, monkeypatch: pytest.Monke
     assert len(set(keys)) == len(keys)
 
 
-def test_comments_are_no_part_of_what_is_compiled() -> None:
+def test_comments_are_no_part_of_a_key() -> None:
     assert cuda_compile.plain(TEXT).count("\n") == 4 and "model.py" not in cuda_compile.plain(TEXT)
     kept = 'a = "// no comment /* at all */ \\" //"; b = \'"\'; c = 1 / 2;\n'
     assert cuda_compile.plain(kept) == kept
@@ -204,10 +204,12 @@ def test_resources_are_those_that_the_compiler_tells() -> None:
     """By a second way: its own remarks."""
     library = found(nvrtc)
     for arch in ("sm_75", "sm_80", "sm_90"):
-        kernels = cubin.resources(library.cubin(HEAVY, arch, OPTIONS))
+        code, remarks = library.explained(HEAVY, arch, OPTIONS)
+        assert f"sm_{cubin.architecture(code)}" == arch
+        kernels = cubin.resources(code)
         assert set(kernels) == {"k_local", "k_shared", "k_plain"}
         assert (kernels["k_shared"].shared, kernels["k_local"].local, kernels["k_plain"].local) == (4000, 512, 0)
-        for part in library.remarks(HEAVY, arch, OPTIONS).split("Compiling entry function ")[1:]:
+        for part in remarks.split("Compiling entry function ")[1:]:
             one = kernels[part.split("'")[1]]
             told = {word: int(n) for n, word in re.findall(r"(\d+) (registers|bytes stack frame|bytes smem)", part)}
             wanted = told["registers"], told["bytes stack frame"], told.get("bytes smem", 0)
