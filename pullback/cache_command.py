@@ -12,6 +12,7 @@ from typing import Any
 from pullback.runtime import stored
 from pullback.runtime.archive import BadArchive, read_archive, write_archive
 from pullback.runtime.cache import KernelCache, default_cache
+from pullback.runtime.cubin import resources
 from pullback.runtime.entries import Entry
 from pullback.runtime.usage import uses_of
 from pullback.specs import UsageError
@@ -107,6 +108,9 @@ def show_entry(arguments: argparse.Namespace) -> int:
     for name, value in about.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         print(f"{name:<9}  {text}")
+    if entry.kind == "cubin":
+        for name, taken in resources(cache.get(entry.key) or b"").items():
+            print(f"{name:<9}  {taken}")
     if entry.kind == "program":
         print("\n" + _program_text(cache, entry.key))
     return 0

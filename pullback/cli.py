@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ from pullback.specs import UsageError, random_array
 from pullback.tracer import TraceError
 
 INPUTS = "inputs.npz"
+ARCH = re.compile(r"sm_\d+[af]?")
 IMPORTS = (
     "The file or module is imported, so what stands at its top level runs. Arrays are random, the same at each run; quote what "
     "your shell would read itself: \"{'w': float64[64,32]}\" \"mode='full'\"."
@@ -86,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     _call_options(dump)
     stages = (*SHARED_STAGES, *TARGET_STAGES["cpu"], *TARGET_STAGES["cuda"], "all")
     dump.add_argument("--stage", default="all", choices=stages, help="one stage (all)")
+    dump.add_argument("--arch", metavar="sm_NN", help="with ptx and sass: the architecture (that of the first GPU, else sm_90)")
     dump.add_argument("--out", metavar="DIR", type=Path, help=f"write numbered files, and the arguments as {INPUTS}")
     dump.add_argument("--locations", action="store_true", help="with the user's file and line of each instruction")
 
@@ -212,11 +215,15 @@ def report_command(arguments: argparse.Namespace) -> int:
 def dump_command(arguments: argparse.Namespace) -> int:
     """Print or write the stages of a function for given arguments."""
     call = examined(arguments)
+    if arguments.arch is not None and (call.device == "cpu" or not ARCH.fullmatch(arguments.arch)):
+        raise UsageError(f"--arch {arguments.arch}: as sm_90, and with --device cuda")
     with targets.users_errors(f"tracing {arguments.target}"):
-        texts = reports.stages(call, locations=arguments.locations)
+        texts = reports.stages(call, locations=arguments.locations, arch=arguments.arch)
     chosen = list(texts) if arguments.stage == "all" else [arguments.stage]
     if arguments.stage not in ("all", *texts):
         raise UsageError(f"there is no stage {arguments.stage} for this device; there are {', '.join(texts)}")
+    if arguments.stage != "all" and (problem := texts.problem(arguments.stage)) is not None:
+        raise targets.UserError(problem)
     if arguments.out is None:
         for name in chosen:
             print((f"# stage: {name}\n" if arguments.stage == "all" else "") + texts[name], end="")
@@ -233,7 +240,7 @@ def dump_command(arguments: argparse.Namespace) -> int:
 
 
 def _suffix(stage: str) -> str:
-    return {"llvm": ".ll", "asm": ".s", "cuda": ".cu"}.get(stage, ".ir")
+    return {"llvm": ".ll", "asm": ".s", "cuda": ".cu", "ptx": ".ptx", "sass": ".sass"}.get(stage, ".ir")
 
 
 # run and opt

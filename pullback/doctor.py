@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import os
 import platform
 
 from pullback import direct, selftest
-from pullback.runtime import memory
+from pullback.runtime import cuda_found, memory
 from pullback.runtime.cache import default_cache
 from pullback.runtime.engine import find_host, llvm_version
 from pullback.runtime.platforms import python_support, support
@@ -44,6 +43,8 @@ def report(*, check: bool = False) -> int:
     print(f"memory     {memory.status()}")
     print(f"calls      {'plain (packages are missing)' if missing else direct.status()}")
     print(f"cuda       {_cuda()}")
+    for part in cuda_found.parts():
+        print(f"  {part.name:<8} {part.text}")
     for package in missing:
         print(f"missing: {package} (pip install {package})")
     if missing:
@@ -77,14 +78,6 @@ def _cache() -> str:
 
 
 def _cuda() -> str:
-    """Whether a CUDA device could be used, or why not."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no: there is no NVIDIA driver (libcuda.so.1)"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
-        return "no: the driver finds no device"
-    if version("pycuda") == "not installed":
-        return f"no: {count.value} device(s), but pycuda is not installed (pip install 'pullback[cuda]')"
-    return f"{count.value} device(s), pycuda {version('pycuda')}; kernels are emitted for them, not run yet"
+    """The CUDA devices, or that there is none; the parts that are printed below say why."""
+    found = cuda_found.devices()
+    return ", ".join(map(str, found)) if found else "no device can be used"

@@ -34,7 +34,7 @@ class Inspected(Generic[P]):
     def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> Stages:
         """The text of each stage that a call with these arguments goes through: a mapping by the stage's name.
 
-        The stages: trace, grad, simplify, fuse, lower, schedule, program, llvm, asm.
+        The stages: trace, grad, simplify, fuse, lower, schedule, then program, llvm, asm on the CPU; cuda, ptx, sass on a GPU.
         """
         return reports.stages(self.examine(args, kwargs))
 

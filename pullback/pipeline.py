@@ -45,7 +45,7 @@ else:
     grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
-TARGET_STAGES = {"cpu": ("program", "llvm", "asm"), "cuda": ("cuda",)}
+TARGET_STAGES = {"cpu": ("program", "llvm", "asm"), "cuda": ("cuda", "ptx", "sass")}
 DEVICES = ("cpu", "cuda")
 
 

@@ -76,7 +76,7 @@ _INTRINSICS_OF_WIDTH = {
 # Kernels whose addresses were handed out alone: dropping one would unmap code that somebody still calls.
 _kept: set[Kernel] = set()
 
-_PLACE = re.compile(r"<string>:(\d+):\d+")
+_PLACE = re.compile(r"<string>:(\d+):\d+|kernels\.cu\((\d+)\)")
 
 
 class CompileError(Exception):
@@ -90,10 +90,10 @@ class CompileError(Exception):
     def __str__(self) -> str:
         lines = self.text.splitlines()
         place = _PLACE.search(self.reason)
-        at = int(place[1]) if place else None
+        at = int(place[1] or place[2]) if place else None
         shown = range(len(lines)) if at is None else range(max(0, at - 10), min(len(lines), at + 5))
         body = "\n".join(f"{'->' if n + 1 == at else '  '} {n + 1:5} {lines[n]}" for n in shown)
-        return f"{self.reason}\n\n{body}"
+        return f"{self.reason}\n\n{body}" if body else self.reason
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from pullback.runtime import elf
+
 Symbols = tuple[set[str], set[str]]
 
 _COFF_MACHINES = (0x8664, 0xAA64)
@@ -17,7 +19,7 @@ def object_symbols(payload: bytes) -> Symbols | None:
     """The (defined, undefined) global symbols of a 64-bit little-endian object, without the underscore that Mach-O puts before
     each; None for another format."""
     reader: Callable[[bytes], Symbols]
-    if payload[:6] == b"\x7fELF\x02\x01":
+    if payload[:6] == elf.MAGIC:
         reader = _elf
     elif payload[:4] == b"\xcf\xfa\xed\xfe":
         reader = _mach_o
@@ -28,24 +30,9 @@ def object_symbols(payload: bytes) -> Symbols | None:
     return reader(payload)
 
 
-def _text(payload: bytes, at: int) -> str:
-    return payload[at : payload.index(b"\0", at)].decode()
-
-
 def _elf(payload: bytes) -> Symbols:
-    defined: set[str] = set()
-    undefined: set[str] = set()
-    start, size, count = struct.unpack_from("<Q", payload, 40)[0], *struct.unpack_from("<HH", payload, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", payload, start + n * size) for n in range(count)]
-    for _, kind, _, _, offset, length, link, _, _, each in sections:
-        if kind != 2:
-            continue
-        strings = sections[link][4]
-        for at in range(offset, offset + length, each):
-            name, info, _, section = struct.unpack_from("<IBBH", payload, at)
-            if info >> 4 and name:
-                (defined if section else undefined).add(_text(payload, strings + name))
-    return defined, undefined
+    found = [s for s in elf.symbols(payload, elf.sections(payload)) if s.info >> 4 and s.name]
+    return {s.name for s in found if s.section}, {s.name for s in found if not s.section}
 
 
 def _mach_o(payload: bytes) -> Symbols:
@@ -59,7 +46,7 @@ def _mach_o(payload: bytes) -> Symbols:
             for n in range(count):
                 name, kind, _, _, _ = struct.unpack_from("<IBBHQ", payload, table + 16 * n)
                 if kind & 1 and not kind & 0xE0:
-                    (defined if kind & 0x0E else undefined).add(_text(payload, strings + name).removeprefix("_"))
+                    (defined if kind & 0x0E else undefined).add(elf.text(payload, strings + name).removeprefix("_"))
         at += size
     return defined, undefined
 
@@ -81,5 +68,5 @@ def _coff(payload: bytes) -> Symbols:
 
 def _coff_name(payload: bytes, short: bytes, strings: int) -> str:
     if short[:4] == b"\0\0\0\0":
-        return _text(payload, strings + int(struct.unpack_from("<I", short, 4)[0]))
+        return elf.text(payload, strings + int(struct.unpack_from("<I", short, 4)[0]))
     return short.rstrip(b"\0").decode()

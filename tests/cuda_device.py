@@ -1,4 +1,4 @@
-"""Emitted CUDA C, run on the first GPU: compiled by NVRTC and launched through PyCUDA."""
+"""Emitted CUDA C, run on the first GPU: compiled as programs are and launched through PyCUDA."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from cuda_program import Machine, run_program, text_of
 
 from pullback.codegen.cuda import Emitted, Launch
 from pullback.ir import Function
+from pullback.runtime import cuda_compile
 
-OPTIONS = ("--std=c++17", "--fmad=false")
-NVRTC = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 GUARD, AROUND = 256, 0xA5
 """How many bytes around an array must stay as they are, and what is in them."""
 
@@ -40,9 +38,9 @@ def missing() -> str | None:
     if not count:
         return "needs a CUDA device"
     try:
-        nvrtc()
-    except OSError as error:
-        return f"needs NVRTC, CUDA's run-time compiler ({error})"
+        cuda_compile.compiler()
+    except cuda_compile.NoCompiler as error:
+        return str(error)
     return None
 
 
@@ -64,45 +62,6 @@ def architecture() -> str:
     return f"sm_{major}{minor}"
 
 
-@lru_cache
-def nvrtc() -> Any:
-    """NVRTC, of the toolkit or of NVIDIA's wheel. Raises OSError."""
-    found = importlib.util.find_spec("nvidia")
-    folders = [Path(place) for place in found.submodule_search_locations or ()] if found else []
-    builtins = [p for folder in folders for p in sorted(folder.glob("*/lib/libnvrtc-builtins.so.*"))]
-    for path in builtins:
-        ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
-    beside = [str(p) for folder in folders for name in NVRTC for p in sorted(folder.glob(f"*/lib/{name}"))]
-    failed: OSError | None = None
-    for name in (*beside, *NVRTC):
-        try:
-            return ctypes.CDLL(name)
-        except OSError as error:
-            failed = failed or error
-    raise failed or OSError(NVRTC[0])
-
-
-def compiled(text: str, arch: str, options: Sequence[str] = OPTIONS) -> bytes:
-    """The machine code of CUDA C for an architecture. Raises RuntimeError with what the compiler says."""
-    library, program = nvrtc(), ctypes.c_void_p()
-    given = [option.encode() for option in (f"--gpu-architecture={arch}", *options)]
-    status = library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
-    status = status or library.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
-    if status:
-        raise RuntimeError(_output(library, program, "ProgramLog").decode().strip("\0") or f"NVRTC gives {status}")
-    code = _output(library, program, "CUBIN")
-    library.nvrtcDestroyProgram(ctypes.byref(program))
-    return code
-
-
-def _output(library: Any, program: ctypes.c_void_p, what: str) -> bytes:
-    size = ctypes.c_size_t()
-    library[f"nvrtcGet{what}Size"](program, ctypes.byref(size))
-    room = ctypes.create_string_buffer(max(1, size.value))
-    library[f"nvrtcGet{what}"](program, room)
-    return room.raw[: size.value]
-
-
 @dataclass(frozen=True)
 class Held:
     """Memory of the host and its copy on the device, which begins GUARD bytes behind ``copy``."""
@@ -118,7 +77,9 @@ class Device(Machine):
     def __init__(self, kernels: Sequence[Emitted]) -> None:
         self.held: dict[tuple[int, int], Held] = {}
         self.functions: dict[str, Any] = {}
-        self.module = driver().module_from_buffer(compiled(text_of(kernels), architecture())) if kernels else None
+        names = [launch.name for kernel in kernels for launch in kernel.launches]
+        load = driver().module_from_buffer
+        self.module = cuda_compile.load(text_of(kernels), architecture(), names, load) if kernels else None
 
     def address(self, array: Any) -> int:
         """Arrays that share memory do so on the device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,59 @@ from pullback.inspection.program import program_text
 from pullback.inspection.report import Report
 from pullback.pipeline import SHARED_STAGES, TARGET_STAGES
 from pullback.pipeline import stages as texts_of
+from pullback.runtime import cuda_compile, cuda_found, disassembly
+
+ARCHITECTURE = "sm_90"
+"""What GPU code is shown for where there is no GPU."""
+
+
+@dataclass(frozen=True)
+class Translated:
+    """The text of a stage that another program makes of CUDA C, when it is asked for; ``arch``: see ``stages``."""
+
+    stage: str
+    source: str
+    arch: str | None
+
+    def text(self) -> str:
+        """The text. Raises NoCompiler, CompileError, NoTool."""
+        arch, compiler = self.arch or cuda_found.architecture() or ARCHITECTURE, cuda_compile.compiler()
+        if self.stage == "ptx":
+            return compiler.ptx(self.source, arch, cuda_compile.OPTIONS)
+        return disassembly.sass(compiler.cubin(self.source, arch, cuda_compile.OPTIONS))
 
 
 class Stages(Report, Mapping[str, str]):
-    """The texts by the names of the stages, in order. ``inputs``: the values of the program's parameters, by name."""
+    """The texts by the names of the stages, in order. ``inputs``: the values of the program's parameters, by name.
 
-    __slots__ = ("_texts", "function", "inputs")
+    The text of a stage that this machine has not the tools for is a comment that says so; see ``problem``.
+    """
 
-    def __init__(self, function: str, texts: Mapping[str, str], inputs: Mapping[str, Any]) -> None:
+    __slots__ = ("_problems", "_texts", "function", "inputs")
+
+    def __init__(self, function: str, texts: Mapping[str, str | Translated], inputs: Mapping[str, Any]) -> None:
         self.function = function
         self.inputs = dict(inputs)
         self._texts = dict(texts)
+        self._problems: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
         if name not in self._texts:
             raise KeyError(f"there is no stage {name!r} for this device; there are {', '.join(self._texts)}")
-        return self._texts[name]
+        found = self._texts[name]
+        if isinstance(found, Translated):
+            try:
+                found = found.text()
+            except (cuda_compile.NoCompiler, cuda_compile.CompileError, disassembly.NoTool) as error:
+                self._problems[name] = str(error)
+                found = "".join(f"// {line}\n" for line in str(error).splitlines())
+            self._texts[name] = found
+        return found
+
+    def problem(self, name: str) -> str | None:
+        """Why a stage has no text, or None."""
+        self[name]
+        return self._problems.get(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)
@@ -48,24 +86,28 @@ class Stages(Report, Mapping[str, str]):
         return f"{self.function}: {', '.join(self._texts)}"
 
     def __str__(self) -> str:
-        return "".join(f"# stage: {name}\n{text}" for name, text in self._texts.items()).rstrip("\n")
+        return "".join(f"# stage: {name}\n{text}" for name, text in self.items()).rstrip("\n")
 
     def _repr_html_(self) -> str:
         parts = [
-            f"<details><summary>{name}</summary><pre>{html.escape(text)}</pre></details>" for name, text in self._texts.items()
+            f"<details><summary>{name}</summary><pre>{html.escape(text)}</pre></details>" for name, text in self.items()
         ]
         return f"<p>{html.escape(self.headline)}</p>{''.join(parts)}"
 
 
-def stages(call: Call, *, locations: bool = False) -> Stages:
-    """The stages of a call. ``locations``: with the user's file and line of each instruction."""
+def stages(call: Call, *, locations: bool = False, arch: str | None = None) -> Stages:
+    """The stages of a call. ``locations``: with the user's file and line of each instruction. ``arch``: the architecture of ptx
+    and sass, such as "sm_80"; by default that of the first GPU, else sm_90."""
     traced = call.trace
-    texts = texts_of(traced, call.leaves, call.device, call.over, locations=locations)
+    texts: dict[str, str | Translated] = {}
+    texts |= texts_of(traced, call.leaves, call.device, call.over, locations=locations)
     if call.device == "cpu":
         anatomy = dissect(call)
         texts["program"] = texts["lower"] if anatomy is None else program_text(anatomy, locations)
         order = (*SHARED_STAGES, *TARGET_STAGES["cpu"])
         texts = {name: texts[name] for name in order if name in texts}
+    elif isinstance(source := texts.get("cuda"), str):
+        texts |= {stage: Translated(stage, source, arch) for stage in ("ptx", "sass")}
     values = traced.arguments(call.leaves) or []
     parameters = traced.function.parameters
     inputs = {p.name: np.asarray(v, p.type.dtype.numpy) for p, v in zip(parameters, values)}
