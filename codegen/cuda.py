@@ -15,6 +15,7 @@ from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
+from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_stages import Stage, stages
 from pullback.codegen.cuda_words import Names, stored_name
 from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
@@ -29,6 +30,9 @@ from pullback.ir.types import ArrayType, DType, RefType, Shape
 THREADS = 256
 MOST_BLOCKS = 1024
 MOST_COPIED = 1 << 25
+LEAST_BY_BLOCK, LEAST_BY_THREAD = 2048, 64
+"""A chunk of a scan has so many steps, if a block or a thread takes it."""
+MOST_UNITS, MOST_CHUNKS = 1 << 17, 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +59,22 @@ class Launch:
     count: Shape
     per_block: int
     copied: tuple[Shape, ...] = ()
+    length: Shape = ()
 
     def blocks(self, sizes: Mapping[str, int]) -> int:
         """How many blocks share the iterations; a function of the sizes s0, s1, ... alone."""
         iterations = math.prod(value_of(e, sizes) for e in self.count)
+        if self.length:
+            return self._chunked(iterations, math.prod(value_of(e, sizes) for e in self.length))
         copied = sum(math.prod(value_of(e, sizes) for e in shape) for shape in self.copied)
         return max(1, min(-(-iterations // self.per_block), MOST_BLOCKS, MOST_COPIED // max(copied, 1)))
+
+
+    def _chunked(self, lines: int, steps: int) -> int:
+        """The blocks that share out the chunks of lines of so many steps: those of a line, if it has several, are in one turn."""
+        least, most = (LEAST_BY_BLOCK, MOST_BLOCKS) if self.per_block == 1 else (LEAST_BY_THREAD, MOST_UNITS)
+        chunks = max(1, min(-(-steps // least), most // max(lines, 1), MOST_CHUNKS))
+        return max(1, min(-(-lines * chunks // self.per_block), MOST_BLOCKS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +120,7 @@ class _Emitter:
         self.partial: dict[Instruction, list[int]] = {}
         self.copies: dict[tuple[Instruction, Value], int] = {}
         self.saved: dict[Value, int] = {}
+        self.scans = ScanText(self)
         self.maker = {v: stage for stage in self.stages for v in stage.made()}
         self.needs = [self.needed(stage) for stage in self.stages]
         self.imported = {v for _, imports in self.needs for v in imports}
@@ -165,6 +180,8 @@ class _Emitter:
 
     def written(self, stage: Stage) -> set[Value]:
         """The parameters that a launch writes."""
+        if stage.kind in ("scan_totals", "scan_begin"):
+            return set()
         if stage.kind == "fold":
             return {stage.ref} if stage.ref is not None else set()
         inside = set(stage.tail) | {k for i in stage.tail for r in i.regions for k in walk(r)}
@@ -185,6 +202,8 @@ class _Emitter:
                 return self.gemm(w, stage)
             case "fold":
                 return self.fold(w, stage)
+            case "scan_totals" | "scan_begin" | "scan":
+                return self.scans.write(w, number, stage)
             case "finish":
                 self.finish(w, stage)
                 self.tail(w, stage, after)
@@ -239,7 +258,7 @@ class _Emitter:
         with w.shared_out(stage.nest, is_grid):
             w.take(parts, [w.value(v) for v in inner.regions[0].results])
         if parts:
-            self.keep_partials(w, number, loop, w.totals(parts, is_grid))
+            self.keep_partials(w, number, loop, loop.results, w.totals(parts, is_grid))
         count = tuple(self.extent(i.operands[0]) for i in stage.nest)
         return {"threads": THREADS, "count": count, "per_block": THREADS if is_grid else 1, "copied": tuple(copied)}
 
@@ -265,11 +284,11 @@ class _Emitter:
             w.sync()
         return t.shape
 
-    def keep_partials(self, w: Writer, number: int, loop: Instruction, totals: Sequence[str]) -> None:
+    def keep_partials(self, w: Writer, number: int, loop: Instruction, results: Sequence[Value], totals: Sequence[str]) -> None:
         """Keep a block's partial results for the launch that joins them."""
-        combiners = [name for name, values in combined_values(loop.params["combine"], loop.results) for _ in values]
-        names = [f"{v.name or combiner}_parts" for v, combiner in zip(loop.results, combiners, strict=True)]
-        self.partial[loop] = [self.reserve(number, name, v.type.dtype, ()) for v, name in zip(loop.results, names, strict=True)]
+        combiners = [name for name, values in combined_values(loop.params["combine"], results) for _ in values]
+        names = [f"{v.name or combiner}_parts" for v, combiner in zip(results, combiners, strict=True)]
+        self.partial[loop] = [self.reserve(number, name, v.type.dtype, ()) for v, name in zip(results, names, strict=True)]
         with w.braces("if (threadIdx.x == 0) {"):
             for index, total in zip(self.partial[loop], totals, strict=True):
                 w.line(f"{self.memory(w, index, True)}[blockIdx.x] = {total};")
@@ -277,10 +296,11 @@ class _Emitter:
     def finish(self, w: Writer, stage: Stage) -> None:
         """One block joins the partial results of all blocks."""
         loop = stage_loop(stage)
-        parts, k = w.accumulators(loop.params["combine"], loop.results), self.names.fresh("k")
+        results = loop.results[len(loop.regions[0].parameters) - 1 :]
+        parts, k = w.accumulators(loop.params["combine"], results), self.names.fresh("k")
         blocks = w.blocks(self.scratch[self.partial[loop][0]].launch)
         with w.braces(f"for (long long {k} = threadIdx.x; {k} < {blocks}; {k} += blockDim.x) {{"):
-            pairs = zip(self.partial[loop], loop.results, strict=True)
+            pairs = zip(self.partial[loop], results, strict=True)
             w.take(parts, [f"{self.memory(w, m)}[{k}]{_test(v.type.dtype)}" for m, v in pairs])
         w.results(loop, w.totals(parts, True))
 
@@ -344,6 +364,12 @@ def _about(stage: Stage, names: Names) -> str:
     match stage.kind:
         case "grid":
             return "A thread for each element."
+        case "scan_totals":
+            return f"What each chunk combines to: a {_unit(stage)} for each."
+        case "scan_begin":
+            return f"What comes before each chunk: a {_unit(stage)} for each line."
+        case "scan":
+            return f"The scan: a {_unit(stage)} for each chunk."
         case "block":
             return "A block for each row."
         case "finish":
@@ -355,3 +381,7 @@ def _about(stage: Stage, names: Names) -> str:
         case "serial":
             return "One block."
     return "One thread."
+
+
+def _unit(stage: Stage) -> str:
+    return "block" if stage.nest[-1].params["map"] == "lane" else "thread"

@@ -66,6 +66,33 @@ template <auto combine, class T> __device__ T pb_block(T x) {
     for (int warp = 1; warp < blockDim.x / 32; ++warp) all = combine(all, warps[warp]);
     return all;
 }""",
+    "pb_scan": """\
+// What the threads before one give, combined with what comes before them all, in a fixed tree. ``before`` takes in all threads.
+template <auto combine, class T> __device__ T pb_scan(T x, T& before) {
+    __shared__ T warps[32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int distance = 1; distance < 32; distance *= 2) {
+        T left = (T)__shfl_up_sync(0xffffffffu, x, distance);
+        if (lane >= distance) x = combine(left, x);
+    }
+    __syncthreads();
+    if (lane == 31) warps[warp] = x;
+    __syncthreads();
+    T left = (T)__shfl_up_sync(0xffffffffu, x, 1), all = before, mine = before;
+    for (int k = 0; k < blockDim.x / 32; ++k) {
+        if (k == warp) mine = all;
+        all = combine(all, warps[k]);
+    }
+    before = all;
+    return lane ? combine(mine, left) : mine;
+}""",
+    "pb_chunks": """\
+// Into how many chunks each of so many lines is cut if so many units share them out, and how many steps a chunk has.
+__device__ long long pb_chunks(long long units, long long lines) { return lines && units > lines ? units / lines : 1; }
+__device__ long long pb_chunk_size(long long steps, long long chunks, long long multiple) {
+    long long size = (steps + chunks - 1) / chunks;
+    return (size + multiple - 1) / multiple * multiple;
+}""",
     "pb_down_best": """\
 template <class T> __device__ pb_best<T> pb_down(pb_best<T> x, int distance) {
     return {(T)__shfl_down_sync(0xffffffffu, x.value, distance), __shfl_down_sync(0xffffffffu, x.at, distance)};
@@ -314,7 +341,7 @@ template <class T, class S> __device__ T pb_bitcast(S x) {
     return bits.to;
 }""",
 }
-_ALIASES = {"PB_NAN": "PB_INF", "pb_step": "pb_first"}
+_ALIASES = {"PB_NAN": "PB_INF", "pb_step": "pb_first", "pb_chunk_size": "pb_chunks"}
 
 
 def functions(text: str, own: Mapping[str, str]) -> str:

@@ -11,27 +11,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pullback.codegen.cuda_loops import Loops
+from pullback.codegen.cuda_loops import IDENTITIES, Loops
 from pullback.codegen.cuda_words import Names, bare, literal, stored_name, type_name, unsigned
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
 from pullback.ir.ops.library import gemm
-from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.text import short_file
 from pullback.ir.types import I64, DType, RefType, Shape
 
 SMALL = 1 << 20
 WIDTH = 118
-_IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Reduce)}
 _KINDS = ("pointer", "scalar", "stride", "size", "scratch", "blocks", "status")
 
 
 def identity(name: str, dtype: DType) -> str:
     """What a combiner changes nothing with."""
-    return literal(_IDENTITY[name](dtype), dtype)
+    return literal(IDENTITIES[name](dtype), dtype)
 
 
 def spelled(op: Elementwise, texts: Sequence[str], dtype: DType, result: DType, params: dict[str, object] | None = None) -> str:
@@ -95,6 +93,7 @@ class Writer:
         self.in_block = False
         self.shared: set[Value] = set()
         self.loc: Loc = NOWHERE
+        self.last: dict[str, str] = {}
 
     # lines and parameters
 
@@ -176,6 +175,17 @@ class Writer:
             position, dtype = self.kernel.parameters.index(value), value.type.dtype
             self.texts[value] = self.parameter(self.names.of(value), f"{type_name(dtype)} ", "scalar", position, dtype.name)
         return self.texts[value]
+
+    def name(self, hint: str, text: str) -> str:
+        """A new i64 variable."""
+        self.last[hint] = self.let_text(hint, I64, text)
+        return self.last[hint]
+
+    def let_text(self, hint: str, dtype: DType, text: str) -> str:
+        """A new variable."""
+        name = self.names.fresh(hint)
+        self.line(f"{type_name(dtype)} {name} = {text};")
+        return name
 
     def let(self, value: Value, text: str) -> None:
         self.texts[value] = self.names.of(value)
@@ -387,7 +397,7 @@ class Writer:
         first = counters[0] if len(nest) == 1 else self.names.fresh("n")
         with self.braces(f"for (long long {first} = {start}; {first} < {' * '.join(counts)}; {first} += {step}) {{"):
             if len(nest) > 1:
-                self.line(f"long long {', '.join(_digits(first, counters, counts))};")
+                self.line(f"long long {', '.join(digits(first, counters, counts))};")
             for outer, inner in zip(nest, (*nest[1:], None)):
                 for i in outer.regions[0].instructions:
                     if i is not inner:
@@ -457,7 +467,7 @@ class Writer:
                     self.let(value, text)
 
 
-def _digits(number: str, counters: Sequence[str], counts: Sequence[str]) -> list[str]:
+def digits(number: str, counters: Sequence[str], counts: Sequence[str]) -> list[str]:
     """The counters of a nest as functions of the position in all of it, row-major."""
     found = []
     for k, counter in enumerate(counters):
