@@ -8,74 +8,25 @@ text needs no header; it is meant for compilation with ``-fmad=false``.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
+from pullback.codegen.cuda_launch import MOST_BLOCKS, THREADS, Launch, Scratch
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_scan import ScanText
+from pullback.codegen.cuda_sort import SORTING, SortText
+from pullback.codegen.cuda_sort import written as sort_written
 from pullback.codegen.cuda_stages import Stage, stages
 from pullback.codegen.cuda_words import Names, stored_name
 from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
-from pullback.ir.extents import value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import combined_values
 from pullback.ir.ops.library import Library, gemm
 from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
-
-THREADS = 256
-MOST_BLOCKS = 1024
-MOST_COPIED = 1 << 25
-LEAST_BY_BLOCK, LEAST_BY_THREAD = 2048, 64
-"""A chunk of a scan has so many steps, if a block or a thread takes it."""
-MOST_UNITS, MOST_CHUNKS = 1 << 17, 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scratch:
-    """Memory of a kernel's own: an array of ``shape`` for each block of the launch numbered ``launch``."""
-
-    name: str
-    dtype: DType
-    shape: Shape
-    launch: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """A device function and how to launch it: ``blocks(sizes)`` blocks of ``threads`` threads.
-
-    ``slots``: what the arguments are, in order, as tuples ("pointer", position), ("stride", position, axis) in bytes, ("scalar",
-    position, dtype), ("size", number), ("scratch", number), ("blocks", launch), ("status",), an int that starts as 0.
-    """
-
-    name: str
-    slots: tuple[tuple[object, ...], ...]
-    threads: int
-    count: Shape
-    per_block: int
-    copied: tuple[Shape, ...] = ()
-    length: Shape = ()
-
-    def blocks(self, sizes: Mapping[str, int]) -> int:
-        """How many blocks share the iterations; a function of the sizes s0, s1, ... alone."""
-        iterations = math.prod(value_of(e, sizes) for e in self.count)
-        if self.length:
-            return self._chunked(iterations, math.prod(value_of(e, sizes) for e in self.length))
-        copied = sum(math.prod(value_of(e, sizes) for e in shape) for shape in self.copied)
-        return max(1, min(-(-iterations // self.per_block), MOST_BLOCKS, MOST_COPIED // max(copied, 1)))
-
-
-    def _chunked(self, lines: int, steps: int) -> int:
-        """The blocks that share out the chunks of lines of so many steps: those of a line, if it has several, are in one turn."""
-        least, most = (LEAST_BY_BLOCK, MOST_BLOCKS) if self.per_block == 1 else (LEAST_BY_THREAD, MOST_UNITS)
-        chunks = max(1, min(-(-steps // least), most // max(lines, 1), MOST_CHUNKS))
-        return max(1, min(-(-lines * chunks // self.per_block), MOST_BLOCKS))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Emitted:
@@ -102,7 +53,7 @@ def emit_all(kernels: Sequence[Function]) -> str:
 
 
 def _with_device_functions(body: str) -> str:
-    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE}
+    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING
     prelude = functions(body, own)
     return f"{prelude}\n\n{body}" if prelude else body
 
@@ -121,15 +72,22 @@ class _Emitter:
         self.copies: dict[tuple[Instruction, Value], int] = {}
         self.saved: dict[Value, int] = {}
         self.scans = ScanText(self)
+        self.sorts = SortText(self)
         self.maker = {v: stage for stage in self.stages for v in stage.made()}
         self.needs = [self.needed(stage) for stage in self.stages]
         self.imported = {v for _, imports in self.needs for v in imports}
 
     def run(self) -> Emitted:
-        found = [self.launch(k, stage) for k, stage in enumerate(self.stages)]
-        body = "\n\n".join(text for text, _ in found) + "\n"
-        launches = tuple(launch for _, launch in found)
-        return Emitted(name=self.name, body=body, launches=launches, scratch=tuple(self.scratch))
+        """Launches of the same text are of one function."""
+        functions: dict[str, str] = {}
+        launches = []
+        for k, stage in enumerate(self.stages):
+            w, about, launch = self.launch(k, stage)
+            name = self.name if len(self.stages) == 1 else f"{self.name}_{k}"
+            text = w.function("{}", about)
+            launches.append(Launch(name=functions.setdefault(text, name), slots=w.slots(), **launch))
+        body = "\n\n".join(text.replace("void {}(", f"void {name}(", 1) for text, name in functions.items()) + "\n"
+        return Emitted(name=self.name, body=body, launches=tuple(launches), scratch=tuple(self.scratch))
 
     def needed(self, stage: Stage) -> tuple[set[Instruction], set[Value]]:
         """What a launch computes again of the kernel's top level, and which values it gets from earlier launches."""
@@ -148,8 +106,8 @@ class _Emitter:
                 imports.add(value)
         return again, imports
 
-    def launch(self, number: int, stage: Stage) -> tuple[str, Launch]:
-        """The text of one launch."""
+    def launch(self, number: int, stage: Stage) -> tuple[Writer, str, dict[str, Any]]:
+        """What writes one launch, what is said of it, and how it is launched."""
         w = Writer(self.kernel, self.names, self.loops)
         written = self.written(stage)
         for position, value in enumerate(self.kernel.parameters):
@@ -165,9 +123,7 @@ class _Emitter:
                 w.instruction(i)
         after = [i for i in self.kernel.body.instructions if i in late or i in stage.tail]
         launch = self.body(w, number, stage, after)
-        name = self.name if len(self.stages) == 1 else f"{self.name}_{number}"
-        text = w.function(name, _about(stage, self.names))
-        return text, Launch(name=name, slots=w.slots(), **launch)
+        return w, _about(stage, self.names), launch
 
     def behind(self, again: set[Instruction], values: set[Value]) -> set[Instruction]:
         """The instructions that need a value which this launch makes."""
@@ -182,6 +138,8 @@ class _Emitter:
         """The parameters that a launch writes."""
         if stage.kind in ("scan_totals", "scan_begin"):
             return set()
+        if stage.kind.startswith("sort_"):
+            return sort_written(stage)
         if stage.kind == "fold":
             return {stage.ref} if stage.ref is not None else set()
         inside = set(stage.tail) | {k for i in stage.tail for r in i.regions for k in walk(r)}
@@ -204,6 +162,8 @@ class _Emitter:
                 return self.fold(w, stage)
             case "scan_totals" | "scan_begin" | "scan":
                 return self.scans.write(w, number, stage)
+            case "sort_rows" | "sort_count" | "sort_begin" | "sort_place":
+                return self.sorts.write(w, number, stage)
             case "finish":
                 self.finish(w, stage)
                 self.tail(w, stage, after)
@@ -364,6 +324,14 @@ def _about(stage: Stage, names: Names) -> str:
     match stage.kind:
         case "grid":
             return "A thread for each element."
+        case "sort_rows":
+            return "A block sorts a row."
+        case "sort_count":
+            return "How many elements of each chunk have each digit: a block for each chunk."
+        case "sort_begin":
+            return "Where elements of each digit and chunk go: a block for each row."
+        case "sort_place":
+            return "Elements go there: a block for each chunk."
         case "scan_totals":
             return f"What each chunk combines to: a {_unit(stage)} for each."
         case "scan_begin":

@@ -1,8 +1,8 @@
 """Scans of one CUDA kernel: three launches, in which lines are cut into chunks.
 
 First what each chunk combines to, then what comes before each, then the scan itself. Along the last axis a block has a chunk,
-whose elements its threads take side by side; along another one a thread has a chunk, and its neighbours those of the next lines. How
-many chunks there are depends on the extents only. Where lines are many each is one chunk, and the first launches do nothing.
+whose elements its threads take side by side; along another one a thread has a chunk, and its neighbours those of the next
+lines. How many chunks there are depends on the extents only. Where lines are many each is one chunk, and the first launches do nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pullback.codegen.cuda_launch import MOST_BLOCKS, THREADS, Cut
 from pullback.codegen.cuda_stages import Stage, pre_of
 from pullback.codegen.cuda_words import bare, literal, type_name
 from pullback.codegen.cuda_writer import Part, Writer, digits, identity, join_text
 from pullback.ir.structure import Instruction
 
-THREADS = 256
+LEAST_BY_BLOCK, LEAST_BY_THREAD = 2048, 64
+"""A chunk has so many steps, if a block or a thread takes it."""
+MOST_THREADS = 1 << 17
 
 
 class ScanText:
@@ -36,9 +39,10 @@ class ScanText:
             ]
         {"scan_totals": self.total, "scan_begin": self.begin, "scan": self.scan}[stage.kind](w, number, stage, by_block)
         lines = tuple(self.e.extent(i.operands[0]) for i in stage.nest[:-1])
-        length = () if stage.kind == "scan_begin" else (self.e.extent(loop.operands[0]),)
-        per_block = 1 if by_block else THREADS
-        return {"threads": THREADS, "count": lines, "per_block": per_block, "length": length}
+        length = self.e.extent(loop.operands[0])
+        least, most = (LEAST_BY_BLOCK, MOST_BLOCKS) if by_block else (LEAST_BY_THREAD, MOST_THREADS)
+        cut = Cut(length=length, least=least, most=most, once=stage.kind == "scan_begin")
+        return {"threads": THREADS, "count": lines, "per_block": 1 if by_block else THREADS, "cut": cut}
 
     # what the launches share
 

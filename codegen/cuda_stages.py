@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, perfect_nest
 from pullback.ir.ops.kernel import Fail, For, If, Load, Store, scanned_element
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.sort import RowSort
 from pullback.ir.structure import Function, Instruction, Value, walk
 
 
@@ -19,8 +20,9 @@ from pullback.ir.structure import Function, Instruction, Value, walk
 class Stage:
     """One launch. ``kind``: "grid" (an iteration a thread), "block" (an iteration a block), "serial" (one block), "one" (one
     thread), "gemm" (tiles), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies of
-    ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin" and
-    "scan". ``tail``: what one thread runs after the loop."""
+    ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
+    and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count",
+    "sort_begin" and "sort_place" of each ``turn``. ``tail``: what one thread runs after the loop."""
 
     kind: str
     loop: Instruction | None = None
@@ -28,6 +30,7 @@ class Stage:
     fates: dict[Value, str] = field(default_factory=dict)
     ref: Value | None = None
     tail: list[Instruction] = field(default_factory=list)
+    turn: int = 0
     only: frozenset[Instruction] | None = None
     """Of what is in the loop, the instructions that the launch needs; None: all."""
 
@@ -87,6 +90,10 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
                     found.append(Stage("serial", i))
                 else:
                     append(i)
+            case RowSort():
+                found.append(Stage("sort_rows", i))
+                steps = ("sort_count", "sort_begin", "sort_place")
+                found.extend(Stage(kind, i, turn=turn) for turn in range(i.operands[0].type.dtype.bytes) for kind in steps)
             case Library():
                 found.append(Stage("gemm", i))
             case Store() | Fail() | If():

@@ -4,8 +4,8 @@ is computed in the same loop.
 Along the last axis a scan runs over vectors. One long row is cut into chunks: first each chunk is combined by itself, then the
 chunks' totals in order, and then each chunk is scanned, starting with what comes before it. So chunks are independent, and their
 number depends on the row's length alone. A processor with caches does that block by block, combining one block while it scans the
-one before. On a GPU ``cuda_scan`` cuts the lines of any axis into chunks. Along another axis the scans of neighbouring columns run side by side, some hundred
-columns at a time, whose states stay in the first cache.
+one before. On a GPU ``cuda_scan`` cuts the lines of any axis into chunks. Along another axis the scans of
+neighbouring columns run side by side, some hundred columns at a time, whose states stay in the first cache.
 """
 
 from __future__ import annotations

@@ -65,6 +65,11 @@ class Lists:
         self.order = Value(RefType(I64, b.shape((given,))), "order")
         self.given, self.rows = b.extent_of(given), b.extent_of(rows)
 
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        """The scratch buffers as a kernel's parameters."""
+        return self.ends, self.order
+
     def make(self) -> None:
         b = self.b
         row = b.open("r")

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from cuda_program import Machine, run_program, text_of
 
-from pullback.codegen.cuda import Emitted, Launch
+from pullback.codegen.cuda import Emitted
+from pullback.codegen.cuda_launch import Launch
 from pullback.ir import Function
 
 OPTIONS = ("--std=c++17", "--fmad=false")

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from cuda_program import Machine, run_program, text_of
 
-from pullback.codegen.cuda import Emitted, Launch
+from pullback.codegen.cuda import Emitted
+from pullback.codegen.cuda_launch import Launch
 from pullback.ir import Function
 
 HEADER = Path(__file__).parent / "cuda_host.h"

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.codegen.cuda import Emitted, Launch, emit
+from pullback.codegen.cuda import Emitted, emit
+from pullback.codegen.cuda_launch import Launch
 from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
@@ -72,7 +73,8 @@ def text_of(kernels: Sequence[Emitted], after: Callable[[Launch], str] | None = 
     """One text of several kernels, each in a namespace of its own; ``after`` gives what follows for each launch."""
     parts = []
     for kernel in kernels:
-        lines = "".join(f"{after(launch)}\n" for launch in kernel.launches) if after else ""
+        functions = {launch.name: launch for launch in kernel.launches}.values()
+        lines = "".join(f"{after(launch)}\n" for launch in functions) if after else ""
         parts.append(f"namespace of_{kernel.name} {{\n{kernel.text}\n{lines}}}\n#undef PB_INF\n#undef PB_NAN\n")
     return "\n".join(parts)
 
@@ -95,6 +97,8 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
                 return np.asarray(arguments[position], DTYPES[dtype].numpy)[()]
             case ("size", int(size)):
                 return np.int64(sizes[f"s{size}"])
+            case ("number", int(number)):
+                return np.int32(number)
             case ("scratch", int(which)):
                 return np.uint64(machine.address(scratch[which]))
             case ("blocks", int(which)):
@@ -104,7 +108,8 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
         raise AssertionError(slot)
 
     for launch, count in zip(kernel.launches, blocks, strict=True):
-        machine.start(launch, count, [value(slot) for slot in launch.slots])
+        if count:
+            machine.start(launch, count, [value(slot) for slot in launch.slots])
     machine.finish()
     return int(status[0])
 
