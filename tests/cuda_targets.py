@@ -2,7 +2,7 @@
 
 import pytest
 from cuda_device import Device
-from cuda_host import COMPILER, Host
+from cuda_library import COMPILER, Host
 
 HOST = pytest.param(Host, id="host", marks=pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile CUDA C"))
 DEVICE = pytest.param(Device, id="gpu", marks=pytest.mark.gpu)

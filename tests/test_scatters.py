@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from cuda_host import COMPILER, run_on_host
+from cuda_library import COMPILER, run_on_host
 from targets import run_targets
 
 import pullback as pb

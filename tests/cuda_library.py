@@ -1,4 +1,4 @@
-"""Emitted CUDA C, run on the host: compiled with g++ behind cuda_host.h, in place of a GPU."""
+"""Emitted CUDA C, run on the host: compiled with g++ behind cuda_library.h, in place of a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pullback.codegen.cuda import Emitted
 from pullback.codegen.cuda_launch import Launch
 from pullback.ir import Function
 
-HEADER = Path(__file__).parent / "cuda_host.h"
+HEADER = Path(__file__).parent / "cuda_library.h"
 COMPILER = shutil.which("g++")
 FLAGS = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC", "-x", "c++", "-include", str(HEADER))
 FOLDER = tempfile.TemporaryDirectory(prefix="pullback-cuda-")

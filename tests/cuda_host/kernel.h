@@ -1,0 +1,41 @@
+// What a library of kernels and the stand-in know of each other. Included by both.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+struct cuda_host_parameter {
+    size_t offset, size;
+    bool is_pointer;
+};
+
+struct cuda_host_kernel {
+    const char* name;
+    void (*call)(void** parameters);  // one thread
+    int count;
+    const cuda_host_parameter* parameters;
+    size_t bytes;      // of all parameters, packed
+    int most_threads;  // of a block, by __launch_bounds__; 0: not said
+};
+
+struct cuda_host_index { unsigned x, y, z; };
+
+enum cuda_host_warp_op { SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, ALL, SYNC, MATCH, ADD, MIN, MAX, AND, OR, XOR };
+enum cuda_host_barrier_op { BARRIER, BARRIER_OR, BARRIER_AND, BARRIER_COUNT };
+
+extern "C" {
+extern cuda_host_index threadIdx, blockIdx, blockDim, gridDim;
+
+// A barrier of the block. ``line``: where it is called.
+int cuda_host_barrier(int line, cuda_host_barrier_op op, int value);
+
+// What the lanes of a warp that ``mask`` names do together; the bits that this lane gets.
+uint64_t cuda_host_warp(int line, cuda_host_warp_op op, unsigned mask, uint64_t bits, int argument, int width);
+
+unsigned cuda_host_active_mask(void);
+
+// The shared memory whose size the launch gave; it ends where its last byte is.
+void* cuda_host_dynamic(void);
+
+// End the launch with an error of the running thread.
+[[noreturn]] void cuda_host_stop(int error, const char* format, ...);
+}

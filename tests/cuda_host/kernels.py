@@ -1,0 +1,80 @@
+"""CUDA C to bytes that the stand-in loads in place of a cubin: a header, and a library of the host that g++ makes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import zlib
+from functools import lru_cache
+from pathlib import Path
+
+from .pieces import BUILD, COMPILER, HERE, Missing, one_at_a_time
+
+CHECKS = "alignment,bounds,integer-divide-by-zero,shift,null"
+FLAGS = (
+    "-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-ftls-model=global-dynamic",
+    f"-fsanitize={CHECKS}", "-fno-sanitize-recover=all",
+)  # fmt: skip
+HEADERS = ("device.h", "device_math.h", "kernel.h")
+BOUNDS = r"(?:__launch_bounds__\(\s*(?P<{}>\w+)[^)]*\)\s*)?"
+KERNEL = re.compile(rf'extern\s+"C"\s+__global__\s+{BOUNDS.format("first")}void\s+{BOUNDS.format("second")}(?P<name>\w+)\s*\(')
+DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:(?:__align__|alignas)\(\w+\)\s+)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+
+
+class CompileError(Exception):
+    """What g++ says of CUDA C."""
+
+
+@lru_cache
+def precompiled() -> Path:
+    """The header, as g++ takes it fastest."""
+    key = hashlib.sha256(repr((COMPILER, FLAGS, [(HERE / h).read_bytes() for h in HEADERS])).encode()).hexdigest()[:16]
+    folder = BUILD / f"device-{key}"
+    if not folder.exists():
+        with one_at_a_time():
+            if not folder.exists():
+                for old in BUILD.glob("device-*"):
+                    shutil.rmtree(old, ignore_errors=True)
+                with tempfile.TemporaryDirectory(dir=BUILD) as name:
+                    made = Path(name) / "device"
+                    made.mkdir()
+                    for header in HEADERS:
+                        shutil.copy(HERE / header, made)
+                    _run(COMPILER, *FLAGS, "-x", "c++-header", str(made / "device.h"))
+                    made.rename(folder)
+    return folder / "device.h"
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Missing(f"CUDA C cannot be compiled for the host: {error}") from error
+    if done.returncode:
+        raise CompileError(done.stderr[-6000:])
+
+
+def host_text(source: str, arch: int = 90) -> str:
+    """The C++ that is compiled for CUDA C: its lines keep their numbers."""
+    body = DYNAMIC.sub(r"\1* \2 = (\1*)cuda_host_dynamic();", source)
+    found = {m["name"]: m["first"] or m["second"] or "0" for m in KERNEL.finditer(source)}
+    records = "\n".join(f"CUDA_HOST_KERNEL({name}, {bound})" for name, bound in found.items())
+    return f'#define __CUDA_ARCH__ {arch}0\n#line 1 "kernels.cu"\n{body}\n{records}\n'
+
+
+@lru_cache(maxsize=256)
+def image(source: str, arch: int = 90) -> bytes:
+    """What ``cuModuleLoadData`` of the stand-in takes for CUDA C. ``arch``: 90 for sm_90. Raises CompileError, Missing."""
+    header = precompiled()
+    with tempfile.TemporaryDirectory(prefix="cuda-host-") as name:
+        folder = Path(name)
+        text, code, library = folder / "kernels.cu", folder / "kernels.o", folder / "kernels.so"
+        text.write_text(host_text(source, arch))
+        _run(COMPILER, *FLAGS, "-include", str(header), "-x", "c++", "-c", "-o", str(code), str(text))
+        _run(COMPILER, "-shared", "-Wl,--hash-style=gnu", "-o", str(library), str(code))
+        code_bytes = library.read_bytes()
+    return struct.pack("<8sIIQII", b"CUDAHOST", 1, arch, len(code_bytes), zlib.crc32(code_bytes), 0) + code_bytes

@@ -1,0 +1,184 @@
+// Allocations: each ends at a page that cannot be touched, has known bytes before it and is poison until it is written.
+#include <sys/mman.h>
+
+#include <cstring>
+#include <deque>
+
+#include "driver.h"
+
+namespace memory {
+namespace {
+
+constexpr size_t PAGE = 4096, ALIGNMENT = 16, BEFORE = 64;
+constexpr unsigned char AROUND = 0xff;  // read as a float, it is NaN
+constexpr size_t QUARANTINE = 512;
+
+std::map<uintptr_t, Allocation> all;  // by start
+std::deque<uintptr_t> retired;
+bool is_split = false;
+
+size_t rounded(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+void protect(const Allocation& a, int how) {
+    if (a.length) mprotect((void*)(a.base + PAGE), a.length - 2 * PAGE, how);
+}
+
+void drop_oldest() {
+    auto found = all.find(retired.front());
+    retired.pop_front();
+    if (found == all.end()) return;
+    munmap((void*)found->second.base, found->second.length);
+    all.erase(found);
+}
+
+}  // namespace
+
+uintptr_t allocate(size_t bytes, Kind kind, Life life) {
+    check(bytes > 0, CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes");
+    Context* context = current();
+    Device& d = driver.devices[context->device];
+    if (kind == Kind::device && (bytes > d.memory || d.used + bytes > d.memory)) {
+        throw Error{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes asked for, " + std::to_string(d.memory - d.used) + " free"};
+    }
+    size_t room = rounded(bytes, ALIGNMENT), length = rounded(room + BEFORE, PAGE) + 2 * PAGE;
+    void* base = mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    check(base != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
+    uintptr_t start = (uintptr_t)base + length - PAGE - room;
+    all[start] = {start, (uintptr_t)base, bytes, length, context->device, kind, Life::reserved, context};
+    if (kind == Kind::device) d.used += bytes;
+    if (life == Life::live) begin(start);
+    return start;
+}
+
+void begin(uintptr_t start) {
+    Allocation& a = all.at(start);
+    protect(a, PROT_READ | PROT_WRITE);
+    memset((void*)(a.start - BEFORE), AROUND, BEFORE + rounded(a.bytes, ALIGNMENT));
+    a.life = Life::live;
+}
+
+void retire(uintptr_t start) {
+    Allocation& a = all.at(start);
+    protect(a, PROT_NONE);
+    if (a.length) madvise((void*)(a.base + PAGE), a.length - 2 * PAGE, MADV_DONTNEED);
+    a.life = Life::freed;
+    retired.push_back(start);
+    while (retired.size() > QUARANTINE) drop_oldest();
+}
+
+Allocation* find(uintptr_t address) {
+    auto next = all.upper_bound(address);
+    if (next == all.begin()) return nullptr;
+    Allocation& a = std::prev(next)->second;
+    return address <= a.start + a.bytes ? &a : nullptr;
+}
+
+Allocation* whole(uintptr_t start) {
+    auto found = all.find(start);
+    if (found == all.end()) throw Error{CUDA_ERROR_INVALID_VALUE, "no allocation begins there"};
+    if (found->second.life == Life::freed) throw Error{CUDA_ERROR_INVALID_VALUE, "it was freed before"};
+    return &found->second;
+}
+
+void must_lie(uintptr_t address, size_t bytes, const char* what, bool at_run) {
+    if (!bytes) return;
+    CUresult code = at_run ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_INVALID_VALUE;
+    Allocation* a = find(address);
+    if (!a || address + bytes > a->start + a->bytes) {
+        throw Error{code, std::string(what) + " of " + std::to_string(bytes) + " bytes is not within one allocation" +
+                              about((void*)(address + bytes))};
+    }
+    if (a->life == Life::freed) throw Error{code, std::string(what) + " touches memory that was freed"};
+    if (at_run && a->life == Life::reserved) {
+        throw Error{code, std::string(what) + " touches memory whose allocation its stream does not wait for"};
+    }
+}
+
+std::string about(const void* pointer) {
+    auto address = (uintptr_t)pointer;
+    const Allocation* nearest = nullptr;
+    auto next = all.upper_bound(address);
+    if (next != all.begin()) nearest = &std::prev(next)->second;
+    if (next != all.end() && next->second.length && address >= next->second.base) {
+        return ": " + std::to_string(next->first - address) + " bytes before an allocation of " + std::to_string(next->second.bytes) + " bytes";
+    }
+    if (!nearest || address > nearest->start + nearest->bytes + (1 << 20)) return "";
+    std::string of = "an allocation of " + std::to_string(nearest->bytes) + " bytes";
+    if (address >= nearest->start + nearest->bytes) {
+        return ": " + std::to_string(address - nearest->start - nearest->bytes) + " bytes behind the end of " + of;
+    }
+    std::string inside = ": byte " + std::to_string(address - nearest->start) + " of " + of;
+    if (nearest->life == Life::freed) return inside + " that was freed";
+    if (nearest->life == Life::reserved) return inside + " that its stream does not wait for";
+    return inside + " of device " + std::to_string(nearest->device);
+}
+
+void check_around() {
+    for (auto& [start, a] : all) {
+        if (a.life != Life::live || a.kind != Kind::device || (is_split && a.device != current()->device)) continue;
+        auto before = (const unsigned char*)start - BEFORE, behind = (const unsigned char*)start + a.bytes;
+        for (size_t k = 0; k < BEFORE; ++k) {
+            if (before[k] == AROUND) continue;
+            memset((void*)before, AROUND, BEFORE);
+            throw Error{CUDA_ERROR_ILLEGAL_ADDRESS, "wrote " + std::to_string(BEFORE - k) + " bytes before an allocation of " +
+                                                        std::to_string(a.bytes) + " bytes"};
+        }
+        for (size_t k = 0; k < rounded(a.bytes, ALIGNMENT) - a.bytes; ++k) {
+            if (behind[k] == AROUND) continue;
+            memset((void*)behind, AROUND, rounded(a.bytes, ALIGNMENT) - a.bytes);
+            throw Error{CUDA_ERROR_ILLEGAL_ADDRESS, "wrote " + std::to_string(k) + " bytes behind the end of an allocation of " +
+                                                        std::to_string(a.bytes) + " bytes"};
+        }
+    }
+}
+
+void only(int device) {
+    for (auto& [start, a] : all) {
+        if (a.kind != Kind::device || a.life != Life::live || a.device == device) continue;
+        bool is_peer = false;
+        for (auto& [from, to] : driver.peers) is_peer |= from->device == device && to->device == a.device;
+        if (is_peer) continue;
+        protect(a, PROT_NONE);
+        is_split = true;
+    }
+}
+
+void all_devices() {
+    if (!is_split) return;
+    for (auto& [start, a] : all) {
+        if (a.kind == Kind::device && a.life == Life::live) protect(a, PROT_READ | PROT_WRITE);
+    }
+    is_split = false;
+}
+
+void forget(Context* context) {
+    std::vector<uintptr_t> gone;
+    for (auto& [start, a] : all) {
+        if (a.context == context && a.life != Life::freed && a.kind != Kind::registered) gone.push_back(start);
+    }
+    for (uintptr_t start : gone) {
+        Allocation& a = all.at(start);
+        if (a.kind == Kind::device) driver.devices[a.device].used -= a.bytes;
+        retire(start);
+    }
+}
+
+size_t live_bytes() {
+    size_t sum = 0;
+    for (auto& [start, a] : all) sum += a.life != Life::freed && a.kind == Kind::device ? a.bytes : 0;
+    return sum;
+}
+
+void register_host(void* start, size_t bytes) {
+    check(!find((uintptr_t)start), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    Context* context = current();
+    all[(uintptr_t)start] = {(uintptr_t)start, 0, bytes, 0, context->device, Kind::registered, Life::live, context};
+}
+
+void unregister_host(void* start) {
+    auto found = all.find((uintptr_t)start);
+    check(found != all.end() && found->second.kind == Kind::registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    all.erase(found);
+}
+
+}  // namespace memory
