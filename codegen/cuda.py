@@ -8,25 +8,26 @@ text needs no header; it is meant for compilation with ``-fmad=false``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
-from pullback.codegen.cuda_launch import MOST_BLOCKS, THREADS, Launch, Scratch
+from pullback.codegen.cuda_launch import MANY_THREADS, MOST_BLOCKS, THREADS, Launch, Scratch
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
 from pullback.codegen.cuda_sort import written as sort_written
 from pullback.codegen.cuda_stages import Stage, stages
-from pullback.codegen.cuda_words import Names, stored_name
+from pullback.codegen.cuda_words import Names, stored_name, type_name
 from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import combined_values
 from pullback.ir.ops.library import Library, gemm
-from pullback.ir.structure import Function, Instruction, Value, walk
+from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
+
 
 @dataclass(frozen=True, kw_only=True)
 class Emitted:
@@ -210,17 +211,25 @@ class _Emitter:
         loop, inner = stage.loop, stage.nest[-1]
         assert loop is not None
         is_grid = stage.kind == "grid"
+        self.own: dict[Value, RefType] = {}
         copied: list[Shape] = []
         if not is_grid:
             w.enter_blocks(inner.regions[0])
             copied = [self.copy(w, number, ref, fate) for ref, fate in stage.fates.items() if fate != OWN]
+            self.start_copies(w, stage)
         parts = w.accumulators(loop.params.get("combine") or (), loop.results)
         with w.shared_out(stage.nest, is_grid):
             w.take(parts, [w.value(v) for v in inner.regions[0].results])
+        self.keep_copies(w, stage)
         if parts:
             self.keep_partials(w, number, loop, loop.results, w.totals(parts, is_grid))
         count = tuple(self.extent(i.operands[0]) for i in stage.nest)
-        return {"threads": THREADS, "count": count, "per_block": THREADS if is_grid else 1, "copied": tuple(copied)}
+        along = () if is_grid else tuple(dict.fromkeys(self.extent(i.operands[0]) for i in lanes(inner.regions[0])))
+        local = tuple((shape, ref.type.dtype.bytes) for shape, ref in zip(copied, self.own, strict=True))
+        return {
+            "threads": THREADS, "count": count, "per_block": THREADS if is_grid else 1, "copied": tuple(copied), "local": local,
+            "along": along,
+        }  # fmt: skip
 
     def extent(self, count: Value) -> int | str:
         """A trip count as an extent; where it is computed, one that asks for as many blocks as there may be."""
@@ -234,15 +243,40 @@ class _Emitter:
         t = place.type
         index = self.reserve(number, f"{place.text}_{'rows' if fate == PRIVATE else 'parts'}", t.dtype, t.shape)
         self.copies[(stage_loop(self.stages[number]), ref)] = index
-        own, size = self.names.fresh(f"{place.text}_own"), w.product(t.shape)
-        w.line(f"{stored_name(t.dtype)}* {own} = {self.memory(w, index, True)} + blockIdx.x * {size};")
+        name, own, size = stored_name(t.dtype), self.names.fresh(f"{place.text}_own"), w.product(t.shape)
+        if not self.own:
+            w.line("extern __shared__ long long pb_shared[];")
+        at = "".join(f" + ({w.product(s.shape)} * {s.dtype.bytes} + 7) / 8" for s in self.own.values())
+        shared = w.parameter("shared", "int ", "shared")
+        w.line(f"{name}* {own} = {shared} ? ({name}*)(pb_shared{at}) : {self.memory(w, index, True)} + blockIdx.x * {size};")
         w.places[ref] = Place(own, t)
-        if fate != PRIVATE:
-            n = self.names.fresh("n")
-            with w.braces(f"for (long long {n} = threadIdx.x; {n} < {size}; {n} += blockDim.x) {{"):
-                w.line(f"{own}[{n}] = {identity(fate, t.dtype)};")
-            w.sync()
+        self.own[ref] = t
         return t.shape
+
+    def start_copies(self, w: Writer, stage: Stage) -> None:
+        """What blocks add to begins with what changes nothing."""
+        for ref, fate in stage.fates.items():
+            if ref in self.own and fate != PRIVATE:
+                self.each_of_copy(w, ref, lambda n: f"{w.places[ref].text}[{n}] = {identity(fate, ref.type.dtype)};")  # noqa: B023
+        if set(stage.fates.values()) - {OWN, PRIVATE}:
+            w.sync()
+
+    def keep_copies(self, w: Writer, stage: Stage) -> None:
+        """What blocks added up in shared memory goes to memory."""
+        found = [ref for ref, fate in stage.fates.items() if ref in self.own and fate != PRIVATE]
+        if not found:
+            return
+        w.sync()
+        with w.braces("if (shared) {"):
+            for ref in found:
+                parts = self.memory(w, self.copies[(stage_loop(stage), ref)], True)
+                start = f"blockIdx.x * {w.product(self.own[ref].shape)}"
+                self.each_of_copy(w, ref, lambda n: f"{parts}[{start} + {n}] = {w.places[ref].text}[{n}];")  # noqa: B023
+
+    def each_of_copy(self, w: Writer, ref: Value, text: Callable[[str], str]) -> None:
+        n = self.names.fresh("n")
+        with w.braces(f"for (long long {n} = threadIdx.x; {n} < {w.product(self.own[ref].shape)}; {n} += blockDim.x) {{"):
+            w.line(text(n))
 
     def keep_partials(self, w: Writer, number: int, loop: Instruction, results: Sequence[Value], totals: Sequence[str]) -> None:
         """Keep a block's partial results for the launch that joins them."""
@@ -265,22 +299,24 @@ class _Emitter:
         w.results(loop, w.totals(parts, True))
 
     def fold(self, w: Writer, stage: Stage) -> dict[str, Any]:
-        """Add the copies of all blocks to a result, block after block."""
+        """Add the copies of all blocks to a result: the warps of a block share out the copies of 32 elements."""
         ref = stage.ref
         assert ref is not None
         place, name = w.places[ref], stage.fates[ref]
         t = place.type
         index = self.copies[(stage_loop(stage), ref)]
-        n, k, size = self.names.fresh("n"), self.names.fresh("k"), w.product(t.shape)
-        target = f"{w.pointer(place)}[{n}]"
-        with w.braces(f"for (long long {n} = pb_first(); {n} < {size}; {n} += pb_step()) {{"):
+        base, n, k, size = *(self.names.fresh(hint) for hint in ("base", "n", "k")), w.product(t.shape)
+        blocks, target = w.blocks(self.scratch[index].launch), f"{w.pointer(place)}[{n}]"
+        with w.braces(f"for (long long {base} = blockIdx.x * 32; {base} < {size}; {base} += gridDim.x * 32) {{"):
+            w.line(f"long long {n} = pb_minimum({base} + threadIdx.x % 32, {size} - 1);")
             parts = w.accumulators((name,), (Value(ArrayType(t.dtype), "all"),))
-            blocks = w.blocks(self.scratch[index].launch)
-            with w.braces(f"for (long long {k} = 0; {k} < {blocks}; ++{k}) {{"):
+            with w.braces(f"for (long long {k} = threadIdx.x / 32; {k} < {blocks}; {k} += blockDim.x / 32) {{"):
                 w.take(parts, [f"{self.memory(w, index)}[{k} * {size} + {n}]{_test(t.dtype)}"])
             (total,) = w.totals(parts, False)
-            w.line(f"{target} = {join_text(name, t.dtype, f'{target}{_test(t.dtype)}', total)};")
-        return {"threads": THREADS, "count": t.shape, "per_block": THREADS}
+            total = w.let_text("total", t.dtype, f"pb_warps<pb_{name}<{type_name(t.dtype)}>>({total})")
+            joined = join_text(name, t.dtype, f"{target}{_test(t.dtype)}", total)
+            w.line(f"if (threadIdx.x < 32 && {base} + threadIdx.x < {size}) {target} = {joined};")
+        return {"threads": MANY_THREADS, "count": t.shape, "per_block": 32}
 
     def gemm(self, w: Writer, stage: Stage) -> dict[str, Any]:
         """All blocks share out the tiles of a matrix product; the products of a batch come one after the other."""
@@ -299,6 +335,11 @@ def stage_loop(stage: Stage) -> Instruction:
     if stage.loop is None:
         raise AssertionError(f"a launch of kind {stage.kind} has no loop")
     return stage.loop
+
+
+def lanes(region: Block) -> list[Instruction]:
+    """The loops that the threads of a block share out."""
+    return [i for i in walk(region) if i.params.get("map") == "lane"]
 
 
 def _test(dtype: DType) -> str:
@@ -343,7 +384,8 @@ def _about(stage: Stage, names: Names) -> str:
         case "finish":
             return f"One block joins what all blocks found: {', '.join(names.of(v) for v in stage_loop(stage).results)}."
         case "fold":
-            return f"A thread for each element of {names.of(stage.ref)} adds up what the blocks found." if stage.ref else ""
+            assert stage.ref is not None
+            return f"A block adds up what all blocks found, 32 elements of {names.of(stage.ref)} at a time, side by side."
         case "gemm":
             return "A block for each tile."
         case "serial":

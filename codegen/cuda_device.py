@@ -66,6 +66,17 @@ template <auto combine, class T> __device__ T pb_block(T x) {
     for (int warp = 1; warp < blockDim.x / 32; ++warp) all = combine(all, warps[warp]);
     return all;
 }""",
+    "pb_warps": """\
+// The combination of what the same lane of all warps gives, the warps in order.
+template <auto combine, class T> __device__ T pb_warps(T x) {
+    __shared__ T given[1024];
+    __syncthreads();
+    given[threadIdx.x] = x;
+    __syncthreads();
+    T all = given[threadIdx.x % 32];
+    for (int k = threadIdx.x % 32 + 32; k < blockDim.x; k += 32) all = combine(all, given[k]);
+    return all;
+}""",
     "pb_scan": """\
 // What the threads before one give, combined with what comes before them all, in a fixed tree. ``before`` takes in all threads.
 template <auto combine, class T> __device__ T pb_scan(T x, T& before) {

@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from pullback.ir.extents import value_of
 from pullback.ir.types import DType, Extent, Shape
 
-THREADS = 256
+THREADS, MANY_THREADS = 256, 1024
 MOST_BLOCKS = 1024
+MOST_THREADS = MOST_BLOCKS * THREADS
+EACH = 8
+"""A thread of a block for each row takes so many elements of it, if there are enough."""
+MOST_SHARED = 48 << 10
+"""Bytes of shared memory that every device gives a block."""
 MOST_COPIED = 1 << 25
 
 
@@ -55,8 +60,9 @@ class Launch:
 
     ``slots``: what the arguments are, in order, as tuples ("pointer", position), ("stride", position, axis) in bytes, ("scalar",
     position, dtype), ("size", number), ("number", its value), an int, ("scratch", number), ("blocks", launch), ("status",), an
-    int that starts as 0. ``count``: the extents that are shared out, ``per_block`` of their iterations a block; ``copied``: the
-    shapes of which each block has a copy; ``only``: an extent and what it must be above.
+    int that starts as 0, ("shared",), an int, the bytes of shared memory. ``threads`` are the most; ``along``: the extents that
+    the threads of a block share out. ``count``: the extents that are shared out, ``per_block`` of their iterations a block;
+    ``copied``: the shapes of which each block has a copy; ``only``: an extent and what it must be above.
     """
 
     name: str
@@ -67,6 +73,21 @@ class Launch:
     copied: tuple[Shape, ...] = ()
     cut: Cut | None = None
     only: tuple[Extent, int] | None = None
+    along: Shape = ()
+    local: tuple[tuple[Shape, int], ...] = ()
+    """What each block has in shared memory if there is room: arrays of a shape and bytes an element."""
+
+    def threads_for(self, sizes: Mapping[str, int]) -> int:
+        """How many threads a block has, a power of two from 32 on."""
+        if not self.along:
+            return self.threads
+        wanted = -(-max(value_of(e, sizes) for e in self.along) // EACH)
+        return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
+
+    def shared(self, sizes: Mapping[str, int]) -> int:
+        """The bytes of shared memory that a block is given; 0 if there is no room."""
+        found = sum(-(-math.prod(value_of(e, sizes) for e in shape) * size // 8) * 8 for shape, size in self.local)
+        return found if found <= MOST_SHARED else 0
 
     def blocks(self, sizes: Mapping[str, int]) -> int:
         """How many blocks share the iterations, a function of the sizes s0, s1, ... alone; 0 if there is nothing to launch."""
@@ -77,4 +98,7 @@ class Launch:
             units = self.cut.units(iterations, sizes)
             return min(-(-units // self.per_block), MOST_BLOCKS)
         copied = sum(math.prod(value_of(e, sizes) for e in shape) for shape in self.copied)
-        return max(1, min(-(-iterations // self.per_block), MOST_BLOCKS, MOST_COPIED // max(copied, 1)))
+        most = MOST_THREADS // self.threads_for(sizes)
+        if self.shared(sizes):
+            most = min(most, MOST_BLOCKS)
+        return max(1, min(-(-iterations // self.per_block), most, MOST_COPIED // max(copied, 1)))

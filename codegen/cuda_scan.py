@@ -2,7 +2,8 @@
 
 First what each chunk combines to, then what comes before each, then the scan itself. Along the last axis a block has a chunk,
 whose elements its threads take side by side; along another one a thread has a chunk, and its neighbours those of the next
-lines. How many chunks there are depends on the extents only. Where lines are many each is one chunk, and the first launches do nothing.
+lines. How many chunks there are depends on the extents only. Where lines are many each is one chunk, and the first launches do
+nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pullback.ir.structure import Instruction
 
 LEAST_BY_BLOCK, LEAST_BY_THREAD = 2048, 64
 """A chunk has so many steps, if a block or a thread takes it."""
-MOST_THREADS = 1 << 17
+MOST_UNITS = 1 << 17
 
 
 class ScanText:
@@ -40,7 +41,7 @@ class ScanText:
         {"scan_totals": self.total, "scan_begin": self.begin, "scan": self.scan}[stage.kind](w, number, stage, by_block)
         lines = tuple(self.e.extent(i.operands[0]) for i in stage.nest[:-1])
         length = self.e.extent(loop.operands[0])
-        least, most = (LEAST_BY_BLOCK, MOST_BLOCKS) if by_block else (LEAST_BY_THREAD, MOST_THREADS)
+        least, most = (LEAST_BY_BLOCK, MOST_BLOCKS) if by_block else (LEAST_BY_THREAD, MOST_UNITS)
         cut = Cut(length=length, least=least, most=most, once=stage.kind == "scan_begin")
         return {"threads": THREADS, "count": lines, "per_block": 1 if by_block else THREADS, "cut": cut}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pullback.codegen.cuda_launch import Cut
+from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, Cut
 from pullback.codegen.cuda_stages import Stage
 from pullback.codegen.cuda_words import bare, stored_name
 from pullback.codegen.cuda_writer import Writer
@@ -19,7 +19,6 @@ from pullback.ir.structure import Instruction
 from pullback.ir.types import I64, RefType
 
 DIGIT_BITS, DIGITS = 8, 256
-THREADS, MANY_THREADS = 256, 1024
 LEAST = 8192
 """A chunk of a sort has so many elements at least."""
 MOST_CHUNKS = 256
@@ -77,7 +76,8 @@ class SortText:
         return w.parameter("shift", "int ", "number", stage.turn * DIGIT_BITS)
 
     def count(self, w: Writer, stage: Stage, i: Instruction, rows: str, length: str) -> None:
-        w.line(f"pb_count_digits({self.source(w, stage, i)}, {rows}, {length}, {self.shift(w, stage)}, {self.digits(w, i, True)});")
+        places = f"{rows}, {length}, {self.shift(w, stage)}, {self.digits(w, i, True)}"
+        w.line(f"pb_count_digits({self.source(w, stage, i)}, {places});")
 
     def begin(self, w: Writer, stage: Stage, i: Instruction, rows: str, length: str) -> None:
         blocks = w.blocks(self.e.scratch[self.counts[i]].launch)

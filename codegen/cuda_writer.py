@@ -24,7 +24,7 @@ from pullback.ir.types import I64, DType, RefType, Shape
 
 SMALL = 1 << 20
 WIDTH = 118
-_KINDS = ("pointer", "scalar", "stride", "size", "number", "scratch", "blocks", "status")
+_KINDS = ("pointer", "scalar", "stride", "size", "number", "shared", "scratch", "blocks", "status")
 
 
 def identity(name: str, dtype: DType) -> str:

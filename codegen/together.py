@@ -109,7 +109,7 @@ class _Scatter:
     """``values`` go to ``out`` of a shape, at indices of some axes."""
 
     def __init__(
-        self, b: KernelBuilder, i: Instruction, indices: Any, values: Value, axes: Shape, shape: Shape, adds: bool
+        self, b: KernelBuilder, i: Instruction, indices: Any, values: Value, axes: tuple[int, ...], shape: Shape, adds: bool
     ) -> None:
         self.b, self.axes, self.shape, self.adds = b, axes, shape, adds
         rank = indices[0].type.rank

@@ -117,6 +117,8 @@ static inline double erfinv(double y) {
 
 static inline double normcdfinv(double p) { return erfcinv(2 * p) * -M_SQRT2l; }
 
+static long long pb_shared[(48 << 10) / 8];
+
 static void (*host_call)(void*);
 static void* host_arguments;
 

@@ -15,7 +15,8 @@ from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.ir import Function, Module
-from pullback.ir.extents import Abstract, abstract, value_of
+from pullback.ir.classes import templated
+from pullback.ir.extents import Abstract, value_of
 from pullback.ir.interpret import _Program, interpret, undefined
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.grad import grad
@@ -33,8 +34,8 @@ class Machine(ABC):
         """Where an array's first element is for the launches of a kernel."""
 
     @abstractmethod
-    def start(self, launch: Launch, blocks: int, values: Sequence[Any]) -> None:
-        """One launch, on arguments that are NumPy scalars."""
+    def start(self, launch: Launch, blocks: int, threads: int, shared: int, values: Sequence[Any]) -> None:
+        """One launch of so many blocks, threads a block and bytes of shared memory, on arguments that are NumPy scalars."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -54,7 +55,7 @@ def traced(call: Callable[..., Any], *args: Any) -> tuple[Function, list[Any]]:
 
 def scheduled(function: Function, layouts: Sequence[str] = ()) -> tuple[Module, Abstract]:
     """The program of a func with its kernels scheduled for CUDA, and the func with abstract extents."""
-    found = abstract(function)
+    found = templated(function)
     constants = ["c"] * (len(found.function.parameters) - len(layouts))
     optimised = run(grad(run(found.function, BEFORE_GRAD)), OPTIMIZE)
     module = lower(fuse(optimised), [*layouts, *constants] if layouts else (), "cuda")
@@ -108,8 +109,10 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
         raise AssertionError(slot)
 
     for launch, count in zip(kernel.launches, blocks, strict=True):
+        shared = launch.shared(sizes)
         if count:
-            machine.start(launch, count, [value(slot) for slot in launch.slots])
+            values = [np.int32(shared) if slot == ("shared",) else value(slot) for slot in launch.slots]
+            machine.start(launch, count, launch.threads_for(sizes), shared, values)
     machine.finish()
     return int(status[0])
 

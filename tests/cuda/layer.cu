@@ -29,6 +29,17 @@ template <auto combine, class T> __device__ T pb_block(T x) {
     return all;
 }
 
+// The combination of what the same lane of all warps gives, the warps in order.
+template <auto combine, class T> __device__ T pb_warps(T x) {
+    __shared__ T given[1024];
+    __syncthreads();
+    given[threadIdx.x] = x;
+    __syncthreads();
+    T all = given[threadIdx.x % 32];
+    for (int k = threadIdx.x % 32 + 32; k < blockDim.x; k += 32) all = combine(all, given[k]);
+    return all;
+}
+
 // c = a @ b over tiles of 16 by 16 that the blocks of the grid share out; a block has 256 threads.
 template <bool ta, bool tb, class T>
 __device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns) {
@@ -51,6 +62,12 @@ __device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long 
         }
         if (top + y < rows && side + x < columns) c[(top + y) * columns + side + x] = total.total();
     }
+}
+
+// NaN wins; -0 is below +0.
+template <class T> __device__ T pb_minimum(T x, T y) {
+    if (x == y) return x == T(0) ? (T)-(-x - y) : x;
+    return x < y || x != x ? x : y;
 }
 
 template <class T> __device__ T pb_add(T x, T y) {
@@ -76,8 +93,9 @@ extern "C" __global__ void k1_0(double* __restrict__ d, long long s0) {
 // A block for each row.
 extern "C" __global__ void k1_1(
         const double* __restrict__ b, double* __restrict__ h, const double* __restrict__ y, long long s0,
-        long long s1, double* __restrict__ d_parts, double* __restrict__ add_parts) {
-    double* d_own = d_parts + blockIdx.x * s0;
+        long long s1, int shared, double* __restrict__ d_parts, double* __restrict__ add_parts) {
+    extern __shared__ long long pb_shared[];
+    double* d_own = shared ? (double*)(pb_shared) : d_parts + blockIdx.x * s0;
     for (long long n = threadIdx.x; n < s0; n += blockDim.x) {
         d_own[n] = 0.0;
     }
@@ -114,20 +132,28 @@ extern "C" __global__ void k1_1(
         double add_all2 = pb_block<pb_add<double>>(add_part2.total());
         add_part.add(add_all2);
     }
+    __syncthreads();
+    if (shared) {
+        for (long long n2 = threadIdx.x; n2 < s0; n2 += blockDim.x) {
+            d_parts[blockIdx.x * s0 + n2] = d_own[n2];
+        }
+    }
     if (threadIdx.x == 0) {
         add_parts[blockIdx.x] = add_part.total();
     }
 }
 
-// A thread for each element of d adds up what the blocks found.
+// A block adds up what all blocks found, 32 elements of d at a time, side by side.
 extern "C" __global__ void k1_2(
         double* __restrict__ d, long long s0, const double* __restrict__ d_parts, long long blocks) {
-    for (long long n2 = pb_first(); n2 < s0; n2 += pb_step()) {
+    for (long long base = blockIdx.x * 32; base < s0; base += gridDim.x * 32) {
+        long long n3 = pb_minimum(base + threadIdx.x % 32, s0 - 1);
         pb_sum<double> all_part;
-        for (long long k = 0; k < blocks; ++k) {
-            all_part.add(d_parts[k * s0 + n2]);
+        for (long long k = threadIdx.x / 32; k < blocks; k += blockDim.x / 32) {
+            all_part.add(d_parts[k * s0 + n3]);
         }
-        d[n2] = d[n2] + all_part.total();
+        double total2 = pb_warps<pb_add<double>>(all_part.total());
+        if (threadIdx.x < 32 && base + threadIdx.x < s0) d[n3] = d[n3] + total2;
     }
 }
 

@@ -41,9 +41,10 @@ template <class T> __device__ T pb_add(T x, T y) {
 
 // A block for each row.
 extern "C" __global__ void k0(
-        const float* __restrict__ x, float* __restrict__ p, long long s0, long long s1,
+        const float* __restrict__ x, float* __restrict__ p, long long s0, long long s1, int shared,
         float* __restrict__ row_rows) {
-    float* row_own = row_rows + blockIdx.x * s1;
+    extern __shared__ long long pb_shared[];
+    float* row_own = shared ? (float*)(pb_shared) : row_rows + blockIdx.x * s1;
     for (long long i = blockIdx.x; i < s0; i += gridDim.x) {
         float maximum_part = (float)(-PB_INF);
         for (long long j = threadIdx.x; j < s1; j += blockDim.x) {
