@@ -19,6 +19,7 @@ from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
 from pullback.codegen.cuda_sort import written as sort_written
 from pullback.codegen.cuda_stages import Stage, stages
+from pullback.codegen.cuda_tiles import SIDE, write_tiles
 from pullback.codegen.cuda_words import Names, stored_name, type_name
 from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
 from pullback.ir.op import OPS
@@ -212,6 +213,10 @@ class _Emitter:
         assert loop is not None
         is_grid = stage.kind == "grid"
         self.own: dict[Value, RefType] = {}
+        count = tuple(self.extent(i.operands[0]) for i in stage.nest)
+        if stage.turned is not None:
+            write_tiles(w, stage.nest, stage.turned)
+            return {"threads": THREADS, "count": count, "per_block": SIDE * SIDE}
         copied: list[Shape] = []
         if not is_grid:
             w.enter_blocks(inner.regions[0])
@@ -223,7 +228,6 @@ class _Emitter:
         self.keep_copies(w, stage)
         if parts:
             self.keep_partials(w, number, loop, loop.results, w.totals(parts, is_grid))
-        count = tuple(self.extent(i.operands[0]) for i in stage.nest)
         along = () if is_grid else tuple(dict.fromkeys(self.extent(i.operands[0]) for i in lanes(inner.regions[0])))
         local = tuple((shape, ref.type.dtype.bytes) for shape, ref in zip(copied, self.own, strict=True))
         return {
@@ -364,7 +368,7 @@ def _about(stage: Stage, names: Names) -> str:
     """The comment over a launch."""
     match stage.kind:
         case "grid":
-            return "A thread for each element."
+            return f"A block for each tile of {SIDE} by {SIDE} elements." if stage.turned else "A thread for each element."
         case "sort_rows":
             return "A block sorts a row."
         case "sort_count":

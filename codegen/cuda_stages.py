@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, perfect_nest
+from pullback.codegen.cuda_tiles import Turned, turned
 from pullback.ir.ops.kernel import Fail, For, If, Load, Store, scanned_element
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.sort import RowSort
@@ -22,7 +23,8 @@ class Stage:
     thread), "gemm" (tiles), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies of
     ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
     and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count",
-    "sort_begin" and "sort_place" of each ``turn``. ``tail``: what one thread runs after the loop."""
+    "sort_begin" and "sort_place" of each ``turn``. ``turned``: what a grid
+    reads across memory. ``tail``: what one thread runs after the loop."""
 
     kind: str
     loop: Instruction | None = None
@@ -31,6 +33,7 @@ class Stage:
     ref: Value | None = None
     tail: list[Instruction] = field(default_factory=list)
     turn: int = 0
+    turned: Turned | None = None
     only: frozenset[Instruction] | None = None
     """Of what is in the loop, the instructions that the launch needs; None: all."""
 
@@ -144,7 +147,7 @@ def _shared_out(loop: Instruction, loops: Loops) -> Iterator[Stage]:
     how = loop.params["map"]
     nest = [i for i in perfect_nest(loop) if i.params.get("map") == how]
     fates = loops.fates(nest) or {}
-    yield Stage(how, loop, tuple(nest), fates)
+    yield Stage(how, loop, tuple(nest), fates, turned=turned(nest, loops) if how == "grid" else None)
     for ref, fate in fates.items():
         if fate not in (OWN, PRIVATE):
             yield Stage("fold", loop, (), fates, ref)
