@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
+from pullback.codegen.cuda_gemm import PRODUCTS, SMALL_SIDE, batch_of
 from pullback.codegen.cuda_launch import MANY_THREADS, MOST_BLOCKS, THREADS, Launch, Scratch
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_scan import ScanText
@@ -55,7 +56,7 @@ def emit_all(kernels: Sequence[Function]) -> str:
 
 
 def _with_device_functions(body: str) -> str:
-    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING
+    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING | PRODUCTS
     prelude = functions(body, own)
     return f"{prelude}\n\n{body}" if prelude else body
 
@@ -86,9 +87,9 @@ class _Emitter:
         for k, stage in enumerate(self.stages):
             w, about, launch = self.launch(k, stage)
             name = self.name if len(self.stages) == 1 else f"{self.name}_{k}"
-            text = w.function("{}", about)
+            text = w.function("{}", about, "__launch_bounds__(256, 2) " if stage.kind == "gemm" else "")
             launches.append(Launch(name=functions.setdefault(text, name), slots=w.slots(), **launch))
-        body = "\n\n".join(text.replace("void {}(", f"void {name}(", 1) for text, name in functions.items()) + "\n"
+        body = "\n\n".join(text.replace("{}(", f"{name}(", 1) for text, name in functions.items()) + "\n"
         return Emitted(name=self.name, body=body, launches=tuple(launches), scratch=tuple(self.scratch))
 
     def needed(self, stage: Stage) -> tuple[set[Instruction], set[Value]]:
@@ -323,15 +324,17 @@ class _Emitter:
         return {"threads": MANY_THREADS, "count": t.shape, "per_block": 32}
 
     def gemm(self, w: Writer, stage: Stage) -> dict[str, Any]:
-        """All blocks share out the tiles of a matrix product; the products of a batch come one after the other."""
+        """All blocks share out the tiles of the products of a batch."""
         loop = stage_loop(stage)
+        w.products = batch_of(loop)
         w.instruction(loop)
         product = next(i for i in (loop, *(k for r in loop.regions for k in walk(r))) if isinstance(i.op, Library))
         if product.op is not gemm:
             raise NotImplementedError(f"{product.op.name} has no CUDA spelling")
         t = product.operands[2].type
         assert isinstance(t, RefType)
-        return {"threads": THREADS, "count": t.shape, "per_block": THREADS}
+        count = (*(self.extent(i.operands[0]) for i in w.products), *t.shape)
+        return {"threads": THREADS, "count": count, "per_block": SMALL_SIDE * SMALL_SIDE}
 
 
 def stage_loop(stage: Stage) -> Instruction:

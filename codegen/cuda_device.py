@@ -108,30 +108,6 @@ __device__ long long pb_chunk_size(long long steps, long long chunks, long long 
 template <class T> __device__ pb_best<T> pb_down(pb_best<T> x, int distance) {
     return {(T)__shfl_down_sync(0xffffffffu, x.value, distance), __shfl_down_sync(0xffffffffu, x.at, distance)};
 }""",
-    "pb_gemm": """\
-// c = a @ b over tiles of 16 by 16 that the blocks of the grid share out; a block has 256 threads.
-template <bool ta, bool tb, class T>
-__device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns) {
-    __shared__ T left[16][17], right[16][17];
-    int y = threadIdx.x / 16, x = threadIdx.x % 16;
-    long long across = (columns + 15) / 16, tiles = (rows + 15) / 16 * across;
-    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        long long top = tile / across * 16, side = tile % across * 16;
-        pb_sum<T> total;
-        for (long long start = 0; start < summed; start += 16) {
-            long long i = top + (ta ? x : y), k = start + (ta ? y : x);
-            left[ta ? x : y][ta ? y : x] = i < rows && k < summed ? a[ta ? k * rows + i : i * summed + k] : T(0);
-            long long m = start + (tb ? x : y), j = side + (tb ? y : x);
-            right[tb ? x : y][tb ? y : x] = m < summed && j < columns ? b[tb ? j * summed + m : m * columns + j] : T(0);
-            __syncthreads();
-            T part = 0;
-            for (int n = 0; n < 16; ++n) part += left[y][n] * right[n][x];
-            total.add(part);
-            __syncthreads();
-        }
-        if (top + y < rows && side + x < columns) c[(top + y) * columns + side + x] = total.total();
-    }
-}""",
     "pb_gcd": """\
 template <class T> __device__ T pb_gcd(T x, T y) {
     unsigned long long a = x < 0 ? 0ull - (unsigned long long)x : x, b = y < 0 ? 0ull - (unsigned long long)y : y;

@@ -59,7 +59,8 @@ def turned(nest: Sequence[Instruction], loops: Loops) -> Turned | None:
 
 def _makers(instructions: Sequence[Instruction], values: Sequence[Value]) -> list[Instruction]:
     """Of some instructions those that make values."""
-    needed, made = set(values), []
+    needed = set(values)
+    made: list[Instruction] = []
     for i in reversed(instructions):
         if not needed.isdisjoint(i.results):
             made.insert(0, i)

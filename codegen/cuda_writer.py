@@ -94,6 +94,7 @@ class Writer:
         self.shared: set[Value] = set()
         self.loc: Loc = NOWHERE
         self.last: dict[str, str] = {}
+        self.products: Sequence[Instruction] = ()
 
     # lines and parameters
 
@@ -118,10 +119,10 @@ class Writer:
     def slots(self) -> tuple[tuple[object, ...], ...]:
         return tuple(sorted(self.parameters, key=lambda slot: (_KINDS.index(str(slot[0])), slot[1:2], slot[2:])))
 
-    def function(self, name: str, about: str) -> str:
-        """The whole function."""
+    def function(self, name: str, about: str, bounds: str = "") -> str:
+        """The whole function. ``bounds``: the most threads of a block, and how many blocks a processor has room for."""
         declarations = [self.parameters[slot] for slot in self.slots()]
-        head, lines = f'extern "C" __global__ void {name}(', [""]
+        head, lines = f'extern "C" __global__ void {bounds}{name}(', [""]
         for k, declaration in enumerate(declarations):
             text = declaration + (", " if k + 1 < len(declarations) else ") {")
             if len(lines[-1]) + len(text) > WIDTH - 8:
@@ -311,7 +312,11 @@ class Writer:
         rows, columns = c.type.shape
         summed = a.type.shape[0 if i.params["ta"] else 1]
         sizes = ", ".join(self.size(e) for e in (rows, summed, columns))
-        self.line(f"pb_gemm<{ta}, {tb}>({', '.join(self.pointer(p) for p in (a, b, c))}, {sizes});")
+        number, count = "0", "1"
+        for loop in self.products:
+            index, size = self.texts[loop.regions[0].parameters[0]], bare(self.value(loop.operands[0]))
+            number, count = (index, size) if number == "0" else (f"({number}) * {size} + {index}", f"{count} * {size}")
+        self.line(f"pb_gemm<{ta}, {tb}>({', '.join(self.pointer(p) for p in (a, b, c))}, {sizes}, {number}, {count});")
 
     # loops
 

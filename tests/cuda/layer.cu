@@ -40,30 +40,6 @@ template <auto combine, class T> __device__ T pb_warps(T x) {
     return all;
 }
 
-// c = a @ b over tiles of 16 by 16 that the blocks of the grid share out; a block has 256 threads.
-template <bool ta, bool tb, class T>
-__device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns) {
-    __shared__ T left[16][17], right[16][17];
-    int y = threadIdx.x / 16, x = threadIdx.x % 16;
-    long long across = (columns + 15) / 16, tiles = (rows + 15) / 16 * across;
-    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        long long top = tile / across * 16, side = tile % across * 16;
-        pb_sum<T> total;
-        for (long long start = 0; start < summed; start += 16) {
-            long long i = top + (ta ? x : y), k = start + (ta ? y : x);
-            left[ta ? x : y][ta ? y : x] = i < rows && k < summed ? a[ta ? k * rows + i : i * summed + k] : T(0);
-            long long m = start + (tb ? x : y), j = side + (tb ? y : x);
-            right[tb ? x : y][tb ? y : x] = m < summed && j < columns ? b[tb ? j * summed + m : m * columns + j] : T(0);
-            __syncthreads();
-            T part = 0;
-            for (int n = 0; n < 16; ++n) part += left[y][n] * right[n][x];
-            total.add(part);
-            __syncthreads();
-        }
-        if (top + y < rows && side + x < columns) c[(top + y) * columns + side + x] = total.total();
-    }
-}
-
 // NaN wins; -0 is below +0.
 template <class T> __device__ T pb_minimum(T x, T y) {
     if (x == y) return x == T(0) ? (T)-(-x - y) : x;
@@ -75,12 +51,82 @@ template <class T> __device__ T pb_add(T x, T y) {
     else return x + y;
 }
 
+// The tiles of c = a @ b that a block of 256 threads takes: those whose number, behind ``before`` others, is its own modulo the
+// grid's. A thread has ``side / 16`` rows and columns, in groups of 16 bytes, and fetches the next part of both tiles ahead.
+template <bool ta, bool tb, int side, class T>
+__device__ void pb_gemm_tiles(const T* a, const T* b, T* c, long long rows, long long summed, long long columns,
+                              long long before) {
+    constexpr int depth = 1024 / side < 16 ? 1024 / side : 16, each = side / 16, fetched = side * depth / 256;
+    constexpr int group = 16 / (int)sizeof(T) < each ? 16 / (int)sizeof(T) : each, pad = 16 / sizeof(T);
+    __align__(16) __shared__ T left[depth][side + pad];
+    __align__(16) __shared__ T right[depth][side + pad];
+    int self = threadIdx.x, y = self / 16 * group, x = self % 16 * group;
+    long long across = (columns + side - 1) / side, tiles = (rows + side - 1) / side * across;
+    long long first = (blockIdx.x + gridDim.x - before % gridDim.x) % gridDim.x;
+    for (long long tile = first; tile < tiles; tile += gridDim.x) {
+        long long top = tile / across * side, beside = tile % across * side;
+        T total[each][each] = {}, a_next[fetched], b_next[fetched];
+        auto fetch = [&](long long start) {
+#pragma unroll
+            for (int n = 0; n < fetched; ++n) {
+                int at = self + n * 256;
+                long long i = top + (ta ? at % side : at / depth), k = start + (ta ? at / side : at % depth);
+                a_next[n] = i < rows && k < summed ? a[ta ? k * rows + i : i * summed + k] : T(0);
+                long long j = beside + (tb ? at / depth : at % side), m = start + (tb ? at % depth : at / side);
+                b_next[n] = j < columns && m < summed ? b[tb ? j * summed + m : m * columns + j] : T(0);
+            }
+        };
+        fetch(0);
+        for (long long start = 0; start < summed; start += depth) {
+#pragma unroll
+            for (int n = 0; n < fetched; ++n) {
+                int at = self + n * 256;
+                left[ta ? at / side : at % depth][ta ? at % side : at / depth] = a_next[n];
+                right[tb ? at % depth : at / side][tb ? at / depth : at % side] = b_next[n];
+            }
+            __syncthreads();
+            if (start + depth < summed) fetch(start + depth);
+#pragma unroll
+            for (int k = 0; k < depth; ++k) {
+                T p[each], q[each];
+#pragma unroll
+                for (int n = 0; n < each; ++n) {
+                    p[n] = left[k][n / group * 16 * group + y + n % group];
+                    q[n] = right[k][n / group * 16 * group + x + n % group];
+                }
+#pragma unroll
+                for (int n = 0; n < each; ++n)
+#pragma unroll
+                    for (int m = 0; m < each; ++m) total[n][m] = fma(p[n], q[m], total[n][m]);
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (int n = 0; n < each; ++n)
+#pragma unroll
+            for (int m = 0; m < each; ++m) {
+                long long i = top + n / group * 16 * group + y + n % group, j = beside + m / group * 16 * group + x + m % group;
+                if (i < rows && j < columns) c[i * columns + j] = total[n][m];
+            }
+    }
+}
+
+// c = a @ b, the product of that number in a batch of so many; large tiles if these give 128 blocks work.
+template <bool ta, bool tb, class T>
+__device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns, long long number,
+                        long long count) {
+    constexpr int side = 512 / sizeof(T);
+    long long large = (rows + side - 1) / side * ((columns + side - 1) / side), small = (rows + 31) / 32 * ((columns + 31) / 32);
+    if (large * count >= 128) pb_gemm_tiles<ta, tb, side>(a, b, c, rows, summed, columns, number * large);
+    else pb_gemm_tiles<ta, tb, 32>(a, b, c, rows, summed, columns, number * small);
+}
+
 // A block for each tile.
-extern "C" __global__ void k0(
+extern "C" __global__ void __launch_bounds__(256, 2) k0(
         const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
         long long s1, long long s2) {
     // layer.py:8
-    pb_gemm<false, false>(a, b, c, s0, s1, s2);
+    pb_gemm<false, false>(a, b, c, s0, s1, s2, 0, 1);
 }
 
 // A thread for each element.
@@ -170,9 +216,9 @@ extern "C" __global__ void k1_3(double* __restrict__ total, const double* __rest
 }
 
 // A block for each tile.
-extern "C" __global__ void k2(
+extern "C" __global__ void __launch_bounds__(256, 2) k2(
         const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
         long long s1, long long s2) {
     // layer.py:8 pullback(contract)
-    pb_gemm<true, false>(a, b, c, s1, s0, s2);
+    pb_gemm<true, false>(a, b, c, s1, s0, s2, 0, 1);
 }
