@@ -17,7 +17,7 @@ import numpy as np
 
 import pullback as pb
 from benchmarks.cases import elementwise, pairs, rows
-from pullback.codegen.cuda import Launch
+from pullback.codegen.cuda_launch import Launch
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -89,11 +89,11 @@ class Recorded(Device):
 
     def __init__(self, kernels: Sequence[Any]) -> None:
         super().__init__(kernels)
-        self.launches: list[tuple[Launch, int, Sequence[Any]]] = []
+        self.launches: list[tuple[Launch, int, int, int, Sequence[Any]]] = []
 
-    def start(self, launch: Launch, blocks: int, values: Sequence[Any]) -> None:
-        self.launches.append((launch, blocks, values))
-        super().start(launch, blocks, values)
+    def start(self, launch: Launch, blocks: int, threads: int, shared: int, values: Sequence[Any]) -> None:
+        self.launches.append((launch, blocks, threads, shared, values))
+        super().start(launch, blocks, threads, shared, values)
 
     def finish(self) -> None:
         driver().Context.synchronize()
@@ -105,8 +105,8 @@ class Recorded(Device):
         for _ in range(runs):
             events = [cuda.Event() for _ in range(len(self.launches) + 1)]
             events[0].record()
-            for event, (launch, blocks, values) in zip(events[1:], self.launches, strict=True):
-                super().start(launch, blocks, values)
+            for event, given in zip(events[1:], self.launches, strict=True):
+                super().start(*given)
                 event.record()
             events[-1].synchronize()
             each = [after.time_since(before) for before, after in pairwise(events)]
@@ -152,9 +152,9 @@ def measured(program: Program, dtype: str, rate: float, runs: int) -> Iterator[l
     computing = program.flops / FLOPS[architecture()][dtype] if program.flops and architecture() in FLOPS else 0.0
     limit = 1e3 * max(moving, computing)
     yield [program.name, dtype, f"{whole:.3f}", f"{limit:.3f}", f"{limit / whole:.2f}", ""]
-    for took, (launch, blocks, _) in zip(each, machine.launches, strict=True):
+    for took, (launch, blocks, threads, *_) in zip(each, machine.launches, strict=True):
         if took > SMALLEST * whole:
-            yield [f"· `{launch.name}`, {blocks} x {launch.threads}", "", f"{took:.3f}", "", "", machine.about(launch)]
+            yield [f"· `{launch.name}`, {blocks} x {threads}", "", f"{took:.3f}", "", "", machine.about(launch)]
     for held in machine.held.values():
         held.copy.free()
 

@@ -8,59 +8,27 @@ text needs no header; it is meant for compilation with ``-fmad=false``.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
+from pullback.codegen.cuda_gemm import PRODUCTS, SMALL_SIDE, batch_of
+from pullback.codegen.cuda_launch import MANY_THREADS, MOST_BLOCKS, THREADS, Launch, Scratch
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
+from pullback.codegen.cuda_scan import ScanText
+from pullback.codegen.cuda_sort import SORTING, SortText
+from pullback.codegen.cuda_sort import written as sort_written
 from pullback.codegen.cuda_stages import Stage, stages
-from pullback.codegen.cuda_words import Names, stored_name
+from pullback.codegen.cuda_tiles import SIDE, write_tiles
+from pullback.codegen.cuda_words import Names, stored_name, type_name
 from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
-from pullback.ir.extents import value_of
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import combined_values
 from pullback.ir.ops.library import Library, gemm
-from pullback.ir.structure import Function, Instruction, Value, walk
+from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
-
-THREADS = 256
-MOST_BLOCKS = 1024
-MOST_COPIED = 1 << 25
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scratch:
-    """Memory of a kernel's own: an array of ``shape`` for each block of the launch numbered ``launch``."""
-
-    name: str
-    dtype: DType
-    shape: Shape
-    launch: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """A device function and how to launch it: ``blocks(sizes)`` blocks of ``threads`` threads.
-
-    ``slots``: what the arguments are, in order, as tuples ("pointer", position), ("stride", position, axis) in bytes, ("scalar",
-    position, dtype), ("size", number), ("scratch", number), ("blocks", launch), ("status",), an int that starts as 0.
-    """
-
-    name: str
-    slots: tuple[tuple[object, ...], ...]
-    threads: int
-    count: Shape
-    per_block: int
-    copied: tuple[Shape, ...] = ()
-
-    def blocks(self, sizes: Mapping[str, int]) -> int:
-        """How many blocks share the iterations; a function of the sizes s0, s1, ... alone."""
-        iterations = math.prod(value_of(e, sizes) for e in self.count)
-        copied = sum(math.prod(value_of(e, sizes) for e in shape) for shape in self.copied)
-        return max(1, min(-(-iterations // self.per_block), MOST_BLOCKS, MOST_COPIED // max(copied, 1)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +61,7 @@ def joined(kernels: Sequence[Emitted]) -> str:
 
 
 def _with_device_functions(body: str) -> str:
-    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE}
+    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING | PRODUCTS
     prelude = functions(body, own)
     return f"{prelude}\n\n{body}" if prelude else body
 
@@ -111,15 +79,23 @@ class _Emitter:
         self.partial: dict[Instruction, list[int]] = {}
         self.copies: dict[tuple[Instruction, Value], int] = {}
         self.saved: dict[Value, int] = {}
+        self.scans = ScanText(self)
+        self.sorts = SortText(self)
         self.maker = {v: stage for stage in self.stages for v in stage.made()}
         self.needs = [self.needed(stage) for stage in self.stages]
         self.imported = {v for _, imports in self.needs for v in imports}
 
     def run(self) -> Emitted:
-        found = [self.launch(k, stage) for k, stage in enumerate(self.stages)]
-        body = "\n\n".join(text for text, _ in found) + "\n"
-        launches = tuple(launch for _, launch in found)
-        return Emitted(name=self.name, body=body, launches=launches, scratch=tuple(self.scratch))
+        """Launches of the same text are of one function."""
+        functions: dict[str, str] = {}
+        launches = []
+        for k, stage in enumerate(self.stages):
+            w, about, launch = self.launch(k, stage)
+            name = self.name if len(self.stages) == 1 else f"{self.name}_{k}"
+            text = w.function("{}", about, "__launch_bounds__(256, 2) " if stage.kind == "gemm" else "")
+            launches.append(Launch(name=functions.setdefault(text, name), slots=w.slots(), **launch))
+        body = "\n\n".join(text.replace("{}(", f"{name}(", 1) for text, name in functions.items()) + "\n"
+        return Emitted(name=self.name, body=body, launches=tuple(launches), scratch=tuple(self.scratch))
 
     def needed(self, stage: Stage) -> tuple[set[Instruction], set[Value]]:
         """What a launch computes again of the kernel's top level, and which values it gets from earlier launches."""
@@ -138,8 +114,8 @@ class _Emitter:
                 imports.add(value)
         return again, imports
 
-    def launch(self, number: int, stage: Stage) -> tuple[str, Launch]:
-        """The text of one launch."""
+    def launch(self, number: int, stage: Stage) -> tuple[Writer, str, dict[str, Any]]:
+        """What writes one launch, what is said of it, and how it is launched."""
         w = Writer(self.kernel, self.names, self.loops)
         written = self.written(stage)
         for position, value in enumerate(self.kernel.parameters):
@@ -155,9 +131,7 @@ class _Emitter:
                 w.instruction(i)
         after = [i for i in self.kernel.body.instructions if i in late or i in stage.tail]
         launch = self.body(w, number, stage, after)
-        name = self.name if len(self.stages) == 1 else f"{self.name}_{number}"
-        text = w.function(name, _about(stage, self.names))
-        return text, Launch(name=name, slots=w.slots(), **launch)
+        return w, _about(stage, self.names), launch
 
     def behind(self, again: set[Instruction], values: set[Value]) -> set[Instruction]:
         """The instructions that need a value which this launch makes."""
@@ -170,6 +144,10 @@ class _Emitter:
 
     def written(self, stage: Stage) -> set[Value]:
         """The parameters that a launch writes."""
+        if stage.kind in ("scan_totals", "scan_begin"):
+            return set()
+        if stage.kind.startswith("sort_"):
+            return sort_written(stage)
         if stage.kind == "fold":
             return {stage.ref} if stage.ref is not None else set()
         inside = set(stage.tail) | {k for i in stage.tail for r in i.regions for k in walk(r)}
@@ -190,6 +168,10 @@ class _Emitter:
                 return self.gemm(w, stage)
             case "fold":
                 return self.fold(w, stage)
+            case "scan_totals" | "scan_begin" | "scan":
+                return self.scans.write(w, number, stage)
+            case "sort_rows" | "sort_count" | "sort_begin" | "sort_place":
+                return self.sorts.write(w, number, stage)
             case "finish":
                 self.finish(w, stage)
                 self.tail(w, stage, after)
@@ -236,17 +218,28 @@ class _Emitter:
         loop, inner = stage.loop, stage.nest[-1]
         assert loop is not None
         is_grid = stage.kind == "grid"
+        self.own: dict[Value, RefType] = {}
+        count = tuple(self.extent(i.operands[0]) for i in stage.nest)
+        if stage.turned is not None:
+            write_tiles(w, stage.nest, stage.turned)
+            return {"threads": THREADS, "count": count, "per_block": SIDE * SIDE}
         copied: list[Shape] = []
         if not is_grid:
             w.enter_blocks(inner.regions[0])
             copied = [self.copy(w, number, ref, fate) for ref, fate in stage.fates.items() if fate != OWN]
+            self.start_copies(w, stage)
         parts = w.accumulators(loop.params.get("combine") or (), loop.results)
         with w.shared_out(stage.nest, is_grid):
             w.take(parts, [w.value(v) for v in inner.regions[0].results])
+        self.keep_copies(w, stage)
         if parts:
-            self.keep_partials(w, number, loop, w.totals(parts, is_grid))
-        count = tuple(self.extent(i.operands[0]) for i in stage.nest)
-        return {"threads": THREADS, "count": count, "per_block": THREADS if is_grid else 1, "copied": tuple(copied)}
+            self.keep_partials(w, number, loop, loop.results, w.totals(parts, is_grid))
+        along = () if is_grid else tuple(dict.fromkeys(self.extent(i.operands[0]) for i in lanes(inner.regions[0])))
+        local = tuple((shape, ref.type.dtype.bytes) for shape, ref in zip(copied, self.own, strict=True))
+        return {
+            "threads": THREADS, "count": count, "per_block": THREADS if is_grid else 1, "copied": tuple(copied), "local": local,
+            "along": along,
+        }  # fmt: skip
 
     def extent(self, count: Value) -> int | str:
         """A trip count as an extent; where it is computed, one that asks for as many blocks as there may be."""
@@ -260,21 +253,46 @@ class _Emitter:
         t = place.type
         index = self.reserve(number, f"{place.text}_{'rows' if fate == PRIVATE else 'parts'}", t.dtype, t.shape)
         self.copies[(stage_loop(self.stages[number]), ref)] = index
-        own, size = self.names.fresh(f"{place.text}_own"), w.product(t.shape)
-        w.line(f"{stored_name(t.dtype)}* {own} = {self.memory(w, index, True)} + blockIdx.x * {size};")
+        name, own, size = stored_name(t.dtype), self.names.fresh(f"{place.text}_own"), w.product(t.shape)
+        if not self.own:
+            w.line("extern __shared__ long long pb_shared[];")
+        at = "".join(f" + ({w.product(s.shape)} * {s.dtype.bytes} + 7) / 8" for s in self.own.values())
+        shared = w.parameter("shared", "int ", "shared")
+        w.line(f"{name}* {own} = {shared} ? ({name}*)(pb_shared{at}) : {self.memory(w, index, True)} + blockIdx.x * {size};")
         w.places[ref] = Place(own, t)
-        if fate != PRIVATE:
-            n = self.names.fresh("n")
-            with w.braces(f"for (long long {n} = threadIdx.x; {n} < {size}; {n} += blockDim.x) {{"):
-                w.line(f"{own}[{n}] = {identity(fate, t.dtype)};")
-            w.sync()
+        self.own[ref] = t
         return t.shape
 
-    def keep_partials(self, w: Writer, number: int, loop: Instruction, totals: Sequence[str]) -> None:
+    def start_copies(self, w: Writer, stage: Stage) -> None:
+        """What blocks add to begins with what changes nothing."""
+        for ref, fate in stage.fates.items():
+            if ref in self.own and fate != PRIVATE:
+                self.each_of_copy(w, ref, lambda n: f"{w.places[ref].text}[{n}] = {identity(fate, ref.type.dtype)};")  # noqa: B023
+        if set(stage.fates.values()) - {OWN, PRIVATE}:
+            w.sync()
+
+    def keep_copies(self, w: Writer, stage: Stage) -> None:
+        """What blocks added up in shared memory goes to memory."""
+        found = [ref for ref, fate in stage.fates.items() if ref in self.own and fate != PRIVATE]
+        if not found:
+            return
+        w.sync()
+        with w.braces("if (shared) {"):
+            for ref in found:
+                parts = self.memory(w, self.copies[(stage_loop(stage), ref)], True)
+                start = f"blockIdx.x * {w.product(self.own[ref].shape)}"
+                self.each_of_copy(w, ref, lambda n: f"{parts}[{start} + {n}] = {w.places[ref].text}[{n}];")  # noqa: B023
+
+    def each_of_copy(self, w: Writer, ref: Value, text: Callable[[str], str]) -> None:
+        n = self.names.fresh("n")
+        with w.braces(f"for (long long {n} = threadIdx.x; {n} < {w.product(self.own[ref].shape)}; {n} += blockDim.x) {{"):
+            w.line(text(n))
+
+    def keep_partials(self, w: Writer, number: int, loop: Instruction, results: Sequence[Value], totals: Sequence[str]) -> None:
         """Keep a block's partial results for the launch that joins them."""
-        combiners = [name for name, values in combined_values(loop.params["combine"], loop.results) for _ in values]
-        names = [f"{v.name or combiner}_parts" for v, combiner in zip(loop.results, combiners, strict=True)]
-        self.partial[loop] = [self.reserve(number, name, v.type.dtype, ()) for v, name in zip(loop.results, names, strict=True)]
+        combiners = [name for name, values in combined_values(loop.params["combine"], results) for _ in values]
+        names = [f"{v.name or combiner}_parts" for v, combiner in zip(results, combiners, strict=True)]
+        self.partial[loop] = [self.reserve(number, name, v.type.dtype, ()) for v, name in zip(results, names, strict=True)]
         with w.braces("if (threadIdx.x == 0) {"):
             for index, total in zip(self.partial[loop], totals, strict=True):
                 w.line(f"{self.memory(w, index, True)}[blockIdx.x] = {total};")
@@ -282,41 +300,46 @@ class _Emitter:
     def finish(self, w: Writer, stage: Stage) -> None:
         """One block joins the partial results of all blocks."""
         loop = stage_loop(stage)
-        parts, k = w.accumulators(loop.params["combine"], loop.results), self.names.fresh("k")
+        results = loop.results[len(loop.regions[0].parameters) - 1 :]
+        parts, k = w.accumulators(loop.params["combine"], results), self.names.fresh("k")
         blocks = w.blocks(self.scratch[self.partial[loop][0]].launch)
         with w.braces(f"for (long long {k} = threadIdx.x; {k} < {blocks}; {k} += blockDim.x) {{"):
-            pairs = zip(self.partial[loop], loop.results, strict=True)
+            pairs = zip(self.partial[loop], results, strict=True)
             w.take(parts, [f"{self.memory(w, m)}[{k}]{_test(v.type.dtype)}" for m, v in pairs])
         w.results(loop, w.totals(parts, True))
 
     def fold(self, w: Writer, stage: Stage) -> dict[str, Any]:
-        """Add the copies of all blocks to a result, block after block."""
+        """Add the copies of all blocks to a result: the warps of a block share out the copies of 32 elements."""
         ref = stage.ref
         assert ref is not None
         place, name = w.places[ref], stage.fates[ref]
         t = place.type
         index = self.copies[(stage_loop(stage), ref)]
-        n, k, size = self.names.fresh("n"), self.names.fresh("k"), w.product(t.shape)
-        target = f"{w.pointer(place)}[{n}]"
-        with w.braces(f"for (long long {n} = pb_first(); {n} < {size}; {n} += pb_step()) {{"):
+        base, n, k, size = *(self.names.fresh(hint) for hint in ("base", "n", "k")), w.product(t.shape)
+        blocks, target = w.blocks(self.scratch[index].launch), f"{w.pointer(place)}[{n}]"
+        with w.braces(f"for (long long {base} = blockIdx.x * 32; {base} < {size}; {base} += gridDim.x * 32) {{"):
+            w.line(f"long long {n} = pb_minimum({base} + threadIdx.x % 32, {size} - 1);")
             parts = w.accumulators((name,), (Value(ArrayType(t.dtype), "all"),))
-            blocks = w.blocks(self.scratch[index].launch)
-            with w.braces(f"for (long long {k} = 0; {k} < {blocks}; ++{k}) {{"):
+            with w.braces(f"for (long long {k} = threadIdx.x / 32; {k} < {blocks}; {k} += blockDim.x / 32) {{"):
                 w.take(parts, [f"{self.memory(w, index)}[{k} * {size} + {n}]{_test(t.dtype)}"])
             (total,) = w.totals(parts, False)
-            w.line(f"{target} = {join_text(name, t.dtype, f'{target}{_test(t.dtype)}', total)};")
-        return {"threads": THREADS, "count": t.shape, "per_block": THREADS}
+            total = w.let_text("total", t.dtype, f"pb_warps<pb_{name}<{type_name(t.dtype)}>>({total})")
+            joined = join_text(name, t.dtype, f"{target}{_test(t.dtype)}", total)
+            w.line(f"if (threadIdx.x < 32 && {base} + threadIdx.x < {size}) {target} = {joined};")
+        return {"threads": MANY_THREADS, "count": t.shape, "per_block": 32}
 
     def gemm(self, w: Writer, stage: Stage) -> dict[str, Any]:
-        """All blocks share out the tiles of a matrix product; the products of a batch come one after the other."""
+        """All blocks share out the tiles of the products of a batch."""
         loop = stage_loop(stage)
+        w.products = batch_of(loop)
         w.instruction(loop)
         product = next(i for i in (loop, *(k for r in loop.regions for k in walk(r))) if isinstance(i.op, Library))
         if product.op is not gemm:
             raise NotImplementedError(f"{product.op.name} has no CUDA spelling")
         t = product.operands[2].type
         assert isinstance(t, RefType)
-        return {"threads": THREADS, "count": t.shape, "per_block": THREADS}
+        count = (*(self.extent(i.operands[0]) for i in w.products), *t.shape)
+        return {"threads": THREADS, "count": count, "per_block": SMALL_SIDE * SMALL_SIDE}
 
 
 def stage_loop(stage: Stage) -> Instruction:
@@ -324,6 +347,11 @@ def stage_loop(stage: Stage) -> Instruction:
     if stage.loop is None:
         raise AssertionError(f"a launch of kind {stage.kind} has no loop")
     return stage.loop
+
+
+def lanes(region: Block) -> list[Instruction]:
+    """The loops that the threads of a block share out."""
+    return [i for i in walk(region) if i.params.get("map") == "lane"]
 
 
 def _test(dtype: DType) -> str:
@@ -348,15 +376,34 @@ def _about(stage: Stage, names: Names) -> str:
     """The comment over a launch."""
     match stage.kind:
         case "grid":
-            return "A thread for each element."
+            return f"A block for each tile of {SIDE} by {SIDE} elements." if stage.turned else "A thread for each element."
+        case "sort_rows":
+            return "A block sorts a row."
+        case "sort_count":
+            return "How many elements of each chunk have each digit: a block for each chunk."
+        case "sort_begin":
+            return "Where elements of each digit and chunk go: a block for each row."
+        case "sort_place":
+            return "Elements go there: a block for each chunk."
+        case "scan_totals":
+            return f"What each chunk combines to: a {_unit(stage)} for each."
+        case "scan_begin":
+            return f"What comes before each chunk: a {_unit(stage)} for each line."
+        case "scan":
+            return f"The scan: a {_unit(stage)} for each chunk."
         case "block":
             return "A block for each row."
         case "finish":
             return f"One block joins what all blocks found: {', '.join(names.of(v) for v in stage_loop(stage).results)}."
         case "fold":
-            return f"A thread for each element of {names.of(stage.ref)} adds up what the blocks found." if stage.ref else ""
+            assert stage.ref is not None
+            return f"A block adds up what all blocks found, 32 elements of {names.of(stage.ref)} at a time, side by side."
         case "gemm":
             return "A block for each tile."
         case "serial":
             return "One block."
     return "One thread."
+
+
+def _unit(stage: Stage) -> str:
+    return "block" if stage.nest[-1].params["map"] == "lane" else "thread"

@@ -66,33 +66,47 @@ template <auto combine, class T> __device__ T pb_block(T x) {
     for (int warp = 1; warp < blockDim.x / 32; ++warp) all = combine(all, warps[warp]);
     return all;
 }""",
+    "pb_warps": """\
+// The combination of what the same lane of all warps gives, the warps in order.
+template <auto combine, class T> __device__ T pb_warps(T x) {
+    __shared__ T given[1024];
+    __syncthreads();
+    given[threadIdx.x] = x;
+    __syncthreads();
+    T all = given[threadIdx.x % 32];
+    for (int k = threadIdx.x % 32 + 32; k < blockDim.x; k += 32) all = combine(all, given[k]);
+    return all;
+}""",
+    "pb_scan": """\
+// What the threads before one give, combined with what comes before them all, in a fixed tree. ``before`` takes in all threads.
+template <auto combine, class T> __device__ T pb_scan(T x, T& before) {
+    __shared__ T warps[32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int distance = 1; distance < 32; distance *= 2) {
+        T left = (T)__shfl_up_sync(0xffffffffu, x, distance);
+        if (lane >= distance) x = combine(left, x);
+    }
+    __syncthreads();
+    if (lane == 31) warps[warp] = x;
+    __syncthreads();
+    T left = (T)__shfl_up_sync(0xffffffffu, x, 1), all = before, mine = before;
+    for (int k = 0; k < blockDim.x / 32; ++k) {
+        if (k == warp) mine = all;
+        all = combine(all, warps[k]);
+    }
+    before = all;
+    return lane ? combine(mine, left) : mine;
+}""",
+    "pb_chunks": """\
+// Into how many chunks each of so many lines is cut if so many units share them out, and how many steps a chunk has.
+__device__ long long pb_chunks(long long units, long long lines) { return lines && units > lines ? units / lines : 1; }
+__device__ long long pb_chunk_size(long long steps, long long chunks, long long multiple) {
+    long long size = (steps + chunks - 1) / chunks;
+    return (size + multiple - 1) / multiple * multiple;
+}""",
     "pb_down_best": """\
 template <class T> __device__ pb_best<T> pb_down(pb_best<T> x, int distance) {
     return {(T)__shfl_down_sync(0xffffffffu, x.value, distance), __shfl_down_sync(0xffffffffu, x.at, distance)};
-}""",
-    "pb_gemm": """\
-// c = a @ b over tiles of 16 by 16 that the blocks of the grid share out; a block has 256 threads.
-template <bool ta, bool tb, class T>
-__device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns) {
-    __shared__ T left[16][17], right[16][17];
-    int y = threadIdx.x / 16, x = threadIdx.x % 16;
-    long long across = (columns + 15) / 16, tiles = (rows + 15) / 16 * across;
-    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        long long top = tile / across * 16, side = tile % across * 16;
-        pb_sum<T> total;
-        for (long long start = 0; start < summed; start += 16) {
-            long long i = top + (ta ? x : y), k = start + (ta ? y : x);
-            left[ta ? x : y][ta ? y : x] = i < rows && k < summed ? a[ta ? k * rows + i : i * summed + k] : T(0);
-            long long m = start + (tb ? x : y), j = side + (tb ? y : x);
-            right[tb ? x : y][tb ? y : x] = m < summed && j < columns ? b[tb ? j * summed + m : m * columns + j] : T(0);
-            __syncthreads();
-            T part = 0;
-            for (int n = 0; n < 16; ++n) part += left[y][n] * right[n][x];
-            total.add(part);
-            __syncthreads();
-        }
-        if (top + y < rows && side + x < columns) c[(top + y) * columns + side + x] = total.total();
-    }
 }""",
     "pb_gcd": """\
 template <class T> __device__ T pb_gcd(T x, T y) {
@@ -314,7 +328,7 @@ template <class T, class S> __device__ T pb_bitcast(S x) {
     return bits.to;
 }""",
 }
-_ALIASES = {"PB_NAN": "PB_INF", "pb_step": "pb_first"}
+_ALIASES = {"PB_NAN": "PB_INF", "pb_step": "pb_first", "pb_chunk_size": "pb_chunks"}
 
 
 def functions(text: str, own: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Store, Sub
+from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import Block, Instruction, Value, walk
@@ -22,6 +22,7 @@ from pullback.ir.types import RefType
 OWN, PRIVATE = "own", "private"
 FEW = 32
 COMBINERS = frozenset(op.combine for op in OPS.values() if isinstance(op, Reduce) and not op.gives_position)
+IDENTITIES = {op.combine: op.identity for op in OPS.values() if isinstance(op, Reduce)}
 Index = tuple[Value, ...]
 
 
@@ -169,11 +170,58 @@ def perfect_nest(loop: Instruction) -> list[Instruction]:
     return nest
 
 
+def scan_nest(loops: Loops, loop: Instruction) -> list[Instruction] | None:
+    """The loops over the lines of a scan and the scan, if chunks of lines can be shared out: all that a line is is its scan, each
+    step writes places of its own, and only what is combined is read later."""
+    nest = [loop]
+    while not nest[-1].params.get("scan"):
+        region = nest[-1].regions[0]
+        inner = [i for i in region.instructions if i.regions]
+        plain = all(isinstance(i.op, Elementwise | Constant | Extent | Load) for i in region.instructions if not i.regions)
+        if len(inner) != 1 or not plain or not is_independent(nest[-1]) or not isinstance(inner[0].op, For):
+            return None
+        nest.append(inner[0])
+    scan = nest[-1]
+    region, number = scan.regions[0], len(scan.params["scan"])
+    read = {v for i in walk(loops.body) for v in (*i.operands, *(u for r in i.regions for u in r.results))}
+    given = [(i.params.get("combine", ()), i.results[number if i is scan else 0 :]) for i in nest]
+    passed = all(outer.regions[0].results == found for outer, (_, found) in zip(nest, given[1:]))
+    plain = all(isinstance(i.op, Elementwise | Constant | Extent | Load | Store | Prefetch) for i in region.instructions)
+    if not plain or not passed or not read.isdisjoint(scan.results[:number]) or len({g[0] for g in given}) > 1:
+        return None
+    if not all(_begins_with_nothing(loops, i, number if i is scan else 0) for i in nest[1:]):
+        return None
+    fates = loops.fates(nest)
+    return nest if fates is not None and set(fates.values()) <= {OWN} else None
+
+
+def _begins_with_nothing(loops: Loops, loop: Instruction, number: int) -> bool:
+    """Whether what a loop combines, behind ``number`` other values, begins with what changes nothing."""
+    for name, values in combined_values(loop.params.get("combine", ()), loop.operands[1 + number :]):
+        made = loops.defined.get(values[0])
+        nothing = IDENTITIES[name](values[0].type.dtype)
+        if made is None or not isinstance(made.op, Constant) or repr(made.params["value"]) != repr(nothing):
+            return False
+    return True
+
+
+def _scanned(loops: Loops, nest: Sequence[Instruction]) -> Instruction:
+    """The loops of a scan, mapped: along the last axis of memory a block takes a chunk."""
+    region, counter = nest[-1].regions[0], nest[-1].regions[0].parameters[0]
+    inside = {v for i in walk(region) for v in i.results}
+    accesses = [a for a in loops.accesses(region) if a.index]
+    stores = [a for a in accesses if a.is_store] or accesses
+    along = not stores or len(nest) == 1 or any(loops.moves_with(a.index[-1], counter, inside) for a in stores)
+    made = _with(nest[-1], "lane" if along else "chunk", _serial(region))
+    return _nested((*nest[:-1], nest[-1]), "block" if along else "grid", made.regions[0], made.params["map"])
+
+
 def map_loops(body: Block) -> Block:
     """A kernel's body whose loops say how a GPU runs them.
 
     At the top: "grid", a nest whose iterations are threads; "block", a nest whose iterations are blocks; or "serial". In a
-    "block" or "serial" loop: "lane", shared out among the threads of a block; everything else is "serial".
+    "block" or "serial" loop: "lane", shared out among the threads of a block; everything else is "serial". A scan is "lane", a
+    chunk of it a block, or "chunk", a chunk a thread; loops around it are "block" or "grid".
     """
     loops = Loops(body)
     return Block(body.parameters, tuple(_top(loops, i) if isinstance(i.op, For) else i for i in body.instructions), body.results)
@@ -182,6 +230,9 @@ def map_loops(body: Block) -> Block:
 def _top(loops: Loops, loop: Instruction) -> Instruction:
     if any(isinstance(i.op, Library) for i in walk(loop.regions[0])):
         return _all_serial(loop)
+    scan = scan_nest(loops, loop)
+    if scan is not None:
+        return _scanned(loops, scan)
     if not is_independent(loop):
         return _with(loop, "serial", _in_block(loops, loop.regions[0]))
     nest = perfect_nest(loop)
@@ -202,9 +253,9 @@ def _has_lanes(block: Block) -> bool:
     return any(i.params.get("map") == "lane" for i in walk(block))
 
 
-def _nested(nest: Sequence[Instruction], how: str, inner: Block) -> Instruction:
-    """A nest mapped ``how``, with ``inner`` the body of its last loop."""
-    made = _with(nest[-1], how, inner)
+def _nested(nest: Sequence[Instruction], how: str, inner: Block, last: str = "") -> Instruction:
+    """A nest mapped ``how``, with ``inner`` the body of its last loop, which is mapped ``last`` if that is another way."""
+    made = _with(nest[-1], last or how, inner)
     for before, loop in zip(reversed(nest[1:]), reversed(nest[:-1])):
         region = loop.regions[0]
         instructions = tuple(made if i is before else i for i in region.instructions)
@@ -223,7 +274,7 @@ def _in_block_loop(loops: Loops, i: Instruction) -> Instruction:
     if isinstance(i.op, If):
         return _all_serial(i)
     count = loops.defined.get(i.operands[0])
-    few = count is not None and isinstance(count.op, Constant) and count.params["value"] <= FEW
+    few = i.params.get("few") or (count is not None and isinstance(count.op, Constant) and count.params["value"] <= FEW)
     fates = loops.fates([i]) if is_independent(i) and not few else None
     fails = any(isinstance(k.op, Fail) for k in walk(i.regions[0]))
     if fates is not None and set(fates.values()) <= {OWN} and not fails:

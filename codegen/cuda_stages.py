@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, perfect_nest
-from pullback.ir.ops.kernel import Fail, For, If, Load, Store
+from pullback.codegen.cuda_tiles import Turned, turned
+from pullback.ir.ops.kernel import Fail, For, If, Load, Store, scanned_element
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.sort import RowSort
 from pullback.ir.structure import Function, Instruction, Value, walk
 
 
@@ -19,7 +21,10 @@ from pullback.ir.structure import Function, Instruction, Value, walk
 class Stage:
     """One launch. ``kind``: "grid" (an iteration a thread), "block" (an iteration a block), "serial" (one block), "one" (one
     thread), "gemm" (tiles), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies of
-    ``ref`` that blocks of ``loop`` wrote). ``tail``: what one thread runs after the loop."""
+    ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
+    and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count",
+    "sort_begin" and "sort_place" of each ``turn``. ``turned``: what a grid
+    reads across memory. ``tail``: what one thread runs after the loop."""
 
     kind: str
     loop: Instruction | None = None
@@ -27,6 +32,10 @@ class Stage:
     fates: dict[Value, str] = field(default_factory=dict)
     ref: Value | None = None
     tail: list[Instruction] = field(default_factory=list)
+    turn: int = 0
+    turned: Turned | None = None
+    only: frozenset[Instruction] | None = None
+    """Of what is in the loop, the instructions that the launch needs; None: all."""
 
     @property
     def takes_tail(self) -> bool:
@@ -53,6 +62,8 @@ class Stage:
             yield from i.operands
             for region in i.regions:
                 for inner in walk(region):
+                    if self.only is not None and inner not in self.only:
+                        continue
                     yield from inner.operands
                     for block in inner.regions:
                         yield from block.results
@@ -74,12 +85,18 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
             case For():
                 if any(isinstance(k.op, Library) for k in walk(i.regions[0])):
                     found.append(Stage("gemm", i))
+                elif scan_of(i) is not None:
+                    found.extend(_scanned(i))
                 elif i.params.get("map") in ("grid", "block"):
                     found.extend(_shared_out(i, loops))
                 elif any(k.params.get("map") == "lane" for k in walk(i.regions[0])):
                     found.append(Stage("serial", i))
                 else:
                     append(i)
+            case RowSort():
+                found.append(Stage("sort_rows", i))
+                steps = ("sort_count", "sort_begin", "sort_place")
+                found.extend(Stage(kind, i, turn=turn) for turn in range(i.operands[0].type.dtype.bytes) for kind in steps)
             case Library():
                 found.append(Stage("gemm", i))
             case Store() | Fail() | If():
@@ -89,11 +106,48 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
     return found
 
 
+def scan_of(loop: Instruction) -> list[Instruction] | None:
+    """The loops over the lines of a scan whose chunks are shared out, and the scan."""
+    nest = [loop]
+    while not nest[-1].params.get("scan"):
+        inner = [i for i in nest[-1].regions[0].instructions if isinstance(i.op, For)]
+        if len(inner) != 1 or nest[-1].params.get("map") not in ("grid", "block"):
+            return None
+        nest.append(inner[0])
+    return nest if nest[-1].params.get("map") in ("lane", "chunk") else None
+
+
+def _scanned(loop: Instruction) -> Iterator[Stage]:
+    nest = scan_of(loop)
+    assert nest is not None
+    around = [i for outer in nest[:-1] for i in outer.regions[0].instructions]
+    made, _ = pre_of(nest[-1])
+    yield Stage("scan_totals", loop, tuple(nest), only=frozenset((*around, *made)))
+    yield Stage("scan_begin", loop, tuple(nest), only=frozenset(nest))
+    yield Stage("scan", loop, tuple(nest))
+    if any(i.params.get("combine") for i in nest):
+        yield Stage("finish", loop)
+
+
+def pre_of(loop: Instruction) -> tuple[list[Instruction], list[Value]]:
+    """The instructions of a loop's body that make the elements that its scans take in, and these elements."""
+    (region,) = loop.regions
+    scanned = zip(loop.params["scan"], region.parameters[1:], region.results)
+    elements = [v for name, before, after in scanned if (v := scanned_element(region, name, before, after)) is not None]
+    needed = set(elements)
+    made: list[Instruction] = []
+    for i in reversed(region.instructions):
+        if not needed.isdisjoint(i.results):
+            made.insert(0, i)
+            needed.update(i.operands)
+    return made, elements
+
+
 def _shared_out(loop: Instruction, loops: Loops) -> Iterator[Stage]:
     how = loop.params["map"]
     nest = [i for i in perfect_nest(loop) if i.params.get("map") == how]
     fates = loops.fates(nest) or {}
-    yield Stage(how, loop, tuple(nest), fates)
+    yield Stage(how, loop, tuple(nest), fates, turned=turned(nest, loops) if how == "grid" else None)
     for ref, fate in fates.items():
         if fate not in (OWN, PRIVATE):
             yield Stage("fold", loop, (), fates, ref)

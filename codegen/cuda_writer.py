@@ -11,27 +11,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pullback.codegen.cuda_loops import Loops
+from pullback.codegen.cuda_loops import IDENTITIES, Loops
 from pullback.codegen.cuda_words import Names, bare, literal, stored_name, type_name, unsigned
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
 from pullback.ir.ops.library import gemm
-from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.text import short_file
 from pullback.ir.types import I64, DType, RefType, Shape
 
 SMALL = 1 << 20
 WIDTH = 118
-_IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Reduce)}
-_KINDS = ("pointer", "scalar", "stride", "size", "scratch", "blocks", "status")
+_KINDS = ("pointer", "scalar", "stride", "size", "number", "shared", "scratch", "blocks", "status")
 
 
 def identity(name: str, dtype: DType) -> str:
     """What a combiner changes nothing with."""
-    return literal(_IDENTITY[name](dtype), dtype)
+    return literal(IDENTITIES[name](dtype), dtype)
 
 
 def spelled(op: Elementwise, texts: Sequence[str], dtype: DType, result: DType, params: dict[str, object] | None = None) -> str:
@@ -95,6 +93,8 @@ class Writer:
         self.in_block = False
         self.shared: set[Value] = set()
         self.loc: Loc = NOWHERE
+        self.last: dict[str, str] = {}
+        self.products: Sequence[Instruction] = ()
 
     # lines and parameters
 
@@ -119,10 +119,10 @@ class Writer:
     def slots(self) -> tuple[tuple[object, ...], ...]:
         return tuple(sorted(self.parameters, key=lambda slot: (_KINDS.index(str(slot[0])), slot[1:2], slot[2:])))
 
-    def function(self, name: str, about: str) -> str:
-        """The whole function."""
+    def function(self, name: str, about: str, bounds: str = "") -> str:
+        """The whole function. ``bounds``: the most threads of a block, and how many blocks a processor has room for."""
         declarations = [self.parameters[slot] for slot in self.slots()]
-        head, lines = f'extern "C" __global__ void {name}(', [""]
+        head, lines = f'extern "C" __global__ void {bounds}{name}(', [""]
         for k, declaration in enumerate(declarations):
             text = declaration + (", " if k + 1 < len(declarations) else ") {")
             if len(lines[-1]) + len(text) > WIDTH - 8:
@@ -176,6 +176,17 @@ class Writer:
             position, dtype = self.kernel.parameters.index(value), value.type.dtype
             self.texts[value] = self.parameter(self.names.of(value), f"{type_name(dtype)} ", "scalar", position, dtype.name)
         return self.texts[value]
+
+    def name(self, hint: str, text: str) -> str:
+        """A new i64 variable."""
+        self.last[hint] = self.let_text(hint, I64, text)
+        return self.last[hint]
+
+    def let_text(self, hint: str, dtype: DType, text: str) -> str:
+        """A new variable."""
+        name = self.names.fresh(hint)
+        self.line(f"{type_name(dtype)} {name} = {text};")
+        return name
 
     def let(self, value: Value, text: str) -> None:
         self.texts[value] = self.names.of(value)
@@ -301,7 +312,11 @@ class Writer:
         rows, columns = c.type.shape
         summed = a.type.shape[0 if i.params["ta"] else 1]
         sizes = ", ".join(self.size(e) for e in (rows, summed, columns))
-        self.line(f"pb_gemm<{ta}, {tb}>({', '.join(self.pointer(p) for p in (a, b, c))}, {sizes});")
+        number, count = "0", "1"
+        for loop in self.products:
+            index, size = self.texts[loop.regions[0].parameters[0]], bare(self.value(loop.operands[0]))
+            number, count = (index, size) if number == "0" else (f"({number}) * {size} + {index}", f"{count} * {size}")
+        self.line(f"pb_gemm<{ta}, {tb}>({', '.join(self.pointer(p) for p in (a, b, c))}, {sizes}, {number}, {count});")
 
     # loops
 
@@ -387,7 +402,7 @@ class Writer:
         first = counters[0] if len(nest) == 1 else self.names.fresh("n")
         with self.braces(f"for (long long {first} = {start}; {first} < {' * '.join(counts)}; {first} += {step}) {{"):
             if len(nest) > 1:
-                self.line(f"long long {', '.join(_digits(first, counters, counts))};")
+                self.line(f"long long {', '.join(digits(first, counters, counts))};")
             for outer, inner in zip(nest, (*nest[1:], None)):
                 for i in outer.regions[0].instructions:
                     if i is not inner:
@@ -457,7 +472,7 @@ class Writer:
                     self.let(value, text)
 
 
-def _digits(number: str, counters: Sequence[str], counts: Sequence[str]) -> list[str]:
+def digits(number: str, counters: Sequence[str], counts: Sequence[str]) -> list[str]:
     """The counters of a nest as functions of the position in all of it, row-major."""
     found = []
     for k, counter in enumerate(counters):

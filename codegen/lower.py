@@ -197,7 +197,7 @@ class Lowering:
                 b.append(Instruction(op, buffers, (), instruction.params, (), instruction.loc))
             case _:
                 operands = [self.dense(b, v) for v in instruction.operands]
-                draft = op_kernel(instruction)
+                draft = op_kernel(instruction, self.target)
                 base, *others = instruction.operands
                 alone = self.holder(base) not in map(self.holder, others)
                 ends = self.ends_here(base, others) or (alone and self.comes_home(instruction.results[0], base))

@@ -12,6 +12,7 @@ from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.elements import wrapped
 from pullback.codegen.scatters import scatter_sum_kernel
 from pullback.codegen.sorts import sort_kernel, unsort_kernel
+from pullback.codegen.together import together_kernel
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.fourier import Fourier
@@ -26,8 +27,10 @@ from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import I64, ArrayType, DType, RefType, Shape, interleaved
 
 
-def op_kernel(instruction: Instruction) -> Draft:
-    """The kernel of one instruction; its operands are dense buffers."""
+def op_kernel(instruction: Instruction, target: str = "cpu") -> Draft:
+    """The kernel of one instruction; its operands are dense buffers. ``target``: "cpu" or "cuda"."""
+    if target == "cuda" and isinstance(instruction.op, Scatter | ScatterSum | Sort):
+        return together_kernel(instruction)
     match instruction.op:
         case Contract():
             return _matrix_product(instruction)

@@ -13,6 +13,7 @@ from pullback.codegen.cost import Cost, Schedule, moved_once, work
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import GroupKernel
 from pullback.codegen.scatters import Lists, row_of
+from pullback.codegen.together import OrderedLists
 from pullback.ir.extents import product
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import Extent
@@ -21,6 +22,8 @@ Found = dict[Instruction, list[Value]]
 
 
 class _RowSums(GroupKernel):
+    lists = Lists
+
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         super().__init__(space, layouts, over)
         self.sums = space.row_sums
@@ -33,9 +36,9 @@ class _RowSums(GroupKernel):
 
     def run(self) -> Draft:
         b = self.b
-        lists = Lists(b, product(self.given), product(self.axes), self.looked_up)
+        lists = self.lists(b, product(self.given), product(self.axes), self.looked_up)
         self.scratch += lists.scratch
-        self.parameters += (lists.ends, lists.order)
+        self.parameters += lists.parameters
         lists.make()
         row = b.open("r")
         places = self.apart(row, self.axes)
@@ -108,6 +111,12 @@ class _RowSums(GroupKernel):
         return {i: [values.pop(0) for _ in self.identity(i)] for i in found}
 
 
+class _OrderedSums(_RowSums):
+    """On a target on which many threads sort together."""
+
+    lists = OrderedLists
+
+
 def _cost(space: Space) -> Cost:
     moved = moved_once(space)
     return Cost(bytes=moved, near=2 * moved, flops=work(space.region.instructions))
@@ -118,4 +127,12 @@ ROW_SUMS = Schedule(
     fits=lambda space, layouts: None if space.row_sums else "nothing is summed to rows",
     cost=_cost,
     draft=lambda *given: _RowSums(*given).run(),
+    targets=frozenset({"cpu"}),
+)
+ORDERED_SUMS = Schedule(
+    name="ordered_sums",
+    fits=ROW_SUMS.fits,
+    cost=_cost,
+    draft=lambda *given: _OrderedSums(*given).run(),
+    targets=frozenset({"cuda"}),
 )

@@ -4,8 +4,8 @@ is computed in the same loop.
 Along the last axis a scan runs over vectors. One long row is cut into chunks: first each chunk is combined by itself, then the
 chunks' totals in order, and then each chunk is scanned, starting with what comes before it. So chunks are independent, and their
 number depends on the row's length alone. A processor with caches does that block by block, combining one block while it scans the
-one before. Along another axis the scans of neighbouring columns run side by side, some hundred
-columns at a time, whose states stay in the first cache.
+one before. On a GPU ``cuda_scan`` cuts the lines of any axis into chunks. Along another axis the scans of
+neighbouring columns run side by side, some hundred columns at a time, whose states stay in the first cache.
 """
 
 from __future__ import annotations
@@ -295,6 +295,15 @@ class _ScanBlocks(_ScanKernel):
         return scans[number:], rest[1]
 
 
+class _ScanLoops(_ScanKernel):
+    """The lines and the scan of each, as loops of which the target takes chunks."""
+
+    def run(self) -> Draft:
+        extents = self.space.extents
+        others = (*extents[: self.axis], *extents[self.axis + 1 :])
+        return self.drafted(self.around((), others, lambda prefix: self.line(prefix, self.length(), self.nothing())[1]))
+
+
 def _cost(space: Space) -> Cost:
     moved = moved_once(space)
     again = 0 if len(space.extents) > 1 else sum(nominal_bytes(i.operands[0].type) for i in space.scans)
@@ -311,6 +320,7 @@ SCAN = Schedule(
     fits=lambda space, layouts: None if space.scans else "nothing is scanned",
     cost=_cost,
     draft=lambda *given: _ScanKernel(*given).run(),
+    targets=frozenset({"cpu"}),
 )
 SCAN_BLOCKS = Schedule(
     name="scan_blocks",
@@ -318,4 +328,11 @@ SCAN_BLOCKS = Schedule(
     cost=_blocks_cost,
     draft=lambda *given: _ScanBlocks(*given).run(),
     targets=frozenset({"cpu"}),
+)
+SCAN_LOOPS = Schedule(
+    name="scan_loops",
+    fits=SCAN.fits,
+    cost=_cost,
+    draft=lambda *given: _ScanLoops(*given).run(),
+    targets=frozenset({"cuda"}),
 )

@@ -60,10 +60,15 @@ class Lists:
 
     def __init__(self, b: KernelBuilder, given: Extent, rows: Extent, place: Callable[[Value], Value]) -> None:
         self.b, self.place = b, place
-        self.scratch = (RefType(I64, (rows,)), RefType(I64, (given,)))
+        self.scratch: tuple[RefType, ...] = (RefType(I64, (rows,)), RefType(I64, (given,)))
         self.ends = Value(RefType(I64, b.shape((rows,))), "ends")
         self.order = Value(RefType(I64, b.shape((given,))), "order")
         self.given, self.rows = b.extent_of(given), b.extent_of(rows)
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        """The scratch buffers as a kernel's parameters."""
+        return self.ends, self.order
 
     def make(self) -> None:
         b = self.b

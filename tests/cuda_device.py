@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from cuda_program import Machine, run_program, text_of
 
-from pullback.codegen.cuda import Emitted, Launch
+from pullback.codegen.cuda import Emitted
+from pullback.codegen.cuda_launch import Launch
 from pullback.ir import Function
 from pullback.runtime import cuda_compile
 
@@ -98,9 +99,9 @@ class Device(Machine):
             self.functions[launch.name] = self.module.get_function(launch.name)
         return self.functions[launch.name]
 
-    def start(self, launch: Launch, blocks: int, values: Sequence[Any]) -> None:
+    def start(self, launch: Launch, blocks: int, threads: int, shared: int, values: Sequence[Any]) -> None:
         arguments = [v.view(np.uint8) if v.dtype == bool else v for v in values]
-        self.function(launch)(*arguments, grid=(blocks, 1, 1), block=(launch.threads, 1, 1))
+        self.function(launch)(*arguments, grid=(blocks, 1, 1), block=(threads, 1, 1), shared=shared)
 
     def finish(self) -> None:
         cuda = driver()

@@ -31,17 +31,49 @@ static void host_wait(int place) {
 
 #define __syncthreads() host_wait(__LINE__)
 
-template <class T> static T host_shuffle(int place, T value, int distance) {
+template <class T> static T host_from(int place, T value, int other) {
     static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
-    unsigned self = threadIdx.x, other = self % 32 + distance < 32 ? self + distance : self;
+    unsigned self = threadIdx.x;
     memcpy(&host_slots[self], &value, sizeof value);
     host_wait(place);
-    memcpy(&value, &host_slots[other], sizeof value);
+    if (other >= 0 && other < 32 && self - self % 32 + other < blockDim.x) memcpy(&value, &host_slots[self - self % 32 + other], sizeof value);
     host_wait(-place);
     return value;
 }
 
-#define __shfl_down_sync(mask, value, distance) host_shuffle(__LINE__, value, distance)
+#define __shfl_down_sync(mask, value, distance) host_from(__LINE__, value, (int)(threadIdx.x % 32) + (distance))
+#define __shfl_up_sync(mask, value, distance) host_from(__LINE__, value, (int)(threadIdx.x % 32) - (distance))
+#define __shfl_sync(mask, value, lane) host_from(__LINE__, value, lane)
+#define __shfl_xor_sync(mask, value, bits) host_from(__LINE__, value, (int)(threadIdx.x % 32) ^ (bits))
+
+static inline unsigned host_ballot(int place, bool test) {
+    unsigned found = 0, self = threadIdx.x;
+    host_slots[self] = test;
+    host_wait(place);
+    for (unsigned k = 0; k < 32; ++k) found |= (unsigned)(host_slots[self - self % 32 + k] & 1) << k;
+    host_wait(-place);
+    return found;
+}
+#define __ballot_sync(mask, test) host_ballot(__LINE__, test)
+
+static inline unsigned host_match(int place, unsigned value) {
+    unsigned found = 0, self = threadIdx.x;
+    host_slots[self] = value;
+    host_wait(place);
+    for (unsigned k = 0; k < 32; ++k) found |= (unsigned)(host_slots[self - self % 32 + k] == value) << k;
+    host_wait(-place);
+    return found;
+}
+#define __match_any_sync(mask, value) host_match(__LINE__, value)
+#define __popc(x) __builtin_popcount(x)
+#define __ffs(x) __builtin_ffs(x)
+
+template <class T> static T atomicAdd(T* place, T value) { T before = *place; *place = before + value; return before; }
+template <class T> static T atomicMax(T* place, T value) { T before = *place; if (before < value) *place = value; return before; }
+template <class T> static T atomicMin(T* place, T value) { T before = *place; if (value < before) *place = value; return before; }
+template <class T> static T atomicAnd(T* place, T value) { T before = *place; *place = before & value; return before; }
+template <class T> static T atomicOr(T* place, T value) { T before = *place; *place = before | value; return before; }
+template <class T> static T atomicXor(T* place, T value) { T before = *place; *place = before ^ value; return before; }
 
 static inline int atomicCAS(int* place, int expected, int value) {
     int before = *place;
@@ -84,6 +116,8 @@ static inline double erfinv(double y) {
 }
 
 static inline double normcdfinv(double p) { return erfcinv(2 * p) * -M_SQRT2l; }
+
+static long long pb_shared[(48 << 10) / 8];
 
 static void (*host_call)(void*);
 static void* host_arguments;

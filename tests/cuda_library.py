@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from cuda_program import Machine, run_program, text_of
 
-from pullback.codegen.cuda import Emitted, Launch
+from pullback.codegen.cuda import Emitted
+from pullback.codegen.cuda_launch import Launch
 from pullback.ir import Function
 
 HEADER = Path(__file__).parent / "cuda_library.h"
@@ -29,7 +30,8 @@ class Host(Machine):
         assert COMPILER is not None
         folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
         source, library = folder / "kernels.cu", folder / "kernels.so"
-        source.write_text(text_of(kernels, lambda launch: f"HOST_EXPORT({launch.name})"))
+        text = text_of(kernels, lambda launch: f"HOST_EXPORT({launch.name})")
+        source.write_text(text.replace("extern __shared__ long long pb_shared[];", ""))
         done = subprocess.run([COMPILER, *FLAGS, "-o", str(library), str(source)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         self.library = ctypes.CDLL(str(library))
@@ -37,10 +39,10 @@ class Host(Machine):
     def address(self, array: Any) -> int:
         return int(array.ctypes.data)
 
-    def start(self, launch: Launch, blocks: int, values: Sequence[Any]) -> None:
+    def start(self, launch: Launch, blocks: int, threads: int, shared: int, values: Sequence[Any]) -> None:
         held = [np.asarray(v) for v in values]
         table = (ctypes.c_void_p * max(1, len(held)))(*(v.ctypes.data for v in held))
-        together = self.library[f"host_{launch.name}"](blocks, launch.threads, table)
+        together = self.library[f"host_{launch.name}"](blocks, threads, table)
         assert together, f"{launch.name}: only some threads of a block reach a barrier"
 
     def finish(self) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from pullback.codegen.cuda import Emitted, Launch, emit
+from pullback.codegen.cuda import Emitted, emit
+from pullback.codegen.cuda_launch import Launch
 from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.ir import Function, Module
-from pullback.ir.extents import Abstract, abstract, value_of
+from pullback.ir.classes import templated
+from pullback.ir.extents import Abstract, value_of
 from pullback.ir.interpret import _Program, interpret, undefined
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.grad import grad
@@ -32,8 +34,8 @@ class Machine(ABC):
         """Where an array's first element is for the launches of a kernel."""
 
     @abstractmethod
-    def start(self, launch: Launch, blocks: int, values: Sequence[Any]) -> None:
-        """One launch, on arguments that are NumPy scalars."""
+    def start(self, launch: Launch, blocks: int, threads: int, shared: int, values: Sequence[Any]) -> None:
+        """One launch of so many blocks, threads a block and bytes of shared memory, on arguments that are NumPy scalars."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -53,7 +55,7 @@ def traced(call: Callable[..., Any], *args: Any) -> tuple[Function, list[Any]]:
 
 def scheduled(function: Function, layouts: Sequence[str] = ()) -> tuple[Module, Abstract]:
     """The program of a func with its kernels scheduled for CUDA, and the func with abstract extents."""
-    found = abstract(function)
+    found = templated(function)
     constants = ["c"] * (len(found.function.parameters) - len(layouts))
     optimised = run(grad(run(found.function, BEFORE_GRAD)), OPTIMIZE)
     module = lower(fuse(optimised), [*layouts, *constants] if layouts else (), "cuda")
@@ -72,7 +74,8 @@ def text_of(kernels: Sequence[Emitted], after: Callable[[Launch], str] | None = 
     """One text of several kernels, each in a namespace of its own; ``after`` gives what follows for each launch."""
     parts = []
     for kernel in kernels:
-        lines = "".join(f"{after(launch)}\n" for launch in kernel.launches) if after else ""
+        functions = {launch.name: launch for launch in kernel.launches}.values()
+        lines = "".join(f"{after(launch)}\n" for launch in functions) if after else ""
         parts.append(f"namespace of_{kernel.name} {{\n{kernel.text}\n{lines}}}\n#undef PB_INF\n#undef PB_NAN\n")
     return "\n".join(parts)
 
@@ -95,6 +98,8 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
                 return np.asarray(arguments[position], DTYPES[dtype].numpy)[()]
             case ("size", int(size)):
                 return np.int64(sizes[f"s{size}"])
+            case ("number", int(number)):
+                return np.int32(number)
             case ("scratch", int(which)):
                 return np.uint64(machine.address(scratch[which]))
             case ("blocks", int(which)):
@@ -104,7 +109,10 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
         raise AssertionError(slot)
 
     for launch, count in zip(kernel.launches, blocks, strict=True):
-        machine.start(launch, count, [value(slot) for slot in launch.slots])
+        shared = launch.shared(sizes)
+        if count:
+            values = [np.int32(shared) if slot == ("shared",) else value(slot) for slot in launch.slots]
+            machine.start(launch, count, launch.threads_for(sizes), shared, values)
     machine.finish()
     return int(status[0])
 

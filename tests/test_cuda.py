@@ -14,7 +14,8 @@ from cuda_program import Make, expected, run_program, scheduled
 from cuda_targets import on_each
 from test_semantics import VALUES
 
-from pullback.codegen.cuda import MOST_BLOCKS, emit, emit_all
+from pullback.codegen.cuda import emit, emit_all
+from pullback.codegen.cuda_launch import MOST_BLOCKS
 from pullback.codegen.cuda_words import Names
 from pullback.codegen.schedule import schedule
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Value

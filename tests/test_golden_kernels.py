@@ -47,4 +47,4 @@ def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_every_schedule_has_one() -> None:
     named = {m[1] for path in PATHS for m in re.finditer(r"^# schedule: *(\w+)$", path.read_text(), re.MULTILINE)}
-    assert named == {s.name for s in schedules.SCHEDULES}
+    assert named == {s.name for s in schedules.SCHEDULES if "cpu" in s.targets}

@@ -1,5 +1,6 @@
 """Sorting along the last axis: ``sort`` gives the elements in rising order, NaN last, ``argsort`` the stable permutation to it.
-A derivative goes along the permutation. ``sort_row`` and ``settle_row`` are what kernels of sorts call (``codegen/sorts.py``)."""
+A derivative goes along the permutation. ``sort_row`` and ``settle_row`` are what kernels of sorts call (``codegen/sorts.py``),
+``sort_rows`` and ``order_rows`` where many threads sort together (``codegen/together.py``)."""
 
 from __future__ import annotations
 
@@ -98,6 +99,32 @@ def _beside(row: Type, other: Type, same: Same) -> None:
     same(other.shape[0], row.shape[0])
 
 
+class RowSort(Library):
+    """All rows of an array along its last axis. Operands: the array, the result, and memory of the result's type; of orders also
+    a number that all keys, integers from 0 on, are below. For targets on which many threads sort together."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        x, out, spare, *below = types
+        if not isinstance(x, RefType) or x.dtype not in SORTABLE or not x.rank or x.layout != "c":
+            raise TypeError("takes a dense array with axes, of a dtype that can be sorted")
+        if out != RefType(x.dtype if self.name == "sort_rows" else I64, x.shape) or spare != out:
+            raise TypeError("takes memory for the result and as much beside")
+        if below not in ([], [scalar(I64)]):
+            raise TypeError("takes what keys are below, as i64")
+        return ()
+
+    def call(self, operands: Sequence[Any], params: Mapping[str, Any]) -> None:
+        self.function(*operands)
+
+
+def _sort_rows(x: Any, out: Any, spare: Any) -> None:
+    out[...] = np.sort(x, axis=-1)
+
+
+def _order_rows(x: Any, out: Any, spare: Any, below: Any = None) -> None:
+    out[...] = np.argsort(x, axis=-1, kind="stable")
+
+
 def _sort(x: Any, first: Any, count: Any) -> None:
     x[first : first + count].sort()
 
@@ -126,6 +153,15 @@ argsort_row = ArgsortRow(
 )  # fmt: skip
 settle_row = SettleRow(
     name="settle_row", reference=_settle, routine="sort.int64", ranks=(1, 1), reads=(0, 1), writes=(1,),
+    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+)  # fmt: skip
+
+sort_rows = RowSort(
+    name="sort_rows", reference=_sort_rows, routine="sort.{}", ranks=(1, 1, 1), reads=(0,), writes=(1, 2),
+    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+)  # fmt: skip
+order_rows = RowSort(
+    name="order_rows", reference=_order_rows, routine="sort.{}", ranks=(1, 1, 1), reads=(0,), writes=(1, 2),
     fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
 

@@ -29,28 +29,21 @@ template <auto combine, class T> __device__ T pb_block(T x) {
     return all;
 }
 
-// c = a @ b over tiles of 16 by 16 that the blocks of the grid share out; a block has 256 threads.
-template <bool ta, bool tb, class T>
-__device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns) {
-    __shared__ T left[16][17], right[16][17];
-    int y = threadIdx.x / 16, x = threadIdx.x % 16;
-    long long across = (columns + 15) / 16, tiles = (rows + 15) / 16 * across;
-    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        long long top = tile / across * 16, side = tile % across * 16;
-        pb_sum<T> total;
-        for (long long start = 0; start < summed; start += 16) {
-            long long i = top + (ta ? x : y), k = start + (ta ? y : x);
-            left[ta ? x : y][ta ? y : x] = i < rows && k < summed ? a[ta ? k * rows + i : i * summed + k] : T(0);
-            long long m = start + (tb ? x : y), j = side + (tb ? y : x);
-            right[tb ? x : y][tb ? y : x] = m < summed && j < columns ? b[tb ? j * summed + m : m * columns + j] : T(0);
-            __syncthreads();
-            T part = 0;
-            for (int n = 0; n < 16; ++n) part += left[y][n] * right[n][x];
-            total.add(part);
-            __syncthreads();
-        }
-        if (top + y < rows && side + x < columns) c[(top + y) * columns + side + x] = total.total();
-    }
+// The combination of what the same lane of all warps gives, the warps in order.
+template <auto combine, class T> __device__ T pb_warps(T x) {
+    __shared__ T given[1024];
+    __syncthreads();
+    given[threadIdx.x] = x;
+    __syncthreads();
+    T all = given[threadIdx.x % 32];
+    for (int k = threadIdx.x % 32 + 32; k < blockDim.x; k += 32) all = combine(all, given[k]);
+    return all;
+}
+
+// NaN wins; -0 is below +0.
+template <class T> __device__ T pb_minimum(T x, T y) {
+    if (x == y) return x == T(0) ? (T)-(-x - y) : x;
+    return x < y || x != x ? x : y;
 }
 
 template <class T> __device__ T pb_add(T x, T y) {
@@ -58,12 +51,82 @@ template <class T> __device__ T pb_add(T x, T y) {
     else return x + y;
 }
 
+// The tiles of c = a @ b that a block of 256 threads takes: those whose number, behind ``before`` others, is its own modulo the
+// grid's. A thread has ``side / 16`` rows and columns, in groups of 16 bytes, and fetches the next part of both tiles ahead.
+template <bool ta, bool tb, int side, class T>
+__device__ void pb_gemm_tiles(const T* a, const T* b, T* c, long long rows, long long summed, long long columns,
+                              long long before) {
+    constexpr int depth = 1024 / side < 16 ? 1024 / side : 16, each = side / 16, fetched = side * depth / 256;
+    constexpr int group = 16 / (int)sizeof(T) < each ? 16 / (int)sizeof(T) : each, pad = 16 / sizeof(T);
+    __align__(16) __shared__ T left[depth][side + pad];
+    __align__(16) __shared__ T right[depth][side + pad];
+    int self = threadIdx.x, y = self / 16 * group, x = self % 16 * group;
+    long long across = (columns + side - 1) / side, tiles = (rows + side - 1) / side * across;
+    long long first = (blockIdx.x + gridDim.x - before % gridDim.x) % gridDim.x;
+    for (long long tile = first; tile < tiles; tile += gridDim.x) {
+        long long top = tile / across * side, beside = tile % across * side;
+        T total[each][each] = {}, a_next[fetched], b_next[fetched];
+        auto fetch = [&](long long start) {
+#pragma unroll
+            for (int n = 0; n < fetched; ++n) {
+                int at = self + n * 256;
+                long long i = top + (ta ? at % side : at / depth), k = start + (ta ? at / side : at % depth);
+                a_next[n] = i < rows && k < summed ? a[ta ? k * rows + i : i * summed + k] : T(0);
+                long long j = beside + (tb ? at / depth : at % side), m = start + (tb ? at % depth : at / side);
+                b_next[n] = j < columns && m < summed ? b[tb ? j * summed + m : m * columns + j] : T(0);
+            }
+        };
+        fetch(0);
+        for (long long start = 0; start < summed; start += depth) {
+#pragma unroll
+            for (int n = 0; n < fetched; ++n) {
+                int at = self + n * 256;
+                left[ta ? at / side : at % depth][ta ? at % side : at / depth] = a_next[n];
+                right[tb ? at % depth : at / side][tb ? at / depth : at % side] = b_next[n];
+            }
+            __syncthreads();
+            if (start + depth < summed) fetch(start + depth);
+#pragma unroll
+            for (int k = 0; k < depth; ++k) {
+                T p[each], q[each];
+#pragma unroll
+                for (int n = 0; n < each; ++n) {
+                    p[n] = left[k][n / group * 16 * group + y + n % group];
+                    q[n] = right[k][n / group * 16 * group + x + n % group];
+                }
+#pragma unroll
+                for (int n = 0; n < each; ++n)
+#pragma unroll
+                    for (int m = 0; m < each; ++m) total[n][m] = fma(p[n], q[m], total[n][m]);
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (int n = 0; n < each; ++n)
+#pragma unroll
+            for (int m = 0; m < each; ++m) {
+                long long i = top + n / group * 16 * group + y + n % group, j = beside + m / group * 16 * group + x + m % group;
+                if (i < rows && j < columns) c[i * columns + j] = total[n][m];
+            }
+    }
+}
+
+// c = a @ b, the product of that number in a batch of so many; large tiles if these give 128 blocks work.
+template <bool ta, bool tb, class T>
+__device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns, long long number,
+                        long long count) {
+    constexpr int side = 512 / sizeof(T);
+    long long large = (rows + side - 1) / side * ((columns + side - 1) / side), small = (rows + 31) / 32 * ((columns + 31) / 32);
+    if (large * count >= 128) pb_gemm_tiles<ta, tb, side>(a, b, c, rows, summed, columns, number * large);
+    else pb_gemm_tiles<ta, tb, 32>(a, b, c, rows, summed, columns, number * small);
+}
+
 // A block for each tile.
-extern "C" __global__ void k0(
+extern "C" __global__ void __launch_bounds__(256, 2) k0(
         const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
         long long s1, long long s2) {
     // layer.py:8
-    pb_gemm<false, false>(a, b, c, s0, s1, s2);
+    pb_gemm<false, false>(a, b, c, s0, s1, s2, 0, 1);
 }
 
 // A thread for each element.
@@ -76,8 +139,9 @@ extern "C" __global__ void k1_0(double* __restrict__ d, long long s0) {
 // A block for each row.
 extern "C" __global__ void k1_1(
         const double* __restrict__ b, double* __restrict__ h, const double* __restrict__ y, long long s0,
-        long long s1, double* __restrict__ d_parts, double* __restrict__ add_parts) {
-    double* d_own = d_parts + blockIdx.x * s0;
+        long long s1, int shared, double* __restrict__ d_parts, double* __restrict__ add_parts) {
+    extern __shared__ long long pb_shared[];
+    double* d_own = shared ? (double*)(pb_shared) : d_parts + blockIdx.x * s0;
     for (long long n = threadIdx.x; n < s0; n += blockDim.x) {
         d_own[n] = 0.0;
     }
@@ -114,20 +178,28 @@ extern "C" __global__ void k1_1(
         double add_all2 = pb_block<pb_add<double>>(add_part2.total());
         add_part.add(add_all2);
     }
+    __syncthreads();
+    if (shared) {
+        for (long long n2 = threadIdx.x; n2 < s0; n2 += blockDim.x) {
+            d_parts[blockIdx.x * s0 + n2] = d_own[n2];
+        }
+    }
     if (threadIdx.x == 0) {
         add_parts[blockIdx.x] = add_part.total();
     }
 }
 
-// A thread for each element of d adds up what the blocks found.
+// A block adds up what all blocks found, 32 elements of d at a time, side by side.
 extern "C" __global__ void k1_2(
         double* __restrict__ d, long long s0, const double* __restrict__ d_parts, long long blocks) {
-    for (long long n2 = pb_first(); n2 < s0; n2 += pb_step()) {
+    for (long long base = blockIdx.x * 32; base < s0; base += gridDim.x * 32) {
+        long long n3 = pb_minimum(base + threadIdx.x % 32, s0 - 1);
         pb_sum<double> all_part;
-        for (long long k = 0; k < blocks; ++k) {
-            all_part.add(d_parts[k * s0 + n2]);
+        for (long long k = threadIdx.x / 32; k < blocks; k += blockDim.x / 32) {
+            all_part.add(d_parts[k * s0 + n3]);
         }
-        d[n2] = d[n2] + all_part.total();
+        double total2 = pb_warps<pb_add<double>>(all_part.total());
+        if (threadIdx.x < 32 && base + threadIdx.x < s0) d[n3] = d[n3] + total2;
     }
 }
 
@@ -144,9 +216,9 @@ extern "C" __global__ void k1_3(double* __restrict__ total, const double* __rest
 }
 
 // A block for each tile.
-extern "C" __global__ void k2(
+extern "C" __global__ void __launch_bounds__(256, 2) k2(
         const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
         long long s1, long long s2) {
     // layer.py:8 pullback(contract)
-    pb_gemm<true, false>(a, b, c, s1, s0, s2);
+    pb_gemm<true, false>(a, b, c, s1, s0, s2, 0, 1);
 }

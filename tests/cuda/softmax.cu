@@ -41,9 +41,10 @@ template <class T> __device__ T pb_add(T x, T y) {
 
 // A block for each row.
 extern "C" __global__ void k0(
-        const float* __restrict__ x, float* __restrict__ p, long long s0, long long s1,
-        float* __restrict__ row_rows) {
-    float* row_own = row_rows + blockIdx.x * s1;
+        const float* __restrict__ x, float* __restrict__ p, long long s0, long long s1, int shared,
+        float* __restrict__ row2_rows) {
+    extern __shared__ long long pb_shared[];
+    float* row2_own = shared ? (float*)(pb_shared) : row2_rows + blockIdx.x * s1;
     for (long long i = blockIdx.x; i < s0; i += gridDim.x) {
         float maximum_part = (float)(-PB_INF);
         for (long long j = threadIdx.x; j < s1; j += blockDim.x) {
@@ -58,13 +59,13 @@ extern "C" __global__ void k0(
             float d = x3 - maximum_all;
             // softmax.py:5
             float e = exp(d);
-            row_own[j2] = e;
+            row2_own[j2] = e;
             add_part.add(e);
         }
         float add_all = pb_block<pb_add<float>>(add_part.total());
         for (long long j3 = threadIdx.x; j3 < s1; j3 += blockDim.x) {
             // softmax.py:5
-            float e2 = row_own[j3];
+            float e2 = row2_own[j3];
             // softmax.py:6
             float p2 = e2 / add_all;
             p[i * s1 + j3] = p2;

@@ -1,0 +1,104 @@
+"""How emitted CUDA C is launched: what a function's arguments are, and how many blocks and threads it has.
+
+These depend on the extents only, so that results do, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pullback.ir.extents import value_of
+from pullback.ir.types import DType, Extent, Shape
+
+THREADS, MANY_THREADS = 256, 1024
+MOST_BLOCKS = 1024
+MOST_THREADS = MOST_BLOCKS * THREADS
+EACH = 8
+"""A thread of a block for each row takes so many elements of it, if there are enough."""
+MOST_SHARED = 48 << 10
+"""Bytes of shared memory that every device gives a block."""
+MOST_COPIED = 1 << 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scratch:
+    """Memory of a kernel's own: an array of ``shape`` for each block of the launch numbered ``launch``."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+    launch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Lines of ``length`` steps cut into chunks of ``least`` or more, each taken by one of ``most`` units at a time, at most
+    ``chunks`` a line. ``is_whole``: the launch is made only where lines are one chunk (True) or several (False). ``once``: the
+    launch itself has a block for each line."""
+
+    length: Extent
+    least: int
+    most: int = MOST_BLOCKS
+    chunks: int = MOST_BLOCKS
+    is_whole: bool | None = None
+    once: bool = False
+
+    def units(self, lines: int, sizes: Mapping[str, int]) -> int:
+        """How many blocks or threads a launch has work for."""
+        steps = value_of(self.length, sizes)
+        chunks = max(1, min(-(-steps // self.least), self.most // max(lines, 1), self.chunks))
+        if self.is_whole is not None and self.is_whole != (chunks == 1):
+            return 0
+        return max(1, lines * (1 if self.once else chunks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A device function and how to launch it: ``blocks(sizes)`` blocks of ``threads`` threads.
+
+    ``slots``: what the arguments are, in order, as tuples ("pointer", position), ("stride", position, axis) in bytes, ("scalar",
+    position, dtype), ("size", number), ("number", its value), an int, ("scratch", number), ("blocks", launch), ("status",), an
+    int that starts as 0, ("shared",), an int, the bytes of shared memory. ``threads`` are the most; ``along``: the extents that
+    the threads of a block share out. ``count``: the extents that are shared out, ``per_block`` of their iterations a block;
+    ``copied``: the shapes of which each block has a copy; ``only``: an extent and what it must be above.
+    """
+
+    name: str
+    slots: tuple[tuple[object, ...], ...]
+    threads: int
+    count: Shape
+    per_block: int
+    copied: tuple[Shape, ...] = ()
+    cut: Cut | None = None
+    only: tuple[Extent, int] | None = None
+    along: Shape = ()
+    local: tuple[tuple[Shape, int], ...] = ()
+    """What each block has in shared memory if there is room: arrays of a shape and bytes an element."""
+
+    def threads_for(self, sizes: Mapping[str, int]) -> int:
+        """How many threads a block has, a power of two from 32 on."""
+        if not self.along:
+            return self.threads
+        wanted = -(-max(value_of(e, sizes) for e in self.along) // EACH)
+        return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
+
+    def shared(self, sizes: Mapping[str, int]) -> int:
+        """The bytes of shared memory that a block is given; 0 if there is no room."""
+        found = sum(-(-math.prod(value_of(e, sizes) for e in shape) * size // 8) * 8 for shape, size in self.local)
+        return found if found <= MOST_SHARED else 0
+
+    def blocks(self, sizes: Mapping[str, int]) -> int:
+        """How many blocks share the iterations, a function of the sizes s0, s1, ... alone; 0 if there is nothing to launch."""
+        if self.only is not None and value_of(self.only[0], sizes) <= self.only[1]:
+            return 0
+        iterations = math.prod(value_of(e, sizes) for e in self.count)
+        if self.cut is not None:
+            units = self.cut.units(iterations, sizes)
+            return min(-(-units // self.per_block), MOST_BLOCKS)
+        copied = sum(math.prod(value_of(e, sizes) for e in shape) for shape in self.copied)
+        most = MOST_THREADS // self.threads_for(sizes)
+        if self.shared(sizes):
+            most = min(most, MOST_BLOCKS)
+        return max(1, min(-(-iterations // self.per_block), most, MOST_COPIED // max(copied, 1)))
