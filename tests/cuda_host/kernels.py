@@ -17,7 +17,7 @@ from .pieces import BUILD, COMPILER, HERE, Missing, one_at_a_time
 CHECKS = "alignment,bounds,integer-divide-by-zero,shift,null"
 FLAGS = (
     "-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-ftls-model=global-dynamic",
-    f"-fsanitize={CHECKS}", "-fno-sanitize-recover=all",
+    f"-fsanitize={CHECKS},thread", "-fno-sanitize-recover=all", "--param=tsan-instrument-func-entry-exit=0", "-g1",
 )  # fmt: skip
 HEADERS = ("device.h", "device_math.h", "kernel.h")
 BOUNDS = r"(?:__launch_bounds__\(\s*(?P<{}>\w+)[^)]*\)\s*)?"
@@ -75,6 +75,6 @@ def image(source: str, arch: int = 90) -> bytes:
         text, code, library = folder / "kernels.cu", folder / "kernels.o", folder / "kernels.so"
         text.write_text(host_text(source, arch))
         _run(COMPILER, *FLAGS, "-include", str(header), "-x", "c++", "-c", "-o", str(code), str(text))
-        _run(COMPILER, "-shared", "-Wl,--hash-style=gnu", "-o", str(library), str(code))
+        _run(COMPILER, "-shared", "-o", str(library), str(code))
         code_bytes = library.read_bytes()
     return struct.pack("<8sIIQII", b"CUDAHOST", 1, arch, len(code_bytes), zlib.crc32(code_bytes), 0) + code_bytes
