@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib.util
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +27,8 @@ GUARD, AROUND = 256, 0xA5
 @lru_cache
 def missing() -> str | None:
     """What a GPU's tests need and this machine has not."""
+    if os.environ.get("PULLBACK_CUDA") == "host":
+        return "the stand-in for a GPU is asked for"
     if importlib.util.find_spec("pycuda") is None:
         return "needs pycuda (pip install pullback[cuda])"
     try:
@@ -118,7 +121,11 @@ class Device(Machine):
     def __init__(self, kernels: Sequence[Emitted]) -> None:
         self.held: dict[tuple[int, int], Held] = {}
         self.functions: dict[str, Any] = {}
-        self.module = driver().module_from_buffer(compiled(text_of(kernels), architecture())) if kernels else None
+        self.module = driver().module_from_buffer(self.image(kernels)) if kernels else None
+
+    def image(self, kernels: Sequence[Emitted]) -> bytes:
+        """What a module is loaded from."""
+        return compiled(text_of(kernels), architecture())
 
     def address(self, array: Any) -> int:
         """Arrays that share memory do so on the device."""

@@ -142,9 +142,14 @@ def _link(sources: list[Path], folder: Path) -> None:
         target.parent.rename(folder)
 
 
+def site_folder() -> Path:
+    """Where PyCUDA for this Python is, once it is built."""
+    return BUILD / f"site-{sysconfig.get_config_var('SOABI')}"
+
+
 def site() -> Path:
     """The folder to put on ``sys.path`` for PyCUDA, installed there for this Python."""
-    place = BUILD / f"site-{sysconfig.get_config_var('SOABI')}"
+    place = site_folder()
     if not place.exists():
         with one_at_a_time():
             if not place.exists():

@@ -1,10 +1,12 @@
-// g++ -fsanitize=thread calls a function at each read and write of kernels; these are ours. A record is kept for every 8 bytes.
+// g++ -fsanitize=thread calls a function at each read and write of kernels; these are ours. A record is kept for every 4 bytes.
 #include "races.h"
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "kernel.h"
@@ -12,10 +14,12 @@
 namespace races {
 namespace {
 
+constexpr unsigned WIDTH = 4;  // bytes for which there is a record
+
 struct Access {
-    uint32_t block;   // the number of the block, counted over all launches; 0: nobody
-    uint16_t barriers, thread, warps;
-    uint8_t bytes;    // which of the eight
+    uint32_t time;  // counts the barriers that were passed and the blocks that were begun, of all launches; 0: never
+    uint16_t thread : 10, warps : 6;
+    uint8_t bytes;  // which of the four
     uint8_t is_atomic : 1, by_several : 1;
 };
 
@@ -32,26 +36,28 @@ constexpr int FAILED = 719;
 constexpr size_t MOST_SHARED = 256 << 10;
 
 Region device, shared[2];
-uint32_t block = 0, first_block = 1;
-uint16_t barriers = 0;
+uint32_t time = 1, block_start = 1, launch_start = 1;
 unsigned self = 0;
-std::vector<uint16_t> warps(1024);
-std::vector<bool> fenced;  // by block of the launch: whether it called __threadfence()
+uint8_t warps[1024];
+std::vector<std::pair<uint32_t, bool>> blocks;  // of the launch: when they began, and whether they called __threadfence()
 bool is_on = false, has_atomic = false;
 
+// Whether the block that ran at a time handed over what it wrote: by a fence, and an atomic of this block.
+bool is_handed_over(uint32_t then) {
+    auto after = std::upper_bound(blocks.begin(), blocks.end(), std::pair(then, true));
+    return has_atomic && after != blocks.begin() && std::prev(after)->second;
+}
+
 inline bool is_ordered(const Access& before, bool is_shared) {
-    if (before.block < first_block) return true;
-    if (before.block != block) {
-        if (is_shared) return true;
-        return has_atomic && fenced[before.block - first_block];  // handed over by an atomic behind a fence
-    }
-    if (before.thread == self && !before.by_several) return true;
-    if (before.barriers != barriers) return true;
-    return before.thread / 32 == self / 32 && !before.by_several && before.warps != warps[self];
+    if (before.time < launch_start) return true;
+    if (before.time < block_start) return is_shared || is_handed_over(before.time);
+    if (before.time != time) return true;
+    if (before.by_several) return false;
+    return before.thread == self || (before.thread / 32 == self / 32 && before.warps != warps[self]);
 }
 
 [[noreturn]] void report(const Access& before, const char* now, const char* then, bool is_shared, void* at) {
-    if (before.block != block) {
+    if (before.time < block_start) {
         cuda_host_stop_at(at, FAILED, "a race between blocks: this thread %s memory that another block %s", now, then);
     }
     cuda_host_stop_at(at, FAILED, "a race: this thread %s %s memory that thread number %u of the block %s, with no barrier between them", now,
@@ -63,18 +69,21 @@ inline void look(Record& r, uint8_t bytes, bool is_write, bool is_atomic, bool i
     if ((r.write.bytes & bytes) && !(is_atomic && r.write.is_atomic) && !is_ordered(r.write, is_shared)) {
         report(r.write, verb, "wrote", is_shared, at);
     }
-    if (is_shared && !is_write && r.write.block != block) {
-        cuda_host_stop_at(at, FAILED, "a read of shared memory that no thread of the block has written");
-    }
-    bool is_new_reader = r.read.block != block || r.read.barriers != barriers;
-    if (!is_write) {
-        bool by_several = !is_new_reader && (r.read.by_several || r.read.thread != self);
-        r.read = {block, barriers, (uint16_t)self, warps[self], (uint8_t)(is_new_reader ? bytes : r.read.bytes | bytes), is_atomic, by_several};
+    Access mine{time, (uint16_t)self, warps[self], bytes, is_atomic, false};
+    if (is_write) {
+        if ((r.read.bytes & bytes) && !is_atomic && !is_ordered(r.read, is_shared)) report(r.read, verb, "read", is_shared, at);
+        if (r.write.time == time && r.write.thread == self) mine.bytes |= r.write.bytes;
+        r.write = mine;
         return;
     }
-    if ((r.read.bytes & bytes) && !is_atomic && !is_ordered(r.read, is_shared)) report(r.read, verb, "read", is_shared, at);
-    bool is_same = r.write.block == block && r.write.barriers == barriers && r.write.thread == self;
-    r.write = {block, barriers, (uint16_t)self, warps[self], (uint8_t)(is_same ? r.write.bytes | bytes : bytes), is_atomic, false};
+    if (is_shared && r.write.time < block_start) {
+        cuda_host_stop_at(at, FAILED, "a read of shared memory that no thread of the block has written");
+    }
+    if (r.read.time == time) {
+        if (r.read.thread == self && !r.read.by_several) mine.bytes |= r.read.bytes;
+        else if (r.read.bytes & bytes) mine.bytes &= r.read.bytes, mine.by_several = true;
+    }
+    r.read = mine;
 }
 
 inline __attribute__((always_inline)) void access(const void* place, size_t size, bool is_write, bool is_atomic, void* at) {
@@ -83,19 +92,19 @@ inline __attribute__((always_inline)) void access(const void* place, size_t size
     const Region* region = device.has(address) ? &device : shared[0].has(address) ? &shared[0] : shared[1].has(address) ? &shared[1] : nullptr;
     if (!region) return;
     uintptr_t offset = address - region->start, end = offset + size;
-    if (offset % 8 + size <= 8) {  // nearly always
-        auto bytes = (uint8_t)(((1u << size) - 1) << offset % 8);
-        return look(region->records[offset / 8], bytes, is_write, is_atomic, region != &device, at);
+    if (offset % WIDTH + size <= WIDTH) {  // nearly always
+        auto bytes = (uint8_t)(((1u << size) - 1) << offset % WIDTH);
+        return look(region->records[offset / WIDTH], bytes, is_write, is_atomic, region != &device, at);
     }
     while (offset < end) {
-        unsigned from = offset % 8, count = (unsigned)(end - offset < 8 - from ? end - offset : 8 - from);
-        look(region->records[offset / 8], (uint8_t)(((1u << count) - 1) << from), is_write, is_atomic, region != &device, at);
+        unsigned from = offset % WIDTH, count = (unsigned)std::min<uintptr_t>(end - offset, WIDTH - from);
+        look(region->records[offset / WIDTH], (uint8_t)(((1u << count) - 1) << from), is_write, is_atomic, region != &device, at);
         offset += count;
     }
 }
 
 Record* records(size_t bytes) {
-    void* made = mmap(nullptr, bytes / 8 * sizeof(Record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* made = mmap(nullptr, bytes / WIDTH * sizeof(Record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (made == MAP_FAILED) abort();
     return (Record*)made;
 }
@@ -111,27 +120,26 @@ void watch_shared(uintptr_t start, size_t bytes, uintptr_t other_start, size_t o
 }
 
 void start_launch() {
-    first_block = block + 1;
-    fenced.clear();
+    launch_start = ++time;
+    blocks.clear();
     is_on = true;
 }
 
 void start_block() {
-    ++block;
-    fenced.push_back(false);
-    barriers = 0;
+    block_start = ++time;
+    blocks.emplace_back(time, false);
     has_atomic = false;
-    memset(warps.data(), 0, warps.size() * sizeof warps[0]);
+    memset(warps, 0, sizeof warps);
 }
 
 void start_thread(unsigned number) { self = number; }
-void pass_barrier() { ++barriers; }
-void pass_warp(unsigned number) { ++warps[number]; }
+void pass_barrier() { ++time; }
+void pass_warp(unsigned number) { warps[number] = (warps[number] + 1) % 64; }
 void stop_watching() { is_on = false; }
 
 void forget(uintptr_t start, size_t bytes) {
     if (!device.has(start)) return;
-    auto from = (uintptr_t)(device.records + (start - device.start) / 8), to = from + bytes / 8 * sizeof(Record);
+    auto from = (uintptr_t)(device.records + (start - device.start) / WIDTH), to = from + bytes / WIDTH * sizeof(Record);
     from = (from + 4095) & ~4095ull, to &= ~4095ull;
     if (to > from) madvise((void*)from, to - from, MADV_DONTNEED);
 }
@@ -146,7 +154,7 @@ void cuda_host_atomic(const void* place, size_t size) {
 }
 
 void cuda_host_fence(void) {
-    if (races::is_on) races::fenced[races::block - races::first_block] = true;
+    if (races::is_on) races::blocks.back().second = true;
 }
 
 #define ACCESSES(size)                                                                                                             \
