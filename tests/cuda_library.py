@@ -17,6 +17,8 @@ from pullback.ir import Function
 class Host(Device):
     """The kernels as a module of the stand-in; each program meets an order of threads, blocks and streams of its own."""
 
+    guard = 0  # the stand-in has its own
+
     def __init__(self, kernels: Sequence[Emitted]) -> None:
         cuda_host.activate()
         cuda_host.forgive()

@@ -16,7 +16,7 @@ from .pieces import BUILD, COMPILER, HERE, Missing, one_at_a_time
 
 CHECKS = "alignment,bounds,integer-divide-by-zero,shift,null"
 FLAGS = (
-    "-std=c++17", "-O1", "-w", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-ftls-model=global-dynamic",
+    "-std=c++17", "-O1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fstack-clash-protection", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-ftls-model=global-dynamic",
     f"-fsanitize={CHECKS},thread", "-fno-sanitize-recover=all", "--param=tsan-instrument-func-entry-exit=0", "-g1",
 )  # fmt: skip
 HEADERS = ("device.h", "device_math.h", "kernel.h")

@@ -20,7 +20,8 @@ struct Access {
     uint32_t time;  // counts the barriers that were passed and the blocks that were begun, of all launches; 0: never
     uint16_t thread : 10, warps : 6;
     uint8_t bytes;  // which of the four
-    uint8_t is_atomic : 1, by_several : 1;
+    uint8_t is_atomic : 1;
+    uint8_t others : 2;  // who did the same: 0 nobody else, 1 lanes of the same warp, 2 of several warps
 };
 
 struct Record { Access write, read; };
@@ -52,8 +53,9 @@ inline bool is_ordered(const Access& before, bool is_shared) {
     if (before.time < launch_start) return true;
     if (before.time < block_start) return is_shared || is_handed_over(before.time);
     if (before.time != time) return true;
-    if (before.by_several) return false;
-    return before.thread == self || (before.thread / 32 == self / 32 && before.warps != warps[self]);
+    if (before.others == 2) return false;
+    if (before.thread == self && !before.others) return true;
+    return before.thread / 32 == self / 32 && before.warps != warps[self];  // there was a __syncwarp() between
 }
 
 [[noreturn]] void report(const Access& before, const char* now, const char* then, bool is_shared, void* at) {
@@ -69,7 +71,7 @@ inline void look(Record& r, uint8_t bytes, bool is_write, bool is_atomic, bool i
     if ((r.write.bytes & bytes) && !(is_atomic && r.write.is_atomic) && !is_ordered(r.write, is_shared)) {
         report(r.write, verb, "wrote", is_shared, at);
     }
-    Access mine{time, (uint16_t)self, warps[self], bytes, is_atomic, false};
+    Access mine{time, (uint16_t)self, warps[self], bytes, is_atomic, 0};
     if (is_write) {
         if ((r.read.bytes & bytes) && !is_atomic && !is_ordered(r.read, is_shared)) report(r.read, verb, "read", is_shared, at);
         if (r.write.time == time && r.write.thread == self) mine.bytes |= r.write.bytes;
@@ -80,8 +82,8 @@ inline void look(Record& r, uint8_t bytes, bool is_write, bool is_atomic, bool i
         cuda_host_stop_at(at, FAILED, "a read of shared memory that no thread of the block has written");
     }
     if (r.read.time == time) {
-        if (r.read.thread == self && !r.read.by_several) mine.bytes |= r.read.bytes;
-        else if (r.read.bytes & bytes) mine.bytes &= r.read.bytes, mine.by_several = true;
+        if (r.read.thread == self && !r.read.others) mine.bytes |= r.read.bytes;
+        else if (r.read.bytes & bytes) mine.bytes &= r.read.bytes, mine.others = r.read.others == 2 || r.read.thread / 32 != self / 32 ? 2 : 1;
     }
     r.read = mine;
 }
