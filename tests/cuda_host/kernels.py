@@ -16,8 +16,12 @@ from .pieces import BUILD, COMPILER, HERE, Missing, one_at_a_time
 
 CHECKS = "alignment,bounds,integer-divide-by-zero,shift,null"
 FLAGS = (
-    "-std=c++17", "-O1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fstack-clash-protection", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-ftls-model=global-dynamic",
-    f"-fsanitize={CHECKS},thread", "-fno-sanitize-recover=all", "--param=tsan-instrument-func-entry-exit=0", "-g1",
+    "-std=c++17", "-O1", "-g1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-strict-aliasing",
+    "-ffp-contract=off",  # as -fmad=false
+    "-fno-gnu-unique",  # the shared memory of a template is each library's own
+    "-fstack-clash-protection",  # a stack that is too long meets the page behind it
+    "-ftls-model=global-dynamic",
+    f"-fsanitize={CHECKS},thread", "-fno-sanitize-recover=all", "--param=tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 HEADERS = ("device.h", "device_math.h", "kernel.h")
 BOUNDS = r"(?:__launch_bounds__\(\s*(?P<{}>\w+)[^)]*\)\s*)?"
