@@ -72,6 +72,21 @@ def test_two_devices() -> None:
         pb.jit(lambda x: x, device="gpu")
 
 
+W = pb.DeviceArray
+
+
+def test_arrays_from_outside() -> None:
+    """A global array on a device is an input that is read at each call, and says where the call runs."""
+    f = pb.jit(lambda x: np.sum(x * W))
+    x = np.arange(3.0)
+    for value in (np.ones(3), pb.device_put(np.ones(3) * 2), pb.device_put(np.ones(3) * 5), np.ones(3) * 3,
+                  pb.device_put(np.ones(3) * 7, "cuda:1"), pb.device_put(np.float64(2)), 4.0):  # fmt: skip
+        globals()["W"] = value
+        found = f(x)
+        assert getattr(found, "device", "cpu") == getattr(value, "device", "cpu")
+        assert float(found) == np.sum(x * np.asarray(value))
+
+
 # other libraries
 
 
