@@ -96,3 +96,9 @@ def scalar_bits(value: Any, dtype: str) -> Any:
     if dtype in LETTERS:
         return DTYPES[dtype].numpy.type(value).item()
     return int(np.asarray(value, DTYPES[dtype].numpy).view(BITS[DTYPES[dtype].bytes][1]))
+
+
+def scalar_key(value: Any, dtype: str) -> bytes:
+    """What tells scalars apart in a launch: 0.0 and -0.0 are two."""
+    letter = LETTERS.get(dtype) or BITS[DTYPES[dtype].bytes][0]
+    return struct.pack(letter, scalar_bits(value, dtype))

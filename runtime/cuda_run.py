@@ -15,7 +15,6 @@ from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import DType, RefType
 from pullback.runtime.cuda_arrays import DeviceArray, dense_strides, settle, wait_for
 from pullback.runtime.cuda_driver import cuda
-from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_launch import Bound, scalar_bits
 from pullback.runtime.cuda_memory import Block as Memory
 
@@ -85,9 +84,6 @@ class Run:
             return argument
         t = parameter.type
         if isinstance(argument, DeviceArray):
-            if argument.place is not self.device:
-                where = f"{self.executable.title} runs on {self.device.name}"
-                raise DeviceError(f"{parameter.name} is on {argument.device}, and {where}")
             return Ref(argument.address, t.dtype, argument.shape, argument.owner, argument.strides, argument)
         array = np.ascontiguousarray(argument, t.dtype.numpy).reshape(np.shape(argument))
         made = self.fresh(t.dtype, array.shape, f"argument {parameter.name}")

@@ -177,7 +177,7 @@ def test_out_of_memory(device: cuda_device.Device) -> None:
     wanted = np.asarray(f(x))
     pb.trim()
     with cuda_host.memory(0, cuda_host.counts()["bytes"] + 200_000):
-        with pytest.raises(pb.DeviceMemoryError, match=r"no memory for buffer .* of lambda \(f64\[100000\]\), 800,000 bytes"):
+        with pytest.raises(pb.DeviceMemoryError, match=r"no memory for result .* of lambda \(f64\[100000\]\), 800,000 bytes"):
             f(x)
         with pytest.raises(MemoryError, match="argument x of lambda"):
             pb.jit(lambda x: x.sum(), device="cuda")(np.zeros(200_000))
