@@ -120,7 +120,7 @@ def _link(sources: list[Path], folder: Path) -> None:
         made = Path(name)
         rest = "".join(f"extern \"C\" __attribute__((weak)) int {n}() {{ return 801; }}\n" for n in driver_names())
         (made / "rest.cpp").write_text(rest)
-        flags = ("-std=c++20", "-O1", "-fPIC", "-pthread", f"-I{include}", f"-I{HERE}", "-Wall", "-Wextra", "-Werror",
+        flags = ("-std=c++20", "-O2", "-fPIC", "-pthread", f"-I{include}", f"-I{HERE}", "-Wall", "-Wextra", "-Werror",
                  "-Wno-missing-field-initializers")  # fmt: skip
         run("building the stand-in", COMPILER, "-fPIC", "-w", "-c", "-o", made / "rest.o", made / "rest.cpp")
         jobs = [
@@ -142,9 +142,14 @@ def _link(sources: list[Path], folder: Path) -> None:
         target.parent.rename(folder)
 
 
+def site_folder() -> Path:
+    """Where PyCUDA for this Python is, once it is built."""
+    return BUILD / f"site-{sysconfig.get_config_var('SOABI')}"
+
+
 def site() -> Path:
     """The folder to put on ``sys.path`` for PyCUDA, installed there for this Python."""
-    place = BUILD / f"site-{sysconfig.get_config_var('SOABI')}"
+    place = site_folder()
     if not place.exists():
         with one_at_a_time():
             if not place.exists():
