@@ -81,8 +81,8 @@ def is_straight(executable: CudaExecutable) -> bool:
 
 
 class Tape:
-    """A straight program with its sizes. ``graphs``: those of the addresses and scalars that were met last, None for those that were
-    met once."""
+    """A straight program with its sizes. ``graphs``: those of the addresses and scalars that were met last, None for what was met
+    once."""
 
     def __init__(self, executable: CudaExecutable, instance: CudaInstance) -> None:
         self.executable = executable
