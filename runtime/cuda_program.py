@@ -94,8 +94,8 @@ class CudaExecutable:
         self.is_straight = is_straight(self)
         self.loaded: Loaded | None = None
         if self.kernels:
-            names = [each.name for kernel in self.kernels.values() for each in kernel.launches]
-            image = cubin(self.text, self.device.arch, names)
+            names = dict.fromkeys(each.name for kernel in self.kernels.values() for each in kernel.launches)
+            image = cubin(self.text, self.device.arch, list(names))
             with self.device:
                 self.loaded = self.device.load(image, self)
 
