@@ -21,6 +21,8 @@ from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.program import trims
 
 EVENT_WITHOUT_TIME = 2
+APART = 1
+"""A stream that does not wait for the default stream, where other libraries may work while this one captures."""
 MOST_NAMED = 8
 """So many kernels are named where one has failed."""
 
@@ -51,7 +53,7 @@ class Device:
         with self:
             self.driver.cuEventCreate(ctypes.byref(self._event), EVENT_WITHOUT_TIME)
             self.stream = cuda.Stream()
-            self.capturing = Capturing(cuda.Stream())
+            self.capturing = Capturing(cuda.Stream(APART))
             self.staging = Staging(self.stream)
 
     def __repr__(self) -> str:

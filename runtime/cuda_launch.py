@@ -23,8 +23,9 @@ BITS = {1: ("B", np.uint8), 2: ("H", np.uint16)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Started:
-    """One launch, ``shared`` bytes of shared memory a block. ``values``: its arguments, in which a call fills in at ``pointers`` the addresses of operands, at ``strides``
-    theirs, at ``scalars`` theirs, at ``scratch`` those of the kernel's own memory and at ``status`` that of its status."""
+    """One launch, ``shared`` bytes of shared memory a block. ``values``: its arguments, in which a call fills in at ``pointers``
+    the addresses of operands, at ``strides`` theirs, at ``scalars`` theirs, at ``scratch`` those of the kernel's own memory and
+    at ``status`` that of its status."""
 
     name: str
     grid: tuple[int, int, int]

@@ -21,6 +21,7 @@ from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import RefType
 from pullback.runtime.cuda_arrays import DeviceArray, dense_strides, settle, wait_for
 from pullback.runtime.cuda_driver import cuda
+from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_graphs import Graph, captured
 from pullback.runtime.cuda_launch import Started, scalar_bits, scalar_key
 from pullback.runtime.cuda_memory import Block
@@ -100,7 +101,8 @@ class Tape:
         self.arena_bytes += WORD * len(self.failing)
         self.shown = [self._shown(v) for v in executable.program.results]
         launches = [each for each in self.steps if isinstance(each, Patched)]
-        self.is_repeatable = len(self.steps) > 1 and not any(each.strides for each in launches)
+        # Statuses lie in a graph's own memory, where another thread's call would write over them.
+        self.is_repeatable = len(self.steps) > 1 and not self.failing and not any(each.strides for each in launches)
         self.scalars = sorted({(position, dtype) for each in launches for _, position, dtype in each.scalars})
         self.graphs: OrderedDict[tuple[Any, ...], Graph | None] = OrderedDict()
         self.lock = threading.Lock()
@@ -214,12 +216,20 @@ class Tape:
             is_known = key in self.graphs
             graph = self.graphs.pop(key, None)
             if is_known and graph is None:
-                arena = self.device.take(self.arena_bytes, self.temporaries)
-                graph = captured(self.device, lambda stream: self._start([*rows, arena.address], arguments, stream), arena)
+                graph = self._captured(rows, arguments)
             while len(self.graphs) >= KEPT_GRAPHS:
                 self.graphs.popitem(last=False)
             self.graphs[key] = graph
         return graph
+
+    def _captured(self, rows: Sequence[int], arguments: Sequence[Any]) -> Graph | None:
+        arena = self.device.take(self.arena_bytes, self.temporaries)
+        try:
+            return captured(self.device, lambda stream: self._start([*rows, arena.address], arguments, stream), arena)
+        except (DeviceError, cuda.Error):
+            # Launched one by one, the steps work or say what is wrong.
+            self.is_repeatable = False
+            return None
 
     def _start(self, rows: Sequence[int], arguments: Sequence[Any], stream: Any) -> None:
         loaded, launched, title = self.executable.loaded, self.device.launched, self.executable.title
