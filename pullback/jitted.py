@@ -241,7 +241,7 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         call = signature(self._parameters, args, kwargs)
         return Call(
             title=self._described(),
-            device=device_of(self._device, call.leaves),
+            asked=self._device,
             parameters=self._parameters,
             signature=call,
             retrace=lambda: self._trace(call, args, kwargs),
@@ -327,7 +327,7 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             self._programs.changed.update(entry.changed())
         with Recorder(self._programs.taken) as recorder:
             traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
-            device = device_of(self._device, call.leaves)
+            device = device_of(self._device, [*call.leaves, *(traced.outside() or ())])
             made = program(traced, call.leaves, device, over_of(traced, self._donated(call)))
         entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))

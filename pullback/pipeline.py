@@ -23,7 +23,6 @@ from pullback.ir.classes import templated
 from pullback.ir.extents import Abstract, rename
 from pullback.ir.later import later
 from pullback.ir.passes.activity import is_pure
-from pullback.ir.remote import Remote
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
 from pullback.runtime import collector, counters, stored, threads
@@ -225,13 +224,14 @@ def layouts_of(trace: Trace, leaves: Sequence[Any], constants: int = 0, device: 
     for given in trace.inputs:
         match given:
             case Argument(index=index):
-                leaf = leaves[index]
-                key = leaf_key(leaf) if device == "cpu" or isinstance(leaf, Remote) else "c"
+                key = leaf_key(leaves[index])
             case Captured(key=key):
-                key = key if device == "cpu" else "c"
+                pass
             case _:
                 key = leaf_key(given.array)
-        found.append(key[2] if isinstance(key, tuple) and len(key) == 3 else "c")
+        is_array = isinstance(key, tuple) and len(key) > 2
+        is_brought = device != "cpu" and len(key) == 3 if is_array else False
+        found.append(key[2] if is_array and not is_brought else "c")
     return (*found, *("c",) * constants)
 
 

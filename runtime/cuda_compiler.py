@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any, Protocol
-
-from pullback.ir.later import later
-
-cuda_compile: Any = later("pullback.runtime.cuda_compile")
 
 
 class Compiler(Protocol):
@@ -22,7 +19,7 @@ _chosen: list[Compiler] = []
 
 def cubin(text: str, arch: str, kernels: Sequence[str]) -> bytes:
     """What a module is loaded from, by the compiler in use."""
-    maker = _chosen[0] if _chosen else cuda_compile
+    maker: Any = _chosen[0] if _chosen else importlib.import_module("pullback.runtime.cuda_compile")
     found: bytes = maker.cubin(text, arch, kernels)
     return found
 

@@ -21,6 +21,8 @@ from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.program import trims
 
 EVENT_WITHOUT_TIME = 2
+APART = 1
+"""A stream that does not wait for the default stream, where other libraries may work while this one captures."""
 MOST_NAMED = 8
 """So many kernels are named where one has failed."""
 
@@ -35,7 +37,7 @@ class Device:
         self._process = os.getpid()
         self._broken = ""
         self._local = threading.local()
-        self._retired: deque[Any] = deque()
+        self._retired: deque[tuple[str, int]] = deque()
         self._loaded: dict[int, Loaded] = {}
         self.launched: deque[tuple[str, str]] = deque(maxlen=MOST_NAMED)
         handle = cuda.Device(number)
@@ -43,13 +45,15 @@ class Device:
         major, minor = handle.compute_capability()
         self.arch = f"sm_{major}{minor}"
         self._context = handle.retain_primary_context()
-        self.pool = Pool()
+        self.tapes: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.pool = Pool(self.let_go)
         self._ordering = threading.Lock()
-        self._driver = ctypes.CDLL("libcuda.so.1")
+        self.driver = ctypes.CDLL("libcuda.so.1")
         self._event = ctypes.c_void_p()
         with self:
-            self._driver.cuEventCreate(ctypes.byref(self._event), EVENT_WITHOUT_TIME)
+            self.driver.cuEventCreate(ctypes.byref(self._event), EVENT_WITHOUT_TIME)
             self.stream = cuda.Stream()
+            self.capturing = Capturing(cuda.Stream(APART))
             self.staging = Staging(self.stream)
 
     def __repr__(self) -> str:
@@ -72,10 +76,23 @@ class Device:
         if not depth:
             self.check()
             self._context.push()
-            while self._retired:
-                self._loaded.pop(self._retired.popleft(), None)
+            if self._retired:
+                self._end_retired()
         self._local.depth = depth + 1
         return self
+
+    def _end_retired(self) -> None:
+        """End what nobody holds any more; the driver lets work that is under way with it come to its end."""
+        while self._retired:
+            kind, number = self._retired.popleft()
+            if kind == "module":
+                self._loaded.pop(number, None)
+            else:
+                self.driver.cuGraphExecDestroy(ctypes.c_void_p(number))
+
+    def retire_graph(self, handle: int) -> None:
+        """A graph is not held any more, in whatever thread that is."""
+        self._retired.append(("graph", handle))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._local.depth -= 1
@@ -122,8 +139,8 @@ class Device:
 
     def _order(self, first: int, second: int, foreign: int) -> None:
         with self._ordering:
-            status = self._driver.cuEventRecord(self._event, ctypes.c_void_p(first))
-            status = status or self._driver.cuStreamWaitEvent(ctypes.c_void_p(second), self._event, 0)
+            status = self.driver.cuEventRecord(self._event, ctypes.c_void_p(first))
+            status = status or self.driver.cuStreamWaitEvent(ctypes.c_void_p(second), self._event, 0)
         if status:
             raise DeviceError(
                 f"{self.name}: the stream {foreign:#x}, which an array says it is made on, cannot be waited for (CUDA error "
@@ -136,10 +153,16 @@ class Device:
         """Memory for so many bytes, contents undefined; the context is current."""
         return self.pool.take(size, what)
 
+    def let_go(self) -> None:
+        """Drop what holds memory for calls to come: graphs."""
+        for tape in list(self.tapes):
+            tape.graphs.clear()
+
     def trim(self) -> None:
         """Give memory that waits for calls back to the driver, if the device can be used."""
         if not self._broken and self._process == os.getpid():
             with self:
+                self.let_go()
                 self.pool.trim()
 
     # modules
@@ -148,7 +171,7 @@ class Device:
         """A module of machine code, unloaded some time after ``owner`` has died."""
         loaded = Loaded(cuda.module_from_buffer(image))
         self._loaded[id(loaded)] = loaded
-        weakref.finalize(owner, self._retired.append, id(loaded)).atexit = False
+        weakref.finalize(owner, self._retired.append, ("module", id(loaded))).atexit = False
         return loaded
 
     def close(self) -> None:
@@ -161,9 +184,10 @@ class Device:
                 self.stream.synchronize()
                 for loaded in self._loaded.values():
                     loaded.close()
+                self._end_retired()
                 self.staging.close()
                 self.pool.close()
-                self.stream = None
+                self.stream = self.capturing.stream = None
         except DeviceError:
             self.abandon()
         self._broken = self._broken or f"{self.name}: the process is ending"
@@ -171,6 +195,21 @@ class Device:
     def abandon(self) -> None:
         """Never let go of what the driver would be asked to end, and could not."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+
+class Capturing:
+    """A stream on which one thread at a time captures work."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Any:
+        self._lock.acquire()
+        return self.stream
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
 
 
 class Loaded:

@@ -6,13 +6,16 @@ import importlib
 import importlib.util
 import re
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pullback.ir.later import later
 from pullback.runtime.cuda_errors import DeviceError
 
-cuda: Any = later("pycuda.driver")
-"""The driver, for what runs after ``count`` has found a device."""
+if TYPE_CHECKING:
+    import pycuda.driver as cuda
+else:
+    # For what runs after ``count`` has found a device.
+    cuda = later("pycuda.driver")
 
 INSTALL = "pip install 'pullback[cuda]'"
 FORM = 'a device is "cpu", "cuda" or "cuda:N"'

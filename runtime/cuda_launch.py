@@ -23,12 +23,14 @@ BITS = {1: ("B", np.uint8), 2: ("H", np.uint16)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Started:
-    """One launch. ``values``: its arguments, in which a call fills in at ``pointers`` the addresses of operands, at ``strides``
-    theirs, at ``scalars`` theirs, at ``scratch`` those of the kernel's own memory and at ``status`` that of its status."""
+    """One launch, ``shared`` bytes of shared memory a block. ``values``: its arguments, in which a call fills in at ``pointers``
+    the addresses of operands, at ``strides`` theirs, at ``scalars`` theirs, at ``scratch`` those of the kernel's own memory and
+    at ``status`` that of its status."""
 
     name: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    shared: int
     packing: struct.Struct
     values: list[Any]
     pointers: tuple[tuple[int, int], ...]
@@ -53,7 +55,8 @@ def bound(kernel: Emitted, sizes: Mapping[str, int]) -> Bound:
     scratch = tuple(
         (s.name, blocks[s.launch] * math.prod(value_of(e, sizes) for e in s.shape) * s.dtype.bytes) for s in kernel.scratch
     )
-    starts = tuple(_started(each, blocks, count, sizes) for each, count in zip(kernel.launches, blocks, strict=True))
+    pairs = zip(kernel.launches, blocks, strict=True)
+    starts = tuple(_started(each, blocks, count, sizes) for each, count in pairs if count)
     return Bound(starts, scratch, any(start.status for start in starts))
 
 
@@ -79,6 +82,10 @@ def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str
                 found["scratch"].append((at, which))
             case ("blocks", int(which)):
                 value = blocks[which]
+            case ("number", int(number)):
+                letter, value = "i", number
+            case ("shared",):
+                letter, value = "i", _shared(each, sizes)
             case ("status",):
                 letter = "Q"
                 found["status"].append(at)
@@ -88,7 +95,13 @@ def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str
         values.append(value)
     packing = struct.Struct("@" + "".join(letters))
     parts = {kind: tuple(those) for kind, those in found.items()}
-    return Started(each.name, (count, 1, 1), (each.threads, 1, 1), packing, values, **parts)
+    threads = getattr(each, "threads_for", lambda sizes: each.threads)(sizes)
+    return Started(each.name, (count, 1, 1), (threads, 1, 1), _shared(each, sizes), packing, values, **parts)
+
+
+def _shared(each: Launch, sizes: Mapping[str, int]) -> int:
+    """The bytes of shared memory that a block is given at its launch."""
+    return int(getattr(each, "shared", lambda sizes: 0)(sizes))
 
 
 def scalar_bits(value: Any, dtype: str) -> Any:
@@ -96,3 +109,9 @@ def scalar_bits(value: Any, dtype: str) -> Any:
     if dtype in LETTERS:
         return DTYPES[dtype].numpy.type(value).item()
     return int(np.asarray(value, DTYPES[dtype].numpy).view(BITS[DTYPES[dtype].bytes][1]))
+
+
+def scalar_key(value: Any, dtype: str) -> bytes:
+    """What tells scalars apart in a launch: 0.0 and -0.0 are two."""
+    letter = LETTERS.get(dtype) or BITS[DTYPES[dtype].bytes][0]
+    return struct.pack(letter, scalar_bits(value, dtype))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,14 @@ class Block:
 
 
 class Pool:
-    """The blocks of a device. Its methods but ``take`` need the context to be current; ``take`` enters it."""
+    """The blocks of a device, whose context is current. ``let_go`` drops what is held for calls to come, when memory is short."""
 
     grain = 512
     """Sizes are multiples of this, and large ones of an eighth of the power of two below them."""
 
-    def __init__(self) -> None:
+    def __init__(self, let_go: Callable[[], None]) -> None:
         self._lock = threading.RLock()
+        self._let_go = let_go
         self._dead: deque[tuple[int, int, bool]] = deque()
         self._free: dict[int, list[int]] = {}
         self._lent: list[tuple[int, int]] = []
@@ -83,6 +84,7 @@ class Pool:
                 if attempt == 0:
                     self.trim()
                 elif attempt == 1:
+                    self._let_go()
                     gc.collect()
                     self.trim()
                 else:

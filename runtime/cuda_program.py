@@ -22,9 +22,11 @@ from pullback.ir.structure import Function, Instruction, Loc, Module, Value, wal
 from pullback.ir.types import ArrayType, RefType
 from pullback.runtime.cuda_arrays import DeviceArray
 from pullback.runtime.cuda_compiler import cubin
-from pullback.runtime.cuda_device import Device, device
+from pullback.runtime.cuda_device import Device, Loaded, device
+from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_launch import Bound, bound
 from pullback.runtime.cuda_run import Run
+from pullback.runtime.cuda_tape import Tape, is_straight
 from pullback.runtime.program import Executable
 
 if TYPE_CHECKING:
@@ -49,10 +51,11 @@ class Fallback:
 
 @dataclass(frozen=True, eq=False)
 class CudaInstance:
-    """A program with its sizes: launches that were bound to them, the steps of the CPU, and where results are."""
+    """A program with its sizes: launches that were bound to them, and its tape, if it has one."""
 
     sizes: Mapping[str, int]
     launches: dict[int, Bound]
+    tape: list[Tape]
 
 
 class CudaExecutable:
@@ -63,7 +66,8 @@ class CudaExecutable:
     """
 
     home: Mapping[int, int] = {}
-    driver = None
+    uses_tapes = True
+    """Whether straight programs run from a list; else they are walked through, as programs with loops are."""
 
     def __init__(self, module: Module, name: str, title: str, schedule: Schedule) -> None:
         self.program, *kernels = module.functions
@@ -87,10 +91,11 @@ class CudaExecutable:
         )
         self.written = {kernel.name: tuple(sorted(kernel_accesses(kernel)[1])) for kernel in kernels}
         self.text = cuda.joined(list(self.kernels.values()))
-        self.loaded = None
+        self.is_straight = is_straight(self)
+        self.loaded: Loaded | None = None
         if self.kernels:
-            names = [each.name for kernel in self.kernels.values() for each in kernel.launches]
-            image = cubin(self.text, self.device.arch, names)
+            names = dict.fromkeys(each.name for kernel in self.kernels.values() for each in kernel.launches)
+            image = cubin(self.text, self.device.arch, list(names))
             with self.device:
                 self.loaded = self.device.load(image, self)
 
@@ -101,7 +106,7 @@ class CudaExecutable:
         if found is None:
             if len(self.instances) >= KEPT_INSTANCES:
                 self.instances.pop(next(iter(self.instances.copy())), None)
-            found = self.instances.setdefault(key, CudaInstance(dict(sizes), {}))
+            found = self.instances.setdefault(key, CudaInstance(dict(sizes), {}, []))
         return found
 
     def call(self, instance: CudaInstance, arguments: Sequence[Any], chosen: Sequence[Any] | None = None) -> list[Any]:
@@ -111,8 +116,20 @@ class CudaExecutable:
         in Python raises.
         """
         keeps = any(isinstance(a, DeviceArray) for a in arguments)
+        self.check(arguments)
         with self.device:
-            return Run(self, instance).results(arguments, keeps)
+            if not self.is_straight or not self.uses_tapes:
+                return Run(self, instance).results(arguments, keeps)
+            if not instance.tape:
+                instance.tape.append(Tape(self, instance))
+            return instance.tape[0].run(arguments, keeps)
+
+    def check(self, arguments: Sequence[Any]) -> None:
+        """Raises DeviceError for an array of another device."""
+        for parameter, argument in zip(self.program.parameters, arguments, strict=True):
+            if isinstance(argument, DeviceArray) and argument.place is not self.device:
+                where = f"{self.title} runs on {self.device.name}"
+                raise DeviceError(f"{parameter.name} is on {argument.device}, and {where}")
 
     def bound(self, instance: CudaInstance, step: Instruction) -> Bound:
         """A launch of the program with its sizes filled in."""

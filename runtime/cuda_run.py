@@ -291,7 +291,7 @@ class Run:
                 values[at] = status
             self.device.launched.append((self.executable.title, each.name))
             function = loaded.function(each.name)
-            function._launch_kernel(each.grid, each.block, each.packing.pack(*values), 0, self.stream)
+            function._launch_kernel(each.grid, each.block, each.packing.pack(*values), each.shared, self.stream)
 
     def stride(self, ref: Ref, axis: int) -> int:
         strides = dense_strides(ref.shape, ref.dtype.bytes) if ref.strides is None else ref.strides

@@ -997,13 +997,6 @@ pb.jit(np.arange(3.0))
 === a device that is not there [ValueError]
 pb.jit(np.sin, device="gpu")
 
-=== device="cuda" [RuntimeError]
-@pb.jit(device="cuda")
-def f(x):
-    return np.sin(x)
-
-f(np.arange(3.0))
-
 #### Results
 
 === a generator

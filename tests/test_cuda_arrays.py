@@ -72,6 +72,21 @@ def test_two_devices() -> None:
         pb.jit(lambda x: x, device="gpu")
 
 
+W = pb.DeviceArray
+
+
+def test_arrays_from_outside() -> None:
+    """A global array on a device is an input that is read at each call, and says where the call runs."""
+    f = pb.jit(lambda x: np.sum(x * W))
+    x = np.arange(3.0)
+    for value in (np.ones(3), pb.device_put(np.ones(3) * 2), pb.device_put(np.ones(3) * 5), np.ones(3) * 3,
+                  pb.device_put(np.ones(3) * 7, "cuda:1"), pb.device_put(np.float64(2)), 4.0):  # fmt: skip
+        globals()["W"] = value
+        found = f(x)
+        assert getattr(found, "device", "cpu") == getattr(value, "device", "cpu")
+        assert float(found) == np.sum(x * np.asarray(value))
+
+
 # other libraries
 
 
@@ -162,7 +177,7 @@ def test_out_of_memory(device: cuda_device.Device) -> None:
     wanted = np.asarray(f(x))
     pb.trim()
     with cuda_host.memory(0, cuda_host.counts()["bytes"] + 200_000):
-        with pytest.raises(pb.DeviceMemoryError, match=r"no memory for buffer .* of lambda \(f64\[100000\]\), 800,000 bytes"):
+        with pytest.raises(pb.DeviceMemoryError, match=r"no memory for result .* of lambda \(f64\[100000\]\), 800,000 bytes"):
             f(x)
         with pytest.raises(MemoryError, match="argument x of lambda"):
             pb.jit(lambda x: x.sum(), device="cuda")(np.zeros(200_000))

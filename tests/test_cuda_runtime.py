@@ -17,6 +17,7 @@ from test_random import OF_SHAPE
 import pullback as pb
 from benchmarks.case import Case
 from pullback.runtime import cuda_device
+from pullback.runtime.cuda_program import CudaExecutable
 from pullback.tracer import flatten, unflatten
 
 __all__ = ["device", "order"]
@@ -26,7 +27,10 @@ SMALL = [pair for pair in PAIRS if "sort" not in str(pair.id)]
 def both(call: Callable[..., Any], *args: Any) -> None:
     """A call gives on the device what it does on the CPU: with NumPy's arrays NumPy's, with arrays there such arrays."""
     wanted = [np.asarray(leaf) for leaf in flatten(pb.jit(call)(*args))[0]]
-    leaves = flatten(pb.jit(call, device="cuda")(*args))[0]
+    with pytest.MonkeyPatch.context() as patch:
+        # Buffer by buffer, so that each ends at a page that cannot be touched.
+        patch.setattr(CudaExecutable, "uses_tapes", False)
+        leaves = flatten(pb.jit(call, device="cuda")(*args))[0]
     assert not any(isinstance(leaf, pb.DeviceArray) for leaf in leaves)
     close([np.asarray(leaf) for leaf in leaves], wanted)
     found, tree = flatten(args)
@@ -74,6 +78,41 @@ def test_steps_follow_each_other_however_the_device_runs_them(order: None) -> No
         placed, host = placed - 0.1 * gradient, host - 0.1 * expected
         np.testing.assert_allclose(float(value), wanted, rtol=1e-12)
     np.testing.assert_allclose(np.asarray(placed), host, rtol=1e-11)
+
+
+def test_calls_that_come_again_are_one_launch_of_a_graph(order: None, device: cuda_device.Device) -> None:
+    rng = np.random.default_rng(0)
+    w, x, y = [rng.normal(size=(6, 6)) for _ in range(3)], rng.normal(size=(8, 6)), rng.normal(size=(8, 6))
+
+    def loss(w: Any, x: Any, y: Any) -> Any:
+        for each in w:
+            x = np.tanh(x @ each)
+        return np.mean((x - y) ** 2)
+
+    @pb.jit
+    def step(w: Any, x: Any, y: Any, rate: Any) -> Any:
+        value, gradient = pb.value_and_grad(loss)(w, x, y)
+        return value, [each - rate * d for each, d in zip(w, gradient, strict=True)]
+
+    placed, data, host = pb.device_put(w), pb.device_put((x, y)), w
+    for k in range(12):
+        before = cuda_host.counts()["graph_launches"]
+        rate = 0.1 if k < 10 else np.random.default_rng().random()
+        value, placed = step(placed, *data, rate)
+        wanted, host = step(host, x, y, rate)
+        assert (cuda_host.counts()["graph_launches"] > before) is (5 < k < 10) or k < 6
+        np.testing.assert_allclose(float(value), wanted, rtol=1e-11)
+    np.testing.assert_allclose(placed[0], host[0], rtol=1e-10)
+
+
+def test_graphs_are_told_apart_by_all_that_they_keep(device: cuda_device.Device) -> None:
+    f = pb.jit(lambda x, k: np.cumsum(x[:2] * k) / np.cumsum(x)[:2])
+    x = pb.device_put(np.full(4, np.inf))
+    for k in (0.0, 0.0, 0.0, -0.0, 2.0, 2.0, 2.0):
+        f(x, k)
+    g = pb.jit(lambda x, k: np.cumsum(np.copysign(np.cumsum(x)[:1], k)))
+    ones = pb.device_put(np.ones(3))
+    assert [float(g(ones, k)[0]) for k in (0.0, 0.0, 0.0, -0.0, 0.0, -0.0)] == [1, 1, 1, -1, 1, -1]
 
 
 def test_a_result_that_is_not_asked_for_is_not_waited_for(device: cuda_device.Device) -> None:

@@ -72,7 +72,7 @@ def test_every_kind_of_function(name: str) -> None:
 
 
 def test_a_gpu_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="not run yet"):
+    with pytest.raises(RuntimeError, match="profiles are of the CPU"):
         CALLS["gpu"][0].profile(*LOSS)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.remote import Remote
 from pullback.tracer.frame import digest
 from pullback.tracer.tree import leaf_key, static_key
 
@@ -62,7 +63,8 @@ class Guard:
             case "plain":
                 return bool(plain_key(value) == self.expected)
             case "type":
-                return isinstance(value, float | int | np.generic | np.ndarray) and bool(leaf_key(value) == self.expected)
+                is_number = isinstance(value, float | int | np.generic | np.ndarray | Remote)
+                return is_number and bool(leaf_key(value) == self.expected)
             case "state":
                 return bool(value == self.expected)
         return value is self.expected

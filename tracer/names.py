@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Loc, Value
+from pullback.ir.remote import Remote
 from pullback.tracer.array import READONLY, Known, Origin, TracedArray, literal_type
 from pullback.tracer.callees import renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
@@ -143,7 +144,7 @@ class Names:
         kind = type(value)
         if issubclass(kind, TracedArray | Outside | Refused) or real_class(kind) is not kind:
             return value
-        if kind is float or isinstance(value, np.generic | np.ndarray):
+        if kind is float or isinstance(value, np.generic | np.ndarray | Remote):
             if capturable(value):
                 if kind is not float or value not in _REWRITTEN or self.is_input(describe):
                     return self._capture(value, read, describe)
@@ -473,7 +474,10 @@ class Names:
         self.root.inputs.append(given)
         traced = TracedArray(array_type, self.root, parameter, weak=weak, loc=user_loc())
         traced.origin = Origin("outside", describe)
-        if not isinstance(value, np.ndarray) or (value.dtype.kind in "biu" and value.size <= MOST_STATIC):
+        if isinstance(value, Remote):
+            traced.readonly = f"{describe} is an array on a device, which does not change; return the new array instead"
+            traced.is_dense = value.layout != "strided"
+        elif not isinstance(value, np.ndarray) or (value.dtype.kind in "biu" and value.size <= MOST_STATIC):
             self._captured[parameter] = (read, value, describe)
             traced.known = (value, frozenset({parameter}))
         if isinstance(value, np.ndarray):

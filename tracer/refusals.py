@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.remote import Remote
 from pullback.ir.types import dtype_of
 from pullback.tracer.array import TracedArray, is_special_array
 from pullback.tracer.errors import TraceError
@@ -23,7 +24,7 @@ def capturable(value: Any) -> bool:
     if is_special_array(value):
         return False
     try:
-        dtype_of(np.asarray(value).dtype)
+        dtype_of(value.dtype if isinstance(value, Remote) else np.asarray(value).dtype)
     except TypeError:
         return False
     return True

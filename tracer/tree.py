@@ -364,7 +364,8 @@ def containers(tree: TreeDef) -> Iterator[Container]:
 def leaf_key(x: Any) -> Any:
     """What a program depends on in a leaf: dtype, shape and memory order of an array, the type of a scalar.
 
-    Memory order is "c" (row-major, dense, aligned, native bytes) or "strided"; "held" of a scalar on a device.
+    Memory order is "c" (row-major, dense, aligned, native bytes) or "strided"; that of an array on a device
+    is its ``layout``, and the device follows.
     """
     kind = type(x)
     if kind in _NUMBERS:
@@ -373,7 +374,7 @@ def leaf_key(x: Any) -> Any:
         flags = x.flags
         return x.dtype, x.shape, "c" if flags.c_contiguous and flags.aligned and x.dtype.isnative else "strided"
     if isinstance(x, Remote):
-        return x.dtype, x.shape, x.layout
+        return x.dtype, x.shape, x.layout, x.device
     return (x.dtype,)
 
 
@@ -402,7 +403,7 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
             fingerprint(e, leaves, key)
     elif isinstance(x, Remote):
         leaves.append(x)
-        key += (x.device, x.dtype, x.shape, x.layout)
+        key.append(leaf_key(x))
     elif is_array_like(kind):
         fingerprint(as_array(x), leaves, key)
     elif known_by_identity(x):
@@ -410,8 +411,7 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
     else:
         found, tree = flatten(x)
         leaves += found
-        kinds = (leaf.device if isinstance(leaf, Remote) else type(leaf) for leaf in found)
-        key += (tree, *zip(kinds, map(leaf_key, found)))
+        key += (tree, *((type(leaf), leaf_key(leaf)) for leaf in found))
 
 
 def known_by_identity(x: Any) -> bool:

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.remote import Remote
 from pullback.tracer.frame import Called, Captured, Constant, Input
 from pullback.tracer.guards import Guard, Read, attribute_of, attribute_through, item_of, same_value
 from pullback.tracer.ownership import GENERATED
 from pullback.tracer.tree import ROW_MAJOR, leaf_key
 
-_NUMBERS = (np.ndarray, np.generic, float, int)
+_NUMBERS = (np.ndarray, np.generic, float, int, Remote)
 
 
 class Watch:
@@ -127,7 +128,7 @@ class _Writer:
             lines.append(f"if type({name}) is not {self.name(key)}: return None")
         elif len(key) == 1:
             lines.append(f"if type({name}) is not {self.name(key[0].type)}: return None")
-        elif key[2] == "c" and key[1]:
+        elif len(key) == 3 and key[2] == "c" and key[1]:
             dtype, shape = self.name(key[0]), self.name(key[1])
             is_usual = f"type({name}) is ndarray and {name}.dtype is {dtype} and {name}.shape == {shape}"
             is_dense = f"{name}.flags.num & {ROW_MAJOR} == {ROW_MAJOR}"

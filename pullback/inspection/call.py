@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.donation import Donated, over_of
+from pullback.ir.remote import Remote
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.pipeline import Over
+from pullback.placing import device_of
 from pullback.tracer import Parameters, Signature, Trace
 from pullback.tracer.tree import TreeDef, leaf_key
 
@@ -40,10 +42,11 @@ class ArgumentType:
 class Call:
     """A call that may never have been made. ``retrace`` traces it, which runs the Python function once and stores nothing;
     ``make`` makes it, as the user would; ``entries`` are the compiled programs of the function by signature, ``variants`` those
-    that may serve the call. ``donated``: the structures of donated arguments, each with the index of its first leaf."""
+    that may serve the call. ``donated``: the structures of donated arguments, each with the index of its first leaf.
+    ``asked``: the device that the function is for, None if that is where its arguments are."""
 
     title: str
-    device: str
+    asked: str | None
     parameters: Parameters
     signature: Signature
     retrace: Callable[[], Trace]
@@ -59,6 +62,11 @@ class Call:
         if not self._made:
             self._made.append(self.retrace())
         return self._made[0]
+
+    @property
+    def device(self) -> str:
+        """Where the call would run."""
+        return device_of(self.asked, [*self.leaves, *(self.trace.outside() or ())])
 
     @property
     def over(self) -> Over:
@@ -109,7 +117,7 @@ def _parts(tree: TreeDef, name: str, leaves: Any, found: list[ArgumentType]) -> 
 
 def type_text(leaf: Any) -> str:
     """What a program depends on in an array or number: dtype, shape and memory order, or the Python type."""
-    return key_text(leaf_key(leaf)) if isinstance(leaf, np.ndarray | np.generic) else type(leaf).__name__
+    return key_text(leaf_key(leaf)) if isinstance(leaf, np.ndarray | np.generic | Remote) else type(leaf).__name__
 
 
 def key_text(key: Any) -> str:
@@ -117,19 +125,21 @@ def key_text(key: Any) -> str:
     if isinstance(key, type):
         return key.__name__
     dtype, *rest = key
-    shape, order = rest or ((), "")
+    shape, order, *device = rest or ((), "")
     try:
         text = str(ArrayType(dtype_of(dtype), shape))
     except TypeError:
         text = f"{dtype}[{','.join(map(str, shape))}]"
     if not rest:
         return f"{text} scalar"
-    return text + (" bytes swapped" if not dtype.isnative else " strided" if order == "strided" else "")
+    return text + (" bytes swapped" if not dtype.isnative else " strided" if order == "strided" else "") + "".join(
+        f" on {name}" for name in device
+    )
 
 
 def shortened(value: Any, most: int = 40) -> str:
     """A value's repr in one line; arrays by their types."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | Remote):
         return type_text(value)
     name = getattr(value, "__name__", None)
     if isinstance(name, str) and (callable(value) or isinstance(value, ModuleType)):

@@ -81,7 +81,8 @@ class Explanation(Report):
 
     ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now) or
     "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds``
-    that each stage took; empty for a call that was not made.
+    that each stage took; empty for a call that was not made. ``device``: where the call runs; ``on_cpu``: what the CPU does of
+    it, on copies, if that is another.
     """
 
     function: str
@@ -96,6 +97,8 @@ class Explanation(Report):
     template: str
     kernels: Mapping[str, int]
     seconds: Mapping[str, float] = field(default_factory=dict)
+    device: str = "cpu"
+    on_cpu: tuple[str, ...] = ()
 
     @property
     def is_compiled(self) -> bool:
@@ -113,6 +116,10 @@ class Explanation(Report):
         static += [f"{n.name} ({n.value!r}, asked for at {place(n.loc)})" for n in self.static_numbers]
         if static:
             lines += paragraph(f"static, so that another value is another program: {', '.join(static)}", "")
+        if self.device != "cpu":
+            lines.append(f"runs on {self.device}")
+        if self.on_cpu:
+            lines += paragraph(f"the CPU does, on copies: {', '.join(self.on_cpu)}", "")
         if self.branches:
             lines.append("branches on values, guarded:")
             lines += [line for branch in self.branches[:MOST_SHOWN] for line in paragraph(str(branch))]
@@ -185,6 +192,7 @@ def explain(call: Call) -> Explanation:
         variants=len(variants),
         template=template,
         kernels=kernels,
+        device=call.device,
     )
 
 
@@ -206,7 +214,21 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         template=origin,
         kernels=kernels,
         seconds=entry.record.seconds,
+        device=_device(entry),
+        on_cpu=_on_cpu(entry),
     )
+
+
+def _device(entry: Entry) -> str:
+    template = entry.program.template
+    return "cpu" if template is None or template.is_native else str(template.executable.device.name)
+
+
+def _on_cpu(entry: Entry) -> tuple[str, ...]:
+    """What the CPU does of a program for a device, each with its line."""
+    template = entry.program.template
+    found = () if template is None or template.is_native else template.executable.fallbacks
+    return tuple(dict.fromkeys(f"{f.what} ({place(f.loc)})" for f in found))
 
 
 def _reads(trace: Trace) -> tuple[Read, ...]:
@@ -287,9 +309,10 @@ def _prospect(call: Call) -> tuple[str, Mapping[str, int]]:
     if anatomy is None:
         return "none", {}
     found = templated(function)
-    if has_template(found, layouts_of(call.trace, call.leaves, len(found.constants)), call.device, call.over):
+    layouts = layouts_of(call.trace, call.leaves, len(found.constants), call.device)
+    if has_template(found, layouts, call.device, call.over):
         return "known", {}
-    if is_stored(found, layouts_of(call.trace, call.leaves, len(found.constants)), call.device, call.over):
+    if is_stored(found, layouts, call.device, call.over):
         return "stored", {}
     if call.device != "cpu":
         return "new", {}

@@ -184,7 +184,7 @@ def _alike(steps: Sequence[ProfiledStep]) -> Iterator[list[ProfiledStep]]:
 def profile(call: Call) -> Profile:
     """The report on a call, which is made several times."""
     if call.device != "cpu":
-        raise RuntimeError(f'device={call.device!r}: programs are emitted for it (see .stages), not run yet; use device="cpu"')
+        raise RuntimeError(f'device={call.device!r}: profiles are of the CPU; jit the function with device="cpu"')
     anatomy = dissect(call)
     arguments = call.trace.arguments(call.leaves)
     if arguments is None:
