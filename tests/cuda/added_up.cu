@@ -2,6 +2,13 @@
 __device__ long long pb_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ long long pb_step() { return (long long)gridDim.x * blockDim.x; }
 
+template <class T, class S> __device__ T pb_bitcast(S x) {
+    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
+    union { S from; T to; } bits;
+    bits.from = x;
+    return bits.to;
+}
+
 // A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
 template <class T> struct pb_sum {
     T low = 0, middle = 0, high = 0;
@@ -88,13 +95,6 @@ template <class T> __device__ T pb_maximum(T x, T y) {
 template <class T> __device__ T pb_minimum(T x, T y) {
     if (x == y) return x == T(0) ? (T)-(-x - y) : x;
     return x < y || x != x ? x : y;
-}
-
-template <class T, class S> __device__ T pb_bitcast(S x) {
-    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
-    union { S from; T to; } bits;
-    bits.from = x;
-    return bits.to;
 }
 
 template <class T> __device__ T pb_add(T x, T y) {
