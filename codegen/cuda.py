@@ -14,7 +14,7 @@ from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
 from pullback.codegen.cuda_gemm import PRODUCTS, SMALL_SIDE, batch_of
-from pullback.codegen.cuda_launch import MANY_THREADS, MOST_BLOCKS, THREADS, Launch, Scratch
+from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, UNKNOWN, Launch, Scratch
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
@@ -240,7 +240,7 @@ class _Emitter:
         """A trip count as an extent; where it is computed, one that asks for as many blocks as there may be."""
         params = self.top[count].params if count in self.top else {}
         found = params.get("size", params.get("value"))
-        return found if isinstance(found, int | str) else MOST_BLOCKS * THREADS
+        return found if isinstance(found, int | str) else UNKNOWN
 
     def copy(self, w: Writer, number: int, ref: Value, fate: str) -> Shape:
         """Give each block a copy of what it writes, filled with what changes nothing."""
@@ -262,7 +262,9 @@ class _Emitter:
         """What blocks add to begins with what changes nothing."""
         for ref, fate in stage.fates.items():
             if ref in self.own and fate != PRIVATE:
-                self.each_of_copy(w, ref, lambda n: f"{w.places[ref].text}[{n}] = {stored(identity(fate, ref.type.dtype), ref.type.dtype)};")  # noqa: B023
+                dtype = ref.type.dtype
+                nothing = stored(identity(fate, dtype), dtype)
+                self.each_of_copy(w, ref, lambda n: f"{w.places[ref].text}[{n}] = {nothing};")  # noqa: B023
         if set(stage.fates.values()) - {OWN, PRIVATE}:
             w.sync()
 

@@ -23,6 +23,7 @@ from pullback.ir.text import short_file
 from pullback.ir.types import F64, I64, DType, RefType, Shape
 
 SMALL = 1 << 20
+SHORT = 24
 WIDTH = 118
 OF_BITS = frozenset({"nextafter"})
 """Functions of floats' bits, which of 16 bits are other than of 32."""
@@ -381,11 +382,18 @@ class Writer:
         index, count = self.counter(i), bare(self.value(i.operands[0]))
         start, step = ("threadIdx.x", f"{index} += blockDim.x") if is_lane else ("0", f"++{index}")
         outside = self.in_block
+        if is_lane:
+            self.unrolled(i.regions[0])
         with self.braces(f"for (long long {index} = {start}; {index} < {count}; {step}) {{"):
             self.in_block = outside and not is_lane
             self.block(i.regions[0])
             yield
         self.in_block = outside
+
+    def unrolled(self, region: Block) -> None:
+        """Have a thread begin several iterations of a short body at once: it waits for their loads together."""
+        if len(region.instructions) <= SHORT and not any(i.regions for i in region.instructions):
+            self.lines.append("#pragma unroll 4")
 
     def counter(self, i: Instruction) -> str:
         value = i.regions[0].parameters[0]
@@ -420,6 +428,8 @@ class Writer:
         counters, counts = [self.counter(i) for i in nest], [bare(self.value(i.operands[0])) for i in nest]
         start, step = ("pb_first()", "pb_step()") if is_grid else ("blockIdx.x", "gridDim.x")
         first = counters[0] if len(nest) == 1 else self.names.fresh("n")
+        if is_grid:
+            self.unrolled(nest[-1].regions[0])
         with self.braces(f"for (long long {first} = {start}; {first} < {' * '.join(counts)}; {first} += {step}) {{"):
             if len(nest) > 1:
                 self.line(f"long long {', '.join(digits(first, counters, counts))};")

@@ -134,6 +134,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) k0(
 
 // A thread for each element.
 extern "C" __global__ void k1_0(double* __restrict__ d, long long s0) {
+#pragma unroll 4
     for (long long i = pb_first(); i < s0; i += pb_step()) {
         d[i] = 0.0;
     }
@@ -152,6 +153,7 @@ extern "C" __global__ void k1_1(
     pb_sum<double> add_part;
     for (long long i2 = blockIdx.x; i2 < s1; i2 += gridDim.x) {
         pb_sum<double> add_part2;
+#pragma unroll 4
         for (long long j = threadIdx.x; j < s0; j += blockDim.x) {
             double y2 = y[i2 * s0 + j];
             double b2 = b[j];
