@@ -16,7 +16,7 @@ from pullback.codegen.cuda_words import HALF, Names, bare, literal, loaded, stor
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise, bitcast, cast
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
+from pullback.ir.ops.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
 from pullback.ir.ops.library import gemm
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.text import short_file
@@ -242,6 +242,10 @@ class Writer:
                 text = loaded(text, i.result.type.dtype)
                 zero = literal(0, i.result.type.dtype)
                 self.let(i.result, f"{self.value(i.operands[1])} ? {text} : {zero}" if masked else text)
+            case AddTo():
+                t = "unsigned long long" if i.operands[0].type.dtype.bits == 64 else type_name(i.operands[0].type.dtype)
+                target = self.at(self.places[i.operands[1]], i.operands[2:])
+                self.line(f"atomicAdd(({t}*)&{target}, ({t}){self.value(i.operands[0])});")
             case Store(masked=masked):
                 self.store(i, masked)
             case Prefetch():
