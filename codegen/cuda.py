@@ -14,14 +14,14 @@ from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
 from pullback.codegen.cuda_gemm import PRODUCTS, SMALL_SIDE, batch_of
-from pullback.codegen.cuda_launch import MANY_THREADS, MOST_BLOCKS, THREADS, Launch, Scratch
+from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, UNKNOWN, Launch, Scratch
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
 from pullback.codegen.cuda_sort import written as sort_written
 from pullback.codegen.cuda_stages import Stage, stages
 from pullback.codegen.cuda_tiles import SIDE, write_tiles
-from pullback.codegen.cuda_words import Names, stored_name, type_name
+from pullback.codegen.cuda_words import Names, loaded, stored, stored_name, type_name
 from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
@@ -126,7 +126,7 @@ class _Emitter:
         late = self.behind(again, own | (set(stage.loop.results) if stage.loop is not None else set()))
         for i in self.kernel.body.instructions:
             for value in (v for v in i.results if v in imports):
-                w.let(value, f"{self.memory(w, self.saved[value])}[0]" + _test(value.type.dtype))
+                w.let(value, loaded(f"{self.memory(w, self.saved[value])}[0]", value.type.dtype))
             if i in again and i not in late:
                 w.instruction(i)
         after = [i for i in self.kernel.body.instructions if i in late or i in stage.tail]
@@ -201,7 +201,7 @@ class _Emitter:
         number = self.stages.index(stage)
         for value in (v for i in self.kernel.body.instructions for v in i.results if v in stage.made() & self.imported):
             self.saved[value] = self.reserve(number, f"{self.names.of(value)}_saved", value.type.dtype, ())
-            w.line(f"{self.memory(w, self.saved[value], True)}[0] = {w.value(value)};")
+            w.line(f"{self.memory(w, self.saved[value], True)}[0] = {stored(w.value(value), value.type.dtype)};")
 
     def reserve(self, launch: int, name: str, dtype: DType, shape: Shape) -> int:
         """The number of a new scratch buffer."""
@@ -245,7 +245,7 @@ class _Emitter:
         """A trip count as an extent; where it is computed, one that asks for as many blocks as there may be."""
         params = self.top[count].params if count in self.top else {}
         found = params.get("size", params.get("value"))
-        return found if isinstance(found, int | str) else MOST_BLOCKS * THREADS
+        return found if isinstance(found, int | str) else UNKNOWN
 
     def copy(self, w: Writer, number: int, ref: Value, fate: str) -> Shape:
         """Give each block a copy of what it writes, filled with what changes nothing."""
@@ -267,7 +267,9 @@ class _Emitter:
         """What blocks add to begins with what changes nothing."""
         for ref, fate in stage.fates.items():
             if ref in self.own and fate != PRIVATE:
-                self.each_of_copy(w, ref, lambda n: f"{w.places[ref].text}[{n}] = {identity(fate, ref.type.dtype)};")  # noqa: B023
+                dtype = ref.type.dtype
+                nothing = stored(identity(fate, dtype), dtype)
+                self.each_of_copy(w, ref, lambda n: f"{w.places[ref].text}[{n}] = {nothing};")  # noqa: B023
         if set(stage.fates.values()) - {OWN, PRIVATE}:
             w.sync()
 
@@ -294,8 +296,8 @@ class _Emitter:
         names = [f"{v.name or combiner}_parts" for v, combiner in zip(results, combiners, strict=True)]
         self.partial[loop] = [self.reserve(number, name, v.type.dtype, ()) for v, name in zip(results, names, strict=True)]
         with w.braces("if (threadIdx.x == 0) {"):
-            for index, total in zip(self.partial[loop], totals, strict=True):
-                w.line(f"{self.memory(w, index, True)}[blockIdx.x] = {total};")
+            for index, total, value in zip(self.partial[loop], totals, results, strict=True):
+                w.line(f"{self.memory(w, index, True)}[blockIdx.x] = {stored(total, value.type.dtype)};")
 
     def finish(self, w: Writer, stage: Stage) -> None:
         """One block joins the partial results of all blocks."""
@@ -305,7 +307,7 @@ class _Emitter:
         blocks = w.blocks(self.scratch[self.partial[loop][0]].launch)
         with w.braces(f"for (long long {k} = threadIdx.x; {k} < {blocks}; {k} += blockDim.x) {{"):
             pairs = zip(self.partial[loop], results, strict=True)
-            w.take(parts, [f"{self.memory(w, m)}[{k}]{_test(v.type.dtype)}" for m, v in pairs])
+            w.take(parts, [loaded(f"{self.memory(w, m)}[{k}]", v.type.dtype) for m, v in pairs])
         w.results(loop, w.totals(parts, True))
 
     def fold(self, w: Writer, stage: Stage) -> dict[str, Any]:
@@ -321,10 +323,10 @@ class _Emitter:
             w.line(f"long long {n} = pb_minimum({base} + threadIdx.x % 32, {size} - 1);")
             parts = w.accumulators((name,), (Value(ArrayType(t.dtype), "all"),))
             with w.braces(f"for (long long {k} = threadIdx.x / 32; {k} < {blocks}; {k} += blockDim.x / 32) {{"):
-                w.take(parts, [f"{self.memory(w, index)}[{k} * {size} + {n}]{_test(t.dtype)}"])
+                w.take(parts, [loaded(f"{self.memory(w, index)}[{k} * {size} + {n}]", t.dtype)])
             (total,) = w.totals(parts, False)
             total = w.let_text("total", t.dtype, f"pb_warps<pb_{name}<{type_name(t.dtype)}>>({total})")
-            joined = join_text(name, t.dtype, f"{target}{_test(t.dtype)}", total)
+            joined = stored(join_text(name, t.dtype, loaded(target, t.dtype), total), t.dtype)
             w.line(f"if (threadIdx.x < 32 && {base} + threadIdx.x < {size}) {target} = {joined};")
         return {"threads": MANY_THREADS, "count": t.shape, "per_block": 32}
 
@@ -352,11 +354,6 @@ def stage_loop(stage: Stage) -> Instruction:
 def lanes(region: Block) -> list[Instruction]:
     """The loops that the threads of a block share out."""
     return [i for i in walk(region) if i.params.get("map") == "lane"]
-
-
-def _test(dtype: DType) -> str:
-    """What makes a bool of a byte in memory."""
-    return " != 0" if dtype.is_bool else ""
 
 
 def _combiner(name: str) -> str:

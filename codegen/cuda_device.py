@@ -17,6 +17,62 @@ DEVICE: Mapping[str, str] = {
 // The first index of a thread, and how far the next one is, where all threads of a grid share out a loop.
 __device__ long long pb_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ long long pb_step() { return (long long)gridDim.x * blockDim.x; }""",
+    "pb_bitcast": """\
+template <class T, class S> __device__ T pb_bitcast(S x) {
+    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
+    union { S from; T to; } bits;
+    bits.from = x;
+    return bits.to;
+}""",
+    "pb_odd": """\
+// A double as a float that can be rounded once more: towards zero, its last bit set if anything was left out.
+__device__ float pb_odd(double x) {
+    float found = (float)x;
+    double back = found;
+    if (back == x || x != x || back - back != 0) return found;
+    unsigned bits = pb_bitcast<unsigned>(found);
+    return pb_bitcast<float>((fabs(back) > fabs(x) ? bits - 1 : bits) | 1u);
+}""",
+    "pb_from_f16": """\
+// float16 from and to its bits.
+__device__ float pb_from_f16(unsigned short bits) {
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_HOST__)
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+#else
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    float size = exponent == 31 ? (fraction ? (float)PB_NAN : (float)PB_INF)
+                 : exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24);
+    return bits >> 15 ? -size : size;
+#endif
+}
+__device__ unsigned short pb_to_f16(float x) {
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_HOST__)
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+#else
+    unsigned short sign = pb_bitcast<unsigned>(x) >> 16 & 0x8000;
+    float size = fabsf(x);
+    if (size != size) return 0x7fff;
+    if (size >= 65520.0f) return sign | 0x7c00;
+    if (size < 6.103515625e-5f) return sign | (unsigned short)rintf(ldexpf(size, 24));
+    unsigned bits = pb_bitcast<unsigned>(size);
+    return sign | (unsigned short)((bits + 0xfff + (bits >> 13 & 1) - (112u << 23)) >> 13);
+#endif
+}
+__device__ unsigned short pb_to_f16(double x) { return pb_to_f16(pb_odd(x)); }
+template <class T> __device__ float pb_round_f16(T x) { return pb_from_f16(pb_to_f16(x)); }""",
+    "pb_from_bf16": """\
+// bfloat16 from and to its bits.
+__device__ float pb_from_bf16(unsigned short bits) { return pb_bitcast<float>((unsigned)bits << 16); }
+__device__ unsigned short pb_to_bf16(float x) {
+    unsigned bits = pb_bitcast<unsigned>(x);
+    return x != x ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+__device__ unsigned short pb_to_bf16(double x) { return pb_to_bf16(pb_odd(x)); }
+template <class T> __device__ float pb_round_bf16(T x) { return pb_from_bf16(pb_to_bf16(x)); }""",
     "pb_sum": """\
 // A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
 template <class T> struct pb_sum {
@@ -320,15 +376,11 @@ template <class T, class S> __device__ T pb_cast(S x) {
         return T(high ? whole ^ least : whole);
     }
 }""",
-    "pb_bitcast": """\
-template <class T, class S> __device__ T pb_bitcast(S x) {
-    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
-    union { S from; T to; } bits;
-    bits.from = x;
-    return bits.to;
-}""",
 }
-_ALIASES = {"PB_NAN": "PB_INF", "pb_step": "pb_first", "pb_chunk_size": "pb_chunks"}
+_ALIASES = {
+    "PB_NAN": "PB_INF", "pb_step": "pb_first", "pb_chunk_size": "pb_chunks",
+    **{f"pb_{word}_{half}": f"pb_from_{half}" for word in ("to", "round") for half in ("f16", "bf16")},
+}  # fmt: skip
 
 
 def functions(text: str, own: Mapping[str, str]) -> str:

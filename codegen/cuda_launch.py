@@ -15,6 +15,8 @@ from pullback.ir.types import DType, Extent, Shape
 THREADS, MANY_THREADS = 256, 1024
 MOST_BLOCKS = 1024
 MOST_THREADS = MOST_BLOCKS * THREADS
+UNKNOWN = MOST_BLOCKS * THREADS
+"""What stands for an extent that a kernel computes: it asks for as many blocks as there may be."""
 EACH = 8
 """A thread of a block for each row takes so many elements of it, if there are enough."""
 MOST_SHARED = 48 << 10
@@ -81,7 +83,10 @@ class Launch:
         """How many threads a block has, a power of two from 32 on."""
         if not self.along:
             return self.threads
-        wanted = -(-max(value_of(e, sizes) for e in self.along) // EACH)
+        most = max(value_of(e, sizes) for e in self.along)
+        if most == UNKNOWN:
+            most = EACH * MOST_THREADS // max(1, math.prod(value_of(e, sizes) for e in self.count))
+        wanted = -(-most // EACH)
         return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
 
     def shared(self, sizes: Mapping[str, int]) -> int:

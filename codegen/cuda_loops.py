@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
+from pullback.ir.ops.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import Block, Instruction, Value, walk
@@ -94,6 +94,8 @@ class Loops:
         return found
 
     def fate(self, ref: Value, accesses: Sequence[Access], nest: Sequence[Instruction], inside: set[Value]) -> str | None:
+        if all(isinstance(a.instruction.op, AddTo) for a in accesses):
+            return OWN
         common = accesses[0].index
         for access in accesses[1:]:
             common = tuple(a if a is b else ref for a, b in zip(common, access.index))  # ref: not one index

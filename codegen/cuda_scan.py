@@ -14,7 +14,7 @@ from typing import Any
 
 from pullback.codegen.cuda_launch import MOST_BLOCKS, THREADS, Cut
 from pullback.codegen.cuda_stages import Stage, pre_of
-from pullback.codegen.cuda_words import bare, literal, type_name
+from pullback.codegen.cuda_words import bare, literal, loaded, stored, type_name
 from pullback.codegen.cuda_writer import Part, Writer, digits, identity, join_text
 from pullback.ir.structure import Instruction
 
@@ -114,7 +114,8 @@ class ScanText:
             if by_block:
                 types = [f"pb_{p.name}<{type_name(p.dtype)}>" for p in parts]
                 sums = [w.let_text(f"{p.text}_all", p.dtype, f"pb_block<{t}>({s})") for p, t, s in zip(parts, types, sums)]
-            stores = [f"{ref}[{unit}] = {text};" for ref, text in zip(self.kept(w, loop, True), sums, strict=True)]
+            kept = zip(self.kept(w, loop, True), sums, parts, strict=True)
+            stores = [f"{ref}[{unit}] = {stored(text, p.dtype)};" for ref, text, p in kept]
             self.by_first(w, stores, by_block)
 
     def by_first(self, w: Writer, lines: Sequence[str], by_block: bool) -> None:
@@ -162,9 +163,9 @@ class ScanText:
             w.line(f"long long {at} = {f'{line} * {chunks} + ' if line else ''}{base} + threadIdx.x;")
             inside = f"{base} + threadIdx.x < {chunks}"
             for part, ref, before in zip(self.parts(loop), self.kept(w, loop, True), befores, strict=True):
-                given = f"{inside} ? {ref}[{at}] : {_nothing(part)}"
+                given = f"{inside} ? {loaded(f'{ref}[{at}]', part.dtype)} : {_nothing(part)}"
                 text = w.let_text(f"{part.text}_sofar", part.dtype, self.scanned(part, given, before))
-                w.line(f"if ({inside}) {ref}[{at}] = {text};")
+                w.line(f"if ({inside}) {ref}[{at}] = {stored(text, part.dtype)};")
 
     def begin_by_thread(
         self, w: Writer, loop: Instruction, befores: Sequence[str], line: str, lines: str, chunks: str
@@ -173,8 +174,8 @@ class ScanText:
         with w.braces(f"for (long long {k} = 0; {k} < {chunks}; ++{k}) {{"):
             for part, ref, before in zip(self.parts(loop), self.kept(w, loop, True), befores, strict=True):
                 place = f"{ref}[{k} * {lines} + {line}]"
-                total = w.let_text(f"{part.text}_chunk", part.dtype, place)
-                w.line(f"{place} = {before};")
+                total = w.let_text(f"{part.text}_chunk", part.dtype, loaded(place, part.dtype))
+                w.line(f"{place} = {stored(before, part.dtype)};")
                 w.line(f"{before} = {join_text(part.name, part.dtype, before, total)};")
 
     def parts(self, loop: Instruction) -> list[Part]:
@@ -195,7 +196,8 @@ class ScanText:
         with self.chunks(w, nest, loop, by_block) as (unit, first, end):
             starts = self.starts(w, loop)
             chunks = w.last["chunks"]
-            texts = [f"{chunks} > 1 ? {ref}[{unit}] : {s}" for ref, s in zip(self.kept(w, loop, False), starts, strict=True)]
+            kept = zip(self.kept(w, loop, False), self.parts(loop), starts, strict=True)
+            texts = [f"{chunks} > 1 ? {loaded(f'{ref}[{unit}]', p.dtype)} : {s}" for ref, p, s in kept]
             befores = self.before(w, loop, texts)
             if by_block:
                 self.scan_by_block(w, loop, befores, first, end, parts)

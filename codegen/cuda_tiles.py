@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pullback.codegen.cuda_loops import Loops
-from pullback.codegen.cuda_words import bare, stored_name
+from pullback.codegen.cuda_words import bare, loaded, stored_name
 from pullback.codegen.cuda_writer import Writer, digits
 from pullback.ir.ops.kernel import Load
 from pullback.ir.structure import Instruction, Value, walk
@@ -103,7 +103,7 @@ def write_tiles(w: Writer, nest: Sequence[Instruction], found: Turned) -> None:
             for i in inner.regions[0].instructions:
                 if i in tiles:
                     w.comment(i.loc)
-                    w.let(i.result, f"{tiles[i]}[column][row]" + (" != 0" if i.result.type.dtype.is_bool else ""))
+                    w.let(i.result, loaded(f"{tiles[i]}[column][row]", i.result.type.dtype))
                 else:
                     w.instruction(i)
         w.sync()

@@ -17,8 +17,10 @@ from pullback.ir.types import DType
 TYPES = {
     "bool": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
     "u8": "unsigned char", "u16": "unsigned short", "u32": "unsigned int", "u64": "unsigned long long",
-    "f32": "float", "f64": "double",
+    "f32": "float", "f64": "double", "f16": "float", "bf16": "float",
 }  # fmt: skip
+HALF = ("f16", "bf16")
+"""Floats of 16 bits: computed as float and rounded after each operation, in memory as their bits."""
 _SUFFIXES = {"i32": "", "i64": "LL", "u32": "U", "u64": "ULL"}
 _KEYWORDS = """
 alignas alignof and asm assert atomicAdd atomicCAS auto bitand bitor blockDim blockIdx blocks bool break case catch char class
@@ -38,7 +40,17 @@ def type_name(dtype: DType) -> str:
 
 def stored_name(dtype: DType) -> str:
     """The C type of a scalar in memory."""
-    return "unsigned char" if dtype.is_bool else type_name(dtype)
+    return "unsigned char" if dtype.is_bool else "unsigned short" if dtype.name in HALF else type_name(dtype)
+
+
+def loaded(text: str, dtype: DType) -> str:
+    """What is in memory as a scalar in a register."""
+    return f"{text} != 0" if dtype.is_bool else f"pb_from_{dtype}({text})" if dtype.name in HALF else text
+
+
+def stored(text: str, dtype: DType) -> str:
+    """A scalar in a register as it is in memory."""
+    return f"pb_to_{dtype}({text})" if dtype.name in HALF else text
 
 
 def literal(value: object, dtype: DType) -> str:
@@ -58,7 +70,7 @@ def literal(value: object, dtype: DType) -> str:
     if not np.isfinite(number):
         text = "PB_NAN" if np.isnan(number) else "PB_INF" if number > 0 else "(-PB_INF)"
         return text if dtype.name == "f64" else f"(float){text}"
-    text = str(number) + ("f" if dtype.name == "f32" else "")
+    text = str(number if dtype.name not in HALF else np.float32(number)) + ("" if dtype.name == "f64" else "f")
     return f"({text})" if np.signbit(number) else text
 
 

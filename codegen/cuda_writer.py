@@ -12,18 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pullback.codegen.cuda_loops import IDENTITIES, Loops
-from pullback.codegen.cuda_words import Names, bare, literal, stored_name, type_name, unsigned
+from pullback.codegen.cuda_words import HALF, Names, bare, literal, loaded, stored, stored_name, type_name, unsigned
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
+from pullback.ir.ops.elementwise import Elementwise, bitcast, cast
+from pullback.ir.ops.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
 from pullback.ir.ops.library import gemm
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.text import short_file
-from pullback.ir.types import I64, DType, RefType, Shape
+from pullback.ir.types import F64, I64, DType, RefType, Shape
 
 SMALL = 1 << 20
+SHORT = 24
 WIDTH = 118
+OF_BITS = frozenset({"nextafter"})
+"""Functions of floats' bits, which of 16 bits are other than of 32."""
 _KINDS = ("pointer", "scalar", "stride", "size", "number", "shared", "scratch", "blocks", "status")
 
 
@@ -41,6 +44,17 @@ def spelled(op: Elementwise, texts: Sequence[str], dtype: DType, result: DType, 
         texts = [f"({unsigned(dtype)}){t}" for t in texts]
         spelling = f"({{t}})({spelling})"
     return spelling.format(*texts, t=type_name(result), **(params or {}))
+
+
+def _of_half(op: Elementwise, texts: Sequence[str], dtype: DType, result: DType, params: dict[str, object]) -> str:
+    """An op that takes or gives floats of 16 bits, which are rounded from what it gives, once."""
+    if op is bitcast:
+        return loaded(texts[0], result) if result.name in HALF else stored(texts[0], dtype)
+    if op.name in OF_BITS:
+        raise NotImplementedError(f"{op.name} of {dtype} has no CUDA spelling")
+    given = dtype if op is cast and dtype is F64 else result
+    text = spelled(op, texts, dtype, given, params)
+    return text if op.gives == "select" or result.name not in HALF else f"pb_round_{result}({text})"
 
 
 def join_text(name: str, dtype: DType, left: str, right: str) -> str:
@@ -174,7 +188,9 @@ class Writer:
     def value(self, value: Value) -> str:
         if value not in self.texts and value in self.kernel.parameters:
             position, dtype = self.kernel.parameters.index(value), value.type.dtype
-            self.texts[value] = self.parameter(self.names.of(value), f"{type_name(dtype)} ", "scalar", position, dtype.name)
+            t = type_name(dtype) if dtype.is_bool else stored_name(dtype)
+            name = self.parameter(self.names.of(value), f"{t} ", "scalar", position, dtype.name)
+            self.texts[value] = name if dtype.is_bool else loaded(name, dtype)
         return self.texts[value]
 
     def name(self, hint: str, text: str) -> str:
@@ -223,9 +239,13 @@ class Writer:
             case Load(masked=masked):
                 self.comment(i.loc)
                 text = self.at(self.places[i.operands[0]], i.operands[2 if masked else 1 :])
-                text += " != 0" if i.result.type.dtype.is_bool else ""
+                text = loaded(text, i.result.type.dtype)
                 zero = literal(0, i.result.type.dtype)
                 self.let(i.result, f"{self.value(i.operands[1])} ? {text} : {zero}" if masked else text)
+            case AddTo():
+                t = "unsigned long long" if i.operands[0].type.dtype.bits == 64 else type_name(i.operands[0].type.dtype)
+                target = self.at(self.places[i.operands[1]], i.operands[2:])
+                self.line(f"atomicAdd(({t}*)&{target}, ({t}){self.value(i.operands[0])});")
             case Store(masked=masked):
                 self.store(i, masked)
             case Prefetch():
@@ -266,7 +286,11 @@ class Writer:
         if self.is_position(i):
             self.let(i.result, op.spelling("cuda", "i").format(*(bare(t) for t in texts)))
             return
-        self.let(i.result, spelled(op, texts, dtype, result, {k: v for k, v in i.params.items() if k != "dtype"}))
+        params = {k: v for k, v in i.params.items() if k != "dtype"}
+        if result.name in HALF or dtype.name in HALF:
+            self.let(i.result, _of_half(op, texts, dtype, result, params))
+        else:
+            self.let(i.result, spelled(op, texts, dtype, result, params))
 
     def is_position(self, i: Instruction) -> bool:
         """Whether the result is a sum of positions, extents and products of two of those, too small to wrap around."""
@@ -282,14 +306,15 @@ class Writer:
     def store(self, i: Instruction, masked: bool) -> None:
         target = self.at(self.places[i.operands[1]], i.operands[3 if masked else 2 :])
         condition = [self.value(i.operands[2])] if masked else []
+        value = stored(self.value(i.operands[0]), i.operands[0].type.dtype)
         if not self.in_block:
             only = f"if ({condition[0]}) " if condition else ""
-            self.line(f"{only}{target} = {self.value(i.operands[0])};")
+            self.line(f"{only}{target} = {value};")
             return
         is_shared = self.loops.place(i.operands[1])[0] in self.shared
         if is_shared:
             self.sync()
-        self.line(f"if ({' && '.join(['threadIdx.x == 0', *condition])}) {target} = {self.value(i.operands[0])};")
+        self.line(f"if ({' && '.join(['threadIdx.x == 0', *condition])}) {target} = {value};")
         if is_shared:
             self.sync()
 
@@ -361,11 +386,18 @@ class Writer:
         index, count = self.counter(i), bare(self.value(i.operands[0]))
         start, step = ("threadIdx.x", f"{index} += blockDim.x") if is_lane else ("0", f"++{index}")
         outside = self.in_block
+        if is_lane:
+            self.unrolled(i.regions[0])
         with self.braces(f"for (long long {index} = {start}; {index} < {count}; {step}) {{"):
             self.in_block = outside and not is_lane
             self.block(i.regions[0])
             yield
         self.in_block = outside
+
+    def unrolled(self, region: Block) -> None:
+        """Have a thread begin several iterations of a short body at once: it waits for their loads together."""
+        if len(region.instructions) <= SHORT and not any(i.regions for i in region.instructions):
+            self.lines.append("#pragma unroll 4")
 
     def counter(self, i: Instruction) -> str:
         value = i.regions[0].parameters[0]
@@ -400,6 +432,8 @@ class Writer:
         counters, counts = [self.counter(i) for i in nest], [bare(self.value(i.operands[0])) for i in nest]
         start, step = ("pb_first()", "pb_step()") if is_grid else ("blockIdx.x", "gridDim.x")
         first = counters[0] if len(nest) == 1 else self.names.fresh("n")
+        if is_grid:
+            self.unrolled(nest[-1].regions[0])
         with self.braces(f"for (long long {first} = {start}; {first} < {' * '.join(counts)}; {first} += {step}) {{"):
             if len(nest) > 1:
                 self.line(f"long long {', '.join(digits(first, counters, counts))};")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.ir.ops.host import Host
-from pullback.ir.ops.kernel import Fail, Load, Prefetch, Store
+from pullback.ir.ops.kernel import AddTo, Fail, Load, Prefetch, Store
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Repeat, RepeatWhile, Row, Stack, View
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
@@ -46,6 +46,9 @@ def kernel_accesses(kernel: Function) -> tuple[frozenset[int], frozenset[int]]:
         match i.op:
             case Load():
                 reads.add(roots[refs[0]])
+            case AddTo():
+                reads.add(roots[refs[0]])
+                writes.add(roots[refs[0]])
             case Store():
                 writes.add(roots[refs[0]])
             case Library():

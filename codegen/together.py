@@ -1,14 +1,17 @@
 """Kernels of sorts and scatters for many threads, which sort together.
 
-A scatter orders its values by the places that they go to, stably, and then each place takes its own, in order: so which thread
-comes first changes nothing, and the last of several that are written stays.
+A scatter orders its values by the places that they go to, stably, and then each place takes its own: so which thread comes first
+changes nothing, and the last of several that are written stays. Integers are added where they go by whoever comes (``add_to``):
+their sums do not depend on the order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pullback.codegen.draft import Draft, KernelBuilder
+from pullback.codegen.elements import wrapped
 from pullback.codegen.scatters import Lists, row_of
 from pullback.ir.extents import product
 from pullback.ir.ops.index import ScatterSum
@@ -121,21 +124,29 @@ class _Scatter:
         self.indices = [Value(RefType(I64, b.shape((given,))), f"x{k}") for k in range(len(indices))]
         self.values = Value(RefType(values.type.dtype, b.shape((given, *beside))), f"x{len(indices)}")
         self.out = Value(RefType(i.result.type.dtype, b.shape(shape)), "out")
-        self.lists = OrderedLists(
+        self.given = b.extent_of(given)
+        self.in_any_order = adds and values.type.dtype.is_integer and values.type.dtype.bits >= 32
+        self.lists = None if self.in_any_order else OrderedLists(
             b, given, product(self.extents), lambda k: row_of(b, [b.load(ref, k) for ref in self.indices], self.extents)
-        )
+        )  # fmt: skip
 
     @property
     def scratch(self) -> tuple[RefType, ...]:
-        return self.lists.scratch
+        return self.lists.scratch if self.lists is not None else ()
 
     @property
     def parameters(self) -> list[Value]:
-        return [*self.indices, self.values, self.out, *self.lists.parameters]
+        return [*self.indices, self.values, self.out, *(self.lists.parameters if self.lists is not None else ())]
 
     def run(self, from_zero: bool) -> list[Value]:
-        """Each place takes its own values; returns the kernel's parameters."""
+        """Each place takes its own values; returns the kernel's parameters. ``from_zero``: there is nothing in them before."""
         b = self.b
+        if self.lists is None:
+            if from_zero:
+                nothing = b.const(0, self.out.type.dtype)
+                self.over(range(len(self.shape)), lambda index: b.here("store", nothing, self.out, *index))
+            self.add_in_any_order()
+            return self.parameters
         self.lists.make()
         row = b.open("r")
         places = dict(zip(self.axes, self.apart(row), strict=True))
@@ -144,23 +155,47 @@ class _Scatter:
             places[a] = b.open("ijklmnop"[min(a, 7)])
             inner.append(places[a])
         target = [places[a] for a in range(len(self.shape))]
-        first, count = self.lists.of(row)
+        lists = self.lists
+        first, count = lists.of(row)
         if self.adds:
-            self.add(target, inner, first, count, from_zero)
+            self.add(lists, target, inner, first, count, from_zero)
         else:
             last = b.sub(b.add(first, count), b.const(1, I64))
             is_met = b.gt(count, b.const(0, I64))
-            value = b.here("load_if", self.values, is_met, b.here("load_if", self.lists.order, is_met, last), *inner)
+            value = b.here("load_if", self.values, is_met, b.here("load_if", lists.order, is_met, last), *inner)
             b.here("store_if", value, self.out, is_met, *target)
         for at, a in zip(reversed(inner), reversed(self.rest), strict=True):
             b.close(at, b.extent_of(self.shape[a]))
-        b.close(row, self.lists.rows, apart=True)
+        b.close(row, lists.rows, apart=True)
         return self.parameters
 
-    def add(self, target: list[Value], inner: list[Value], first: Value, count: Value, from_zero: bool) -> None:
+    def over(self, axes: Iterable[int], body: Callable[[list[Value]], object]) -> None:
+        """What ``body`` appends for each index of some axes."""
+        b, axes = self.b, list(axes)
+        index = [b.open("ijklmnop"[min(a, 7)]) for a in axes]
+        body(index)
+        for at, a in zip(reversed(index), reversed(axes), strict=True):
+            b.close(at, b.extent_of(self.shape[a]))
+
+    def add_in_any_order(self) -> None:
+        """Integers are added by whoever comes."""
+        b = self.b
+        k = b.open("k")
+        found = [wrapped(b, b.load(ref, k), b.extent_of(e)) for ref, e in zip(self.indices, self.extents, strict=True)]
+
+        def add(inner: list[Value]) -> None:
+            places = {**dict(zip(self.axes, found, strict=True)), **dict(zip(self.rest, inner, strict=True))}
+            b.here("add_to", b.load(self.values, k, *inner), self.out, *(places[a] for a in range(len(self.shape))))
+
+        self.over(self.rest, add)
+        b.close(k, self.given)
+
+    def add(
+        self, lists: Lists, target: list[Value], inner: list[Value], first: Value, count: Value, from_zero: bool
+    ) -> None:
         b, dtype = self.b, self.values.type.dtype
         k = b.open("k")
-        value = b.here("load", self.values, b.here("load", self.lists.order, b.add(first, k)), *inner)
+        value = b.here("load", self.values, b.here("load", lists.order, b.add(first, k)), *inner)
         (total,) = b.close(k, count, (b.const(0, dtype),), (value,), ("add",), few=bool(inner))
         if from_zero:
             b.here("store", total, self.out, *target)

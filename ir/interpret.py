@@ -18,7 +18,21 @@ from pullback.ir.ops.control import CheckFailed, Group
 from pullback.ir.ops.custom import Custom
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, Threads, combined_values
+from pullback.ir.ops.kernel import (
+    AddTo,
+    Extent,
+    Fail,
+    For,
+    If,
+    Load,
+    Local,
+    Prefetch,
+    Private,
+    Store,
+    Sub,
+    Threads,
+    combined_values,
+)
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.parts import Cold, Rare
@@ -188,6 +202,10 @@ class _Kernel:
                 if masked and not operands[1]:
                     return [np.zeros((), operands[0].dtype)[()]]
                 return [operands[0][self.index(operands[0], operands[2 if masked else 1 :])]]
+            case AddTo():
+                index = self.index(operands[1], operands[2:])
+                operands[1][index] = np.add(operands[1][index], operands[0], dtype=operands[1].dtype)
+                return []
             case Store(masked=masked):
                 if not masked or operands[2]:
                     operands[1][self.index(operands[1], operands[3 if masked else 2 :])] = operands[0]

@@ -104,7 +104,8 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
             case ("stride", int(position), int(axis)):
                 return np.int64(arguments[position].strides[axis])
             case ("scalar", int(position), str(dtype)):
-                return np.asarray(arguments[position], DTYPES[dtype].numpy)[()]
+                found = np.asarray(arguments[position], DTYPES[dtype].numpy)
+                return (found.view(np.uint16) if dtype in ("f16", "bf16") else found)[()]
             case ("size", int(size)):
                 return np.int64(sizes[f"s{size}"])
             case ("number", int(number)):

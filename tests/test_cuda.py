@@ -16,7 +16,8 @@ from test_semantics import VALUES
 
 from pullback.codegen.cuda import emit, emit_all
 from pullback.codegen.cuda_launch import MOST_BLOCKS
-from pullback.codegen.cuda_words import Names
+from pullback.codegen.cuda_words import HALF, Names
+from pullback.codegen.cuda_writer import OF_BITS
 from pullback.codegen.schedule import schedule
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Value
 from pullback.ir.ops.contract import Contract
@@ -43,6 +44,10 @@ def assert_close(found: Any, wanted: Any, rtol: float = 1e-11) -> None:
     """Equal dtype, shape, NaNs and infinities, and numbers as close as ``rtol``, or as float32 allows."""
     for a, b in zip(found, wanted, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        if b.dtype.itemsize == 2 and b.dtype.kind in "fV":
+            size = 2e-3 if b.dtype == np.float16 else 2e-2
+            np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=size, atol=1e-7 if b.dtype == np.float16 else 0)
+            continue
         if b.dtype.kind != "f":
             np.testing.assert_array_equal(a, b)
             continue
@@ -275,16 +280,17 @@ def test_every_op_of_a_family(machine: Make, family: type[Any]) -> None:
 
 
 @on_each
-@pytest.mark.parametrize("dtype", ["f64", "f32", "i64", "i32", "i8", "u8", "u64", "bool"])
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8", "u64", "bool"])
 def test_elementwise_ops_on_special_values(machine: Make, dtype: str) -> None:
+    untried = UNTRIED | (OF_BITS | {"bitcast", "complex"} if dtype in HALF else set())
     by_types: dict[tuple[ArrayType, ...], list[tuple[Elementwise, dict[str, Any]]]] = {}
     for op in covered_ops():
-        is_tried = "func" in op.vocabularies and op.name not in UNTRIED
+        is_tried = "func" in op.vocabularies and op.name not in untried
         if isinstance(op, Elementwise) and DTYPES[dtype].kind in op.kinds and is_tried:
             t = ArrayType(DTYPES[dtype], ())
             types = (ArrayType(DTYPES["bool"], ()), t, t) if op.gives == "select" else (t,) * op.arity
             for params in elementwise_params(op, DTYPES[dtype]):
-                if not params or "dtype" not in params or params["dtype"].name not in ("f16", "bf16", "c128"):
+                if not params or "dtype" not in params or params["dtype"].name != "c128":
                     by_types.setdefault(types, []).append((op, params))
     for types, uses in by_types.items():
         columns = special_arguments(Case(op=uses[0][0], types=types))
@@ -404,12 +410,33 @@ def test_names_are_identifiers_and_no_keywords() -> None:
     assert "double* __restrict__ exp3" in found.text
 
 
-def test_half_precision_is_refused_by_name() -> None:
+@on_each
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_floats_of_16_bits_are_rounded_as_the_interpreter_does(machine: Make, dtype: str) -> None:
+    """Every one of them, through float32 and back, and as the nearest of a float64."""
+    b, half = Builder(), DTYPES[dtype]
+    x = Value(ArrayType(half, (1 << 16,)), "x")
+    y = Value(ArrayType(DTYPES["f64"], (1 << 16,)), "y")
+    uses = [b.cast(x, dtype=DTYPES["f32"]), b.neg(x), b.mul(x, x), b.cast(y, dtype=half), b.bitcast(x, dtype=DTYPES["u16"])]
+    function = b.function("f", [x, y], [*uses, b.max(x, axes=[0])])
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    with np.errstate(all="ignore"):
+        wide = np.random.default_rng(3).permutation(np.nextafter(bits.view(half.numpy).astype(float), np.inf) * 1.0009765625)
+    arguments = [bits.view(half.numpy), wide]
+    found, wanted = run_program(machine, function, arguments), expected(function, arguments)
+    is_number = ~np.isnan(arguments[0])
+    for a, c in zip(found, wanted, strict=True):
+        a, c = (a[is_number], c[is_number]) if a.dtype == np.uint16 else (a, c)
+        np.testing.assert_array_equal(a.astype(float), c.astype(float))
+
+
+def test_a_function_of_the_bits_of_half_floats_is_refused_by_name() -> None:
     halves = kernel("""k(%x: &f16[s0]) -> () {
   %n: i64[] = extent {size=s0}
   for %n (%i: i64[]) {
     %a: f16[] = load %x, %i
-    store %a, %x, %i
+    %b: f16[] = nextafter %a, %a
+    store %b, %x, %i
     yield
   }
   return

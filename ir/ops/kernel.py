@@ -82,6 +82,16 @@ class Store(Op):
         return ()
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AddTo(Store):
+    """Adds an integer to an element, by whatever number of threads and in any order; operands as of ``store``."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if not _ref(types[1]).dtype.is_integer:
+            raise TypeError("takes integers, whose sums do not depend on their order")
+        return super().infer(types, params, regions, same)
+
+
 class Sub(Op):
     """The part of a reference at one index of its first axis: a reference of one rank less."""
 
@@ -196,6 +206,7 @@ load = Load(name="load", vocabularies=KERNEL)
 load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
 store = Store(name="store", effect="effect", vocabularies=KERNEL)
 store_if = Store(name="store_if", masked=True, effect="effect", vocabularies=KERNEL)
+add_to = AddTo(name="add_to", effect="effect", vocabularies=KERNEL)
 local = Local(name="local", typed=("dtype", "shape"), vocabularies=KERNEL)
 private = Private(name="private", vocabularies=KERNEL)
 sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)

@@ -2,6 +2,13 @@
 __device__ long long pb_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ long long pb_step() { return (long long)gridDim.x * blockDim.x; }
 
+template <class T, class S> __device__ T pb_bitcast(S x) {
+    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
+    union { S from; T to; } bits;
+    bits.from = x;
+    return bits.to;
+}
+
 // A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
 template <class T> struct pb_sum {
     T low = 0, middle = 0, high = 0;
@@ -88,13 +95,6 @@ template <class T> __device__ T pb_maximum(T x, T y) {
 template <class T> __device__ T pb_minimum(T x, T y) {
     if (x == y) return x == T(0) ? (T)-(-x - y) : x;
     return x < y || x != x ? x : y;
-}
-
-template <class T, class S> __device__ T pb_bitcast(S x) {
-    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
-    union { S from; T to; } bits;
-    bits.from = x;
-    return bits.to;
 }
 
 template <class T> __device__ T pb_add(T x, T y) {
@@ -223,6 +223,7 @@ __device__ void pb_sort_rows(const E* from, Keys keys, T* to, T* spare, long lon
 
 // A thread for each element.
 extern "C" __global__ void k0(long long* __restrict__ at, long long c0, long long s0) {
+#pragma unroll 4
     for (long long i = pb_first(); i < s0; i += pb_step()) {
         // bins.py:1
         long long at2 = pb_mod(i, c0);
@@ -232,6 +233,7 @@ extern "C" __global__ void k0(long long* __restrict__ at, long long c0, long lon
 
 // A thread for each element.
 extern "C" __global__ void k1_0(const double* __restrict__ base, double* __restrict__ out, long long s0) {
+#pragma unroll 4
     for (long long i = pb_first(); i < s0; i += pb_step()) {
         // bins.py:2
         double t = base[i];
@@ -244,6 +246,7 @@ extern "C" __global__ void k1_1(
         const long long* __restrict__ x0, long long* __restrict__ keys, long long s0, long long s1) {
     // bins.py:2
     long long t2 = s0 - 1;
+#pragma unroll 4
     for (long long k = pb_first(); k < s1; k += pb_step()) {
         // bins.py:2
         long long t3 = x0[k];
@@ -353,6 +356,7 @@ extern "C" __global__ void k1_28(
         long long t23 = ends[r2];
         long long t24 = (long long)((unsigned long long)t23 - (unsigned long long)t22);
         pb_sum<double> add_part;
+#pragma unroll 4
         for (long long k2 = threadIdx.x; k2 < t24; k2 += blockDim.x) {
             // bins.py:2
             long long t25 = (long long)((unsigned long long)t22 + (unsigned long long)k2);

@@ -65,15 +65,18 @@ __device__ void pb_gemm_tiles(const T* a, const T* b, T* c, long long rows, long
     long long first = (blockIdx.x + gridDim.x - before % gridDim.x) % gridDim.x;
     for (long long tile = first; tile < tiles; tile += gridDim.x) {
         long long top = tile / across * side, beside = tile % across * side;
+        int height = rows - top < side ? rows - top : side, width = columns - beside < side ? columns - beside : side;
         T total[each][each] = {}, a_next[fetched], b_next[fetched];
         auto fetch = [&](long long start) {
+            const T* a_part = a + (ta ? start * rows + top : top * summed + start);
+            const T* b_part = b + (tb ? beside * summed + start : start * columns + beside);
+            int left = summed - start < depth ? summed - start : depth;
 #pragma unroll
             for (int n = 0; n < fetched; ++n) {
-                int at = self + n * 256;
-                long long i = top + (ta ? at % side : at / depth), k = start + (ta ? at / side : at % depth);
-                a_next[n] = i < rows && k < summed ? a[ta ? k * rows + i : i * summed + k] : T(0);
-                long long j = beside + (tb ? at / depth : at % side), m = start + (tb ? at % depth : at / side);
-                b_next[n] = j < columns && m < summed ? b[tb ? j * summed + m : m * columns + j] : T(0);
+                int at = self + n * 256, i = ta ? at % side : at / depth, k = ta ? at / side : at % depth;
+                a_next[n] = i < height && k < left ? a_part[ta ? k * rows + i : i * summed + k] : T(0);
+                int j = tb ? at / depth : at % side, m = tb ? at % depth : at / side;
+                b_next[n] = j < width && m < left ? b_part[tb ? j * summed + m : m * columns + j] : T(0);
             }
         };
         fetch(0);
@@ -86,7 +89,7 @@ __device__ void pb_gemm_tiles(const T* a, const T* b, T* c, long long rows, long
             }
             __syncthreads();
             if (start + depth < summed) fetch(start + depth);
-#pragma unroll
+#pragma unroll 2
             for (int k = 0; k < depth; ++k) {
                 T p[each], q[each];
 #pragma unroll
@@ -105,8 +108,8 @@ __device__ void pb_gemm_tiles(const T* a, const T* b, T* c, long long rows, long
         for (int n = 0; n < each; ++n)
 #pragma unroll
             for (int m = 0; m < each; ++m) {
-                long long i = top + n / group * 16 * group + y + n % group, j = beside + m / group * 16 * group + x + m % group;
-                if (i < rows && j < columns) c[i * columns + j] = total[n][m];
+                int i = n / group * 16 * group + y + n % group, j = m / group * 16 * group + x + m % group;
+                if (i < height && j < width) c[(top + i) * columns + beside + j] = total[n][m];
             }
     }
 }
@@ -131,6 +134,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) k0(
 
 // A thread for each element.
 extern "C" __global__ void k1_0(double* __restrict__ d, long long s0) {
+#pragma unroll 4
     for (long long i = pb_first(); i < s0; i += pb_step()) {
         d[i] = 0.0;
     }
@@ -149,6 +153,7 @@ extern "C" __global__ void k1_1(
     pb_sum<double> add_part;
     for (long long i2 = blockIdx.x; i2 < s1; i2 += gridDim.x) {
         pb_sum<double> add_part2;
+#pragma unroll 4
         for (long long j = threadIdx.x; j < s0; j += blockDim.x) {
             double y2 = y[i2 * s0 + j];
             double b2 = b[j];

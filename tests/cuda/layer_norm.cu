@@ -53,6 +53,7 @@ template <class T> __device__ T pb_add(T x, T y) {
 
 // A thread for each element.
 extern "C" __global__ void k0_0(double* __restrict__ g, long long s1) {
+#pragma unroll 4
     for (long long i = pb_first(); i < s1; i += pb_step()) {
         g[i] = 0.0;
     }
@@ -70,11 +71,13 @@ extern "C" __global__ void k0_1(
     __syncthreads();
     for (long long i2 = blockIdx.x; i2 < s0; i2 += gridDim.x) {
         pb_sum<double> add_part;
+#pragma unroll 4
         for (long long j = threadIdx.x; j < s1; j += blockDim.x) {
             double x2 = x[i2 * s1 + j];
             add_part.add(x2);
         }
         double add_all = pb_block<pb_add<double>>(add_part.total());
+#pragma unroll 4
         for (long long j2 = threadIdx.x; j2 < s1; j2 += blockDim.x) {
             double c2 = c[i2 * s1 + j2];
             // norm.py:3

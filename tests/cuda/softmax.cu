@@ -47,12 +47,14 @@ extern "C" __global__ void k0(
     float* row2_own = shared ? (float*)(pb_shared) : row2_rows + blockIdx.x * s1;
     for (long long i = blockIdx.x; i < s0; i += gridDim.x) {
         float maximum_part = (float)(-PB_INF);
+#pragma unroll 4
         for (long long j = threadIdx.x; j < s1; j += blockDim.x) {
             float x2 = x[i * s1 + j];
             maximum_part = pb_maximum(maximum_part, x2);
         }
         float maximum_all = pb_block<pb_maximum<float>>(maximum_part);
         pb_sum<float> add_part;
+#pragma unroll 4
         for (long long j2 = threadIdx.x; j2 < s1; j2 += blockDim.x) {
             // softmax.py:4
             float x3 = x[i * s1 + j2];
@@ -63,6 +65,7 @@ extern "C" __global__ void k0(
             add_part.add(e);
         }
         float add_all = pb_block<pb_add<float>>(add_part.total());
+#pragma unroll 4
         for (long long j3 = threadIdx.x; j3 < s1; j3 += blockDim.x) {
             // softmax.py:5
             float e2 = row2_own[j3];
