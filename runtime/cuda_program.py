@@ -21,7 +21,6 @@ from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Function, Instruction, Loc, Module, Value, walk
 from pullback.ir.types import ArrayType, RefType
 from pullback.runtime.cuda_arrays import DeviceArray
-from pullback.runtime.cuda_compiler import cubin
 from pullback.runtime.cuda_device import Device, Loaded, device
 from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_launch import Bound, bound
@@ -32,8 +31,10 @@ from pullback.runtime.program import Executable
 if TYPE_CHECKING:
     from pullback.codegen import cuda
     from pullback.codegen.cuda import Emitted
+    from pullback.runtime import cuda_compile
 else:
     cuda = later("pullback.codegen.cuda")
+    cuda_compile = later("pullback.runtime.cuda_compile")
 
 KEPT_INSTANCES = 64
 
@@ -95,9 +96,11 @@ class CudaExecutable:
         self.loaded: Loaded | None = None
         if self.kernels:
             names = dict.fromkeys(each.name for kernel in self.kernels.values() for each in kernel.launches)
-            image = cubin(self.text, self.device.arch, list(names))
-            with self.device:
-                self.loaded = self.device.load(image, self)
+            self.loaded = cuda_compile.load(self.text, self.device.arch, list(names), self._load)
+
+    def _load(self, image: bytes) -> Loaded:
+        with self.device:
+            return self.device.load(image, self)
 
     def instance(self, sizes: Mapping[str, int]) -> CudaInstance:
         """The program with these sizes; the last few are kept."""

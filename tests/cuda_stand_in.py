@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import cuda_host
 import pytest
 
-from pullback.runtime import cuda_compiler, cuda_device
+from pullback.runtime import cuda_compile, cuda_device
 
 __all__ = ["device", "order"]
-
-
-class Compiler:
-    """g++ in place of NVRTC."""
-
-    def cubin(self, text: str, arch: str, kernels: Sequence[str]) -> bytes:
-        return cuda_host.image(text, int(arch.removeprefix("sm_")))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def device() -> Iterator[cuda_device.Device]:
     """The first device, whose buffers end where their last element ends."""
     cuda_host.activate()
-    cuda_compiler.use(Compiler())
+    cuda_compile.use(cuda_host.Compiler())
     found = cuda_device.device("cuda:0")
     for each in (found, cuda_device.device("cuda:1")):
         each.pool.grain = 16
     yield found
     found.synchronize()
-    cuda_compiler.use(None)
+    cuda_compile.use(None)
 
 
 @pytest.fixture(params=[0, 1, 5], ids=["as they come", "reversed", "random"])

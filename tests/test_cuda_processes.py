@@ -18,11 +18,9 @@ def run(text: str, first: str = "") -> subprocess.CompletedProcess[str]:
     """A script over the stand-in. ``first`` runs before that is there."""
     head = """
         import sys, numpy as np, pullback as pb, cuda_host
-        from pullback.runtime import cuda_compiler
+        from pullback.runtime import cuda_compile
         cuda_host.activate()
-        class Compiler:
-            def cubin(self, text, arch, kernels): return cuda_host.image(text, 90)
-        cuda_compiler.use(Compiler())
+        cuda_compile.use(cuda_host.Compiler())
         f = pb.jit(lambda x: np.sin(x) * 2, device="cuda")
         x = np.arange(5.0)
     """

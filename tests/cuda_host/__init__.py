@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from .kernels import CompileError, image
+from .kernels import CompileError, image, precompiled
 from .pieces import COMPILER, Missing, library, site, site_folder
 
 __all__ = ["CompileError", "Compiler", "Missing", "activate", "counts", "forgive", "image", "memory", "order", "unavailable"]
@@ -61,10 +61,19 @@ def unavailable() -> str | None:
 
 
 class Compiler:
-    """A compiler of CUDA C for ``pullback.runtime.cuda_compiler.use``."""
+    """g++ in place of NVRTC, for ``pullback.runtime.cuda_compile.use``."""
 
-    def cubin(self, text: str, arch: str, kernels: Sequence[str]) -> bytes:
+    name = "g++"
+
+    @property
+    def stamp(self) -> str:
+        return precompiled().parent.name
+
+    def cubin(self, text: str, arch: str, options: Sequence[str]) -> bytes:
         return image(text, int(arch.removeprefix("sm_")))
+
+    def ptx(self, text: str, arch: str, options: Sequence[str]) -> str:
+        raise CompileError("the host has no PTX")
 
 
 def order(seed: int) -> None:
