@@ -1,5 +1,6 @@
 """Native calls: the same answers, errors and references as calls through Python, and which calls are native."""
 
+import dataclasses
 import functools
 import gc
 import os
@@ -9,7 +10,7 @@ import threading
 import time
 import tracemalloc
 import weakref
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,26 +19,52 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import direct
-from pullback.entry import Entry
+from pullback import direct, jitted
 from pullback.runtime import abi
 
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
 
 Point = namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass
+class Pair:
+    a: Any
+    b: Any = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    name: str
+
+
+class Segment:
+    """A registered class."""
+
+    def __init__(self, start: Any, end: Any, name: str = "") -> None:
+        self.start, self.end, self.name = start, end, name
+
+
+pb.tree.register(Segment, lambda s: ((s.start, s.end), s.name), lambda name, ends: Segment(*ends, name))
+
+
+class Special(np.ndarray):
+    pass
+
+
 SCALE = 3.0
 TABLE = np.arange(3.0)
 
 
 @contextmanager
 def no_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No entry may be called in Python."""
+    """No call may be looked at in Python."""
 
-    def refuse(self: Entry, leaves: list[Any]) -> Any:
+    def refuse(*args: Any) -> Any:
         raise AssertionError("a call went through Python")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Entry, "__call__", refuse)
+        patch.setattr(jitted, "signature", refuse)
         yield
 
 
@@ -58,6 +85,8 @@ def same(a: Any, b: Any) -> bool:
         return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, Pair | Segment):
+        return same(list(vars(a).values()), list(vars(b).values()))
     if isinstance(a, np.ndarray | np.generic):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     return bool(a == b)
@@ -103,6 +132,22 @@ NATIVE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = 
     "none": (lambda x, y: x * (2 if y is None else 3), (np.ones(2), None), {}),
     "function": (lambda x, f: f(x), (np.ones(2), halves), {}),
     "static number": (lambda x, n: sum((x * k for k in range(n)), x), (np.ones(2), 4), {}),
+    "dataclass": (lambda p: p.a * p.b, (Pair(np.ones(2), 3.0),), {}),
+    "dataclass out": (lambda x: Pair(x * 2, Pair(x, x + 1)), (np.ones(2),), {}),
+    "registered": (lambda s: s.end - s.start, (Segment(np.ones(2), 3.0, "s"),), {}),
+    "registered out": (lambda x: Segment(x * 2, x + 1, "new"), (np.ones(2),), {}),
+    "ordered": (lambda p: OrderedDict(b=p["a"] * 2), (OrderedDict(a=np.ones(2)),), {}),
+    "with a default": (lambda p: defaultdict(list, a=p["a"] * 2), (defaultdict(list, a=np.ones(2)),), {}),
+    "keys": (lambda p: {1: p[0] * 2, "a": p["a"]}, ({0: np.ones(2), "a": 1.0, b"b": 2},), {}),
+    "subclass": (lambda x: x * 2, (np.ones(3).view(Special),), {}),
+    "buffer": (lambda x: x * 2, (memoryview(np.ones(3)),), {}),
+    "slice": (lambda x, s: x[s] * 2, (np.ones(4), slice(1, 3)), {}),
+    "dtype": (lambda x, t: x.astype(t), (np.ones(2), np.dtype("f4")), {}),
+    "class": (lambda x, t: x.astype(t), (np.ones(2), np.float32), {}),
+    "names": (lambda x, s: x * len(s), (np.ones(2), frozenset("ab")), {}),
+    "function of NumPy's": (lambda x, f: f(x), (np.ones(2), np.sin), {}),
+    "reshaped view": (lambda x: x.reshape(-1) * 2, (np.ones((2, 6))[:, ::2],), {}),
+    "returned argument times one": (lambda x, y=1.0: x * y, (np.ones(3),), {}),
     "global": (lambda x: x * SCALE + TABLE, (np.ones(3),), {}),
     "closure": (closed(np.arange(3.0)), (np.ones(3),), {}),
     "argument": (lambda x: x, (np.ones(3),), {}),
@@ -193,10 +238,6 @@ def test_what_is_not_expected_goes_to_python() -> None:
     for other in (np.ones(3, np.float32), np.ones((1, 3)), np.ones(4), np.ones(6)[::2], 2.0, [1.0, 2.0], swapped, np.array(1.0)):
         assert np.array_equal(compiled(np.asarray(other), 2.0), np.asarray(other) * 2)
         assert np.array_equal(compiled(np.asarray(other)), np.asarray(other))
-
-    class Special(np.ndarray):
-        pass
-
     assert np.array_equal(compiled(np.ones(3).view(Special)), np.ones(3))
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         compiled()
