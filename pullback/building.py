@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from pullback.outputs import Out
 from pullback.pipeline import Outcome
 from pullback.runtime.layouts import Build, Demand, Node
 from pullback.runtime.records import NotNative
+from pullback.sharing import overlapping, overlaps_itself
 from pullback.tracer import Captured, Trace
 from pullback.tracer.layout import strides_in
 from pullback.tracer.tree import TreeDef
@@ -197,7 +198,7 @@ def demands(entry: Entry, flat: Flat, everything: Sequence[int], outs: Sequence[
     trace, template = entry.trace, entry.program.template
     lent = [] if template is None else [everything[k] for k in template.home.values()]
     if any(type(flat.values[k]) is not np.ndarray for k in lent):
-        raise NotNative("an array that is donated or written is of a subclass of NumPy's")
+        raise NotNative("an array that is donated or written is of a subclass of NumPy's; pass np.asarray of it")
     found: list[tuple[Demand, int, Any]] = []
     written = list(dict.fromkeys([*lent, *(everything[k] for k in written_inputs(trace)), *outs]))
     for k in written:
@@ -209,12 +210,29 @@ def demands(entry: Entry, flat: Flat, everything: Sequence[int], outs: Sequence[
     for k, strides in trace.strides:
         x = flat.values[everything[k]]
         if strides is None or strides_in(x) != strides:
-            raise NotNative("the elements of an array lie at no multiples of their size")
+            raise NotNative("the elements of an array lie at no multiples of their size; pass a copy")
         found.append((Demand.STRIDES, everything[k], x.strides))
     arrays = [k for k in dict.fromkeys([*everything, *outs]) if flat.nodes[k].kind is Node.ARRAY]
     if written and len(arrays) > 1:
         found.append((Demand.APART, 0, [(k, flat.values[k].itemsize, int(k in written)) for k in arrays]))
     return found
+
+
+def first_unmet(asked: Sequence[tuple[Demand, int, Any]], flat: Flat, names: Mapping[int, str]) -> str:
+    """The first demand that does not hold for the arrays of a call, in words; empty if all do."""
+    for kind, k, a in asked:
+        x, name = flat.values[k], names.get(k, "an array from outside")
+        match kind:
+            case Demand.WRITEABLE if not x.flags.writeable:
+                return f"{name} is read-only, so that a copy is donated"
+            case Demand.SINGLE if overlaps_itself(x):
+                return f"the elements of {name} share memory with each other; pass a copy"
+            case Demand.APART:
+                found = overlapping({register: flat.values[register] for register, _, _ in a})
+                shared = [names.get(register, "an array from outside") for register in sorted(found)]
+                if any(register in found for register, _, is_written in a if is_written):
+                    return f"{' and '.join(shared)} may share memory, and one of them is written or donated; pass copies"
+    return ""
 
 
 def written_beside(trace: Trace) -> list[Captured]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.building import Built, demands, written_beside
+from pullback.building import Built, demands, first_unmet, written_beside
 from pullback.entry import Entry
 from pullback.nodes import NUMBERS, VALUES, Flat
 from pullback.outputs import out_of
@@ -114,6 +114,31 @@ def record_of(entry: Entry, call: Signature, found: Entrance, out: Any = None) -
 
 def _described(entry: Entry, call: Signature, out: Any) -> Description:
     """All that the record of an entry is made of. Raises NotNative."""
+    return _flattened(entry, call, out)[0]
+
+
+def path_of(entry: Entry, call: Signature) -> str:
+    """What the calls like one of an entry's take: "native", "native, but ...", or "Python, since ..."."""
+    if problem := abi.problem():
+        return f"Python, since calls are plain here: {problem}"
+    template, instance = entry.program.template, entry.program.instance
+    try:
+        given, flat = _flattened(entry, call, None)
+        Record(entry, given, None if template is None else template.executable, instance, 0, False)
+    except NotNative as reason:
+        return f"Python, since {reason}"
+    names = dict(zip(given.leaves, entry.trace.labels))
+    if unmet := first_unmet(given.demands, flat, names):
+        return f"Python, since {unmet}"
+    slow = [
+        *(["what is read from outside is looked at in Python"] if given.watch is not None else []),
+        *(["the result is put together in Python"] if given.finish is not None else []),
+    ]
+    return f"native, but {' and '.join(slow)}" if slow else "native"
+
+
+def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Flat]:
+    """The description, and the objects of the call."""
     args, kwargs = call.given
     first = 0 if out is None else 1
     flat = Flat([*((out,) * first), *args, *kwargs.values()], [*((False,) * first), *call.static])
@@ -122,7 +147,7 @@ def _described(entry: Entry, call: Signature, out: Any) -> Description:
     flat.expand(outside.values)
     registers = flat.leaves(first, given)
     if not flat.has(registers, call.leaves):
-        raise NotNative("an argument gives other arrays at each look")
+        raise NotNative("an argument gives other arrays at each look; keep them in its attributes")
     for pinned in entry.trace.pinned:
         flat.pin(registers[pinned.index], call.leaves[pinned.index])
     count = entry.outside_count + len(written_beside(entry.trace))
@@ -139,7 +164,7 @@ def _described(entry: Entry, call: Signature, out: Any) -> Description:
         has_inside = 2
     read = everything[: len(entry.trace.inputs)]
     sources = [_source(k, flat.values[k]) for k in read]
-    return Description(
+    described = Description(
         positional=len(args) + first,
         keywords=tuple(kwargs),
         nodes=flat.nodes,
@@ -157,6 +182,7 @@ def _described(entry: Entry, call: Signature, out: Any) -> Description:
         demands=asked,
         puts=built.puts if rows else (),
     )
+    return described, flat
 
 
 def _unregistered() -> tuple[Guard, Any, Any, Any, bool]:
@@ -238,7 +264,7 @@ def _look_up(read: Any) -> tuple[Guard, Any, Any, Any]:
 def _source(register: int, x: Any) -> Source:
     if isinstance(x, np.ndarray):
         if not x.dtype.isnative:
-            raise NotNative("an array in another byte order")
+            raise NotNative('an array is in another byte order; convert it once, x.astype(x.dtype.newbyteorder("="))')
         return Source(kind="array" if x.ndim else "element", register=register, dtype=x.dtype)
     if isinstance(x, np.generic):
         return Source(kind="number", register=register, dtype=x.dtype)

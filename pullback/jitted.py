@@ -15,7 +15,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pullback.counts import CacheInfo
-from pullback.direct import Callables, NotNative, entrance, is_underway, record_of
+from pullback.direct import Callables, NotNative, entrance, is_underway, path_of, record_of
 from pullback.donation import Donated, over_of
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
@@ -171,7 +171,6 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
     def _into(self, out: Any, args: Any, kwargs: Any) -> Any:
         if current() is not None:
             raise TraceError(f"{_title(self)}.into is for calls from outside; within a traced function write x[...] = f(x)")
-        self._before(*args, **kwargs)
         call = signature(self._parameters, args, kwargs)
 
         def serve(entry: Entry | Paths) -> Any:
@@ -186,9 +185,6 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         if self._is_method_of(args):
             return self._for_methods().into(out, *args, **kwargs)
         return self._first_call(call, args, kwargs, serve, out)
-
-    def _before(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """What is done before each call."""
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...
@@ -260,8 +256,13 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             make=lambda: self(*args, **kwargs),
             entries=self._entries.by_key,
             variants=[e for found in self._entries.of(call) for e in (found.entries if isinstance(found, Paths) else (found,))],
+            path=lambda entry: self._path(call, entry),
             donated=self._donated(call),
         )
+
+    def _path(self, call: Signature, entry: Entry) -> str:
+        """What calls like one of an entry's take."""
+        return path_of(entry, call)
 
     def _donated(self, call: Signature) -> Donated:
         """The donated arguments of a call."""

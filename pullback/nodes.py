@@ -90,7 +90,7 @@ class Flat:
     def pin(self, register: int, value: Any) -> None:
         """The number in a register must be this one."""
         if type(value) not in (int, bool) or not -(1 << 63) <= value < 1 << 63:
-            raise NotNative("the function depends on the value of a number that is no int of 64 bits")
+            raise NotNative("the value of an int is asked for that has more than 64 bits")
         self.nodes[register] = NodeOf(kind=Node.NUMBER, type=type(value), number=int(value))
 
 
@@ -114,7 +114,7 @@ def node_of(x: Any, how: str, first: int) -> tuple[NodeOf, Inside]:
         return NodeOf(kind=Node.EXACT, type=kind), []
     if isinstance(x, np.generic):
         if kind is not x.dtype.type or x.dtype.kind not in _SCALAR_KINDS or x.dtype.itemsize > 16 or x.dtype.num == _LONGDOUBLE:
-            raise NotNative(f"a {kind.__name__} is among the arguments")
+            raise NotNative(f"an argument is a {kind.__name__}; pass a float or a complex")
         return NodeOf(kind=Node.EXACT, type=kind), []
     if kind is tuple or (isinstance(x, tuple) and hasattr(x, "_fields") and kind.__iter__ is tuple.__iter__):
         return NodeOf(kind=Node.SEQUENCE, type=kind, first=first, count=len(x)), _all(x, GIVEN)
@@ -147,7 +147,7 @@ def _taken(x: Any, first: int) -> tuple[NodeOf, Inside] | None:
     found = take(x)
     children, beside = found
     if type(found) is not tuple or type(children) not in (tuple, list):
-        raise NotNative(f"the registered flatten of {kind.__name__} gives no plain tuples")
+        raise NotNative(f"flatten of {kind.__name__} gives no plain tuples; return (children, data), children a tuple")
     node = NodeOf(kind=Node.TAKEN, type=kind, a=take, first=first, count=len(children) + 1)
     return node, [*_all(children, GIVEN), (beside, STATIC)]
 
@@ -181,7 +181,7 @@ def _static(x: Any, how: str, first: int) -> tuple[NodeOf, Inside]:
         return _itself(x), []
     is_plain = kind is not frozenset or all(type(e) is str for e in x)
     if not is_plain or isinstance(x, complex | float | np.ndarray) or is_array_like(kind):
-        raise NotNative(f"a static value is a {kind.__name__}")
+        raise NotNative(f"a static value is a {kind.__name__}; use text, an int or a tuple of them")
     return NodeOf(kind=Node.EQUAL, a=x), []
 
 

@@ -195,9 +195,9 @@ def copied(arrays: list[Any]) -> tuple[list[Any], list[Any]]:
     return [made[id(x)] for x in arrays], list(roots.values())
 
 
-def outcome(call: Callable[[], Any], arrays: list[Any]) -> Any:
+def outcome(call: Callable[..., Any], arrays: list[Any], *args: Any) -> Any:
     try:
-        found = call()
+        found = call(*args)
     except (pb.TraceError, ValueError) as error:
         return type(error).__name__, str(error).partition("\n")[0].partition(": ")[2]
     results = found if isinstance(found, tuple) else (found,)
@@ -223,9 +223,9 @@ def test_arrays_that_share_memory(seed: int) -> None:
         f = pick.choice([*writing, *donating, into])
         (a, roots), (b, others) = copied(given), copied(given)
         if f is into:
-            expected, found = outcome(lambda: f._into(a[2], a[:2], {}), a), outcome(lambda: f.into(b[2], *b[:2]), b)
+            expected, found = outcome(f._into, a, a[2], a[:2], {}), outcome(f.into, b, b[2], *b[:2])
         else:
-            expected, found = outcome(lambda: type(f).__call__(f, *a[:2]), a), outcome(lambda: f(*b[:2]), b)
+            expected, found = outcome(type(f).__call__, a, f, *a[:2]), outcome(f, b, *b[:2])
         assert found == expected
         if f not in donating:
             assert all(map(np.array_equal, roots, others))

@@ -82,6 +82,9 @@ class Explanation(Report):
     ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now) or
     "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds``
     that each stage took; empty for a call that was not made.
+
+    ``path``: what calls like this one take from the third on: "native", "native, but ..." or "Python, since ..."; empty for a
+    call that would be traced.
     """
 
     function: str
@@ -96,6 +99,7 @@ class Explanation(Report):
     template: str
     kernels: Mapping[str, int]
     seconds: Mapping[str, float] = field(default_factory=dict)
+    path: str = ""
 
     @property
     def is_compiled(self) -> bool:
@@ -132,6 +136,8 @@ class Explanation(Report):
                 lines.append(f"  and {counted(len(shown) - MOST_SHOWN, 'more guard')}")
         lines.append(f"programs: {counted(self.signatures, 'signature')} known, {counted(self.variants, 'program')} for this one")
         lines += paragraph(_made(self), "")
+        if self.path:
+            lines += paragraph(f"path of warm calls: {self.path}", "")
         if self.seconds:
             times = ", ".join(f"{stage} {self.seconds[stage]:.4f}" for stage in SHOWN_STAGES if stage in self.seconds)
             lines += paragraph(f"seconds: {times}", "")
@@ -206,6 +212,7 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         template=origin,
         kernels=kernels,
         seconds=entry.record.seconds,
+        path=call.path(entry),
     )
 
 
