@@ -19,6 +19,7 @@ from pullback.direct import Callables, NotNative, entrance, is_underway, path_of
 from pullback.donation import Donated, over_of
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
+from pullback.functionlike import FunctionLike
 from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
 from pullback.inspection.call import Call, arguments_of
@@ -91,7 +92,7 @@ else:
     Called = abi.Called
 
 
-class Jitted(Called, Inspected[P], Generic[P, R]):
+class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
     """A function that is traced and compiled once for each signature of its calls.
 
     It has the name, the documentation and the signature of the function it was made from, ``__wrapped__``. Calls may come
