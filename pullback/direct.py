@@ -7,29 +7,26 @@ of both serves a call makes no difference but for time.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from pullback.building import Built, demands, first_unmet, written_beside
+from pullback.building import Built, demands, first_unmet
 from pullback.entry import Entry
-from pullback.nodes import NUMBERS, VALUES, Flat
+from pullback.nodes import NUMBERS, Flat
 from pullback.outputs import out_of
 from pullback.runtime import abi
 from pullback.runtime.ahead import Begun
 from pullback.runtime.entrance import Entry as Entrance
 from pullback.runtime.entrance import Unavailable, begin, load
 from pullback.runtime.fork import work
-from pullback.runtime.layouts import Guard, Reading
+from pullback.runtime.layouts import Guard
 from pullback.runtime.records import Description, Dispatch, NotNative, Record, Source
+from pullback.surroundings import Surroundings
 from pullback.tracer import Signature
-from pullback.tracer.frame import Captured, variable
-from pullback.tracer.guards import Guard as Guarded
-from pullback.tracer.guards import attribute_of, attribute_through
+from pullback.tracer.frame import variable
 from pullback.tracer.tracebacks import keep_users_frames
 from pullback.tracer.tree import REGISTRATIONS
 
@@ -143,15 +140,14 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
     first = 0 if out is None else 1
     flat = Flat([*((out,) * first), *args, *kwargs.values()], [*((False,) * first), *call.static])
     given = flat.inputs
-    outside = _Outside(entry, given)
-    flat.expand(outside.values)
+    outside = Surroundings(entry)
+    flat.expand(outside.values, outside.wants)
     registers = flat.leaves(first, given)
     if not flat.has(registers, call.leaves):
         raise NotNative("an argument gives other arrays at each look; keep them in its attributes")
     for pinned in entry.trace.pinned:
         flat.pin(registers[pinned.index], call.leaves[pinned.index])
-    count = entry.outside_count + len(written_beside(entry.trace))
-    everything = [*registers, *range(given, given + count)]
+    everything = [*registers, *outside.registers(flat)]
     built = Built(entry, flat, everything, call.leaves)
     if out is not None:
         built.use(out_of(entry.trace, out), flat.leaves(0, first))
@@ -188,77 +184,6 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
 def _unregistered() -> tuple[Guard, Any, Any, Any, bool]:
     """That no class was registered since."""
     return Guard.ITEM, REGISTRATIONS, "last", REGISTRATIONS["last"], False
-
-
-class _Outside:
-    """The guards of an entry and what it reads anew, as look-ups; as one call of its watch where those do not say it."""
-
-    def __init__(self, entry: Entry, inputs: int) -> None:
-        self.guards: list[tuple[Guard, Any, Any, Any, bool]] = []
-        self.reads: list[tuple[Reading, Any, Any]] = []
-        self.watch: Callable[[], Any] | None = None
-        self.values: list[Any] = []
-        trace = entry.trace
-        given = trace.inputs[len(trace.inputs) - entry.outside_count :] if entry.outside_count else ()
-        beside = [*written_beside(trace), *(g for g in trace.guards if g.how == "type")]
-        try:
-            guards = sorted((g for g in trace.guards if g.how != "type"), key=lambda g: g.how != "identity")
-            self.guards = [_guard(g) for g in guards]
-            self.reads = [_reading(i) for i in (*given, *beside)]
-            self.values = [_value(i) for i in (*given, *beside)]
-            if any(isinstance(x, np.ndarray) and not (x.ndim and x.dtype.isnative) for x in self.values):
-                raise NotNative("an array from outside is converted")
-        except NotNative:
-            self.guards, self.reads, self.watch = [], [], trace.watch.read
-            found = trace.watch.read()
-            if found is None:
-                raise NotNative("what is outside has changed") from None
-            if written_beside(trace):
-                raise NotNative("the function writes into an array from outside of which it reads nothing") from None
-            self.values = found
-        except Exception as error:
-            raise NotNative("what is outside cannot be read now") from error
-
-
-def _guard(guard: Guarded) -> tuple[Guard, Any, Any, Any, bool]:
-    if guard.how not in ("identity", "value"):
-        raise NotNative("a guard on more than an object")
-    kind, a, b, last = _look_up(guard.read)
-    if kind is Guard.CODE:
-        if guard.expected is not last:
-            raise NotNative("a function that changed")
-        return kind, a, last, guard.expected, False
-    return kind, a, b, guard.expected, guard.how == "value" and type(guard.expected) in (*VALUES, float)
-
-
-def _value(given: Any) -> Any:
-    return given.read() if isinstance(given, Captured | Guarded) else given.array
-
-
-def _reading(given: Any) -> tuple[Reading, Any, Any]:
-    if isinstance(given, Captured | Guarded):
-        kind, a, b, _ = _look_up(given.read)
-        if kind is Guard.CODE:
-            raise NotNative("the code of a function is read")
-        return Reading(int(kind)), a, b
-    return Reading.SAME, given.array, None
-
-
-def _look_up(read: Any) -> tuple[Guard, Any, Any, Any]:
-    """What a read looks up: (how, owner, name, what a dead owner had)."""
-    if isinstance(read, functools.partial) and not read.keywords:
-        function: Any = read.func
-        args = read.args
-        owner = getattr(function, "__self__", None)
-        if type(owner) is dict and function.__name__ == "__getitem__" and type(args[0]) is str:
-            return Guard.ITEM, owner, args[0], None
-        if function is getattr and len(args) == 2 and type(args[1]) is str:
-            return Guard.ATTRIBUTE, args[0], args[1], None
-        if function is attribute_through and len(args) == 2 and type(args[0]) is weakref.ref and type(args[1]) is str:
-            return Guard.THROUGH, args[0], args[1], None
-        if function is attribute_of and args[1] == "__code__" and type(args[0]()) is FunctionType:
-            return Guard.CODE, args[0], None, args[2]
-    raise NotNative("something outside that is read by code")
 
 
 def _source(register: int, x: Any) -> Source:

@@ -27,11 +27,28 @@ _LONGDOUBLE = np.dtype(np.longdouble).num
 GIVEN, STATIC, NAMED, ITSELF = "given", "static", "named", "itself"
 """How an object is told apart: as an argument; as a static value in one; as an argument declared static; by identity."""
 
-Inside = list[tuple[Any, str]]
+
+
+class Want:
+    """What is asked of an object from outside: that it is an "input" of the program, or has its "type"; that it is the one that
+    it was ("identity"), equal to it ("value"), or in all parts ("plain"); of a container its kind and keys ("container")."""
+
+    def __init__(self, value: Any, hows: set[str]) -> None:
+        self.value = value
+        self.hows = hows
+        self.items: dict[Any, Want] = {}
+
+    def item(self, key: Any) -> Want:
+        """What is asked of an item."""
+        return self.items.setdefault(key, Want(self.value[key], set()))
+
+
+Inside = list[tuple[Any, Any]]
 
 
 class Flat:
-    """The objects of a call by register, parents before what is inside, and what each must be.
+    """The objects of a call by register, parents before what is inside, and what each must be. ``places``: the register of what
+    is asked for from outside, by its id.
 
     ``runs_python``: whether code of a user's may run while they are looked at; ``knows_classes``: whether a class that is
     registered may change what an object is."""
@@ -42,20 +59,23 @@ class Flat:
         self.nodes: list[NodeOf] = []
         self.runs_python = False
         self.knows_classes = False
-        self._how = [NAMED if is_static else GIVEN for is_static in static]
+        self.places: dict[int, int] = {}
+        self._how: list[Any] = [NAMED if is_static else GIVEN for is_static in static]
         self._inside: list[range] = []
         self._made_anew: set[int] = set()
 
-    def expand(self, outside: Sequence[Any]) -> None:
-        """Add what is read from outside, then everything inside containers of the call."""
+    def expand(self, outside: Sequence[Any], wants: Sequence[Want]) -> None:
+        """Add what is read from outside, and what is asked of it, then everything inside containers."""
         self.values += outside
-        self._how += [GIVEN] * len(outside)
+        self._how += wants
         k = 0
         while k < len(self.values):
-            is_outside = self.inputs <= k < self.inputs + len(outside)
-            node, inside = node_of(self.values[k], self._how[k], len(self.values))
-            if is_outside and (inside or node.kind not in (Node.ARRAY, Node.EXACT)):
-                raise NotNative("it reads a container from outside")
+            how = self._how[k]
+            if isinstance(how, Want):
+                self.places[id(how)] = k
+                node, inside = _wanted(self.values[k], how, len(self.values))
+            else:
+                node, inside = node_of(self.values[k], how, len(self.values))
             children = range(len(self.values), len(self.values) + len(inside))
             self.runs_python |= _runs_python(node)
             self.knows_classes |= node.kind in (Node.FIELDS, Node.TAKEN, Node.WEAK)
@@ -127,6 +147,47 @@ def node_of(x: Any, how: str, first: int) -> tuple[NodeOf, Inside]:
 
 def _all(values: Any, how: str) -> Inside:
     return [(x, how) for x in values]
+
+
+def _wanted(x: Any, want: Want, first: int) -> tuple[NodeOf, Inside]:
+    """The node of an object from outside."""
+    hows = want.hows
+    if want.items or "container" in hows:
+        if hows - {"container"}:
+            raise NotNative("a container from outside is asked for in two ways")
+        node, inside = node_of(x, GIVEN, first)
+        if node.kind not in (Node.DICT, Node.LIST, Node.SEQUENCE):
+            raise NotNative(f"a {type(x).__name__} is outside")
+        keys = node.keys if node.kind is Node.DICT else range(len(inside))
+        if set(want.items) - set(keys):
+            raise NotNative("an item from outside is counted from the end")
+        return node, [(item, want.items.get(key) or Want(item, set())) for (item, _), key in zip(inside, keys, strict=True)]
+    if not hows:
+        return NodeOf(kind=Node.ANY), []
+    if hows <= {"input", "type"}:
+        node, inside = node_of(x, GIVEN, first)
+        if node.kind not in (Node.ARRAY, Node.EXACT):
+            raise NotNative(f"a {type(x).__name__} is outside")
+        return node, inside
+    if hows == {"identity"}:
+        return NodeOf(kind=Node.SAME, a=x), []
+    if hows == {"value"}:
+        return _static(x, STATIC, first) if type(x) in (*VALUES, float) else (NodeOf(kind=Node.SAME, a=x), [])
+    if hows == {"plain"}:
+        return _plain(x, first)
+    raise NotNative("something outside is asked for in two ways")
+
+
+def _plain(x: Any, first: int) -> tuple[NodeOf, Inside]:
+    """The node of a number or text, or of containers of nothing else; agrees with ``guards.plain_key``."""
+    if x is None or type(x) in (*VALUES, float):
+        return _static(x, STATIC, first)
+    if type(x) not in (list, tuple, dict):
+        raise NotNative(f"a {type(x).__name__} is outside")
+    node, inside = node_of(x, GIVEN, first)
+    if node.kind not in (Node.DICT, Node.LIST, Node.SEQUENCE):
+        raise NotNative(f"a {type(x).__name__} is outside")
+    return node, [(item, Want(item, {"plain"})) for item, _ in inside]
 
 
 def _taken(x: Any, first: int) -> tuple[NodeOf, Inside] | None:

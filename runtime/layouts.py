@@ -73,6 +73,8 @@ class Node(IntEnum):
     """of the type; its attributes, with the names a, go to the registers"""
     TAKEN = 11
     """of the type; what a call of a with it gives, a pair of children and of what is beside them, goes to the registers"""
+    ANY = 12
+    """whatever"""
 
 
 class Guard(IntEnum):

