@@ -37,7 +37,7 @@ class Surroundings:
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
         trace = entry.trace
-        self._inputs = trace.inputs[len(trace.inputs) - entry.outside_count :] if entry.outside_count else ()
+        self._inputs: Any = trace.inputs[len(trace.inputs) - entry.outside_count :] if entry.outside_count else ()
         self._beside = written_beside(trace)
         self.guards: list[GuardRow] = []
         self.reads: list[ReadRow] = []
@@ -82,10 +82,10 @@ class Surroundings:
     def _guard(self, guard: Guarded) -> None:
         if guard.how == "state":
             raise NotNative("a guard on all attributes of an object")
-        read = guard.read
+        read: Any = guard.read
         is_own = isinstance(read, functools.partial) and read.func is attribute_of and read.args[1] == "__code__"
         if is_own:
-            owner, _, last = read.args  # type: ignore[union-attr]
+            owner, _, last = read.args
             if type(owner()) is not FunctionType or guard.expected is not last:
                 raise NotNative("a function that changed")
             self.guards.append((Guard.CODE, owner, last, last, False))

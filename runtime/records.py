@@ -104,6 +104,17 @@ class Record:
         self.words["owner"] = id(self)
         self.address = self._table([list(self.words.values())])
 
+    def is_like(self, other: Record) -> bool:
+        """Whether it serves the calls that another one does."""
+        if self.entry is not other.entry or self.hash != other.hash:
+            return False
+        a, b = self._kept[0], other._kept[0]
+        try:
+            same = (a.keywords, a.nodes, a.guards, a.reads) == (b.keywords, b.nodes, b.guards, b.reads)
+        except Exception:
+            return False
+        return bool(same)
+
     @property
     def is_busy(self) -> bool:
         """Whether a call uses the record's own frame."""
@@ -361,7 +372,9 @@ class Dispatch:
         return len(self.table.records)
 
     def add(self, record: Record) -> None:
-        """Find a record from now on."""
+        """Find a record from now on, if none is like it."""
+        if any(record.is_like(other) for other in self.table.records):
+            return
         if self.table.has_room:
             self.table.add(record)
         else:

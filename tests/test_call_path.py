@@ -196,6 +196,23 @@ def test_arrays_of_an_equal_dtype_that_is_another_object(monkeypatch: pytest.Mon
         assert same(compiled(other), np.full(3, 2.0))
 
 
+def test_objects_of_several_kinds_are_the_same_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = pb.jit(lambda x: x * 2)
+    given = [memoryview(np.ones(3)), np.ones(3)]
+    for x in given:
+        warm(compiled, x)
+    with no_python(monkeypatch):
+        assert all(same(compiled(x), np.full(3, 2.0)) for x in given)
+
+
+def test_calls_that_stay_in_python_leave_one_record() -> None:
+    compiled = pb.jit(lambda x, y: x + y, donate=0)
+    x = np.ones(4)
+    for _ in range(10):
+        warm(compiled, x[:3], x[1:])
+    assert len(compiled._entries.dispatch) == 1
+
+
 def test_many_signatures_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = pb.jit(lambda x: np.sum(x) * 2)
     arrays = [np.ones(n) for n in range(150)]
