@@ -165,7 +165,7 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
         keywords=tuple(kwargs),
         nodes=flat.nodes,
         has_inside=has_inside,
-        guards=[*([_unregistered()] if flat.knows_classes else []), *outside.guards],
+        guards=[*([_unregistered()] if flat.knows_classes or outside.knows_classes else []), *outside.guards],
         reads=outside.reads,
         watch=outside.watch,
         outside=len(outside.values),

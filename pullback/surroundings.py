@@ -23,6 +23,7 @@ from pullback.runtime.records import NotNative
 from pullback.tracer.frame import Captured
 from pullback.tracer.guards import Guard as Guarded
 from pullback.tracer.guards import attribute_of, attribute_through, item_of
+from pullback.tracer.tree import container_of
 
 GuardRow = tuple[Guard, Any, Any, Any, bool]
 ReadRow = tuple[Reading, Any, Any]
@@ -31,7 +32,8 @@ ReadRow = tuple[Reading, Any, Any]
 class Surroundings:
     """The guards of an entry and what it reads anew: rows for ``runtime.records``, or ``watch``, which does both in Python.
 
-    ``values`` are read; ``wants`` says of each what is asked of it.
+    ``values`` are read; ``wants`` says of each what is asked of it. ``knows_classes``: whether it depends on which classes are
+    registered.
     """
 
     def __init__(self, entry: Entry) -> None:
@@ -42,6 +44,7 @@ class Surroundings:
         self.guards: list[GuardRow] = []
         self.reads: list[ReadRow] = []
         self.watch: Callable[[], Any] | None = None
+        self.knows_classes = False
         self.values: list[Any] = []
         self.wants: list[Want] = []
         self._known: dict[Any, int] = {}
@@ -83,6 +86,9 @@ class Surroundings:
         if guard.how == "state":
             raise NotNative("a guard on all attributes of an object")
         read: Any = guard.read
+        if isinstance(read, functools.partial) and read.func is container_of and guard.holds():
+            self.knows_classes = True
+            return
         is_own = isinstance(read, functools.partial) and read.func is attribute_of and read.args[1] == "__code__"
         if is_own:
             owner, _, last = read.args

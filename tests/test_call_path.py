@@ -205,6 +205,23 @@ def test_objects_of_several_kinds_are_the_same_to_a_program(monkeypatch: pytest.
         assert all(same(compiled(x), np.full(3, 2.0)) for x in given)
 
 
+def test_a_class_that_is_registered_later() -> None:
+    class Late:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+    late = Late(np.ones(2))
+    compiled = pb.jit(lambda x, late: x * (late.x if late is not None else 1))
+    assert same(warm(compiled, np.ones(2), late), np.ones(2))
+    pb.tree.register(Late, lambda late: ((late.x * 3,), None), lambda _, inside: Late(*inside))
+    for _ in range(3):
+        assert same(compiled(np.ones(2), late), np.full(2, 3.0))
+    made = pb.jit(lambda x: Late(x * 2))
+    assert isinstance(warm(made, np.ones(2)), Late)
+    pb.tree.register(Late, lambda late: ((late.x,), None), lambda _, inside: (Late, *inside))
+    assert type(made(np.ones(2))) is tuple
+
+
 def test_calls_that_stay_in_python_leave_one_record() -> None:
     compiled = pb.jit(lambda x, y: x + y, donate=0)
     x = np.ones(4)
