@@ -54,6 +54,7 @@ class Special(np.ndarray):
 
 SCALE = 3.0
 TABLE = np.arange(3.0)
+PAST = [np.ones(3)]
 
 
 @contextmanager
@@ -220,6 +221,50 @@ def test_a_class_that_is_registered_later() -> None:
     assert isinstance(warm(made, np.ones(2)), Late)
     pb.tree.register(Late, lambda late: ((late.x,), None), lambda _, inside: (Late, *inside))
     assert type(made(np.ones(2))) is tuple
+
+
+def test_explain_says_which_path_calls_take() -> None:
+    x, both = np.ones(3), np.ones(6)
+    fixed = np.ones(3)
+    fixed.flags.writeable = False
+    double, donating = pb.jit(lambda x: x * 2), pb.jit(lambda x, y: x + y, donate=0)
+    assert double.explain(x).path == ""
+    big, odd = x.astype(">f8"), np.frombuffer(b"0" * 25, "u1")[1:].view("f8")
+    cases: list[tuple[Any, tuple[Any, ...], str]] = [
+        (double, (x,), "native"),
+        (double, (odd,), "native"),
+        (double, (big,), 'Python, since an array is in another byte order; convert it once, x.astype(x.dtype.newbyteorder("="))'),
+        (donating, (x, x + 1), "native"),
+        (donating, (both[:3], both[2:5]), "Python, since x and y may share memory, and one of them is written or donated; pass"),
+        (donating, (fixed, x), "Python, since x is read-only, so that a copy is donated"),
+        (pb.jit(lambda x, c: x, static_argnames=["c"]), (x, 1j), "Python, since a static value is a complex; use text, an int"),
+        (pb.jit(debug=True)(lambda x: x * 2), (x,), "Python, since debug=True looks at each step first"),
+        (pb.jit(check=True)(lambda x: x * 2), (x,), "Python, since check=True compares each call with a new trace"),
+        (pb.jit(lambda x: x * PAST[-1]), (x,), "native, but what is read from outside is looked at in Python"),
+    ]  # fmt: skip
+    for function, args, expected in cases:
+        function(*args)
+        report = function.explain(*args)
+        assert report.path.startswith(expected), report.path
+        assert "path of warm calls: " + report.path[:20] in str(report)
+
+
+def test_doctor_says_which_path_calls_take() -> None:
+    code = """
+import sys, numpy, scipy.linalg, scipy.special, llvmlite.binding, dataclasses, inspect
+{change}
+from pullback.cli import main
+main(["doctor"])
+"""
+    unknown = "sys.version_info = (3, 99, 0, 'final', 0)"
+    cases = {
+        "": "native (PULLBACK_CALL_PATH=auto)",
+        unknown: "plain (Python 3.99 was not tested (PULLBACK_CALL_PATH=native to use it all the same))",
+        "sys._is_gil_enabled = lambda: False": "plain (a free-threaded or debug build of Python)",
+    }
+    for change, expected in cases.items():
+        said = python(code.format(change=change), PULLBACK_CALL_PATH="")
+        assert f"calls      {expected}" in said.splitlines()
 
 
 def test_calls_that_stay_in_python_leave_one_record() -> None:
