@@ -24,7 +24,7 @@ from pullback.runtime.entrance import Unavailable, begin, load
 from pullback.runtime.fork import work
 from pullback.runtime.layouts import Guard
 from pullback.runtime.records import Description, Dispatch, NotNative, Record, Source
-from pullback.surroundings import Surroundings
+from pullback.surroundings import flattened
 from pullback.tracer import Signature
 from pullback.tracer.frame import variable
 from pullback.tracer.tracebacks import keep_users_frames
@@ -138,10 +138,8 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
     """The description, and the objects of the call."""
     args, kwargs = call.given
     first = 0 if out is None else 1
-    flat = Flat([*((out,) * first), *args, *kwargs.values()], [*((False,) * first), *call.static])
+    flat, outside = flattened(entry, [*((out,) * first), *args, *kwargs.values()], [*((False,) * first), *call.static])
     given = flat.inputs
-    outside = Surroundings(entry)
-    flat.expand(outside.values, outside.wants)
     registers = flat.leaves(first, given)
     if not flat.has(registers, call.leaves):
         raise NotNative("an argument gives other arrays at each look; keep them in its attributes")

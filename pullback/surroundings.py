@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -36,7 +36,7 @@ class Surroundings:
     registered.
     """
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, watched: bool = False) -> None:
         self._entry = entry
         trace = entry.trace
         self._inputs: Any = trace.inputs[len(trace.inputs) - entry.outside_count :] if entry.outside_count else ()
@@ -49,12 +49,10 @@ class Surroundings:
         self.wants: list[Want] = []
         self._known: dict[Any, int] = {}
         self._places: list[Want] = []
-        try:
-            self._as_rows()
-        except NotNative:
+        if watched:
             self._as_watch()
-        except Exception as error:
-            raise NotNative("what is outside cannot be read now") from error
+        else:
+            self._as_rows()
 
     def registers(self, flat: Flat) -> list[int]:
         """Where the inputs from outside lie, and then the arrays that are written and not read."""
@@ -143,3 +141,21 @@ def _look_up(read: Any) -> tuple[Reading, Any, Any]:
         if function is attribute_of and type(args[0]) is weakref.ref and args[0]() is not None:
             return Reading.THROUGH, args[0], args[1]
     raise NotNative("something outside that is read by code")
+
+
+def flattened(entry: Entry, values: Sequence[Any], static: Sequence[bool]) -> tuple[Flat, Surroundings]:
+    """The objects of a call with what an entry reads from outside, which Python reads where there is no other way. Raises
+    NotNative."""
+    for watched in (False, True):
+        flat = Flat(values, static)
+        try:
+            found = Surroundings(entry, watched)
+            flat.expand(found.values, found.wants)
+        except NotNative:
+            if watched:
+                raise
+        except Exception as error:
+            raise NotNative("what is outside cannot be read now") from error
+        else:
+            break
+    return flat, found

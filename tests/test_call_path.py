@@ -54,7 +54,7 @@ class Special(np.ndarray):
 
 SCALE = 3.0
 TABLE = np.arange(3.0)
-PAST = [np.ones(3)]
+PAST = OrderedDict(x=np.ones(3))
 
 
 @contextmanager
@@ -240,7 +240,7 @@ def test_explain_says_which_path_calls_take() -> None:
         (pb.jit(lambda x, c: x, static_argnames=["c"]), (x, 1j), "Python, since a static value is a complex; use text, an int"),
         (pb.jit(debug=True)(lambda x: x * 2), (x,), "Python, since debug=True looks at each step first"),
         (pb.jit(check=True)(lambda x: x * 2), (x,), "Python, since check=True compares each call with a new trace"),
-        (pb.jit(lambda x: x * PAST[-1]), (x,), "native, but what is read from outside is looked at in Python"),
+        (pb.jit(lambda x: x * PAST["x"]), (x,), "native, but what is read from outside is looked at in Python"),
     ]  # fmt: skip
     for function, args, expected in cases:
         function(*args)
