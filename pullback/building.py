@@ -38,11 +38,13 @@ class Built:
         self._places = _places(entry)
         self.given: dict[int, int] = {}
         self.puts: list[tuple[int, int]] = []
-        self.outs: list[int] = []
+        self.are_apart = True
         self.reads_registers = False
 
-    def use(self, out: Out, registers: Sequence[int]) -> None:
-        """Have results in the arrays of ``out``, which lie in these registers."""
+    def use(self, out: Out, registers: Sequence[int], are_apart: bool) -> None:
+        """Have results in the arrays of ``out``, which lie in these registers; beside, and put there in the end, where these are
+        not apart from all others."""
+        self.are_apart = are_apart
         rest = iter(registers)
         for position, array in enumerate(out):
             if array is None:
@@ -50,11 +52,10 @@ class Built:
             register = self._out[position] = next(rest)
             if self._flat.values[register] is not array:
                 raise NotNative("out gives other arrays at each look")
-            self.outs.append(register)
             outcome = self._entry.program.outcomes[position]
             place = self._place(outcome) if outcome.source == "result" else None
             is_dense = array.flags.c_contiguous and array.flags.aligned
-            if place is not None and place >= self._first_result and is_dense:
+            if place is not None and place >= self._first_result and is_dense and are_apart:
                 self.given.setdefault(place - self._first_result, register)
 
     def rows(self) -> list[Row]:
@@ -73,7 +74,7 @@ class Built:
                 return []
             if source != target:
                 self.puts.append((target, source))
-        targets = {target for target, _ in self.puts}
+        targets = {target for target, _ in self.puts} if self.are_apart else set(range(self._first_result))
         if any(source in targets for _, source in self.puts):
             return []
         self.reads_registers |= bool(self.puts) or any(kind in (Build.REGISTER, Build.COPY, Build.CALL) for kind, _, _ in found)
@@ -192,9 +193,11 @@ def _close(tree: TreeDef, found: list[Row], before: int) -> bool:
     return True
 
 
-def demands(entry: Entry, flat: Flat, everything: Sequence[int], outs: Sequence[int]) -> list[tuple[Demand, int, Any]]:
-    """What a native call asks of the memory of its arrays, which lie in these registers, those of its out in ``outs``. Raises
-    NotNative."""
+def demands(
+    entry: Entry, flat: Flat, everything: Sequence[int], outs: Sequence[int], are_apart: bool
+) -> list[tuple[Demand, int, Any]]:
+    """What a native call asks of the memory of its arrays, which lie in these registers, those of its out in ``outs``: these are
+    apart from all others, or only from each other and what is written. Raises NotNative."""
     trace, template = entry.trace, entry.program.template
     lent = [] if template is None else [everything[k] for k in template.home.values()]
     if any(type(flat.values[k]) is not np.ndarray for k in lent):
@@ -213,8 +216,10 @@ def demands(entry: Entry, flat: Flat, everything: Sequence[int], outs: Sequence[
             raise NotNative("the elements of an array lie at no multiples of their size; pass a copy")
         found.append((Demand.STRIDES, everything[k], x.strides))
     arrays = [k for k in dict.fromkeys([*everything, *outs]) if flat.nodes[k].kind is Node.ARRAY]
-    if written and len(arrays) > 1:
-        found.append((Demand.APART, 0, [(k, flat.values[k].itemsize, int(k in written)) for k in arrays]))
+    alone = written if are_apart else [k for k in written if k not in outs]
+    for several, single in ((arrays, alone), ((), ()) if are_apart else (outs, outs)):
+        if single and len(several) > 1:
+            found.append((Demand.APART, 0, [(k, flat.values[k].itemsize, int(k in single)) for k in several]))
     return found
 
 

@@ -147,9 +147,13 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
         flat.pin(registers[pinned.index], call.leaves[pinned.index])
     everything = [*registers, *outside.registers(flat)]
     built = Built(entry, flat, everything, call.leaves)
+    outs = flat.leaves(0, first)
+    asked = demands(entry, flat, everything, outs, True)
+    are_apart = out is None or not first_unmet(asked, flat, {})
+    if not are_apart:
+        asked = demands(entry, flat, everything, outs, False)
     if out is not None:
-        built.use(out_of(entry.trace, out), flat.leaves(0, first))
-    asked = demands(entry, flat, everything, built.outs)
+        built.use(out_of(entry.trace, out), outs, are_apart)
     rows = built.rows()
     if out is not None and not rows:
         raise NotNative("a part of the result is put together in Python")

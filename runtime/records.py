@@ -110,7 +110,8 @@ class Record:
             return False
         a, b = self._kept[0], other._kept[0]
         try:
-            same = (a.keywords, a.nodes, a.guards, a.reads) == (b.keywords, b.nodes, b.guards, b.reads)
+            names = ("keywords", "nodes", "guards", "reads", "demands", "puts")
+            same = all(getattr(a, name) == getattr(b, name) for name in names)
         except Exception:
             return False
         return bool(same)

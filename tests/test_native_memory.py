@@ -143,6 +143,21 @@ def test_results_go_to_arrays_natively(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.sum() == 12.0 and whole[0, 1] == 2.0
 
 
+def test_out_may_be_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = pb.jit(two)
+    x, y = np.ones(4), np.arange(4.0)
+    for _ in range(3):
+        compiled.into((x, y), x, y)
+        while direct.is_underway():
+            time.sleep(0.01)
+    x[:], y[:], base = 1.0, np.arange(4.0), np.arange(8.0)
+    expected = two(x, y), two(base[:4], base[2:6])
+    with no_python(monkeypatch):
+        found = compiled.into((x, y), x, y)
+        assert found[0] is x and found[1] is y and same(found, expected[0])
+        assert same(compiled.into((base[1:5], np.zeros(4)), base[:4], base[2:6])[0], expected[1][0])
+
+
 def test_out_that_is_wrong_raises_as_ever() -> None:
     compiled = pb.jit(lambda x: x * 2)
     x, out = np.arange(3.0), np.zeros(3)
