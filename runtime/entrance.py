@@ -107,12 +107,10 @@ def _call() -> str:
     keywords = f.variable(0)
     with f.unless(f.is_null(names)):
         keywords.set(f.load(names, abi.SIZE))
-    found, otherwise = f.variable(missed(f)), f.variable(f.state("plain"))
+    found = f.variable(missed(f))
     dispatch = f.load(own, abi.HELD, "ptr")
     given = (arguments, positional, keywords.get(), names)
     with f.unless(f.is_null(dispatch)), f.when(f.same(f.type_of(dispatch), f.state("dispatch"))):
-        with f.unless(f.same(f.load(dispatch, abi.SLOTS + 8, "ptr"), f.api("none"))):
-            otherwise.set(f.load(dispatch, abi.SLOTS + 8, "ptr"))
         table = _table(f, dispatch)
         count = f.field("table", table, "count")
         is_traced = f.variable(f.eq(count, 0))
@@ -135,6 +133,11 @@ def _call() -> str:
         f.give(found.get())
     with f.unless(f.is_null(f.python("ptr", "PyErr_Occurred"))):
         f.give(NULL)
+    otherwise, dispatch = f.variable(f.state("plain")), f.load(own, abi.HELD, "ptr")
+    with f.unless(f.is_null(dispatch)), f.when(f.same(f.type_of(dispatch), f.state("dispatch"))):
+        unserved = f.load(dispatch, abi.SLOTS + 8, "ptr")
+        with f.unless(f.either(f.is_null(unserved), f.same(unserved, f.api("none")))):
+            otherwise.set(unserved)
     count = f.add(positional, keywords.get())
     f.give(f.call("ptr", function_at("plain"), otherwise.get(), own, arguments, count, positional, names))
     return f.text

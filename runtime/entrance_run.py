@@ -169,7 +169,7 @@ def collect() -> str:
 
 
 def build() -> str:
-    """(record, registers) -> the result of the call, or null with an error set."""
+    """(record, registers) -> the result of the call, or null with an error set. It takes results out of their registers."""
     f = Entrance(BUILT, ["ptr", "ptr"], "ptr")
     record, registers = f.parameters
     rows = f.field("record", record, "build")
@@ -189,6 +189,10 @@ def build() -> str:
         row = f.row("build", rows, k)
         kind, a = f.field("build", row, "kind"), f.field("build", row, "a")
         with f.case(kind, Build.RESULT):
+            found = f.item(own, a, "ptr")
+            f.put(NULL, own, a)
+            push(found)
+        with f.case(kind, Build.SHARED):
             found = f.item(own, a, "ptr")
             f.hold(found)
             push(found)

@@ -146,6 +146,8 @@ class Build(IntEnum):
     """an object of the first of b, with a attributes that have the names after that"""
     AGAIN = 10
     """a copy of a result"""
+    SHARED = 11
+    """a result that is read again afterwards"""
 
 
 class Demand(IntEnum):
