@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any, ParamSpec, TypeVar
 
+from pullback.entry import Entry
 from pullback.ir.structure import NOWHERE, Function, Loc, walk
 from pullback.ir.text import canonical
 from pullback.jitted import Jitted
-from pullback.tracer import Captured, Constant, Trace, TraceError, current
-from pullback.tracer.tracebacks import keep_users_frames
+from pullback.tracer import Captured, Constant, Signature, Trace, TraceError, current
+from pullback.tracer.tracebacks import keep_users_frames, with_users_frames
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -31,8 +32,15 @@ class Checked(Jitted[P, R]):
                 raise
         return super().__call__(*args, **kwargs)
 
-    def _before(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        self._compare(*args, **kwargs)
+    @with_users_frames
+    def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """As ``into`` of any other."""
+        if current() is None:
+            self._compare(*args, **kwargs)
+        return super().into(out, *args, **kwargs)
+
+    def _path(self, call: Signature, entry: Entry) -> str:
+        return "Python, since check=True compares each call with a new trace"
 
     def _compare(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Raises TraceError if the trace of this call differs from that of the program that would serve it."""

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pullback.checked import Checked
+from pullback.entry import Entry
 from pullback.inspection.call import Call
 from pullback.ir.later import later
 from pullback.ir.ops.control import Transform
 from pullback.ir.structure import walk
 from pullback.jitted import Jitted
-from pullback.tracer import current
+from pullback.tracer import Signature, current
 from pullback.tracer.tracebacks import keep_users_frames, traceback_at
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class Debugged(Jitted[P, R]):
                 keep_users_frames(error)
                 raise
         return super().__call__(*args, **kwargs)
+
+    def _path(self, call: Signature, entry: Entry) -> str:
+        return "Python, since debug=True looks at each step first"
 
     def _look(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Raises FloatingPointError for the first wrong step of a call."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pullback.entry import Entry
+from pullback.entry import MISS, Entry
 from pullback.paths import Paths, RetraceWarning
+from pullback.runtime import abi
 from pullback.runtime.records import Dispatch, Record
 from pullback.tracer import Pinned, Signature, user_loc
 from pullback.tracer.source import shown
@@ -23,17 +24,50 @@ MOST_VARIANTS = 8
 MANY_VALUES = 16
 
 
+if TYPE_CHECKING:
+
+    class Called:
+        pass
+else:
+    Called = abi.Called
+
+
+class Quick(Called):
+    """Calls that are served natively or not at all: it gives MISS."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held = Dispatch(_missed)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return MISS
+
+    @property
+    def dispatch(self) -> Dispatch:
+        """What it finds."""
+        return self._held
+
+
+def _missed(quick: Quick, /, *args: Any, **kwargs: Any) -> Any:
+    return MISS
+
+
+abi.enable_vectorcall(Quick)
+
+
 class Entries:
     """``by_key``: the programs by signature, or by signature, leaves and values where the leaves ``pins`` are static.
 
     Those for an object or function among the arguments go when it goes. ``dispatch``: what native calls find of
-    them.
+    them, and ``into`` those with arrays for the result, which come first.
     """
 
     def __init__(self) -> None:
         self.by_key: dict[Any, list[Entry | Paths]] = {}
         self.pins: dict[Any, dict[tuple[int, ...], int]] = {}
         self.dispatch = Dispatch()
+        self.into = Quick()
 
     def of(self, call: Signature) -> list[Entry | Paths]:
         """Those that may serve a call."""
@@ -70,12 +104,19 @@ class Entries:
         self.dispatch.add(record)
         self._prune()
 
+    def serve_into(self, record: Record) -> None:
+        """The same for calls with arrays for the result."""
+        self.into.dispatch.add(record)
+        self._prune()
+
     def _prune(self) -> None:
         """Native calls find nothing that is not here."""
-        if len(self.dispatch):
+        into = self.into.dispatch
+        if len(self.dispatch) or len(into):
             found = (entry for variants in self.by_key.copy().values() for entry in variants)
             alive = {id(e) for entry in found for e in (entry.entries if isinstance(entry, Paths) else (entry,))}
             self.dispatch.keep(alive)
+            into.keep(alive)
 
     def _weakened(self, key: Any) -> Any:
         """The key, which drops what it leads to when something in it dies."""

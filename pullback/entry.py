@@ -32,6 +32,8 @@ else:
     passes = later("pullback.ir.passes.pipeline")
 
 MISS = object()
+MOST_TRIES = 4
+"""Objects of several kinds may be the same to a program, each with native calls of its own."""
 
 
 class GuardFailed(Exception):
@@ -45,18 +47,20 @@ class GuardFailed(Exception):
 class Entry:
     """A compiled signature: called with the leaves of a call, it returns the result, or MISS where its trace does not hold.
 
-    ``record`` says how it was made, ``is_new`` whether its calls may become native calls, ``outside_count`` how many of its
-    inputs, the last, come from outside.
+    ``record`` says how it was made, ``tries`` how many more of its calls in Python are looked at for whether the next ones may be
+    native, and ``tries_into`` those with arrays for the result; ``outside_count``: how many of its inputs, the last, come from
+    outside.
     """
 
     __slots__ = (
-        "_are_plain", "_constants", "_fill", "_is_direct", "_lent", "_program", "_read", "_trace", "is_new", "outside_count",
-        "record",
+        "_are_plain", "_constants", "_fill", "_is_direct", "_lent", "_program", "_read", "_trace", "outside_count", "record",
+        "tries", "tries_into",
     )  # fmt: skip
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
         self.record = record
-        self.is_new = is_known() and (program.template is None or program.template.is_native)
+        is_native = program.template is None or program.template.is_native
+        self.tries = self.tries_into = MOST_TRIES if is_known() and is_native else 0
         self.outside_count = len(trace.inputs) - len(leaves)
         self._trace = trace
         self._program = program

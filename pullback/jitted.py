@@ -15,14 +15,16 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pullback.counts import CacheInfo
-from pullback.direct import NotNative, entrance, is_underway, record_of
+from pullback.direct import Callables, NotNative, entrance, is_underway, path_of, record_of
 from pullback.donation import Donated, over_of
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
+from pullback.functionlike import FunctionLike
 from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
 from pullback.inspection.call import Call, arguments_of
 from pullback.inspection.record import Recorder
+from pullback.method import Method
 from pullback.outputs import out_of
 from pullback.paths import Paths
 from pullback.pickling import shown
@@ -91,14 +93,14 @@ else:
     Called = abi.Called
 
 
-class Jitted(Called, Inspected[P], Generic[P, R]):
+class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
     """A function that is traced and compiled once for each signature of its calls.
 
     It has the name, the documentation and the signature of the function it was made from, ``__wrapped__``. Calls may come
     from any thread. Inside a trace it becomes part of the traced program.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_held")
+    __slots__ = ("__dict__", "__weakref__", "_held", "_method")
 
     __name__: str
     __qualname__: str
@@ -122,12 +124,15 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         self._parameters = programs.parameters
         self._entries = programs.entries
         self._method: Jitted[..., Any] | None = None
+        self._after_self: Jitted[..., Any] | None = None
         self._is_slow = abi.is_known()
 
     def __init_subclass__(cls) -> None:
         EQUAL.add(cls)
         if cls.__call__ is Jitted.__call__:
             abi.enable_vectorcall(cls)
+        if cls.__get__ is Jitted.__get__:
+            CALLABLES.add(cls)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if current() is not None:
@@ -137,14 +142,14 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             for entry in self._entries.by_key.get(call.key, ()):
                 result = entry(call.leaves)
                 if result is not MISS:
-                    if entry.is_new or (self._is_slow and len(self._entries.dispatch)):
+                    if entry.tries or (self._is_slow and len(self._entries.dispatch)):
                         self._quicken(call, entry.last)
                     return result
             if call.key in self._entries.pins:
                 for entry in self._entries.of(call):
                     result = entry(call.leaves)
                     if result is not MISS:
-                        if entry.is_new or (self._is_slow and len(self._entries.dispatch)):
+                        if entry.tries or (self._is_slow and len(self._entries.dispatch)):
                             self._quicken(call, entry.last)
                         return result
             return self._first_call(call, args, kwargs)
@@ -152,7 +157,6 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             keep_users_frames(error)
             raise
 
-    @with_users_frames
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function with its result in arrays of the caller's.
 
@@ -164,9 +168,13 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         Raises TypeError for another structure, ValueError for arrays that do not fit, are read-only or share memory with each
         other, TraceError within a traced function.
         """
+        result = self._entries.into(out, *args, **kwargs)
+        return self._into(out, args, kwargs) if result is MISS else result
+
+    @with_users_frames
+    def _into(self, out: Any, args: Any, kwargs: Any) -> Any:
         if current() is not None:
             raise TraceError(f"{_title(self)}.into is for calls from outside; within a traced function write x[...] = f(x)")
-        self._before(*args, **kwargs)
         call = signature(self._parameters, args, kwargs)
 
         def serve(entry: Entry | Paths) -> Any:
@@ -175,22 +183,26 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         for entry in self._entries.of(call):
             result = serve(entry)
             if result is not MISS:
+                if entry.last.tries_into and type(self).__call__ is Jitted.__call__:
+                    self._quicken_into(call, entry.last, out)
                 return result
         if self._is_method_of(args):
             return self._for_methods().into(out, *args, **kwargs)
         return self._first_call(call, args, kwargs, serve, out)
-
-    def _before(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """What is done before each call."""
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...
     @overload
     def __get__(self: Jitted[Concatenate[Any, Q], R], instance: object, owner: type | None = None) -> Method[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None or not hasattr(self._function, "__get__"):
+        if instance is None:
             return self
-        return Method(self._for_methods(), instance)
+        method = self._method
+        if method is None:
+            if not hasattr(self._function, "__get__"):
+                return self
+            method = self._method = self._for_methods()
+        return Method(method, instance)
 
     def __repr__(self) -> str:
         return f"<pullback.{self._transform.name} of {self._function!r}>"
@@ -248,8 +260,13 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             make=lambda: self(*args, **kwargs),
             entries=self._entries.by_key,
             variants=[e for found in self._entries.of(call) for e in (found.entries if isinstance(found, Paths) else (found,))],
+            path=lambda entry: self._path(call, entry),
             donated=self._donated(call),
         )
+
+    def _path(self, call: Signature, entry: Entry) -> str:
+        """What calls like one of an entry's take."""
+        return path_of(entry, call)
 
     def _donated(self, call: Signature) -> Donated:
         """The donated arguments of a call."""
@@ -334,15 +351,16 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         return entry
 
     def _quicken(self, call: Signature, entry: Entry) -> None:
-        """Have the next calls of an entry served natively, if they can be."""
+        """Have the next calls like one of an entry's served natively, if they can be."""
         if is_underway():
             return
-        found = entrance(Jitted.__call__)
+        found = entrance(CALLABLES)
         if found is None:
-            self._is_slow = entry.is_new = False
+            self._is_slow = False
+            entry.tries = 0
             return
-        if entry.is_new:
-            entry.is_new = False
+        if entry.tries:
+            entry.tries -= 1
             with contextlib.suppress(NotNative):
                 self._entries.serve(record_of(entry, call, found))
         dispatch = self._entries.dispatch
@@ -351,16 +369,24 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             self._held = dispatch
             abi.set_vectorcall(self, found.address)
 
+    def _quicken_into(self, call: Signature, entry: Entry, out: Any) -> None:
+        """The same for calls with arrays for the result."""
+        if is_underway():
+            return
+        found = entrance(CALLABLES)
+        entry.tries_into = 0 if found is None else entry.tries_into - 1
+        if found is None or out is None:
+            return
+        with contextlib.suppress(NotNative):
+            self._entries.serve_into(record_of(entry, call, found, out))
+            abi.set_vectorcall(self._entries.into, found.address)
+
     def _for_methods(self) -> Jitted[..., Any]:
         """The same function with ``self`` as first argument, which argnums does not count."""
-        if self._method is None:
+        if self._after_self is None:
             inner = self._function._for_methods() if isinstance(self._function, Jitted) else self._function
-            self._method = _transformed(inner, self._transform.after_self(), self._static, self._device, type(self))
-        return self._method
-
-
-EQUAL.add(Jitted)
-abi.enable_vectorcall(Jitted)
+            self._after_self = _transformed(inner, self._transform.after_self(), self._static, self._device, type(self))
+        return self._after_self
 
 
 def transformed(
@@ -430,65 +456,10 @@ def _transformed_inside(
     return _transformed(function, transform, static, device, kind)
 
 
-class Method(Inspected[P], Generic[P, R]):
-    """A compiled function bound to an instance of the class that it is a method of."""
-
-    __slots__ = ("__func__", "__self__", "__weakref__")
-
-    def __init__(self, function: Jitted[..., R], instance: Any) -> None:
-        self.__func__ = function
-        self.__self__ = instance
-
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return self.__func__(self.__self__, *args, **kwargs)
-        except Exception as error:
-            keep_users_frames(error)
-            raise
-
-    def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As ``into`` of the function."""
-        return self.__func__.into(out, self.__self__, *args, **kwargs)
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Method[P, R]:
-        return self
-
-    @property
-    def __doc__(self) -> str | None:  # type: ignore[override]
-        return self.__func__.__doc__
-
-    def cache_info(self) -> CacheInfo:
-        """The counts of the method's programs, those of all instances together."""
-        return self.__func__.cache_info()
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "__signature__":
-            whole = inspect.signature(self.__func__)
-            return whole.replace(parameters=list(whole.parameters.values())[1:])
-        return getattr(self.__func__, name)
-
-    def __repr__(self) -> str:
-        return f"<bound {self.__func__!r} of {self.__self__!r}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Method) and other.__self__ is self.__self__ and other.__func__ == self.__func__
-
-    def __hash__(self) -> int:
-        return hash((id(self.__self__), self.__func__))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        name = self.__func__.__name__
-        is_found = getattr(self.__self__, name, None) == self
-        return (getattr, (self.__self__, name)) if is_found else (Method, (self.__func__, self.__self__))
-
-    def __copy__(self) -> Method[P, R]:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Method[P, R]:
-        return Method(self.__func__, copy.deepcopy(self.__self__, memo))
-
-    def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        return self.__func__.examine((self.__self__, *args), kwargs)
+CALLABLES = Callables(plain=Jitted.__call__, get=Jitted.__get__, method=Method)
+EQUAL.add(Jitted)
+CALLABLES.add(Jitted)
+abi.enable_vectorcall(Jitted)
 
 
 def _title(function: Any) -> str:

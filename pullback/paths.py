@@ -46,9 +46,9 @@ class Paths:
         return self.entries[0]
 
     @property
-    def is_new(self) -> bool:
-        """Whether its calls may become native calls."""
-        return self.entries[0].is_new
+    def tries(self) -> int:
+        """As of an entry, of the one used last."""
+        return self.entries[0].tries
 
     @property
     def record(self) -> Record:

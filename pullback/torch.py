@@ -14,7 +14,8 @@ import numpy as np
 from pullback import tree
 from pullback.api import jit
 from pullback.derivatives import vjp
-from pullback.jitted import Jitted, Method
+from pullback.jitted import Jitted
+from pullback.method import Method
 from pullback.tracer import TreeDef, current, flatten, rebuild
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.tracer.tree import Identity, map_statics

@@ -58,7 +58,14 @@ class WritingEntry(Entry):
                 return MISS
             raise TraceError(f"{shared}; pass a copy")
         result = super().serve(leaves, out)
-        if result is MISS or not self._trace.writes_count:
+        return result if result is MISS else self._written_back(result, leaves)
+
+    def finish(self, results: list[Any], leaves: Sequence[Any], outside: Sequence[Any]) -> Any:
+        return self._written_back(super().finish(results, leaves, outside), leaves)
+
+    def _written_back(self, result: Any, leaves: Sequence[Any]) -> Any:
+        """The result of the function, of what its trace gives; what is written goes to the caller's arrays."""
+        if not self._trace.writes_count:
             return result
         found, *values = result
         for (_, array), value in zip(self._written(leaves), values, strict=True):

@@ -37,28 +37,41 @@ ARRAY_DATA, ARRAY_RANK, ARRAY_SHAPE, ARRAY_STRIDES, ARRAY_DTYPE, ARRAY_FLAGS = 1
 DTYPE_CLASS = 16
 DICT_TAG = 24
 ROW_MAJOR = 0x101
+DENSE, WRITEABLE = 0x3, 0x400
+"""Flags of an array: dense in row-major or column-major order; may be written."""
 TYPE_FLAGS = 168
 SLOTS = 16
 """Of an object of a class with ``__slots__`` and no other base than object: the first one's value, by name."""
 VECTORCALL, HELD = 16, 24
 """Of a callable: the address that calls it, and the object that its native side reads."""
+METHOD = 32
+"""Of a callable: what its bound methods call."""
+FUNCTION, INSTANCE = 24, 32
+"""Of a bound method."""
+DESCRIPTOR = 272
+"""Of a type: what is called when an attribute of this type is read."""
 
 _HAS_VECTORCALL, _IS_BASE = 1 << 11, 1 << 10
 _TP_ALLOC, _TP_CALL, _TP_MEMBERS = 47, 50, 72
+_TP_DESCRIPTOR = 54
 _SSIZE, _READONLY = 19, 1
 
 FUNCTIONS = (
     "Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyErr_Occurred", "PyDict_Next", "PyDict_GetItemWithError", "PyDict_New",
-    "PyDict_SetItem", "PyTuple_New", "PyList_New", "PyLong_FromLongLong", "PyLong_AsLongLongAndOverflow", "PyUnicode_Compare",
+    "PyDict_SetItem", "PyTuple_New", "PyList_New", "PyLong_FromLongLong", "PyLong_AsLongLongAndOverflow",
     "PyObject_GetAttr", "PyObject_RichCompareBool", "PyObject_Vectorcall", "PyContextVar_Get", "PyContext_Enter",
     "PyContext_Exit", "PyEval_SaveThread", "PyEval_RestoreThread", "PyFunction_GetCode", "PyMem_RawMalloc", "PyMem_RawFree",
-    "PyErr_NoMemory", "PyErr_ExceptionMatches", "_Py_Dealloc",
+    "PyErr_NoMemory", "PyErr_ExceptionMatches", "_Py_Dealloc", "PyObject_GenericSetAttr",
+    "PyErr_SetNone", "PyType_GenericAlloc",
 )  # fmt: skip
-ARRAY_FUNCTIONS = {"PyArray_Scalar": 60, "PyArray_NewCopy": 85, "PyArray_NewFromDescr": 94, "PyArray_EquivTypes": 182}
+ARRAY_FUNCTIONS = {
+    "PyArray_CopyInto": 50, "PyArray_Scalar": 60, "PyArray_CopyObject": 84, "PyArray_NewCopy": 85, "PyArray_NewFromDescr": 94,
+    "PyArray_EquivTypes": 182,
+}  # fmt: skip
 """Functions of NumPy's by their places in its table of addresses, ``__multiarray_api.h``."""
 OBJECTS: dict[str, Any] = {
     "ndarray": np.ndarray, "tuple": tuple, "list": list, "dict": dict, "str": str, "true": True, "none": None,
-    "missed": NotImplemented, "float": float, "Exception": Exception,
+    "missed": NotImplemented, "float": float, "Exception": Exception, "AttributeError": AttributeError, "new": object.__new__,
 }  # fmt: skip
 ADDRESSES = (*FUNCTIONS, *ARRAY_FUNCTIONS, *OBJECTS)
 """What native code reads of one table, in this order."""
@@ -143,7 +156,7 @@ def _callable_type() -> Any:
 
 
 Called: Any = _callable_type()
-"""The base of callables. A subclass has ``"held"`` as its first slot, and no other before it."""
+"""The base of callables. The slots of a subclass lie in the order of their names; the first is what native code reads."""
 
 
 def word_at(address: int) -> int:
@@ -166,6 +179,27 @@ def enable_vectorcall(kind: type) -> None:
     way."""
     if Called is not _PlainCalled and _flags_lie_there():
         ctypes.c_ulong.from_address(id(kind) + TYPE_FLAGS).value |= _HAS_VECTORCALL
+
+
+def set_descriptor(kind: type, address: int) -> None:
+    """Have the attributes that are objects of a class read at an address, instead of by its ``__get__``."""
+    ctypes.c_int64.from_address(id(kind) + DESCRIPTOR).value = address
+
+
+def _slot_of(kind: type, slot: int) -> int:
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(("PyType_GetSlot", ctypes.pythonapi))
+    return int(get(kind, slot) or 0)
+
+
+def _test_descriptors() -> bool:
+    class Read(Called):
+        __slots__ = ("held",)
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            return self
+
+    kinds = (type(_slot_of), property, classmethod, Read)
+    return all(word_at(id(k) + DESCRIPTOR) == _slot_of(k, _TP_DESCRIPTOR) != 0 for k in kinds)
 
 
 def _flags_lie_there() -> bool:
@@ -230,8 +264,7 @@ def allocator(kind: type) -> int:
 
 @functools.cache
 def _allocator(kind: Any) -> int:
-    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(("PyType_GetSlot", ctypes.pythonapi))
-    address = int(get(kind, _TP_ALLOC) or 0)
+    address = _slot_of(kind, _TP_ALLOC)
     if not address:
         return 0
     made = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_ssize_t)(address)(kind, 0)
@@ -297,7 +330,7 @@ def _test_references() -> bool:
 
 def _test_callables() -> bool:
     class Probe(Called):
-        __slots__ = ("__dict__", "__weakref__", "held")
+        __slots__ = ("__dict__", "__weakref__", "held", "method")
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             return args, kwargs
@@ -310,10 +343,11 @@ def _test_callables() -> bool:
     enable_vectorcall(Probe)
     probe, slotted = Probe(), Slotted()
     before = [word_at(id(probe) + HELD), word_at(id(probe) + VECTORCALL), word_at(id(slotted) + SLOTS)]
-    probe.held, slotted.a, slotted.b = slotted, probe, before
+    probe.held, probe.method, slotted.a, slotted.b = slotted, before, probe, before
     lies = [word_at(id(probe) + HELD), word_at(id(slotted) + SLOTS), word_at(id(slotted) + SLOTS + 8)]
+    lies.append(word_at(id(probe) + METHOD))
     is_called = bool(Probe.__flags__ & _HAS_VECTORCALL) and probe(1, b=2) == ((1,), {"b": 2})
-    return before == [0, 0, 0] and lies == [id(slotted), id(probe), id(before)] and is_called
+    return before == [0, 0, 0] and lies == [id(slotted), id(probe), id(before), id(before)] and is_called
 
 
 def _test_dtypes() -> bool:
@@ -332,5 +366,6 @@ _TESTS: dict[str, Callable[[], bool]] = {
     "the object of a weak reference": _test_references,
     "the flags of a type": _flags_lie_there,
     "the slots of a callable": _test_callables,
+    "what reads an attribute": _test_descriptors,
     "the functions of arrays": _test_dtypes,
 }

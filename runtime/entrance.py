@@ -18,10 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.runtime import abi, counters, entrance_checks, entrance_run
+from pullback.runtime import abi, counters, entrance_checks, entrance_memory, entrance_methods, entrance_objects, entrance_run
 from pullback.runtime.ahead import Begun
 from pullback.runtime.engine import CompileError, default_engine
 from pullback.runtime.entrance_checks import HASH
+from pullback.runtime.entrance_methods import GET, METHOD
 from pullback.runtime.entrance_run import ATTEMPT, missed
 from pullback.runtime.entrance_text import GLOBALS, NULL, STATE, STATE_FIELDS, Entrance, Word, function_at
 from pullback.runtime.layouts import SLOT, TABLE, size
@@ -47,15 +48,15 @@ def _init() -> str:
 
 
 def _plain() -> str:
-    """(callable, arguments, count, positional, names) -> what ``__call__`` gives"""
-    f = Entrance("plain", ["ptr", "ptr", "i64", "i64", "ptr"], "ptr")
-    own, arguments, count, positional, names = f.parameters
+    """(function, callable, arguments, count, positional, names) -> what the function gives for a call of the callable"""
+    f = Entrance("plain", ["ptr", "ptr", "ptr", "i64", "i64", "ptr"], "ptr")
+    function, own, arguments, count, positional, names = f.parameters
     words = f.many_words(f.add(count, 2))
     f.put(own, words, 1)
     with f.count_to(count) as k:
         f.put(f.item(arguments, k), words, f.add(k, 2))
     number = f.either(f.add(positional, 1), Word(str(_OFFSET_FLAG - (1 << 64))))
-    f.give(f.call("ptr", f.api("PyObject_Vectorcall"), f.state("plain"), f.at(words, 8), number, names))
+    f.give(f.call("ptr", f.api("PyObject_Vectorcall"), function, f.at(words, 8), number, names))
     return f.text
 
 
@@ -132,7 +133,13 @@ def _call() -> str:
         f.give(found.get())
     with f.unless(f.is_null(f.python("ptr", "PyErr_Occurred"))):
         f.give(NULL)
-    f.give(f.call("ptr", function_at("plain"), own, arguments, f.add(positional, keywords.get()), positional, names))
+    otherwise, dispatch = f.variable(f.state("plain")), f.load(own, abi.HELD, "ptr")
+    with f.unless(f.is_null(dispatch)), f.when(f.same(f.type_of(dispatch), f.state("dispatch"))):
+        unserved = f.load(dispatch, abi.SLOTS + 8, "ptr")
+        with f.unless(f.either(f.is_null(unserved), f.same(unserved, f.api("none")))):
+            otherwise.set(unserved)
+    count = f.add(positional, keywords.get())
+    f.give(f.call("ptr", function_at("plain"), otherwise.get(), own, arguments, count, positional, names))
     return f.text
 
 
@@ -140,14 +147,18 @@ def source() -> str:
     """The text of all of it. No address is in it."""
     own = [make() for make in (_init, _plain, _held_attempt, _search, _call)]
     declared = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
-    return "\n".join([GLOBALS, declared, *entrance_checks.texts(), *entrance_run.texts(), *own])
+    parts = (entrance_objects, entrance_memory, entrance_checks, entrance_run, entrance_methods)
+    return "\n".join([GLOBALS, declared, *(text for part in parts for text in part.texts()), *own])
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """``address``: what a callable's vectorcall slot is set to. ``hash_of(arguments, keywords)``: of a call."""
+    """``address``: what a callable's vectorcall slot is set to, ``method`` that of a bound method, ``get`` what reads an
+    attribute that is a callable. ``hash_of(arguments, keywords)``: of a call."""
 
     address: int
+    method: int
+    get: int
     hash_of: Callable[[list[Any], int], int]
     has_clock: bool
 
@@ -167,19 +178,20 @@ def begin() -> Begun | None:
     return None if abi.problem() else default_engine().begin(source(), passes="full")
 
 
-def load(plain: Any, variable: Any, dispatch: type) -> Entry:
+def load(plain: Any, variable: Any, dispatch: type, get: Any, method: type) -> Entry:
     """The native call path of this process: ``plain`` is what serves a call in Python, ``variable`` the context variable whose
-    value is None outside of traces, ``dispatch`` the class of the tables. Raises Unavailable."""
+    value is None outside of traces, ``dispatch`` the class of the tables, ``get`` what reads an attribute that is a callable, and
+    ``method`` the class of what that gives. Raises Unavailable."""
     if reason := abi.problem():
         raise Unavailable(reason)
     try:
         with counters.own():
-            code = default_engine().load(source(), symbols=[CALL, INIT, HASH], passes="full")
+            code = default_engine().load(source(), symbols=[CALL, INIT, HASH, METHOD, GET], passes="full")
     except (CompileError, RuntimeError) as error:
         raise Unavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
     clock = _clock()
-    words = [*abi.addresses(), id(plain), id(variable), id(dispatch), clock]
-    _kept.extend((plain, variable, dispatch))
+    words = [*abi.addresses(), id(plain), id(variable), id(dispatch), clock, id(get), id(method)]
+    _kept.extend((plain, variable, dispatch, get, method))
     table = (ctypes.c_int64 * len(words))(*words)
     ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(code[INIT])(ctypes.addressof(table))
     native = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code[HASH])
@@ -188,7 +200,7 @@ def load(plain: Any, variable: Any, dispatch: type) -> Entry:
         objects = (ctypes.c_int64 * max(1, len(arguments)))(*map(id, arguments))
         return int(native(ctypes.addressof(objects), len(arguments), keywords))
 
-    return Entry(code[CALL], hash_of, clock != 0)
+    return Entry(code[CALL], code[METHOD], code[GET], hash_of, clock != 0)
 
 
 _kept: list[Any] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pullback.runtime import abi
+from pullback.runtime.entrance_objects import FIELDS, TAKEN, forget_error
 from pullback.runtime.entrance_text import NULL, Entrance, Word, function_at
 from pullback.runtime.layouts import Guard, Node, Reading
 
@@ -82,9 +83,9 @@ def check_keys() -> str:
             f.give(Word("false", "i1"))
         found, expected = f.load(key, 0, "ptr"), f.item(keys, k, "ptr")
         with f.unless(f.same(found, expected)):
-            with f.unless(f.same(f.type_of(found), f.api("str"))):
+            with f.unless(f.same(f.type_of(found), f.type_of(expected))):
                 f.give(Word("false", "i1"))
-            with f.when(f.ne(f.python("i32", "PyUnicode_Compare", found, expected), 0)):
+            with f.unless(f.eq(f.python("i32", "PyObject_RichCompareBool", found, expected, Word("2", "i32")), 1)):
                 f.give(Word("false", "i1"))
         f.put(f.load(value, 0, "ptr"), registers, k)
     f.give(f.eq(f.python("i32", "PyDict_Next", x, place, key, value), 0))
@@ -103,6 +104,8 @@ def check_node() -> str:
         _check_array(f, node, x, type)
     with f.case(kind, Node.SAME):
         f.give(f.same(x, a))
+    with f.case(kind, Node.ANY):
+        f.give(yes)
     with f.case(kind, Node.WEAK):
         f.give(f.same(x, f.load(a, abi.REFERENT, "ptr")))
     with f.case(kind, Node.EQUAL):
@@ -110,6 +113,8 @@ def check_node() -> str:
             f.give(yes)
         with f.unless(f.same(type, f.type_of(a))):
             f.give(no)
+        with f.when(f.same(type, f.api("float"))):
+            f.give(f.eq(f.load(x, abi.VALUE), f.load(a, abi.VALUE)))
         f.give(f.eq(f.python("i32", "PyObject_RichCompareBool", x, a, Word("2", "i32")), 1))
     with f.unless(f.same(type, f.field("node", node, "type"))):
         f.give(no)
@@ -124,6 +129,10 @@ def check_node() -> str:
     inside = f.at(registers, f.scaled(f.field("node", node, "first")))
     with f.case(kind, Node.DICT):
         f.give(f.call("i1", function_at(KEYS), x, a, count, inside))
+    with f.case(kind, Node.FIELDS):
+        f.give(f.call("i1", function_at(FIELDS), x, a, count, inside))
+    with f.case(kind, Node.TAKEN):
+        f.give(f.call("i1", function_at(TAKEN), a, x, count, inside))
     with f.unless(f.eq(f.load(x, abi.SIZE), count)):
         f.give(no)
     items = f.variable(f.at(x, abi.ITEMS))
@@ -172,9 +181,14 @@ def check() -> str:
         count = f.field("node", node, "count")
         with f.when(f.both(holds, f.ne(count, 0))):
             first = f.field("node", node, "first")
-            with f.count_to(f.add(first, count), first) as n:
+            # What attributes and calls gave is held already.
+            end = f.add(first, count)
+            start = f.variable(first)
+            with f.when(f.ge(f.field("node", node, "kind"), Node.FIELDS)):
+                start.set(end)
+            with f.count_to(end, start.get()) as n:
                 f.hold(f.item(registers, n, "ptr"))
-            f.store(f.add(first, count), held)
+            f.store(end, held)
     f.give(Word("true", "i1"))
     return f.text
 
@@ -200,10 +214,8 @@ def read_one() -> str:
         f.hold(last)
         found.set(f.python("ptr", "PyObject_GetAttr", last, b))
         f.release(last)
-    with f.when(f.is_null(found.get())), f.unless(f.is_null(f.python("ptr", "PyErr_Occurred"))):
-        is_exception = f.ne(f.python("i32", "PyErr_ExceptionMatches", f.api("Exception")), 0)
-        with f.when(is_exception):
-            f.python("void", "PyErr_Clear")
+    with f.when(f.is_null(found.get())):
+        forget_error(f)
     f.give(found.get())
     return f.text
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pullback.runtime import abi
 from pullback.runtime.entrance_checks import CHECK, OUTSIDE
+from pullback.runtime.entrance_memory import DEMANDS, PUTS
+from pullback.runtime.entrance_objects import MADE
 from pullback.runtime.entrance_text import NULL, Entrance, Word, function_at
 from pullback.runtime.layouts import Build, Fill, Result
 from pullback.runtime.native import Variable
@@ -83,7 +85,11 @@ def make_results() -> str:
         spec = f.row("result", specs, k)
         kind, dtype = f.field("result", spec, "kind"), f.field("result", spec, "dtype")
         made = f.variable(NULL)
-        with f.unless(f.eq(kind, Result.NUMBER)):
+        with f.case(kind, Result.GIVEN):
+            given = f.item(registers, f.field("result", spec, "offset"), "ptr")
+            f.hold(given)
+            made.set(given)
+        with f.case(kind, Result.SMALL, Result.LARGE):
             context = f.field("record", record, "context")
             is_large = f.eq(kind, Result.LARGE)
             with f.when(is_large), f.unless(f.eq(f.python("i32", "PyContext_Enter", context), 0)):
@@ -163,7 +169,7 @@ def collect() -> str:
 
 
 def build() -> str:
-    """(record, registers) -> the result of the call, or null with an error set. It takes the results out of their registers."""
+    """(record, registers) -> the result of the call, or null with an error set. It takes results out of their registers."""
     f = Entrance(BUILT, ["ptr", "ptr"], "ptr")
     record, registers = f.parameters
     rows = f.field("record", record, "build")
@@ -186,6 +192,19 @@ def build() -> str:
             found = f.item(own, a, "ptr")
             f.put(NULL, own, a)
             push(found)
+        with f.case(kind, Build.SHARED):
+            found = f.item(own, a, "ptr")
+            f.hold(found)
+            push(found)
+        with f.case(kind, Build.AGAIN):
+            found = f.item(own, a, "ptr")
+            is_array = f.same(f.type_of(found), f.api("ndarray"))
+            again = f.variable(found)
+            with f.when(is_array):
+                again.set(f.python("ptr", "PyArray_NewCopy", found, Word("0", "i32")))
+            with f.unless(is_array):
+                f.hold(found)
+            push(again.get())
         with f.case(kind, Build.REGISTER):
             found = f.item(registers, a, "ptr")
             f.hold(found)
@@ -196,7 +215,7 @@ def build() -> str:
             push(found)
         with f.case(kind, Build.COPY):
             push(f.python("ptr", "PyArray_NewCopy", f.item(registers, a, "ptr"), Word("0", "i32")))
-        with f.when(f.ge(kind, Build.TUPLE)):
+        with f.case(kind, Build.TUPLE, Build.LIST, Build.DICT, Build.CALL, Build.FIELDS):
             height.set(f.sub(height.get(), a))
             items = f.at(stack, f.scaled(height.get()))
             made = f.variable(NULL)
@@ -207,7 +226,15 @@ def build() -> str:
 
 
 def _container(f: Entrance, kind: Word, count: Word, keys: Word, items: Word, made: Variable) -> None:
-    """A container of the items, which it takes over; where none could be made they are let go."""
+    """What is made of the items, which it takes over; where nothing could be made they are let go."""
+    with f.case(kind, Build.CALL, Build.FIELDS):
+        made.set(f.call("ptr", function_at(MADE), kind, count, keys, items))
+    with f.case(kind, Build.TUPLE, Build.LIST, Build.DICT):
+        _filled(f, kind, count, keys, items, made)
+
+
+def _filled(f: Entrance, kind: Word, count: Word, keys: Word, items: Word, made: Variable) -> None:
+    """A tuple, list or dict."""
     with f.case(kind, Build.TUPLE):
         made.set(f.python("ptr", "PyTuple_New", count))
     with f.case(kind, Build.LIST):
@@ -283,7 +310,10 @@ def outcome() -> str:
             f.put(x, own, k)
     finish = f.field("record", record, "finish")
     with f.when(f.is_null(finish)):
-        f.give(f.call("ptr", function_at(BUILT), record, registers))
+        made = f.call("ptr", function_at(BUILT), record, registers)
+        with f.when(f.either(f.is_null(made), f.eq(f.field("record", record, "put_count"), 0))):
+            f.give(made)
+        f.give(f.call("ptr", function_at(PUTS), record, registers, made))
     which = f.many_words(f.add(count, 1))
     with f.count_to(count) as k:
         f.put(k, which, k)
@@ -365,7 +395,11 @@ def attempt() -> str:
     holds = f.both(f.ne(has_inside, 0), f.either(f.xor(is_simple, 1), f.eq(has_inside, 2)))
     found = f.variable(missed(f))
     with f.when(f.call("i1", function_at(CHECK), record, registers, holds, held)):
-        found.set(f.call("ptr", function_at(SERVE), record, registers))
+        fits = f.variable(Word("true", "i1"))
+        with f.unless(f.eq(f.field("record", record, "demand_count"), 0)):
+            fits.set(f.call("i1", function_at(DEMANDS), record, registers))
+        with f.when(fits.get()):
+            found.set(f.call("ptr", function_at(SERVE), record, registers))
     f.call("void", function_at(DROP), registers, given, inside)
     f.call("void", function_at(DROP), registers, inside, f.load(held))
     f.call("void", function_at(DROP), registers, first, count)

@@ -10,15 +10,16 @@ from pullback.runtime.layouts import TABLES
 from pullback.runtime.native import NULL, Native, Operand, Word, function_at
 
 STATE = "pullback_call_state"
-STATE_FIELDS = ("plain", "variable", "dispatch", "clock")
+STATE_FIELDS = ("plain", "variable", "dispatch", "clock", "get", "method")
 """``plain``: what serves a call in Python; ``variable``: the context variable that holds the trace under way; ``dispatch``: the
-type of dispatches; ``clock``: the C library's clock_gettime, or 0."""
+type of dispatches; ``clock``: the C library's clock_gettime, or 0; ``get``: the ``__get__`` of callables, ``method``: the type of
+their bound methods."""
 GLOBALS = f"@{STATE} = internal global [{len(abi.ADDRESSES) + len(STATE_FIELDS)} x i64] zeroinitializer\n"
 
 _POINTERS = frozenset((
     "owner", "names", "nodes", "guards", "reads", "watch", "frame", "fills", "frame_fills", "functions", "offsets", "results",
     "context", "build", "finish", "failed", "leaves", "type", "dtype", "shape", "slots", "only", "arena_context", "arena_malloc",
-    "arena_free",
+    "arena_free", "demands", "puts",
 ))  # fmt: skip
 
 

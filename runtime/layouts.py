@@ -18,12 +18,14 @@ RECORD = (
     "functions", "offsets", "steps",
     "results", "result_count", "first_result", "context",
     "build", "build_count", "finish", "failed", "leaves", "leaf_count",
+    "demands", "demand_count", "puts", "put_count",
 )  # fmt: skip
 """``owner``: the Python object that all of it lies in. ``names``: of ``keywords`` arguments. ``watch``: what reads everything
 from outside in Python, or 0. ``mode``: below 0 Python's lock is let go while the program runs, above 0 too and the run is timed,
 0 not. ``has_inside``: 0 without containers, 2 where what is inside is held in any case.
 ``arena_*``: memory for temporaries that do not lie in the frame. ``finish``: what builds the result in Python, or 0.
-``failed``: what is called with a status."""
+``failed``: what is called with a status. ``demands``: of the memory of arrays. ``puts``: arrays that are filled when the result
+is built."""
 
 NODE = ("kind", "type", "a", "b", "c", "first", "count", "spare")
 GUARD = ("kind", "a", "b", "expected", "tag", "by_value")
@@ -31,6 +33,10 @@ READ = ("kind", "a", "b", "spare")
 FILL = ("kind", "register", "target", "extra")
 RESULT = ("kind", "dtype", "rank", "shape", "offset", "allocate")
 BUILD = ("kind", "a", "b")
+DEMAND = ("kind", "register", "a", "b")
+SPAN = ("register", "item_bytes", "is_written")
+"""An array whose memory is compared with others'."""
+PUT = ("target", "source")
 
 SLOT = ("hash", "record")
 TABLE = ("mask", "count", "only")
@@ -39,6 +45,7 @@ only one."""
 
 TABLES = {
     "record": RECORD, "node": NODE, "guard": GUARD, "read": READ, "fill": FILL, "result": RESULT, "build": BUILD, "table": TABLE,
+    "demand": DEMAND, "span": SPAN, "put": PUT,
 }  # fmt: skip
 
 
@@ -62,6 +69,12 @@ class Node(IntEnum):
     """a: its keys, in order"""
     NUMBER = 9
     """a: its value"""
+    FIELDS = 10
+    """of the type; its attributes, with the names a, go to the registers"""
+    TAKEN = 11
+    """of the type; what a call of a with it gives, a pair of children and of what is beside them, goes to the registers"""
+    ANY = 12
+    """whatever"""
 
 
 class Guard(IntEnum):
@@ -112,6 +125,8 @@ class Result(IntEnum):
     LARGE = 2
     NUMBER = 3
     """``allocate``: what makes an object of the type ``shape`` for 8 bytes, or 0"""
+    GIVEN = 4
+    """an array of the caller's, in register ``offset``"""
 
 
 class Build(IntEnum):
@@ -125,6 +140,27 @@ class Build(IntEnum):
     LIST = 6
     DICT = 7
     """a: how many, b: the keys"""
+    CALL = 8
+    """what a call of b gives, with a things from the stack"""
+    FIELDS = 9
+    """an object of the first of b, with a attributes that have the names after that"""
+    AGAIN = 10
+    """a copy of a result"""
+    SHARED = 11
+    """a result that is read again afterwards"""
+
+
+class Demand(IntEnum):
+    """What must hold for the memory of an array in a register, or the call goes to Python, which knows what to do instead."""
+
+    WRITEABLE = 1
+    READONLY = 2
+    STRIDES = 3
+    """a: those, in bytes"""
+    SINGLE = 4
+    """no two elements lie in one place; a: the bytes of one"""
+    APART = 5
+    """of the b arrays a none that is written shares memory with another"""
 
 
 def size(fields: tuple[str, ...]) -> int:

@@ -6,8 +6,8 @@ results; a ``Record`` is that as words (``layouts``), with all that they point t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from pullback.ir.types import DTYPES
 from pullback.runtime import abi, memory
 from pullback.runtime.entrance_run import SHORT_RUNS
 from pullback.runtime.launcher import address_of
-from pullback.runtime.layouts import RECORD, SLOT, TABLE, Build, Fill, Guard, Node, Reading, Result
+from pullback.runtime.layouts import RECORD, SLOT, TABLE, Build, Demand, Fill, Guard, Node, Reading, Result
 from pullback.runtime.packing import ALIGNMENT, SMALL_ARENA
 from pullback.runtime.program import Executable, Instance
 
@@ -31,7 +31,8 @@ class NotNative(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOf:
-    """A row of the table of nodes; ``object`` is its type or dtype's owner, kept alive with it."""
+    """A row of the table of nodes; ``object`` is its type or dtype's owner, kept alive with it. ``keys``: of a dict, and the
+    names of attributes."""
 
     kind: Node
     type: Any = None
@@ -40,7 +41,7 @@ class NodeOf:
     number: int = 0
     first: int = 0
     count: int = 0
-    keys: tuple[str, ...] = ()
+    keys: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,8 @@ class Source:
 @dataclass(frozen=True, kw_only=True)
 class Description:
     """All that a record is made of. ``guards``: (how, owner, name, expected, whether by value). ``build``: (kind, a, keys or
-    None). ``leaves``: the registers of the call's leaves."""
+    None). ``leaves``: the registers of the call's leaves. ``given``: the results that are arrays of the caller's, with the
+    registers of these. ``demands``: (what, register, operand). ``puts``: pairs of registers, the results' after all others."""
 
     positional: int
     keywords: tuple[str, ...]
@@ -74,6 +76,9 @@ class Description:
     build: Sequence[tuple[Build, Any, Any]]
     finish: Callable[[list[Any], list[Any]], Any] | None
     failed: Callable[[int, list[Any]], Any]
+    given: Mapping[int, int] = field(default_factory=dict)
+    demands: Sequence[tuple[Demand, int, Any]] = ()
+    puts: Sequence[tuple[int, int]] = ()
 
 
 class Record:
@@ -98,6 +103,18 @@ class Record:
             raise NotNative(f"{self.words['registers']:,} objects go in and out")
         self.words["owner"] = id(self)
         self.address = self._table([list(self.words.values())])
+
+    def is_like(self, other: Record) -> bool:
+        """Whether it serves the calls that another one does."""
+        if self.entry is not other.entry or self.hash != other.hash:
+            return False
+        a, b = self._kept[0], other._kept[0]
+        try:
+            names = ("keywords", "nodes", "guards", "reads", "demands", "puts")
+            same = all(getattr(a, name) == getattr(b, name) for name in names)
+        except Exception:
+            return False
+        return bool(same)
 
     @property
     def is_busy(self) -> bool:
@@ -126,7 +143,7 @@ class Record:
         for node in given.nodes:
             a, b = self._id(node.a), node.number
             c = self._table([node.shape]) if node.kind is Node.ARRAY else 0
-            if node.kind is Node.DICT:
+            if node.kind in (Node.DICT, Node.FIELDS):
                 a = self._table([[self._id(k) for k in node.keys]])
             elif node.kind is Node.NUMBER:
                 a = node.number
@@ -154,7 +171,7 @@ class Record:
         self.words["finish"], self.words["failed"] = self._id(given.finish), self._id(given.failed)
         if executable is None or instance is None:
             return
-        places = _Places(executable, instance, given.sources, len(given.nodes))
+        places = _Places(executable, instance, given.sources, len(given.nodes), given.given)
         frame = np.zeros(places.bytes + ALIGNMENT, np.uint8)
         self._kept.append(frame)
         start = -address_of(frame) % ALIGNMENT
@@ -174,7 +191,10 @@ class Record:
             self.words |= {"arena_bytes": places.arena_bytes, "arena_context": pool.address}
             self.words |= {"arena_malloc": pool.malloc, "arena_free": pool.free}
         rows = []
-        for (shape, dtype), offset, is_large in zip(instance.results, places.results, places.large, strict=True):
+        for k, ((shape, dtype), offset, is_large) in enumerate(zip(instance.results, places.results, places.large, strict=True)):
+            if k in given.given:
+                rows.append([Result.GIVEN, 0, 0, 0, given.given[k], 0])
+                continue
             kind = Result.LARGE if is_large else Result.SMALL if shape else Result.NUMBER
             allocate = 0 if shape else abi.allocator(dtype.type)
             place = self._table([shape]) if shape else self._id(dtype.type)
@@ -191,17 +211,36 @@ class Record:
         for kind, a, keys in given.build:
             if kind is Build.OBJECT:
                 rows.append([kind, id(None) if a is None else self._id(a), 0])
+            elif kind is Build.CALL:
+                rows.append([kind, a, self._id(keys)])
             else:
                 rows.append([kind, a, self._table([[self._id(k) for k in keys]]) if keys else 0])
         self.words |= {"build": self._table(rows), "build_count": len(rows)}
         self.words |= {"first_result": len(given.nodes), "registers": len(given.nodes) + count}
+        self._memory(given)
+
+    def _memory(self, given: Description) -> None:
+        """What is asked of the memory of arrays, and what is put where."""
+        rows = []
+        for kind, register, a in given.demands:
+            match kind:
+                case Demand.STRIDES:
+                    rows.append([kind, register, self._table([a]), 0])
+                case Demand.APART:
+                    rows.append([kind, 0, self._table(a), len(a)])
+                case _:
+                    rows.append([kind, register, a or 0, 0])
+        self.words |= {"demands": self._table(rows), "demand_count": len(rows)}
+        self.words |= {"puts": self._table(given.puts), "put_count": len(given.puts)}
 
 
 class _Places:
     """Where everything is in a frame: the argument block, boxes of numbers that the program takes by address, numbers that it
     gives, and the temporaries if they are few. Offsets in bytes."""
 
-    def __init__(self, executable: Executable, instance: Instance, sources: Sequence[Source], first_result: int) -> None:
+    def __init__(
+        self, executable: Executable, instance: Instance, sources: Sequence[Source], first_result: int, given: Mapping[int, int]
+    ) -> None:
         self.instance = instance
         self.sources = sources
         self.first_result = first_result
@@ -213,9 +252,10 @@ class _Places:
             self.boxes[k] = end
             end += BOX_BYTES
         self.results: list[int] = []
-        for shape, _ in instance.results:
-            self.results.append(0 if shape else end)
-            end += 0 if shape else BOX_BYTES
+        for k, (shape, _) in enumerate(instance.results):
+            is_inside = not shape and k not in given
+            self.results.append(end if is_inside else 0)
+            end += BOX_BYTES if is_inside else 0
         end += -end % ALIGNMENT
         self.arena = end
         has_pool = memory.pool() is not None if instance.large or instance.arena_bytes > SMALL_ARENA else False
@@ -317,21 +357,25 @@ class Table:
 
 class Dispatch:
     """The records of a function, found by the hash of a call. Callables hold it, and native code reads ``table`` at each look.
+    ``unserved(callable, *args, **kwargs)`` serves calls that are not found; None for ``Jitted.__call__``.
 
     A table and all that it leads to live as long as it can be found here; what native code has found it holds. So threads may add
     and leave out at once: at worst a record is not found any more, and its calls go through Python.
     """
 
-    __slots__ = ("table",)
+    __slots__ = ("table", "unserved")
 
-    def __init__(self) -> None:
+    def __init__(self, unserved: Any = None) -> None:
         self.table = Table(())
+        self.unserved = unserved
 
     def __len__(self) -> int:
         return len(self.table.records)
 
     def add(self, record: Record) -> None:
-        """Find a record from now on."""
+        """Find a record from now on, if none is like it."""
+        if any(record.is_like(other) for other in self.table.records):
+            return
         if self.table.has_room:
             self.table.add(record)
         else:

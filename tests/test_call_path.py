@@ -1,5 +1,6 @@
 """Native calls: the same answers, errors and references as calls through Python, and which calls are native."""
 
+import dataclasses
 import functools
 import gc
 import os
@@ -9,7 +10,7 @@ import threading
 import time
 import tracemalloc
 import weakref
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,26 +19,53 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import direct
-from pullback.entry import Entry
+from pullback import direct, jitted
 from pullback.runtime import abi
 
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
 
 Point = namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass
+class Pair:
+    a: Any
+    b: Any = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    name: str
+
+
+class Segment:
+    """A registered class."""
+
+    def __init__(self, start: Any, end: Any, name: str = "") -> None:
+        self.start, self.end, self.name = start, end, name
+
+
+pb.tree.register(Segment, lambda s: ((s.start, s.end), s.name), lambda name, ends: Segment(*ends, name))
+
+
+class Special(np.ndarray):
+    pass
+
+
 SCALE = 3.0
 TABLE = np.arange(3.0)
+PAST = OrderedDict(x=np.ones(3))
 
 
 @contextmanager
 def no_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No entry may be called in Python."""
+    """No call may be looked at in Python."""
 
-    def refuse(self: Entry, leaves: list[Any]) -> Any:
+    def refuse(*args: Any) -> Any:
         raise AssertionError("a call went through Python")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Entry, "__call__", refuse)
+        patch.setattr(jitted, "signature", refuse)
         yield
 
 
@@ -58,6 +86,8 @@ def same(a: Any, b: Any) -> bool:
         return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, Pair | Segment):
+        return same(list(vars(a).values()), list(vars(b).values()))
     if isinstance(a, np.ndarray | np.generic):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     return bool(a == b)
@@ -103,6 +133,22 @@ NATIVE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = 
     "none": (lambda x, y: x * (2 if y is None else 3), (np.ones(2), None), {}),
     "function": (lambda x, f: f(x), (np.ones(2), halves), {}),
     "static number": (lambda x, n: sum((x * k for k in range(n)), x), (np.ones(2), 4), {}),
+    "dataclass": (lambda p: p.a * p.b, (Pair(np.ones(2), 3.0),), {}),
+    "dataclass out": (lambda x: Pair(x * 2, Pair(x, x + 1)), (np.ones(2),), {}),
+    "registered": (lambda s: s.end - s.start, (Segment(np.ones(2), 3.0, "s"),), {}),
+    "registered out": (lambda x: Segment(x * 2, x + 1, "new"), (np.ones(2),), {}),
+    "ordered": (lambda p: OrderedDict(b=p["a"] * 2), (OrderedDict(a=np.ones(2)),), {}),
+    "with a default": (lambda p: defaultdict(list, a=p["a"] * 2), (defaultdict(list, a=np.ones(2)),), {}),
+    "keys": (lambda p: {1: p[0] * 2, "a": p["a"]}, ({0: np.ones(2), "a": 1.0, b"b": 2},), {}),
+    "subclass": (lambda x: x * 2, (np.ones(3).view(Special),), {}),
+    "buffer": (lambda x: x * 2, (memoryview(np.ones(3)),), {}),
+    "slice": (lambda x, s: x[s] * 2, (np.ones(4), slice(1, 3)), {}),
+    "dtype": (lambda x, t: x.astype(t), (np.ones(2), np.dtype("f4")), {}),
+    "class": (lambda x, t: x.astype(t), (np.ones(2), np.float32), {}),
+    "names": (lambda x, s: x * len(s), (np.ones(2), frozenset("ab")), {}),
+    "function of NumPy's": (lambda x, f: f(x), (np.ones(2), np.sin), {}),
+    "reshaped view": (lambda x: x.reshape(-1) * 2, (np.ones((2, 6))[:, ::2],), {}),
+    "returned argument times one": (lambda x, y=1.0: x * y, (np.ones(3),), {}),
     "global": (lambda x: x * SCALE + TABLE, (np.ones(3),), {}),
     "closure": (closed(np.arange(3.0)), (np.ones(3),), {}),
     "argument": (lambda x: x, (np.ones(3),), {}),
@@ -151,6 +197,84 @@ def test_arrays_of_an_equal_dtype_that_is_another_object(monkeypatch: pytest.Mon
         assert same(compiled(other), np.full(3, 2.0))
 
 
+def test_objects_of_several_kinds_are_the_same_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = pb.jit(lambda x: x * 2)
+    given = [memoryview(np.ones(3)), np.ones(3)]
+    for x in given:
+        warm(compiled, x)
+    with no_python(monkeypatch):
+        assert all(same(compiled(x), np.full(3, 2.0)) for x in given)
+
+
+def test_a_class_that_is_registered_later() -> None:
+    class Late:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+    late = Late(np.ones(2))
+    compiled = pb.jit(lambda x, late: x * (late.x if late is not None else 1))
+    assert same(warm(compiled, np.ones(2), late), np.ones(2))
+    pb.tree.register(Late, lambda late: ((late.x * 3,), None), lambda _, inside: Late(*inside))
+    for _ in range(3):
+        assert same(compiled(np.ones(2), late), np.full(2, 3.0))
+    made = pb.jit(lambda x: Late(x * 2))
+    assert isinstance(warm(made, np.ones(2)), Late)
+    pb.tree.register(Late, lambda late: ((late.x,), None), lambda _, inside: (Late, *inside))
+    assert type(made(np.ones(2))) is tuple
+
+
+def test_explain_says_which_path_calls_take() -> None:
+    x, both = np.ones(3), np.ones(6)
+    fixed = np.ones(3)
+    fixed.flags.writeable = False
+    double, donating = pb.jit(lambda x: x * 2), pb.jit(lambda x, y: x + y, donate=0)
+    assert double.explain(x).path == ""
+    big, odd = x.astype(">f8"), np.frombuffer(b"0" * 25, "u1")[1:].view("f8")
+    cases: list[tuple[Any, tuple[Any, ...], str]] = [
+        (double, (x,), "native"),
+        (double, (odd,), "native"),
+        (double, (big,), 'Python, since an array is in another byte order; convert it once, x.astype(x.dtype.newbyteorder("="))'),
+        (donating, (x, x + 1), "native"),
+        (donating, (both[:3], both[2:5]), "Python, since x and y may share memory, and one of them is written or donated; pass"),
+        (donating, (fixed, x), "Python, since x is read-only, so that a copy is donated"),
+        (pb.jit(lambda x, c: x, static_argnames=["c"]), (x, 1j), "Python, since a static value is a complex; use text, an int"),
+        (pb.jit(debug=True)(lambda x: x * 2), (x,), "Python, since debug=True looks at each step first"),
+        (pb.jit(check=True)(lambda x: x * 2), (x,), "Python, since check=True compares each call with a new trace"),
+        (pb.jit(lambda x: x * PAST["x"]), (x,), "native, but what is read from outside is looked at in Python"),
+    ]  # fmt: skip
+    for function, args, expected in cases:
+        function(*args)
+        report = function.explain(*args)
+        assert report.path.startswith(expected), report.path
+        assert "path of warm calls: " + report.path[:20] in str(report)
+
+
+def test_doctor_says_which_path_calls_take() -> None:
+    code = """
+import sys, numpy, scipy.linalg, scipy.special, llvmlite.binding, dataclasses, inspect
+{change}
+from pullback.cli import main
+main(["doctor"])
+"""
+    unknown = "sys.version_info = (3, 99, 0, 'final', 0)"
+    cases = {
+        "": "native (PULLBACK_CALL_PATH=auto)",
+        unknown: "plain (Python 3.99 was not tested (PULLBACK_CALL_PATH=native to use it all the same))",
+        "sys._is_gil_enabled = lambda: False": "plain (a free-threaded or debug build of Python)",
+    }
+    for change, expected in cases.items():
+        said = python(code.format(change=change), PULLBACK_CALL_PATH="")
+        assert f"calls      {expected}" in said.splitlines()
+
+
+def test_calls_that_stay_in_python_leave_one_record() -> None:
+    compiled = pb.jit(lambda x, y: x + y, donate=0)
+    x = np.ones(4)
+    for _ in range(10):
+        warm(compiled, x[:3], x[1:])
+    assert len(compiled._entries.dispatch) == 1
+
+
 def test_many_signatures_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = pb.jit(lambda x: np.sum(x) * 2)
     arrays = [np.ones(n) for n in range(150)]
@@ -193,10 +317,6 @@ def test_what_is_not_expected_goes_to_python() -> None:
     for other in (np.ones(3, np.float32), np.ones((1, 3)), np.ones(4), np.ones(6)[::2], 2.0, [1.0, 2.0], swapped, np.array(1.0)):
         assert np.array_equal(compiled(np.asarray(other), 2.0), np.asarray(other) * 2)
         assert np.array_equal(compiled(np.asarray(other)), np.asarray(other))
-
-    class Special(np.ndarray):
-        pass
-
     assert np.array_equal(compiled(np.ones(3).view(Special)), np.ones(3))
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         compiled()
@@ -246,6 +366,61 @@ def test_equal_numbers_and_texts_are_as_good(monkeypatch: pytest.MonkeyPatch) ->
     assert compiled(np.ones(3)).shape == (3,)
     namespace.update(mode="sum of all", n=1001)
     assert compiled(np.ones(3)) == pytest.approx(expected * 1000 / 999)
+
+
+OUTSIDE: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
+    "number in a dict": (lambda o: o["rate"], lambda: {"rate": 0.5, "n": 3}),
+    "static number in a dict": (lambda o: sum(range(o["n"])), lambda: {"rate": 0.5, "n": 3}),
+    "array in a list": (lambda o: o[0] + o[1], lambda: [np.ones(3), np.zeros(3)]),
+    "deep": (lambda o: o["a"][1]["b"] * len(o["c"]), lambda: {"a": (1.5, {"b": np.ones(3)}), "c": [1, 2], 3: "text"}),
+    "text": (lambda o: 2.0 if o["how"] == "twice" else 3.0, lambda: {"how": "twice"}),
+    "function": (lambda o: o["f"](2.0), lambda: {"f": halves, "g": halves}),
+    "from the end": (lambda o: o[-1], lambda: [1.0, 2.0]),
+}
+
+
+def changes(o: Any) -> Iterator[Callable[[], Any]]:
+    """What changes a container of plain ones, arrays, functions and text, in place."""
+    for key in list(o) if isinstance(o, dict) else range(len(o)):
+        x = o[key]
+        if isinstance(x, dict | list | tuple):
+            yield from changes(x)
+        if isinstance(o, tuple):
+            continue
+        news: list[Any] = [3.5, 4, np.arange(3.0) + 1, np.arange(3.0, dtype=np.float32), "other", lambda x: x + 3, [1, 2, 3]]
+        for new in news:
+            yield functools.partial(o.__setitem__, key, new)
+        yield lambda x=x: x.__iadd__(1) if isinstance(x, np.ndarray) else None  # type: ignore[misc]
+    yield lambda: o.clear() if hasattr(o, "clear") else None
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_containers_outside(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use, make = OUTSIDE[name]
+    count = len(list(changes(make())))
+    for k in range(count):
+        o = make()
+
+        def function(x: Any, use: Any = use, o: Any = o) -> Any:
+            return x * use(o)
+
+        compiled = pb.jit(functools.partial(function))
+        expected = warm(compiled, np.ones(3))
+        if k == 0:
+            with no_python(monkeypatch):
+                assert same(compiled(np.ones(3)), expected)
+        list(changes(o))[k]()
+        wanted = outcome(function, np.ones(3))
+        for _ in range(3):
+            found = outcome(compiled, np.ones(3))
+            assert isinstance(found, Exception) if isinstance(wanted, Exception) else same(found, wanted)
+
+
+def outcome(call: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return call(*args)
+    except Exception as error:
+        return error
 
 
 def test_functions_in_a_trace_are_traced() -> None:

@@ -331,6 +331,41 @@ def test_explain_through_the_life_of_a_function() -> None:
         f.explain(x, "times")
 
 
+def test_explain_of_each_kind_of_change() -> None:
+    user = module_of("def f(x, mode='sum'):\n  return x * k if mode == 'sum' else -x\n", k=2.0)
+
+    def closed(how: str) -> tuple[Any, Any]:
+        def inner(x: Any) -> Any:
+            return x if how == "as it is" else -x
+
+        def change(new: str) -> None:
+            nonlocal how
+            how = new
+
+        return pb.jit(inner), change
+
+    f, (g, change) = pb.jit(user.f), closed("as it is")
+    x = vector(4)
+    f(x, "sum")
+    g(x)
+    cases = [
+        ((x.astype(np.float32), "sum"), ["x is f32[4], was f64[4]"]),
+        ((x.reshape(2, 2), "sum"), ["x is f64[2,2], was f64[4]"]),
+        ((x, "none"), ["mode is 'none', was 'sum'"]),
+        ((np.repeat(x, 2)[::2], "sum"), ["x is f64[4] strided, was f64[4]"]),
+    ]
+    for args, changes in cases:
+        report = f.explain(*args)
+        assert report.status == "new signature" and [str(c) for c in report.changes] == changes and not report.path
+        assert "is traced, since no program is for arguments of these types" in str(report)
+    user.k = np.ones(4)
+    change("negative")
+    for function, args, said in ((f, (x, "sum"), "k is f64[4], was float"), (g, (x,), "how is 'negative', was 'as it is'")):
+        report = function.explain(*args)
+        assert report.status == "guard failed" and [str(c) for c in report.changes] == [said]
+        assert "is traced again, since what was read from outside has changed" in str(report)
+
+
 def test_explain_of_arguments_that_differ_in_more_than_a_shape() -> None:
     f = pb.jit(lambda x, c: x)
     f([vector(3), 2.0], SimpleNamespace)

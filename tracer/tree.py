@@ -105,11 +105,14 @@ class Container:
 # A registration lies on its class, so that it dies with it; one of a class that takes no attributes lies here.
 _CONTAINER = "__pullback_container__"
 _registered: dict[type, Container] = {}
+REGISTRATIONS: dict[str, Any] = {"last": None}
+"""What stands for the registration made last: another one may change what an object is."""
 
 
 def register(container: Container) -> None:
     """Make a class a container; another registration of the class is replaced."""
     _is_known_by_identity.cache_clear()
+    REGISTRATIONS["last"] = object()
     try:
         setattr(container.type, _CONTAINER, container)
     except TypeError:

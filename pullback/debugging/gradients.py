@@ -19,7 +19,8 @@ from pullback.debugging.jacobians import MOST_ENTRIES, Entries, in_single
 from pullback.derivatives import jvp
 from pullback.inspection.call import Call
 from pullback.inspection.report import Report, counted
-from pullback.jitted import Jitted, Method
+from pullback.jitted import Jitted
+from pullback.method import Method
 from pullback.tracer import TracedArray, TraceError, TreeDef, current, flatten, rebuild
 from pullback.tracer.array import as_traced, created
 from pullback.tree import places

@@ -42,8 +42,9 @@ class ArgumentType:
 class Call:
     """A call that may never have been made. ``retrace`` traces it, which runs the Python function once and stores nothing;
     ``make`` makes it, as the user would; ``entries`` are the compiled programs of the function by signature, ``variants`` those
-    that may serve the call. ``donated``: the structures of donated arguments, each with the index of its first leaf.
-    ``asked``: the device that the function is for, None if that is where its arguments are."""
+    that may serve the call, and ``path`` says what the calls of one take (see ``Explanation``). ``donated``: the structures of
+    donated arguments, each with the index of its first leaf. ``asked``: the device that the function is for, None for that of its
+    arguments."""
 
     title: str
     asked: str | None
@@ -53,6 +54,7 @@ class Call:
     make: Callable[[], Any]
     entries: Mapping[Any, Sequence[Entry | Paths]]
     variants: Sequence[Entry]
+    path: Callable[[Entry], str]
     donated: Donated = ()
     _made: list[Trace] = field(default_factory=list)
 

@@ -83,6 +83,9 @@ class Explanation(Report):
     "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds``
     that each stage took; empty for a call that was not made. ``device``: where the call runs; ``on_cpu``: what the CPU does of
     it, on copies, if that is another.
+
+    ``path``: what calls like this one take from the third on: "native", "native, but ..." or "Python, since ..."; empty for a
+    call that would be traced.
     """
 
     function: str
@@ -99,6 +102,7 @@ class Explanation(Report):
     seconds: Mapping[str, float] = field(default_factory=dict)
     device: str = "cpu"
     on_cpu: tuple[str, ...] = ()
+    path: str = ""
 
     @property
     def is_compiled(self) -> bool:
@@ -139,6 +143,8 @@ class Explanation(Report):
                 lines.append(f"  and {counted(len(shown) - MOST_SHOWN, 'more guard')}")
         lines.append(f"programs: {counted(self.signatures, 'signature')} known, {counted(self.variants, 'program')} for this one")
         lines += paragraph(_made(self), "")
+        if self.path:
+            lines += paragraph(f"path of warm calls: {self.path}", "")
         if self.seconds:
             times = ", ".join(f"{stage} {self.seconds[stage]:.4f}" for stage in SHOWN_STAGES if stage in self.seconds)
             lines += paragraph(f"seconds: {times}", "")
@@ -216,6 +222,7 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         seconds=entry.record.seconds,
         device=_device(entry),
         on_cpu=_on_cpu(entry),
+        path=call.path(entry),
     )
 
 
