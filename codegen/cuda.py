@@ -14,7 +14,7 @@ from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
 from pullback.codegen.cuda_gemm import PRODUCTS, SMALL_SIDE, batch_of
-from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, UNKNOWN, Launch, Scratch
+from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, UNKNOWN, Launch, Launches, Scratch
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
@@ -32,13 +32,10 @@ from pullback.ir.types import ArrayType, DType, RefType, Shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Emitted:
-    """``body``: CUDA C that defines the functions of ``launches``, which run in that order; ``text``: with all that it calls."""
+class Emitted(Launches):
+    """``body``: CUDA C that defines the functions of ``launches``; ``text``: with all that it calls."""
 
-    name: str
     body: str
-    launches: tuple[Launch, ...]
-    scratch: tuple[Scratch, ...]
 
     @property
     def text(self) -> str:

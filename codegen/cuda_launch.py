@@ -107,3 +107,12 @@ class Launch:
         if self.shared(sizes):
             most = min(most, MOST_BLOCKS)
         return max(1, min(-(-iterations // self.per_block), most, MOST_COPIED // max(copied, 1)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launches:
+    """How a kernel is run: ``launches`` in that order, and the memory of its own that it needs."""
+
+    name: str
+    launches: tuple[Launch, ...]
+    scratch: tuple[Scratch, ...]

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from pullback.codegen import cuda, fuse, lower, schedule, thin
     from pullback.ir.passes import grad
     from pullback.ir.passes import pipeline as passes
-    from pullback.runtime import cuda_device, cuda_program
+    from pullback.runtime import cuda_device, cuda_make, cuda_program
 else:
     cuda, fuse, lower = later("pullback.codegen.cuda"), later("pullback.codegen.fuse"), later("pullback.codegen.lower")
     schedule, thin = later("pullback.codegen.schedule"), later("pullback.codegen.thin")
-    cuda_device, cuda_program = later("pullback.runtime.cuda_device"), later("pullback.runtime.cuda_program")
+    cuda_device, cuda_make = later("pullback.runtime.cuda_device"), later("pullback.runtime.cuda_make")
     grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
@@ -195,8 +195,9 @@ def is_stored(found: Abstract, layouts: Sequence[str], device: str, over: Over =
 def stored_key(key: bytes, found: Abstract, device: str) -> str | None:
     """The cache key of the program of a template key; None where programs are not kept. An op of somebody else's means what that
     one's sources say, which no key knows."""
-    is_known = device == "cpu" and all(i.op in OWN_OPS for i in walk(found.function.body))
-    return stored.key_of(key) if is_known else None
+    if not all(i.op in OWN_OPS for i in walk(found.function.body)):
+        return None
+    return stored.key_of(key) if device == "cpu" else cuda_make.key_of(key, device)
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
@@ -286,15 +287,17 @@ def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], devic
     name = stored_key(key, found, device)
     if name is not None:
         with counters.timed("load program"):
-            executable = stored.find(name)
+            title, of_cuda = found.function.name, device != "cpu"
+            executable: Any = cuda_make.find(name, device, title, scheduled_kernel) if of_cuda else stored.find(name)
         if executable is not None:
+            say_fallbacks(executable)
             return template_of(executable, is_stored=True)
     start = time.perf_counter()
     template = build(found, layouts, device, over)
     seconds = time.perf_counter() - start
     if name is not None:
         with counters.timed("store program"):
-            stored.keep(name, template.executable, seconds)
+            (stored.keep if device == "cpu" else cuda_make.keep)(name, template.executable, seconds)
     return template
 
 
@@ -313,7 +316,7 @@ def _built_for_cuda(found: Abstract, layouts: tuple[str, ...], device: str, over
             with clock.paused(), counters.timed("schedule"):
                 return scheduled_kernel(kernel, target)
 
-        executable = cuda_program.CudaExecutable(module, device, found.function.name, prepared)
+        executable = cuda_make.compiled(module, device, found.function.name, prepared)
     say_fallbacks(executable)
     return template_of(executable)
 
@@ -322,9 +325,9 @@ class DeviceWarning(UserWarning):
     """Something of a program for a device is done by the CPU, on copies."""
 
 
-def say_fallbacks(executable: cuda_program.CudaExecutable) -> None:
+def say_fallbacks(executable: Any) -> None:
     """Warn, at the first line, of what the CPU does for a device."""
-    found = executable.fallbacks
+    found = getattr(executable, "fallbacks", ())
     if found:
         loc = next((f.loc for f in found if f.loc), found[0].loc)
         what = ", ".join(dict.fromkeys(f.what for f in found))

@@ -14,7 +14,7 @@ from pullback.ir.extents import value_of
 from pullback.ir.types import DTYPES
 
 if TYPE_CHECKING:
-    from pullback.codegen.cuda import Emitted, Launch
+    from pullback.codegen.cuda_launch import Launch, Launches
 
 LETTERS = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "i16": "h", "i8": "b", "u64": "Q", "u32": "I", "u16": "H", "u8": "B"}
 """What packs a scalar; of other dtypes the bits, as an unsigned integer."""
@@ -49,7 +49,7 @@ class Bound:
     has_status: bool
 
 
-def bound(kernel: Emitted, sizes: Mapping[str, int]) -> Bound:
+def bound(kernel: Launches, sizes: Mapping[str, int]) -> Bound:
     """A kernel with its sizes s0, s1, ..."""
     blocks = [each.blocks(sizes) for each in kernel.launches]
     scratch = tuple(

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pullback.codegen.dependencies import kernel_accesses
 from pullback.ir.extents import value_of
-from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.program import Launch, launch
 from pullback.ir.structure import Block as Region
@@ -25,16 +23,9 @@ from pullback.runtime.cuda_device import Device, Loaded, device
 from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_launch import Bound, bound
 from pullback.runtime.cuda_run import Run
+from pullback.runtime.cuda_stored import Parts
 from pullback.runtime.cuda_tape import Tape, is_straight
 from pullback.runtime.program import Executable
-
-if TYPE_CHECKING:
-    from pullback.codegen import cuda
-    from pullback.codegen.cuda import Emitted
-    from pullback.runtime import cuda_compile
-else:
-    cuda = later("pullback.codegen.cuda")
-    cuda_compile = later("pullback.runtime.cuda_compile")
 
 KEPT_INSTANCES = 64
 
@@ -62,45 +53,34 @@ class CudaInstance:
 class CudaExecutable:
     """A program and its compiled kernels, on the device ``name``.
 
-    ``module``: the program, then its kernels as ``lower`` made them; ``schedule(kernel, device)`` gives what a device runs.
-    ``title``: what errors call it. ``fallbacks``: what the CPU runs of it. Raises DeviceError, and what the compiler does.
+    ``schedule(kernel, device)`` gives what a device runs of a kernel. ``title``: what errors call it. ``fallbacks``: what the CPU
+    runs of it. Raises DeviceError.
     """
 
     home: Mapping[int, int] = {}
     uses_tapes = True
     """Whether straight programs run from a list; else they are walked through, as programs with loops are."""
 
-    def __init__(self, module: Module, name: str, title: str, schedule: Schedule) -> None:
-        self.program, *kernels = module.functions
+    def __init__(self, parts: Parts, name: str, title: str, schedule: Schedule) -> None:
+        self.parts = parts
+        self.program = parts.program
         self.title = title
         self.device: Device = device(name)
         self.instances: dict[tuple[int, ...], CudaInstance] = {}
-        self._plain = {kernel.name: kernel for kernel in kernels}
         self._schedule = schedule
         self._on_host: dict[Instruction, Executable] = {}
-        self.kernels: dict[str, Emitted] = {}
-        lacking: dict[str, str] = {}
-        for kernel in kernels:
-            try:
-                self.kernels[kernel.name] = cuda.emit(schedule(kernel, "cuda"), kernel.name)
-            except NotImplementedError as error:
-                lacking[kernel.name] = str(error)
+        self.kernels = parts.kernels
+        self.written = parts.written
         self.fallbacks = tuple(
-            Fallback(kernel=i.params["kernel"], what=lacking[i.params["kernel"]], loc=i.loc)
+            Fallback(kernel=i.params["kernel"], what=parts.plain[i.params["kernel"]][1], loc=i.loc)
             for i in walk(self.program.body)
-            if isinstance(i.op, Launch) and i.params["kernel"] in lacking
+            if isinstance(i.op, Launch) and i.params["kernel"] in parts.plain
         )
-        self.written = {kernel.name: tuple(sorted(kernel_accesses(kernel)[1])) for kernel in kernels}
-        self.text = cuda.joined(list(self.kernels.values()))
         self.is_straight = is_straight(self)
         self.loaded: Loaded | None = None
-        if self.kernels:
-            names = dict.fromkeys(each.name for kernel in self.kernels.values() for each in kernel.launches)
-            self.loaded = cuda_compile.load(self.text, self.device.arch, list(names), self._load)
-
-    def _load(self, image: bytes) -> Loaded:
-        with self.device:
-            return self.device.load(image, self)
+        if parts.code:
+            with self.device:
+                self.loaded = self.device.load(parts.code, self)
 
     def instance(self, sizes: Mapping[str, int]) -> CudaInstance:
         """The program with these sizes; the last few are kept."""
@@ -158,7 +138,7 @@ class CudaExecutable:
             again = Instruction(launch, values, (), step.params, (), step.loc)
             shown = tuple(v for v in values if isinstance(v.type, RefType) and not v.type.rank)
             program = Function(self.program.name, Region(values, (again,), shown), "program")
-            kernel = self._plain[step.params["kernel"]]
+            kernel, _ = self.parts.plain[step.params["kernel"]]
             found = Executable(Module((program, kernel)), {}, lambda kernel: self._schedule(kernel, "cpu"))
             self._on_host[step] = found
         return found

@@ -24,7 +24,7 @@ from pullback.runtime.cache import Origin
 from pullback.runtime.engine import Object, default_engine
 from pullback.runtime.program import Executable, LoadedKernel
 
-_SIZE = struct.Struct("<I")
+SIZE = struct.Struct("<I")
 
 
 class Unreadable(ValueError):
@@ -67,7 +67,7 @@ def keep(key: str, executable: Executable, seconds: float) -> None:
 
 def encoded(executable: Executable) -> bytes | None:
     """The bytes of a program; None where it holds what text cannot, or the object code of its kernels is nowhere."""
-    program = replace(executable.program, body=_without_places(executable.program.body))
+    program = replace(executable.program, body=without_places(executable.program.body))
     try:
         text = print_function(program)
         if canonical(parse_function(text)) != canonical(program):
@@ -84,16 +84,16 @@ def encoded(executable: Executable) -> bytes | None:
         payloads.append(payload)
     made = {"program": text, "kernels": kernels, "driver": driver, "home": sorted(executable.home.items())}
     data = json.dumps(made, separators=(",", ":")).encode()
-    return b"".join([_SIZE.pack(len(data)), data, *payloads])
+    return b"".join([SIZE.pack(len(data)), data, *payloads])
 
 
 def decoded(payload: bytes, origin: Origin) -> Executable:
     """The program of such bytes, which were found in memory or on "disk". Raises Unreadable."""
     try:
-        (size,) = _SIZE.unpack_from(payload)
-        data = json.loads(payload[_SIZE.size : _SIZE.size + size])
+        (size,) = SIZE.unpack_from(payload)
+        data = json.loads(payload[SIZE.size : SIZE.size + size])
         program = parse_function(data["program"])
-        at, kernels = _SIZE.size + size, []
+        at, kernels = SIZE.size + size, []
         for name, symbol, key, slots, length in data["kernels"]:
             code = Object(key=str(key), symbol=str(symbol), payload=payload[at : at + length])
             kernels.append((str(name), _tuples(slots), code))
@@ -122,13 +122,13 @@ def _check_whole(program: Function, kernels: set[str], driver: Driver | None) ->
 def text_of(payload: bytes) -> str:
     """The IR of a program in such bytes. Raises Unreadable."""
     try:
-        (size,) = _SIZE.unpack_from(payload)
-        return str(json.loads(payload[_SIZE.size : _SIZE.size + size])["program"])
+        (size,) = SIZE.unpack_from(payload)
+        return str(json.loads(payload[SIZE.size : SIZE.size + size])["program"])
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from None
 
 
-def _without_places(block: Block) -> Block:
+def without_places(block: Block) -> Block:
     """The block with the failures of its launches in no place."""
     made = []
     for i in block.instructions:
@@ -136,7 +136,7 @@ def _without_places(block: Block) -> Block:
             failures = tuple((*failure[:2], "") for failure in i.params["failures"])
             i = replace(i, params={**i.params, "failures": failures})
         if i.regions:
-            i = replace(i, regions=tuple(map(_without_places, i.regions)))
+            i = replace(i, regions=tuple(map(without_places, i.regions)))
         made.append(i)
     return replace(block, instructions=tuple(made))
 

@@ -1,0 +1,77 @@
+"""Programs for CUDA from the passes, or from the cache: emitted, compiled for the device, loaded and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pullback.codegen.cuda_launch import Launches
+from pullback.codegen.dependencies import kernel_accesses
+from pullback.ir.later import later
+from pullback.ir.structure import Function, Module
+from pullback.runtime import cuda_compile, cuda_stored
+from pullback.runtime.cuda_device import device
+from pullback.runtime.cuda_errors import DeviceError
+from pullback.runtime.cuda_program import CudaExecutable
+from pullback.runtime.cuda_stored import Parts
+
+if TYPE_CHECKING:
+    from pullback.codegen import cuda
+    from pullback.codegen.cuda import Emitted
+else:
+    cuda = later("pullback.codegen.cuda")
+
+Schedule = Callable[[Function, str], Function]
+
+
+def compiled(module: Module, name: str, title: str, schedule: Schedule) -> CudaExecutable:
+    """The program ``title`` for the device ``name``. ``module``: the program, then its kernels as ``lower`` made them;
+    ``schedule(kernel, device)`` gives what a device runs. Raises DeviceError, NoCompiler, CompileError."""
+    parts, text = parts_of(module, schedule)
+    names = dict.fromkeys(each.name for kernel in parts.kernels.values() for each in kernel.launches)
+
+    def loaded(code: bytes) -> CudaExecutable:
+        return CudaExecutable(replace(parts, code=code), name, title, schedule)
+
+    return cuda_compile.load(text, device(name).arch, list(names), loaded) if names else loaded(b"")
+
+
+def parts_of(module: Module, schedule: Schedule) -> tuple[Parts, str]:
+    """What a program is made of, but for its code, and the CUDA C of its kernels."""
+    program, *kernels = module.functions
+    made: list[Emitted] = []
+    plain: dict[str, tuple[Function, str]] = {}
+    for kernel in kernels:
+        try:
+            made.append(cuda.emit(schedule(kernel, "cuda"), kernel.name))
+        except NotImplementedError as error:
+            plain[kernel.name] = kernel, str(error)
+    written = {kernel.name: tuple(sorted(kernel_accesses(kernel)[1])) for kernel in kernels}
+    launches = {each.name: Launches(name=each.name, launches=each.launches, scratch=each.scratch) for each in made}
+    return Parts(program=program, kernels=launches, written=written, plain=plain, code=b""), cuda.joined(made)
+
+
+def key_of(template: bytes, name: str) -> str | None:
+    """The cache key of the program of a template key; None where programs are not kept, or nothing can be compiled or run."""
+    try:
+        return cuda_stored.key_of(template, device(name).arch)
+    except (DeviceError, cuda_compile.NoCompiler):
+        return None
+
+
+def find(key: str, name: str, title: str, schedule: Schedule) -> CudaExecutable | None:
+    """The program for a device that was kept under a key, if the driver takes its code."""
+    parts = cuda_stored.find(key)
+    if parts is None:
+        return None
+    try:
+        return CudaExecutable(parts, name, title, schedule)
+    except DeviceError:
+        cuda_stored.forget(key)
+        return None
+
+
+def keep(key: str, executable: CudaExecutable, seconds: float) -> None:
+    """Keep a program, if it can be. ``seconds`` that its making took."""
+    cuda_stored.keep(key, executable.parts, executable.device.arch, seconds)
