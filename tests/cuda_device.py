@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib.util
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,6 +28,8 @@ GUARD, AROUND = 256, 0xA5
 @lru_cache
 def missing() -> str | None:
     """What a GPU's tests need and this machine has not."""
+    if os.environ.get("PULLBACK_CUDA") == "host":
+        return "the stand-in for a GPU is asked for"
     if importlib.util.find_spec("pycuda") is None:
         return "needs pycuda (pip install pullback[cuda])"
     try:
@@ -106,7 +109,7 @@ def _output(library: Any, program: ctypes.c_void_p, what: str) -> bytes:
 
 @dataclass(frozen=True)
 class Held:
-    """Memory of the host and its copy on the device, which begins GUARD bytes behind ``copy``."""
+    """Memory of the host and its copy on the device, which begins ``Device.guard`` bytes behind ``copy``."""
 
     memory: Any
     copy: Any
@@ -116,10 +119,16 @@ class Held:
 class Device(Machine):
     """The kernels as a module of the GPU. What they read and write is copied there for the launches of each kernel."""
 
+    guard = GUARD
+
     def __init__(self, kernels: Sequence[Emitted]) -> None:
         self.held: dict[tuple[int, int], Held] = {}
         self.functions: dict[str, Any] = {}
-        self.module = driver().module_from_buffer(compiled(text_of(kernels), architecture())) if kernels else None
+        self.module = driver().module_from_buffer(self.image(kernels)) if kernels else None
+
+    def image(self, kernels: Sequence[Emitted]) -> bytes:
+        """What a module is loaded from."""
+        return compiled(text_of(kernels), architecture())
 
     def address(self, array: Any) -> int:
         """Arrays that share memory do so on the device."""
@@ -129,8 +138,8 @@ class Device(Machine):
         start, end = bounds = np.lib.array_utils.byte_bounds(owner)
         if bounds not in self.held:
             memory = np.ctypeslib.as_array((ctypes.c_uint8 * (end - start)).from_address(start))
-            self.held[bounds] = Held(memory, driver().to_device(_guarded(memory)), owner)
-        return int(self.held[bounds].copy) + GUARD + int(array.ctypes.data) - start
+            self.held[bounds] = Held(memory, driver().to_device(self.guarded(memory)), owner)
+        return int(self.held[bounds].copy) + self.guard + int(array.ctypes.data) - start
 
     def function(self, launch: Launch) -> Any:
         if launch.name not in self.functions:
@@ -146,12 +155,12 @@ class Device(Machine):
         cuda = driver()
         cuda.Context.synchronize()
         for held in self.held.values():
-            image = _guarded(held.memory)
-            wanted = image[:GUARD].copy()
+            image = self.guarded(held.memory)
+            wanted, end = image[: self.guard].copy(), self.guard + len(held.memory)
             cuda.memcpy_dtoh(image, held.copy)
-            np.testing.assert_array_equal(image[:GUARD], wanted, "written before an array")
-            np.testing.assert_array_equal(image[len(image) - GUARD :], wanted, "written behind an array")
-            inside = image[GUARD : len(image) - GUARD]
+            np.testing.assert_array_equal(image[: self.guard], wanted, "written before an array")
+            np.testing.assert_array_equal(image[end : end + self.guard], wanted, "written behind an array")
+            inside = image[self.guard : end]
             if held.owner.flags.writeable:
                 held.memory[...] = inside
             else:
@@ -159,11 +168,10 @@ class Device(Machine):
             held.copy.free()
         self.held.clear()
 
-
-def _guarded(memory: Any) -> Any:
-    """A copy of bytes with guards around it."""
-    around = np.full(GUARD, AROUND, np.uint8)
-    return np.concatenate([around, memory, around])
+    def guarded(self, memory: Any) -> Any:
+        """A copy of bytes with guards around it; at least one byte."""
+        around = np.full(self.guard, AROUND, np.uint8)
+        return np.concatenate([around, memory, around if len(memory) + self.guard else np.zeros(1, np.uint8)])
 
 
 def run_on_device(function: Function, arguments: Sequence[Any], layouts: Sequence[str] = ()) -> tuple[Any, ...]:

@@ -1,9 +1,12 @@
-"""The machines that take emitted CUDA C, for tests of each."""
+"""The machines that take emitted CUDA C, for tests of each: a GPU, and the stand-in for one where there is none."""
 
+import cuda_host
 import pytest
-from cuda_device import Device
-from cuda_library import COMPILER, Host
+from cuda_device import Device, missing
+from cuda_library import Host
 
-HOST = pytest.param(Host, id="host", marks=pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile CUDA C"))
+UNAVAILABLE = cuda_host.unavailable() or (None if missing() else "there is a GPU; PULLBACK_CUDA=host runs this without it")
+needs_host = pytest.mark.skipif(UNAVAILABLE is not None, reason=str(UNAVAILABLE))
+HOST = pytest.param(Host, id="host", marks=needs_host)
 DEVICE = pytest.param(Device, id="gpu", marks=pytest.mark.gpu)
 on_each = pytest.mark.parametrize("machine", [HOST, DEVICE])

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import agrees, plain
-from cuda_library import COMPILER, run_on_host
+from cuda_library import run_on_host
 from cuda_program import expected
+from cuda_targets import UNAVAILABLE
 from versions import since
 
 import pullback as pb
@@ -332,7 +333,7 @@ def test_templates_serve_all_sizes() -> None:
         np.testing.assert_allclose(f(z), np.sum(np.exp(z * (2.25 + 1.5j)) * z[::-1]), rtol=1e-11)
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile CUDA C for the host")
+@pytest.mark.skipif(UNAVAILABLE is not None, reason=str(UNAVAILABLE))
 def test_cuda_c() -> None:
     text = """func f(%z: c128[300], %w: c128[300], %x: c64[7,5]) -> (c128[300], c128[300], c128[], f64[300], c64[5], bool[300]) {
       %0: c128[300] = mul %z, %w

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 from .kernels import CompileError, image
-from .pieces import Missing, library, site
+from .pieces import COMPILER, Missing, library, site, site_folder
 
-__all__ = ["CompileError", "Missing", "activate", "counts", "forgive", "image", "is_active", "memory", "order"]
+__all__ = ["CompileError", "Compiler", "Missing", "activate", "counts", "forgive", "image", "memory", "order", "unavailable"]
 COUNTS = ("launches", "graph_launches", "captured", "bytes", "waiting")
-ACTIVE = "CUDA_HOST_ACTIVE"
 
 
 @lru_cache
@@ -32,7 +32,6 @@ def activate(devices: int = 2, arch: int = 90, memory: int = 4 << 30) -> Any:
     folder = str(site())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    os.environ[ACTIVE] = "1"
     import pycuda.driver as cuda
 
     cuda.init()
@@ -50,9 +49,22 @@ def _driver() -> Any:
     return found
 
 
-def is_active() -> bool:
-    """Whether this process's CUDA driver is the stand-in."""
-    return bool(activate.cache_info().currsize)
+def unavailable() -> str | None:
+    """Why tests over the stand-in must be skipped here; None where they can run, or where PULLBACK_CUDA=host says they must."""
+    if os.environ.get("PULLBACK_CUDA") == "host":
+        return None
+    if shutil.which(COMPILER) is None:
+        return f"there is no {COMPILER} to compile CUDA C for the host"
+    if not site_folder().exists():
+        return "the stand-in for CUDA is not built: python -m tests.cuda_host"
+    return None
+
+
+class Compiler:
+    """A compiler of CUDA C for ``pullback.runtime.cuda_compiler.use``."""
+
+    def cubin(self, text: str, arch: str, kernels: Sequence[str]) -> bytes:
+        return image(text, int(arch.removeprefix("sm_")))
 
 
 def order(seed: int) -> None:

@@ -85,9 +85,9 @@ static inline unsigned cuda_host_full(unsigned mask = 0xffffffffu) { return mask
 #define __syncwarp(...) ((void)cuda_host_warp(__LINE__, SYNC, cuda_host_full(__VA_ARGS__), 0, 0, 32))
 #define __activemask() cuda_host_active_mask()
 
-static inline void __threadfence() {}
+static inline void __threadfence() { cuda_host_fence(); }
 static inline void __threadfence_block() {}
-static inline void __threadfence_system() {}
+static inline void __threadfence_system() { cuda_host_fence(); }
 static inline void __nanosleep(unsigned) {}
 #define __trap() cuda_host_stop(719, "__trap() at line %d", __LINE__)
 #define assert(condition) \
@@ -98,8 +98,10 @@ static inline void __nanosleep(unsigned) {}
 
 template <class T> struct cuda_host_plain { typedef T type; };
 template <class T> using cuda_host_same = typename cuda_host_plain<T>::type;
+#define CUDA_HOST_UNWATCHED static __attribute__((no_sanitize("thread"), noinline))
 #define CUDA_HOST_ATOMIC(name, expression)                                                              \
-    template <class T> static inline T name(T* place, cuda_host_same<T> value) {                        \
+    template <class T> CUDA_HOST_UNWATCHED T name(T* place, cuda_host_same<T> value) {                  \
+        cuda_host_atomic(place, sizeof(T));                                                             \
         T before = *place;                                                                              \
         *place = (T)(expression);                                                                       \
         return before;                                                                                  \
@@ -113,7 +115,8 @@ CUDA_HOST_ATOMIC(atomicMax, value > before ? value : before)
 CUDA_HOST_ATOMIC(atomicAnd, before & value)
 CUDA_HOST_ATOMIC(atomicOr, before | value)
 CUDA_HOST_ATOMIC(atomicXor, before ^ value)
-template <class T> static inline T atomicCAS(T* place, cuda_host_same<T> expected, cuda_host_same<T> value) {
+template <class T> CUDA_HOST_UNWATCHED T atomicCAS(T* place, cuda_host_same<T> expected, cuda_host_same<T> value) {
+    cuda_host_atomic(place, sizeof(T));
     T before = *place;
     if (before == expected) *place = value;
     return before;

@@ -10,9 +10,11 @@
 #include <numeric>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 #include <vector>
 
+#include "races.h"
 #include "stacks.h"
 
 cuda_host_index threadIdx, blockIdx, blockDim, gridDim;
@@ -63,8 +65,8 @@ std::string where() {
     return text;
 }
 
-[[noreturn]] void stop(int error, const std::string& text) {
-    now.failure = {error, where() + ": " + text};
+[[noreturn]] void stop(int error, const std::string& text, void* at = nullptr) {
+    now.failure = {error, where() + ": " + text, at};
     siglongjmp(now.escape, 1);
 }
 
@@ -88,6 +90,7 @@ void body() {
         next.stack = now.threads[now.self].stack;
         now.self = next.number;
         threadIdx = next.index;
+        races::start_thread(next.number);
     }
 }
 
@@ -103,6 +106,7 @@ void resume(Thread& t) {
     t.state = State::ready;
     now.self = t.number;
     threadIdx = t.index;
+    races::start_thread(t.number);
     now.in_thread = true;
     stacks::enter(t.stack);
     now.in_thread = false;
@@ -139,6 +143,7 @@ void pass_barrier() {
     if (now.done) {
         stop(FAILED, format("the barrier at line %d is reached by %u of %u threads", first->line, now.count - now.done, now.count));
     }
+    races::pass_barrier();
     for (unsigned k = 0; k < now.count; ++k) {
         Thread& t = now.threads[k];
         bool all = sum == (int)now.count;
@@ -159,6 +164,7 @@ void run_block(uint64_t& seed) {
         for (unsigned k = now.count - 1; k; --k) std::swap(now.order[k], now.order[random(seed) % (k + 1)]);
     }
     now.done = 0;
+    races::start_block();
     while (now.done < now.count) {
         if (!run_those_that_can()) pass_barrier();
     }
@@ -185,19 +191,26 @@ void run_blocks(uint64_t seed) {
 constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 struct sigaction before[4];
 
-void on_signal(int signal, siginfo_t* info, void*) {
+#ifdef __x86_64__
+void* code_of(void* context) { return (void*)((ucontext_t*)context)->uc_mcontext.gregs[REG_RIP]; }
+#else
+void* code_of(void*) { return nullptr; }
+#endif
+
+void on_signal(int signal, siginfo_t* info, void* context) {
     if (!now.in_thread || syscall(SYS_gettid) != now.host_thread) {  // not ours: let the earlier handler have it
         for (int k = 0; k < 4; ++k) sigaction(SIGNALS[k], &before[k], nullptr);
         return;
     }
-    if (signal == SIGFPE) stop(FAILED, "integer division by zero");
-    if (signal == SIGILL) stop(715, "illegal instruction");
-    if (stacks::is_guard(info->si_addr)) stop(FAILED, "the stack overflows");
+    if (signal == SIGFPE) stop(FAILED, "integer division by zero", code_of(context));
+    if (signal == SIGILL) stop(715, "illegal instruction", code_of(context));
+    if (stacks::is_guard(info->si_addr)) stop(FAILED, "the stack overflows", code_of(context));
     if (info->si_addr >= now.dynamic + now.launch->dynamic && info->si_addr < now.dynamic_region + DYNAMIC + PAGE) {
         stop(ILLEGAL_ADDRESS, format("an address %zu bytes behind the %zu bytes of dynamic shared memory",
-                                     (size_t)((char*)info->si_addr - now.dynamic - now.launch->dynamic), now.launch->dynamic));
+                                     (size_t)((char*)info->si_addr - now.dynamic - now.launch->dynamic), now.launch->dynamic),
+             code_of(context));
     }
-    stop(ILLEGAL_ADDRESS, format("illegal address %p", info->si_addr) + now.describe(info->si_addr));
+    stop(ILLEGAL_ADDRESS, format("illegal address %p", info->si_addr) + now.describe(info->si_addr), code_of(context));
 }
 
 struct Watch {
@@ -269,6 +282,7 @@ void exchange(unsigned mask, unsigned first) {
         if (!(mask >> k & 1) || first + k >= now.count) continue;
         Thread& t = now.threads[first + k];
         t.state = State::ready;
+        if (t.op == SYNC) races::pass_warp(t.number);
         switch (t.op) {
             case BALLOT: t.bits = ballot; break;
             case ALL: t.bits = (ballot & mask) == mask; break;
@@ -319,8 +333,11 @@ Failure run(const Launch& launch, uint64_t order, std::string (*describe)(const 
     gridDim = {launch.grid.x, launch.grid.y, launch.grid.z};
     blockDim = {launch.block.x, launch.block.y, launch.block.z};
     stacks::all_are_free();
+    races::watch_shared((uintptr_t)launch.shared, launch.shared_bytes, (uintptr_t)now.dynamic, launch.dynamic);
+    races::start_launch();
     Watch watch;
     if (!sigsetjmp(now.escape, 1)) run_blocks(order);
+    races::stop_watching();
     now.in_thread = false;
     return now.failure;
 }
@@ -360,11 +377,20 @@ unsigned cuda_host_active_mask() {
 
 void* cuda_host_dynamic() { return now.dynamic; }
 
-void cuda_host_stop(int error, const char* how, ...) {
+static std::string spelled(const char* how, va_list values) {
     char text[500];
+    vsnprintf(text, sizeof text, how, values);
+    return text;
+}
+
+void cuda_host_stop(int error, const char* how, ...) {
     va_list values;
     va_start(values, how);
-    vsnprintf(text, sizeof text, how, values);
-    va_end(values);
-    stop(error, text);
+    stop(error, spelled(how, values));
+}
+
+void cuda_host_stop_at(void* at, int error, const char* how, ...) {
+    va_list values;
+    va_start(values, how);
+    stop(error, spelled(how, values), (char*)at - 1);
 }

@@ -20,6 +20,7 @@ struct Launch {
 struct Failure {
     int error = 0;  // a CUresult
     std::string text;
+    void* at = nullptr;  // the address of the code that failed, where it is known
 };
 
 // Runs a launch. ``order``: of blocks and threads: 0 ascending, 1 descending, else a seed of a random one.

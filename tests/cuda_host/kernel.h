@@ -36,6 +36,11 @@ unsigned cuda_host_active_mask(void);
 // The shared memory whose size the launch gave; it ends where its last byte is.
 void* cuda_host_dynamic(void);
 
-// End the launch with an error of the running thread.
+// End the launch with an error of the running thread; ``at``: the address of the code where it is.
 [[noreturn]] void cuda_host_stop(int error, const char* format, ...);
+[[noreturn]] void cuda_host_stop_at(void* at, int error, const char* format, ...);
+
+// Before an atomic, and a memory fence: what the check of races must know.
+void cuda_host_atomic(const void* place, size_t size);
+void cuda_host_fence(void);
 }

@@ -5,16 +5,21 @@
 #include <deque>
 
 #include "driver.h"
+#include "races.h"
 
 namespace memory {
 namespace {
 
 constexpr size_t PAGE = 4096, ALIGNMENT = 16, BEFORE = 64;
 constexpr unsigned char AROUND = 0xff;  // read as a float, it is NaN
-constexpr size_t QUARANTINE = 512;
+constexpr size_t ARENA = size_t(1) << 36;  // of addresses; all allocations are there, one behind the other
 
-std::map<uintptr_t, Allocation> all;  // by start
-std::deque<uintptr_t> retired;
+constexpr size_t REMEMBERED = 4096;
+
+std::map<uintptr_t, Allocation> all, gone;  // by start; and those that were freed
+std::deque<uintptr_t> order_of_freeing;
+uintptr_t arena = 0, next_base = 0;
+bool is_used_up = false;
 bool is_split = false;
 
 size_t rounded(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -23,12 +28,27 @@ void protect(const Allocation& a, int how) {
     if (a.length) mprotect((void*)(a.base + PAGE), a.length - 2 * PAGE, how);
 }
 
-void drop_oldest() {
-    auto found = all.find(retired.front());
-    retired.pop_front();
-    if (found == all.end()) return;
-    munmap((void*)found->second.base, found->second.length);
-    all.erase(found);
+// Addresses for ``length`` bytes. None is used twice before all were used once.
+uintptr_t addresses(size_t length) {
+    if (!arena) {
+        void* found = mmap(nullptr, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        check(found != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY, "the host has no addresses left");
+        arena = next_base = (uintptr_t)found;
+        races::watch_devices(arena, ARENA);
+    }
+    check(length < ARENA / 4, CUDA_ERROR_OUT_OF_MEMORY, "more than the stand-in has addresses for");
+    if (next_base + length > arena + ARENA) {
+        gone.clear(), order_of_freeing.clear();
+        next_base = arena;
+        is_used_up = true;
+    }
+    for (auto& [start, a] : all) {
+        if (!is_used_up) break;
+        if (a.length && a.base < next_base + length && a.base + a.length > next_base) next_base = a.base + a.length;
+    }
+    check(next_base + length <= arena + ARENA, CUDA_ERROR_OUT_OF_MEMORY, "the stand-in has no addresses left");
+    next_base += length;
+    return next_base - length;
 }
 
 }  // namespace
@@ -41,10 +61,8 @@ uintptr_t allocate(size_t bytes, Kind kind, Life life) {
         throw Error{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes asked for, " + std::to_string(d.memory - d.used) + " free"};
     }
     size_t room = rounded(bytes, ALIGNMENT), length = rounded(room + BEFORE, PAGE) + 2 * PAGE;
-    void* base = mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    check(base != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY, "the host has no memory left");
-    uintptr_t start = (uintptr_t)base + length - PAGE - room;
-    all[start] = {start, (uintptr_t)base, bytes, length, context->device, kind, Life::reserved, context};
+    uintptr_t base = addresses(length), start = base + length - PAGE - room;
+    all[start] = {start, base, bytes, length, context->device, kind, Life::reserved, context};
     if (kind == Kind::device) d.used += bytes;
     if (life == Life::live) begin(start);
     return start;
@@ -61,22 +79,30 @@ void retire(uintptr_t start) {
     Allocation& a = all.at(start);
     protect(a, PROT_NONE);
     if (a.length) madvise((void*)(a.base + PAGE), a.length - 2 * PAGE, MADV_DONTNEED);
+    races::forget(a.base, a.length);
     a.life = Life::freed;
-    retired.push_back(start);
-    while (retired.size() > QUARANTINE) drop_oldest();
+    gone[start] = a;
+    all.erase(start);
+    order_of_freeing.push_back(start);
+    if (order_of_freeing.size() > REMEMBERED) gone.erase(order_of_freeing.front()), order_of_freeing.pop_front();
 }
 
-Allocation* find(uintptr_t address) {
-    auto next = all.upper_bound(address);
-    if (next == all.begin()) return nullptr;
+static Allocation* within(std::map<uintptr_t, Allocation>& map, uintptr_t address) {
+    auto next = map.upper_bound(address);
+    if (next == map.begin()) return nullptr;
     Allocation& a = std::prev(next)->second;
     return address <= a.start + a.bytes ? &a : nullptr;
 }
 
+Allocation* find(uintptr_t address) {
+    Allocation* found = within(all, address);
+    return found ? found : within(gone, address);
+}
+
 Allocation* whole(uintptr_t start) {
+    check(!gone.count(start), CUDA_ERROR_INVALID_VALUE, "it was freed before");
     auto found = all.find(start);
-    if (found == all.end()) throw Error{CUDA_ERROR_INVALID_VALUE, "no allocation begins there"};
-    if (found->second.life == Life::freed) throw Error{CUDA_ERROR_INVALID_VALUE, "it was freed before"};
+    check(found != all.end(), CUDA_ERROR_INVALID_VALUE, "no allocation begins there");
     return &found->second;
 }
 
@@ -96,6 +122,8 @@ void must_lie(uintptr_t address, size_t bytes, const char* what, bool at_run) {
 
 std::string about(const void* pointer) {
     auto address = (uintptr_t)pointer;
+    Allocation* freed = within(gone, address);
+    if (freed) return ": byte " + std::to_string(address - freed->start) + " of an allocation of " + std::to_string(freed->bytes) + " bytes that was freed";
     const Allocation* nearest = nullptr;
     auto next = all.upper_bound(address);
     if (next != all.begin()) nearest = &std::prev(next)->second;
@@ -108,7 +136,6 @@ std::string about(const void* pointer) {
         return ": " + std::to_string(address - nearest->start - nearest->bytes) + " bytes behind the end of " + of;
     }
     std::string inside = ": byte " + std::to_string(address - nearest->start) + " of " + of;
-    if (nearest->life == Life::freed) return inside + " that was freed";
     if (nearest->life == Life::reserved) return inside + " that its stream does not wait for";
     return inside + " of device " + std::to_string(nearest->device);
 }
@@ -152,11 +179,11 @@ void all_devices() {
 }
 
 void forget(Context* context) {
-    std::vector<uintptr_t> gone;
+    std::vector<uintptr_t> left;
     for (auto& [start, a] : all) {
-        if (a.context == context && a.life != Life::freed && a.kind != Kind::registered) gone.push_back(start);
+        if (a.context == context && a.kind != Kind::registered) left.push_back(start);
     }
-    for (uintptr_t start : gone) {
+    for (uintptr_t start : left) {
         Allocation& a = all.at(start);
         if (a.kind == Kind::device) driver.devices[a.device].used -= a.bytes;
         retire(start);
@@ -165,7 +192,7 @@ void forget(Context* context) {
 
 size_t live_bytes() {
     size_t sum = 0;
-    for (auto& [start, a] : all) sum += a.life != Life::freed && a.kind == Kind::device ? a.bytes : 0;
+    for (auto& [start, a] : all) sum += a.kind == Kind::device ? a.bytes : 0;
     return sum;
 }
 

@@ -13,7 +13,22 @@
 
 extern "C" void* __tls_get_addr(void*);
 
+// A temporary file of some bytes, which may end too early: writing them tells, where reading them would end the process.
+struct File {
+    int number = -1;
+    char path[32] = "/tmp/cuda-host-XXXXXX";
+    File(const void* data, size_t bytes) {
+        number = mkstemp(path);
+        check(number >= 0, CUDA_ERROR_OPERATING_SYSTEM, "no temporary file");
+        check(write(number, data, bytes) == (ssize_t)bytes, CUDA_ERROR_INVALID_IMAGE, "the image is cut short");
+    }
+    ~File() {
+        if (number >= 0) close(number), unlink(path);
+    }
+};
+
 struct Module {
+    std::unique_ptr<File> file;
     void* library = nullptr;
     char* shared = nullptr;  // the thread-local memory of the library, which is the shared memory of its kernels
     size_t shared_bytes = 0;
@@ -52,20 +67,6 @@ uint32_t crc32(const unsigned char* data, size_t bytes) {
     return ~c;
 }
 
-// A file of bytes that may end before ``bytes``: the kernel tells, where reading them would end the process.
-struct File {
-    int number = -1;
-    char path[32] = "/tmp/cuda-host-XXXXXX";
-    File(const void* data, size_t bytes) {
-        number = mkstemp(path);
-        check(number >= 0, CUDA_ERROR_OPERATING_SYSTEM, "no temporary file");
-        check(write(number, data, bytes) == (ssize_t)bytes, CUDA_ERROR_INVALID_IMAGE, "the image is cut short");
-    }
-    ~File() {
-        if (number >= 0) close(number), unlink(path);
-    }
-};
-
 void load(Module& m, const void* image) {
     Header h;
     memcpy(&h, image, sizeof h);
@@ -78,9 +79,9 @@ void load(Module& m, const void* image) {
                                                       std::to_string(d.major) + std::to_string(d.minor)};
     }
     auto data = (const unsigned char*)image + sizeof h;
-    File file(data, h.bytes);
+    m.file = std::make_unique<File>(data, h.bytes);
     check(crc32(data, h.bytes) == h.crc, CUDA_ERROR_INVALID_IMAGE, "the image is damaged");
-    m.library = dlopen(file.path, RTLD_NOW | RTLD_LOCAL);
+    m.library = dlopen(m.file->path, RTLD_NOW | RTLD_LOCAL);
     if (!m.library) throw Error{CUDA_ERROR_INVALID_IMAGE, dlerror()};
 }
 
@@ -150,10 +151,10 @@ API cuModuleUnload(CUmodule handle) {
 API cuModuleGetFunction(CUfunction* found, CUmodule handle, const char* name) {
     return answer([&] {
         known(handle, "module");
+        void* kernel = dlsym(handle->module->library, ("cuda_host_kernel_" + std::string(name)).c_str());
+        check(kernel != nullptr, CUDA_ERROR_NOT_FOUND, name);
         auto& function = handle->module->functions[name];
         if (!function) {
-            void* kernel = dlsym(handle->module->library, ("cuda_host_kernel_" + std::string(name)).c_str());
-            check(kernel != nullptr, CUDA_ERROR_NOT_FOUND, name);
             function = std::make_unique<CUfunc_st>();
             function->kernel = (const cuda_host_kernel*)kernel;
             function->module = handle->module;
@@ -254,6 +255,20 @@ API cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle, C
 
 // launches
 
+// ", line 7": where in the text of a module's kernels an address of their code is; nothing where that is not known.
+static std::string line_of(const Module& m, const void* at) {
+    Dl_info info;
+    if (!at || !dladdr(at, &info)) return "";
+    char command[200], found[400] = "";
+    snprintf(command, sizeof command, "addr2line -e %s %#zx 2>/dev/null", m.file->path, (size_t)((char*)at - (char*)info.dli_fbase));
+    if (FILE* output = popen(command, "r")) {
+        if (!fgets(found, sizeof found, output)) found[0] = 0;
+        pclose(output);
+    }
+    const char* colon = strrchr(found, ':');
+    return colon && atoi(colon + 1) ? ", line " + std::to_string(atoi(colon + 1)) : "";
+}
+
 static std::string named(const cuda_host_kernel& k) { return k.name; }
 
 // The parameters, packed, of either way to give them.
@@ -271,7 +286,7 @@ static std::vector<char> packed(const cuda_host_kernel& k, void** one_by_one, vo
         else if (extra[n] == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *(size_t*)extra[n + 1];
         else throw Error{CUDA_ERROR_INVALID_VALUE, "an unknown way to give parameters"};
     }
-    if (bytes != k.bytes && bytes != (k.bytes + 7) / 8 * 8) {
+    if (bytes != k.bytes) {
         throw Error{CUDA_ERROR_INVALID_VALUE, named(k) + " takes " + std::to_string(k.bytes) + " bytes of parameters, not " + std::to_string(bytes)};
     }
     return std::vector<char>(buffer, buffer + k.bytes);
@@ -345,7 +360,7 @@ void run_launch(const Work& work) {
     uint64_t order = driver.seed > 1 ? 2 + chance(1ull << 60) : driver.seed;
     fibers::Failure failure = fibers::run(launch, order, memory::about);
     memory::all_devices();
-    if (failure.error) throw Error{(CUresult)failure.error, failure.text};
+    if (failure.error) throw Error{(CUresult)failure.error, failure.text + line_of(*w.function->module, failure.at)};
     try {
         memory::check_around();
     } catch (const Error& error) {

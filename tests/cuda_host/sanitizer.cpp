@@ -15,7 +15,7 @@ struct Arithmetic { Place place; const Type* type; };
 struct Shift { Place place; const Type *left, *right; };
 
 const char* word(unsigned char kind) {
-    return kind == 0 ? "read" : kind == 1 ? "write" : "use";
+    return kind == 0 ? "read" : kind == 1 ? "write" : "use";  // a member of a struct is "used"
 }
 
 // An integer of up to 64 bits lies in the handle itself.
