@@ -396,7 +396,8 @@ class Writer:
 
     def unrolled(self, region: Block) -> None:
         """Have a thread begin several iterations of a short body at once: it waits for their loads together."""
-        if len(region.instructions) <= SHORT and not any(i.regions for i in region.instructions):
+        is_plain = not any(i.regions or (isinstance(i.op, Elementwise) and not i.op.cheap) for i in region.instructions)
+        if is_plain and len(region.instructions) <= SHORT:
             self.lines.append("#pragma unroll 4")
 
     def counter(self, i: Instruction) -> str:
