@@ -19,10 +19,11 @@ from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
 from pullback.codegen.cuda_sort import written as sort_written
+from pullback.codegen.cuda_spelling import identity, join_text
 from pullback.codegen.cuda_stages import Stage, stages
 from pullback.codegen.cuda_tiles import SIDE, write_tiles
 from pullback.codegen.cuda_words import Names, loaded, stored, stored_name, type_name
-from pullback.codegen.cuda_writer import Place, Writer, identity, join_text
+from pullback.codegen.cuda_writer import Place, Writer
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import combined_values

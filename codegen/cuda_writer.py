@@ -11,57 +11,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pullback.codegen.cuda_loops import IDENTITIES, Loops
-from pullback.codegen.cuda_words import HALF, Names, bare, literal, loaded, stored, stored_name, type_name, unsigned
-from pullback.ir.op import OPS
+from pullback.codegen.cuda_loops import Loops
+from pullback.codegen.cuda_spelling import identity, join_text, of_half, spelled
+from pullback.codegen.cuda_words import HALF, Names, bare, literal, loaded, stored, stored_name, type_name
 from pullback.ir.ops.create import Constant
-from pullback.ir.ops.elementwise import Elementwise, bitcast, cast
+from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
 from pullback.ir.ops.library import gemm
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.text import short_file
-from pullback.ir.types import F64, I64, DType, RefType, Shape
+from pullback.ir.types import I64, DType, RefType, Shape
 
 SMALL = 1 << 20
 SHORT = 24
 WIDTH = 118
-OF_BITS = frozenset({"nextafter"})
-"""Functions of floats' bits, which of 16 bits are other than of 32."""
 _KINDS = ("pointer", "scalar", "stride", "size", "number", "shared", "scratch", "blocks", "status")
-
-
-def identity(name: str, dtype: DType) -> str:
-    """What a combiner changes nothing with."""
-    return literal(IDENTITIES[name](dtype), dtype)
-
-
-def spelled(op: Elementwise, texts: Sequence[str], dtype: DType, result: DType, params: dict[str, object] | None = None) -> str:
-    """An elementwise op as an expression. Integer sums and products are made of unsigned numbers, which wrap around."""
-    spelling = op.spelling("cuda", dtype.kind)
-    if not spelling:
-        raise NotImplementedError(f"{op.name} has no CUDA spelling")
-    if dtype.is_integer and result is dtype and re.search(r"^-|[+*-]|<<", spelling) and "(" not in spelling:
-        texts = [f"({unsigned(dtype)}){t}" for t in texts]
-        spelling = f"({{t}})({spelling})"
-    return spelling.format(*texts, t=type_name(result), **(params or {}))
-
-
-def _of_half(op: Elementwise, texts: Sequence[str], dtype: DType, result: DType, params: dict[str, object]) -> str:
-    """An op that takes or gives floats of 16 bits, which are rounded from what it gives, once."""
-    if op is bitcast:
-        return loaded(texts[0], result) if result.name in HALF else stored(texts[0], dtype)
-    if op.name in OF_BITS:
-        raise NotImplementedError(f"{op.name} of {dtype} has no CUDA spelling")
-    given = dtype if op is cast and dtype is F64 else result
-    text = spelled(op, texts, dtype, given, params)
-    return text if op.gives == "select" or result.name not in HALF else f"pb_round_{result}({text})"
-
-
-def join_text(name: str, dtype: DType, left: str, right: str) -> str:
-    """Two partial results combined; pairs go through ``Writer.results``."""
-    op = OPS[name]
-    assert isinstance(op, Elementwise)
-    return spelled(op, [left, right], dtype, dtype)
 
 
 @dataclass(frozen=True)
@@ -288,7 +252,7 @@ class Writer:
             return
         params = {k: v for k, v in i.params.items() if k != "dtype"}
         if result.name in HALF or dtype.name in HALF:
-            self.let(i.result, _of_half(op, texts, dtype, result, params))
+            self.let(i.result, of_half(op, texts, dtype, result, params))
         else:
             self.let(i.result, spelled(op, texts, dtype, result, params))
 
@@ -396,7 +360,8 @@ class Writer:
 
     def unrolled(self, region: Block) -> None:
         """Have a thread begin several iterations of a short body at once: it waits for their loads together."""
-        if len(region.instructions) <= SHORT and not any(i.regions for i in region.instructions):
+        is_plain = not any(i.regions or (isinstance(i.op, Elementwise) and not i.op.cheap) for i in region.instructions)
+        if is_plain and len(region.instructions) <= SHORT:
             self.lines.append("#pragma unroll 4")
 
     def counter(self, i: Instruction) -> str:

@@ -16,8 +16,8 @@ from test_semantics import VALUES
 
 from pullback.codegen.cuda import emit, emit_all
 from pullback.codegen.cuda_launch import MOST_BLOCKS
+from pullback.codegen.cuda_spelling import OF_BITS
 from pullback.codegen.cuda_words import HALF, Names
-from pullback.codegen.cuda_writer import OF_BITS
 from pullback.codegen.schedule import schedule
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Value
 from pullback.ir.ops.contract import Contract

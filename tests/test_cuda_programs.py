@@ -21,11 +21,11 @@ from benchmarks.case import Case
 from benchmarks.cases import CASES, loops
 from pullback.tracer import flatten
 
-WITHOUT_CUDA = {"a callback", "cond of arrays", "linear systems", "map of a tree", "sorts"}
-"""Programs that call Python or LAPACK, or sort: no CUDA is emitted for that."""
-SMALL = [pair for pair in PAIRS if "sort" not in str(pair.id)]
+WITHOUT_CUDA = {"a callback", "cond of arrays", "linear systems", "map of a tree"}
+"""Programs that call Python or LAPACK: no CUDA is emitted for that."""
+SMALL = PAIRS
 LOOPING = {case.workload for case in loops.CASES}
-LARGE = [case for case in CASES if not case.large and case.workload not in LOOPING and "sort" not in case.name]
+LARGE = [case for case in CASES if not case.large and case.workload not in LOOPING]
 """Without loops of a program, whose every step would copy what it takes to the GPU and back."""
 MANY = 100_000
 

@@ -223,7 +223,6 @@ __device__ void pb_sort_rows(const E* from, Keys keys, T* to, T* spare, long lon
 
 // A thread for each element.
 extern "C" __global__ void k0(long long* __restrict__ at, long long c0, long long s0) {
-#pragma unroll 4
     for (long long i = pb_first(); i < s0; i += pb_step()) {
         // bins.py:1
         long long at2 = pb_mod(i, c0);

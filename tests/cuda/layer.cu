@@ -153,7 +153,6 @@ extern "C" __global__ void k1_1(
     pb_sum<double> add_part;
     for (long long i2 = blockIdx.x; i2 < s1; i2 += gridDim.x) {
         pb_sum<double> add_part2;
-#pragma unroll 4
         for (long long j = threadIdx.x; j < s0; j += blockDim.x) {
             double y2 = y[i2 * s0 + j];
             double b2 = b[j];

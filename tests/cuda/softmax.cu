@@ -54,7 +54,6 @@ extern "C" __global__ void k0(
         }
         float maximum_all = pb_block<pb_maximum<float>>(maximum_part);
         pb_sum<float> add_part;
-#pragma unroll 4
         for (long long j2 = threadIdx.x; j2 < s1; j2 += blockDim.x) {
             // softmax.py:4
             float x3 = x[i * s1 + j2];

@@ -52,7 +52,6 @@ extern "C" __global__ void k0_0(
         const double* __restrict__ w, const double* __restrict__ x, const double* __restrict__ y,
         double* __restrict__ d, long long s0, double* __restrict__ add_parts) {
     pb_sum<double> add_part;
-#pragma unroll 4
     for (long long i = pb_first(); i < s0; i += pb_step()) {
         double x2 = x[i];
         double w2 = w[i];
