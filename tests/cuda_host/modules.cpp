@@ -28,7 +28,7 @@ struct File {
 };
 
 struct Module {
-    std::unique_ptr<File> file;
+    std::string code;  // the bytes of the library
     void* library = nullptr;
     char* shared = nullptr;  // the thread-local memory of the library, which is the shared memory of its kernels
     size_t shared_bytes = 0;
@@ -80,10 +80,11 @@ void load(Module& m, const void* image) {
                                                       std::to_string(d.major) + std::to_string(d.minor)};
     }
     auto data = (const unsigned char*)image + sizeof h;
-    m.file = std::make_unique<File>(data, h.bytes);
+    File file(data, h.bytes);
     check(crc32(data, h.bytes) == h.crc, CUDA_ERROR_INVALID_IMAGE, "the image is damaged");
-    m.library = dlopen(m.file->path, RTLD_NOW | RTLD_LOCAL);
+    m.library = dlopen(file.path, RTLD_NOW | RTLD_LOCAL);
     if (!m.library) throw Error{CUDA_ERROR_INVALID_IMAGE, dlerror()};
+    m.code.assign((const char*)data, h.bytes);
 }
 
 // The thread-local memory of a library for this thread of the host; made at the first look.
@@ -266,8 +267,9 @@ API cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle, C
 static std::string line_of(const Module& m, const void* at) {
     Dl_info info;
     if (!at || !dladdr(at, &info)) return "";
+    File file(m.code.data(), m.code.size());
     char command[200], found[400] = "";
-    snprintf(command, sizeof command, "addr2line -e %s %#zx 2>/dev/null", m.file->path,
+    snprintf(command, sizeof command, "addr2line -e %s %#zx 2>/dev/null", file.path,
              (size_t)((char*)at - (char*)info.dli_fbase));
     if (FILE* output = popen(command, "r")) {
         if (!fgets(found, sizeof found, output)) found[0] = 0;
