@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "driver.h"
@@ -56,24 +55,20 @@ static Context* made(CUdevice number, unsigned flags, bool is_primary) {
 static void destroy(Context* context) {
     try {
         finish_all(context);
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
     memory::forget(context);
     context->alive = false;
 }
 
 API cuInit(unsigned flags) {
-    return answer([&] {
+    auto start = [&] {
         check(flags == 0, CUDA_ERROR_INVALID_VALUE);
-        if (!driver.is_on) {
-            const char* count = getenv("CUDA_HOST_DEVICES");
-            if (driver.devices.empty()) driver.devices.resize(count ? atoi(count) : 2);
-            check(!driver.devices.empty(), CUDA_ERROR_NO_DEVICE);
-            driver.is_on = true;
-            driver.process = getpid();
-        }
-        check(driver.process == getpid(), CUDA_ERROR_NOT_INITIALIZED, "this process was forked after CUDA was used");
-    }, false);
+        check(!driver.is_on || driver.process == getpid(), CUDA_ERROR_NOT_INITIALIZED, "this process was forked after CUDA was used");
+        check(!driver.devices.empty(), CUDA_ERROR_NO_DEVICE);
+        driver.is_on = true;
+        driver.process = getpid();
+    };
+    return answer(start, false);
 }
 
 API cuDriverGetVersion(int* version) {

@@ -60,13 +60,15 @@ API cuMemFreeAsync(CUdeviceptr start, CUstream handle) {
         check(!stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stand-in does not capture frees");
         memory::whole(start);
         issue(stream, Work{.what = "cuMemFreeAsync", .other = [=] {
-            memory::Allocation* a = memory::find(start);
-            if (!a || a->start != start || a->life == Life::freed) throw Error{CUDA_ERROR_ILLEGAL_ADDRESS, "it was freed before"};
-            if (a->life == Life::reserved) {
-                throw Error{CUDA_ERROR_ILLEGAL_ADDRESS, "it is not allocated yet: its stream does not wait for the allocation"};
-            }
-            release(start);
-        }});
+                               memory::Allocation* a = memory::find(start);
+                               if (!a || a->start != start || a->life == Life::freed)
+                                   throw Error{CUDA_ERROR_ILLEGAL_ADDRESS, "it was freed before"};
+                               if (a->life == Life::reserved) {
+                                   throw Error{CUDA_ERROR_ILLEGAL_ADDRESS,
+                                               "it is not allocated yet: its stream does not wait for the allocation"};
+                               }
+                               release(start);
+                           }});
     });
 }
 
@@ -122,9 +124,12 @@ API cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute which, void* va
 API cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute which, void* value) {
     return answer([&] {
         known(pool, "pool");
-        if (which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) *(cuuint64_t*)value = pool->threshold;
-        else if (which <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES) *(int*)value = 1;
-        else *(cuuint64_t*)value = device(pool->device).used;
+        if (which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+            *(cuuint64_t*)value = pool->threshold;
+        else if (which <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)
+            *(int*)value = 1;
+        else
+            *(cuuint64_t*)value = device(pool->device).used;
     });
 }
 
@@ -156,7 +161,9 @@ API cuPointerGetAttribute(void* value, CUpointer_attribute which, CUdeviceptr ad
         check(a && a->life != Life::freed, CUDA_ERROR_INVALID_VALUE, "the driver does not know this address");
         switch (which) {
             case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext*)value = a->context; break;
-            case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *(unsigned*)value = a->kind == Kind::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST; break;
+            case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+                *(unsigned*)value = a->kind == Kind::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+                break;
             case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr*)value = address; break;
             case CU_POINTER_ATTRIBUTE_HOST_POINTER: *(void**)value = a->kind == Kind::device ? nullptr : (void*)address; break;
             case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int*)value = a->device; break;
@@ -296,7 +303,8 @@ static CUresult fill(CUdeviceptr address, unsigned value, unsigned width, size_t
         memory::must_lie(address, count * width, "a fill", false);
         check(address % width == 0, CUDA_ERROR_INVALID_VALUE, "a fill of misaligned memory");
         if (!count) return;
-        issue(stream, Work{.kind = CU_GRAPH_NODE_TYPE_MEMSET, .what = "a fill", .fill = {(uintptr_t)address, value, width, count}});
+        issue(stream,
+              Work{.kind = CU_GRAPH_NODE_TYPE_MEMSET, .what = "a fill", .fill = {(uintptr_t)address, value, width, count}});
     });
 }
 

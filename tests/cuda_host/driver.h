@@ -148,7 +148,7 @@ struct State {
     std::recursive_mutex lock;
     bool is_on = false;
     int process = 0;
-    std::vector<Device> devices;
+    std::vector<Device> devices = std::vector<Device>(2);
     std::set<void*> handles;                 // of everything that was made and not destroyed
     std::vector<OpPointer> pending;          // in the order in which they were asked for
     uint64_t seed = 0, random = 0;

@@ -29,10 +29,10 @@ struct Thread {
     unsigned number;
     State state;
     stacks::Stack* stack;
-    int line;             // of the barrier or warp operation where it waits
+    int line;  // of the barrier or warp operation where it waits
     int op;
     unsigned mask;
-    uint64_t bits;        // what it gives and, once it may go on, what it gets
+    uint64_t bits;  // what it gives and, once it may go on, what it gets
     int argument, width;
 };
 
@@ -59,8 +59,8 @@ std::string where() {
     if (!now.in_thread) {
         snprintf(text, sizeof text, "%s, block (%u,%u,%u)", name, blockIdx.x, blockIdx.y, blockIdx.z);
     } else {
-        snprintf(text, sizeof text, "%s, block (%u,%u,%u), thread (%u,%u,%u)", name, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x,
-                 threadIdx.y, threadIdx.z);
+        snprintf(text, sizeof text, "%s, block (%u,%u,%u), thread (%u,%u,%u)", name, blockIdx.x, blockIdx.y, blockIdx.z,
+                 threadIdx.x, threadIdx.y, threadIdx.z);
     }
     return text;
 }
@@ -141,7 +141,8 @@ void pass_barrier() {
         sum += t.bits != 0;
     }
     if (now.done) {
-        stop(FAILED, format("the barrier at line %d is reached by %u of %u threads", first->line, now.count - now.done, now.count));
+        stop(FAILED,
+             format("the barrier at line %d is reached by %u of %u threads", first->line, now.count - now.done, now.count));
     }
     races::pass_barrier();
     for (unsigned k = 0; k < now.count; ++k) {
@@ -206,8 +207,9 @@ void on_signal(int signal, siginfo_t* info, void* context) {
     if (signal == SIGILL) stop(715, "illegal instruction", code_of(context));
     if (stacks::is_guard(info->si_addr)) stop(FAILED, "the stack overflows", code_of(context));
     if (info->si_addr >= now.dynamic + now.launch->dynamic && info->si_addr < now.dynamic_region + DYNAMIC + PAGE) {
-        stop(ILLEGAL_ADDRESS, format("an address %zu bytes behind the %zu bytes of dynamic shared memory",
-                                     (size_t)((char*)info->si_addr - now.dynamic - now.launch->dynamic), now.launch->dynamic),
+        stop(ILLEGAL_ADDRESS,
+             format("an address %zu bytes behind the %zu bytes of dynamic shared memory",
+                    (size_t)((char*)info->si_addr - now.dynamic - now.launch->dynamic), now.launch->dynamic),
              code_of(context));
     }
     stop(ILLEGAL_ADDRESS, format("illegal address %p", info->si_addr) + now.describe(info->si_addr), code_of(context));
@@ -240,10 +242,11 @@ unsigned present(unsigned first) { return now.count - first >= 32 ? 0xffffffffu 
 void check_mask(const Thread& self, unsigned first) {
     const char* what = self.op <= SHUFFLE_XOR ? "a shuffle" : self.op == SYNC ? "__syncwarp" : "a warp operation";
     unsigned lane = self.number - first;
-    if (!(self.mask >> lane & 1)) stop(FAILED, format("line %d: lane %u calls %s with mask %08x, without itself", self.line, lane, what, self.mask));
+    if (!(self.mask >> lane & 1))
+        stop(FAILED, format("line %d: lane %u calls %s with mask %08x, without itself", self.line, lane, what, self.mask));
     if (self.mask & ~present(first) && self.op != SYNC) {
-        stop(FAILED, format("line %d: %s with mask %08x names lanes that the block of %u threads has not", self.line, what, self.mask,
-                            now.count));
+        stop(FAILED, format("line %d: %s with mask %08x names lanes that the block of %u threads has not", self.line, what,
+                            self.mask, now.count));
     }
     for (unsigned k = 0; k < 32; ++k) {
         if (!(self.mask >> k & 1) || first + k >= now.count) continue;
@@ -252,7 +255,8 @@ void check_mask(const Thread& self, unsigned first) {
             stop(FAILED, format("line %d: %s with mask %08x names lane %u, which has returned", self.line, what, self.mask, k));
         }
         if (other.state == State::in_warp && other.line == self.line && other.mask != self.mask) {
-            stop(FAILED, format("line %d: %s with mask %08x by lane %u and %08x by lane %u", self.line, what, self.mask, lane, other.mask, k));
+            stop(FAILED, format("line %d: %s with mask %08x by lane %u and %08x by lane %u", self.line, what, self.mask, lane,
+                                other.mask, k));
         }
     }
 }
@@ -295,7 +299,8 @@ void exchange(unsigned mask, unsigned first) {
             case XOR: t.bits = odd; break;
             case MATCH:
                 t.bits = 0;
-                for (int other = 0; other < 32; ++other) t.bits |= (uint64_t)(mask >> other & 1 && given[other] == given[k]) << other;
+                for (int other = 0; other < 32; ++other)
+                    t.bits |= (uint64_t)(mask >> other & 1 && given[other] == given[k]) << other;
                 break;
             default: {
                 int from = source(t, k);
@@ -371,7 +376,8 @@ uint64_t cuda_host_warp(int line, cuda_host_warp_op op, unsigned mask, uint64_t 
 
 unsigned cuda_host_active_mask() {
     unsigned found = 0, first = now.self & ~31u;
-    for (unsigned k = 0; k < 32 && first + k < now.count; ++k) found |= (unsigned)(now.threads[first + k].state != State::done) << k;
+    for (unsigned k = 0; k < 32 && first + k < now.count; ++k)
+        found |= (unsigned)(now.threads[first + k].state != State::done) << k;
     return found;
 }
 

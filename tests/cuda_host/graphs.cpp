@@ -53,7 +53,8 @@ static Work kernel_work(const CUDA_KERNEL_NODE_PARAMS& p) {
     LaunchWork w{function, {p.gridDimX, p.gridDimY, p.gridDimZ}, {p.blockDimX, p.blockDimY, p.blockDimZ}, p.sharedMemBytes, {}};
     w.parameters.resize(k.bytes);
     if (p.kernelParams) {
-        for (int n = 0; n < k.count; ++n) memcpy(w.parameters.data() + k.parameters[n].offset, p.kernelParams[n], k.parameters[n].size);
+        for (int n = 0; n < k.count; ++n)
+            memcpy(w.parameters.data() + k.parameters[n].offset, p.kernelParams[n], k.parameters[n].size);
     } else {
         check(p.extra || !k.count, CUDA_ERROR_INVALID_VALUE, "no parameters");
         size_t bytes = 0;
@@ -69,7 +70,8 @@ static Work kernel_work(const CUDA_KERNEL_NODE_PARAMS& p) {
     return Work{.kind = CU_GRAPH_NODE_TYPE_KERNEL, .what = k.name, .context = current(), .launch = std::move(w)};
 }
 
-API cuGraphAddKernelNode(CUgraphNode* made, CUgraph graph, const CUgraphNode* after, size_t count, const CUDA_KERNEL_NODE_PARAMS* p) {
+API cuGraphAddKernelNode(CUgraphNode* made, CUgraph graph, const CUgraphNode* after, size_t count,
+                         const CUDA_KERNEL_NODE_PARAMS* p) {
     return answer([&] { *made = added(graph, after, count, kernel_work(*p)); });
 }
 
@@ -81,7 +83,8 @@ API cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* p) {
         static std::map<CUgraphNode, std::vector<void*>> kept;
         std::vector<void*>& places = kept[node];
         places.clear();
-        for (int n = 0; n < w.function->kernel->count; ++n) places.push_back(w.parameters.data() + w.function->kernel->parameters[n].offset);
+        for (int n = 0; n < w.function->kernel->count; ++n)
+            places.push_back(w.parameters.data() + w.function->kernel->parameters[n].offset);
         *p = {};
         p->func = w.function;
         p->gridDimX = w.grid[0], p->gridDimY = w.grid[1], p->gridDimZ = w.grid[2];
@@ -99,13 +102,17 @@ API cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* 
 
 static Work copy_work(const CUDA_MEMCPY3D& c) {
     check(c.Height <= 1 && c.Depth <= 1, CUDA_ERROR_NOT_SUPPORTED, "the stand-in copies rows only");
-    Side from{c.srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c.srcHost : (uintptr_t)c.srcDevice, c.srcMemoryType != CU_MEMORYTYPE_HOST, nullptr};
-    Side to{c.dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c.dstHost : (uintptr_t)c.dstDevice, c.dstMemoryType != CU_MEMORYTYPE_HOST, nullptr};
+    Side from{c.srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c.srcHost : (uintptr_t)c.srcDevice,
+              c.srcMemoryType != CU_MEMORYTYPE_HOST, nullptr};
+    Side to{c.dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c.dstHost : (uintptr_t)c.dstDevice,
+            c.dstMemoryType != CU_MEMORYTYPE_HOST, nullptr};
     from.address += c.srcXInBytes, to.address += c.dstXInBytes;
-    return Work{.kind = CU_GRAPH_NODE_TYPE_MEMCPY, .what = "a copy of a graph", .context = current(), .copy = {to, from, c.WidthInBytes}};
+    return Work{
+        .kind = CU_GRAPH_NODE_TYPE_MEMCPY, .what = "a copy of a graph", .context = current(), .copy = {to, from, c.WidthInBytes}};
 }
 
-API cuGraphAddMemcpyNode(CUgraphNode* made, CUgraph graph, const CUgraphNode* after, size_t count, const CUDA_MEMCPY3D* c, CUcontext) {
+API cuGraphAddMemcpyNode(CUgraphNode* made, CUgraph graph, const CUgraphNode* after, size_t count, const CUDA_MEMCPY3D* c,
+                         CUcontext) {
     return answer([&] { *made = added(graph, after, count, copy_work(*c)); });
 }
 
@@ -115,7 +122,8 @@ static Work fill_work(const CUDA_MEMSET_NODE_PARAMS& p) {
     return Work{.kind = CU_GRAPH_NODE_TYPE_MEMSET, .what = "a fill of a graph", .context = current(), .fill = fill};
 }
 
-API cuGraphAddMemsetNode(CUgraphNode* made, CUgraph graph, const CUgraphNode* after, size_t count, const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
+API cuGraphAddMemsetNode(CUgraphNode* made, CUgraph graph, const CUgraphNode* after, size_t count,
+                         const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
     return answer([&] { *made = added(graph, after, count, fill_work(*p)); });
 }
 
@@ -185,7 +193,8 @@ static void run_graph(const std::vector<Work>& works, const std::vector<std::vec
     for (size_t left = works.size(); left; --left) {
         std::vector<size_t> ready;
         for (size_t k = 0; k < works.size(); ++k) {
-            if (!done[k] && std::all_of(after[k].begin(), after[k].end(), [&](size_t before) { return done[before]; })) ready.push_back(k);
+            if (!done[k] && std::all_of(after[k].begin(), after[k].end(), [&](size_t before) { return done[before]; }))
+                ready.push_back(k);
         }
         size_t next = driver.seed == 0 ? ready.front() : driver.seed == 1 ? ready.back() : ready[chance(ready.size())];
         run_work(works[next]);
@@ -201,7 +210,8 @@ API cuGraphLaunch(CUgraphExec exec, CUstream handle) {
         ++driver.graph_launches;
         auto works = std::make_shared<std::vector<Work>>(exec->works);  // as they are now, whatever is set later
         auto after = std::make_shared<std::vector<std::vector<size_t>>>(exec->after);
-        OpPointer op = issue(stream, Work{.kind = CU_GRAPH_NODE_TYPE_GRAPH, .what = "a graph", .other = [=] { run_graph(*works, *after); }});
+        OpPointer op =
+            issue(stream, Work{.kind = CU_GRAPH_NODE_TYPE_GRAPH, .what = "a graph", .other = [=] { run_graph(*works, *after); }});
         if (op && exec->last && !exec->last->done) op->after.push_back(exec->last);
         if (op) exec->last = op;
     });

@@ -11,7 +11,7 @@ namespace memory {
 namespace {
 
 constexpr size_t PAGE = 4096, ALIGNMENT = 16, BEFORE = 64;
-constexpr unsigned char AROUND = 0xff;  // read as a float, it is NaN
+constexpr unsigned char AROUND = 0xff;     // read as a float, it is NaN
 constexpr size_t ARENA = size_t(1) << 36;  // of addresses; all allocations are there, one behind the other
 
 constexpr size_t REMEMBERED = 4096;
@@ -58,7 +58,8 @@ uintptr_t allocate(size_t bytes, Kind kind, Life life) {
     Context* context = current();
     Device& d = driver.devices[context->device];
     if (kind == Kind::device && (bytes > d.memory || d.used + bytes > d.memory)) {
-        throw Error{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes asked for, " + std::to_string(d.memory - d.used) + " free"};
+        throw Error{CUDA_ERROR_OUT_OF_MEMORY,
+                    std::to_string(bytes) + " bytes asked for, " + std::to_string(d.memory - d.used) + " free"};
     }
     size_t room = rounded(bytes, ALIGNMENT), length = rounded(room + BEFORE, PAGE) + 2 * PAGE;
     uintptr_t base = addresses(length), start = base + length - PAGE - room;
@@ -123,12 +124,15 @@ void must_lie(uintptr_t address, size_t bytes, const char* what, bool at_run) {
 std::string about(const void* pointer) {
     auto address = (uintptr_t)pointer;
     Allocation* freed = within(gone, address);
-    if (freed) return ": byte " + std::to_string(address - freed->start) + " of an allocation of " + std::to_string(freed->bytes) + " bytes that was freed";
+    if (freed)
+        return ": byte " + std::to_string(address - freed->start) + " of an allocation of " + std::to_string(freed->bytes) +
+               " bytes that was freed";
     const Allocation* nearest = nullptr;
     auto next = all.upper_bound(address);
     if (next != all.begin()) nearest = &std::prev(next)->second;
     if (next != all.end() && next->second.length && address >= next->second.base) {
-        return ": " + std::to_string(next->first - address) + " bytes before an allocation of " + std::to_string(next->second.bytes) + " bytes";
+        return ": " + std::to_string(next->first - address) + " bytes before an allocation of " +
+               std::to_string(next->second.bytes) + " bytes";
     }
     if (!nearest || address > nearest->start + nearest->bytes + (1 << 20)) return "";
     std::string of = "an allocation of " + std::to_string(nearest->bytes) + " bytes";

@@ -28,7 +28,7 @@ struct File {
 };
 
 struct Module {
-    std::unique_ptr<File> file;
+    std::string code;  // the bytes of the library
     void* library = nullptr;
     char* shared = nullptr;  // the thread-local memory of the library, which is the shared memory of its kernels
     size_t shared_bytes = 0;
@@ -70,7 +70,8 @@ uint32_t crc32(const unsigned char* data, size_t bytes) {
 void load(Module& m, const void* image) {
     Header h;
     memcpy(&h, image, sizeof h);
-    if (!memcmp(h.magic, "\177ELF", 4)) throw Error{CUDA_ERROR_NO_BINARY_FOR_GPU, "a cubin of a real device; the stand-in runs images of its own"};
+    if (!memcmp(h.magic, "\177ELF", 4))
+        throw Error{CUDA_ERROR_NO_BINARY_FOR_GPU, "a cubin of a real device; the stand-in runs images of its own"};
     check(!memcmp(h.magic, "CUDAHOST", 8) && h.version == 1, CUDA_ERROR_INVALID_IMAGE, "no image of the stand-in");
     const Device& d = driver.devices[m.context->device];
     bool fits = (int)h.architecture / 10 == d.major && (int)h.architecture % 10 <= d.minor;
@@ -79,10 +80,11 @@ void load(Module& m, const void* image) {
                                                       std::to_string(d.major) + std::to_string(d.minor)};
     }
     auto data = (const unsigned char*)image + sizeof h;
-    m.file = std::make_unique<File>(data, h.bytes);
+    File file(data, h.bytes);
     check(crc32(data, h.bytes) == h.crc, CUDA_ERROR_INVALID_IMAGE, "the image is damaged");
-    m.library = dlopen(m.file->path, RTLD_NOW | RTLD_LOCAL);
+    m.library = dlopen(file.path, RTLD_NOW | RTLD_LOCAL);
     if (!m.library) throw Error{CUDA_ERROR_INVALID_IMAGE, dlerror()};
+    m.code.assign((const char*)data, h.bytes);
 }
 
 // The thread-local memory of a library for this thread of the host; made at the first look.
@@ -106,7 +108,9 @@ void find_shared(Module& m) {
     if (!m.shared_bytes || !number) return;
     dlinfo(m.library, RTLD_DI_TLS_DATA, &m.shared);
     if (m.shared) return;
-    struct { unsigned long module, offset; } index{number, 0};
+    struct {
+        unsigned long module, offset;
+    } index{number, 0};
     m.shared = (char*)__tls_get_addr(&index);
 }
 
@@ -181,8 +185,12 @@ API cuFuncGetAttribute(int* value, CUfunction_attribute which, CUfunction handle
         known(handle, "function");
         const Device& d = driver.devices[handle->module->context->device];
         switch (which) {
-            case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = handle->kernel->most_threads ? handle->kernel->most_threads : 1024; break;
-            case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: find_shared(*handle->module), *value = (int)handle->module->shared_bytes; break;
+            case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+                *value = handle->kernel->most_threads ? handle->kernel->most_threads : 1024;
+                break;
+            case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+                find_shared(*handle->module), *value = (int)handle->module->shared_bytes;
+                break;
             case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = 32; break;
             case CU_FUNC_ATTRIBUTE_PTX_VERSION:
             case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = d.major * 10 + d.minor; break;
@@ -259,8 +267,10 @@ API cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle, C
 static std::string line_of(const Module& m, const void* at) {
     Dl_info info;
     if (!at || !dladdr(at, &info)) return "";
+    File file(m.code.data(), m.code.size());
     char command[200], found[400] = "";
-    snprintf(command, sizeof command, "addr2line -e %s %#zx 2>/dev/null", m.file->path, (size_t)((char*)at - (char*)info.dli_fbase));
+    snprintf(command, sizeof command, "addr2line -e %s %#zx 2>/dev/null", file.path,
+             (size_t)((char*)at - (char*)info.dli_fbase));
     if (FILE* output = popen(command, "r")) {
         if (!fgets(found, sizeof found, output)) found[0] = 0;
         pclose(output);
@@ -282,12 +292,16 @@ static std::vector<char> packed(const cuda_host_kernel& k, void** one_by_one, vo
     const char* buffer = nullptr;
     size_t bytes = 0;
     for (int n = 0; extra[n] != CU_LAUNCH_PARAM_END; n += 2) {
-        if (extra[n] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = (const char*)extra[n + 1];
-        else if (extra[n] == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *(size_t*)extra[n + 1];
-        else throw Error{CUDA_ERROR_INVALID_VALUE, "an unknown way to give parameters"};
+        if (extra[n] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            buffer = (const char*)extra[n + 1];
+        else if (extra[n] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            bytes = *(size_t*)extra[n + 1];
+        else
+            throw Error{CUDA_ERROR_INVALID_VALUE, "an unknown way to give parameters"};
     }
     if (bytes != k.bytes) {
-        throw Error{CUDA_ERROR_INVALID_VALUE, named(k) + " takes " + std::to_string(k.bytes) + " bytes of parameters, not " + std::to_string(bytes)};
+        throw Error{CUDA_ERROR_INVALID_VALUE,
+                    named(k) + " takes " + std::to_string(k.bytes) + " bytes of parameters, not " + std::to_string(bytes)};
     }
     return std::vector<char>(buffer, buffer + k.bytes);
 }
@@ -295,17 +309,20 @@ static std::vector<char> packed(const cuda_host_kernel& k, void** one_by_one, vo
 void check_launch(const LaunchWork& w) {
     const cuda_host_kernel& k = *w.function->kernel;
     uint64_t threads = (uint64_t)w.block[0] * w.block[1] * w.block[2];
-    for (int axis = 0; axis < 3; ++axis) check(w.grid[axis] && w.block[axis], CUDA_ERROR_INVALID_VALUE, "a grid or block of nothing");
+    for (int axis = 0; axis < 3; ++axis)
+        check(w.grid[axis] && w.block[axis], CUDA_ERROR_INVALID_VALUE, "a grid or block of nothing");
     check(w.grid[0] <= 0x7fffffff && w.grid[1] <= 65535 && w.grid[2] <= 65535, CUDA_ERROR_INVALID_VALUE, "too many blocks");
     check(threads <= 1024 && w.block[2] <= 64, CUDA_ERROR_INVALID_VALUE, "too many threads in a block");
     if (k.most_threads && threads > (unsigned)k.most_threads) {
-        throw Error{CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, named(k) + " is bound to " + std::to_string(k.most_threads) + " threads, not " + std::to_string(threads)};
+        throw Error{CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+                    named(k) + " is bound to " + std::to_string(k.most_threads) + " threads, not " + std::to_string(threads)};
     }
-    check(w.dynamic <= (size_t)w.function->most_dynamic, CUDA_ERROR_INVALID_VALUE, "more dynamic shared memory than the function's attribute allows");
+    check(w.dynamic <= (size_t)w.function->most_dynamic, CUDA_ERROR_INVALID_VALUE,
+          "more dynamic shared memory than the function's attribute allows");
 }
 
-API cuLaunchKernel(CUfunction handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned dynamic,
-                   CUstream stream, void** one_by_one, void** extra) {
+API cuLaunchKernel(CUfunction handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned dynamic, CUstream stream, void** one_by_one, void** extra) {
     return answer([&] {
         CUstream_st* s = stream_of(stream);
         known(handle, "function");
@@ -317,8 +334,8 @@ API cuLaunchKernel(CUfunction handle, unsigned gx, unsigned gy, unsigned gz, uns
 }
 
 API cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction handle, void** one_by_one, void** extra) {
-    return cuLaunchKernel(handle, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes,
-                          c->hStream, one_by_one, extra);
+    return cuLaunchKernel(handle, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
+                          c->sharedMemBytes, c->hStream, one_by_one, extra);
 }
 
 // A pointer that a kernel is given is null or of memory that a device can reach.
@@ -330,7 +347,8 @@ static void check_pointers(const cuda_host_kernel& k, const std::vector<char>& p
         if (!address) continue;
         std::string what = named(k) + ": parameter " + std::to_string(n);
         memory::Allocation* a = memory::find(address);
-        if (!a) throw Error{CUDA_ERROR_ILLEGAL_ADDRESS, what + " points to no memory of a device" + memory::about((void*)address)};
+        if (!a)
+            throw Error{CUDA_ERROR_ILLEGAL_ADDRESS, what + " points to no memory of a device" + memory::about((void*)address)};
         if (a->life == memory::Life::freed) throw Error{CUDA_ERROR_ILLEGAL_ADDRESS, what + " points to memory that was freed"};
         if (a->life == memory::Life::reserved) {
             throw Error{CUDA_ERROR_ILLEGAL_ADDRESS, what + " points to memory whose allocation its stream does not wait for"};

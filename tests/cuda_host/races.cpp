@@ -24,7 +24,9 @@ struct Access {
     uint8_t others : 2;  // who did the same: 0 nobody else, 1 lanes of the same warp, 2 of several warps
 };
 
-struct Record { Access write, read; };
+struct Record {
+    Access write, read;
+};
 
 struct Region {
     uintptr_t start = 0;
@@ -62,7 +64,8 @@ inline bool is_ordered(const Access& before, bool is_shared) {
     if (before.time < block_start) {
         cuda_host_stop_at(at, FAILED, "a race between blocks: this thread %s memory that another block %s", now, then);
     }
-    cuda_host_stop_at(at, FAILED, "a race: this thread %s %s memory that thread number %u of the block %s, with no barrier between them", now,
+    cuda_host_stop_at(at, FAILED,
+                      "a race: this thread %s %s memory that thread number %u of the block %s, with no barrier between them", now,
                       is_shared ? "shared" : "global", before.thread, then);
 }
 
@@ -82,8 +85,10 @@ inline void look(Record& r, uint8_t bytes, bool is_write, bool is_atomic, bool i
         cuda_host_stop_at(at, FAILED, "a read of shared memory that no thread of the block has written");
     }
     if (r.read.time == time) {
-        if (r.read.thread == self && !r.read.others) mine.bytes |= r.read.bytes;
-        else if (r.read.bytes & bytes) mine.bytes &= r.read.bytes, mine.others = r.read.others == 2 || r.read.thread / 32 != self / 32 ? 2 : 1;
+        if (r.read.thread == self && !r.read.others)
+            mine.bytes |= r.read.bytes;
+        else if (r.read.bytes & bytes)
+            mine.bytes &= r.read.bytes, mine.others = r.read.others == 2 || r.read.thread / 32 != self / 32 ? 2 : 1;
     }
     r.read = mine;
 }
@@ -91,7 +96,10 @@ inline void look(Record& r, uint8_t bytes, bool is_write, bool is_atomic, bool i
 inline __attribute__((always_inline)) void access(const void* place, size_t size, bool is_write, bool is_atomic, void* at) {
     if (!is_on) return;
     auto address = (uintptr_t)place;
-    const Region* region = device.has(address) ? &device : shared[0].has(address) ? &shared[0] : shared[1].has(address) ? &shared[1] : nullptr;
+    const Region* region = device.has(address)      ? &device
+                           : shared[0].has(address) ? &shared[0]
+                           : shared[1].has(address) ? &shared[1]
+                                                    : nullptr;
     if (!region) return;
     uintptr_t offset = address - region->start, end = offset + size;
     if (offset % WIDTH + size <= WIDTH) {  // nearly always
@@ -106,7 +114,8 @@ inline __attribute__((always_inline)) void access(const void* place, size_t size
 }
 
 Record* records(size_t bytes) {
-    void* made = mmap(nullptr, bytes / WIDTH * sizeof(Record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* made =
+        mmap(nullptr, bytes / WIDTH * sizeof(Record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (made == MAP_FAILED) abort();
     return (Record*)made;
 }
@@ -159,10 +168,10 @@ void cuda_host_fence(void) {
     if (races::is_on) races::blocks.back().second = true;
 }
 
-#define ACCESSES(size)                                                                                                             \
-    void __tsan_read##size(void* p) { races::access(p, size, false, false, __builtin_return_address(0)); }                         \
-    void __tsan_write##size(void* p) { races::access(p, size, true, false, __builtin_return_address(0)); }                         \
-    void __tsan_unaligned_read##size(void* p) { races::access(p, size, false, false, __builtin_return_address(0)); }               \
+#define ACCESSES(size)                                                                                               \
+    void __tsan_read##size(void* p) { races::access(p, size, false, false, __builtin_return_address(0)); }           \
+    void __tsan_write##size(void* p) { races::access(p, size, true, false, __builtin_return_address(0)); }           \
+    void __tsan_unaligned_read##size(void* p) { races::access(p, size, false, false, __builtin_return_address(0)); } \
     void __tsan_unaligned_write##size(void* p) { races::access(p, size, true, false, __builtin_return_address(0)); }
 ACCESSES(1)
 ACCESSES(2)

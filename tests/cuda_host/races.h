@@ -1,5 +1,5 @@
-// Who read and wrote what, for the memory that the threads of a launch share: two that touch one place, one of them to write, with
-// no barrier between them, end the launch; so does a read of shared memory that no thread of the block has written.
+// Who read and wrote what, for the memory that the threads of a launch share: two that touch one place, one of them to write,
+// with no barrier between them, end the launch; so does a read of shared memory that no thread of the block has written.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -7,12 +7,31 @@ namespace {
 
 constexpr int FAILED = 719, MISALIGNED = 716, ILLEGAL_ADDRESS = 700;
 
-struct Place { const char* file; unsigned line, column; };
-struct Type { uint16_t kind, info; char name[1]; };
-struct Access { Place place; const Type* type; unsigned char log_alignment, kind; };
-struct Index { Place place; const Type *array, *index; };
-struct Arithmetic { Place place; const Type* type; };
-struct Shift { Place place; const Type *left, *right; };
+struct Place {
+    const char* file;
+    unsigned line, column;
+};
+struct Type {
+    uint16_t kind, info;
+    char name[1];
+};
+struct Access {
+    Place place;
+    const Type* type;
+    unsigned char log_alignment, kind;
+};
+struct Index {
+    Place place;
+    const Type *array, *index;
+};
+struct Arithmetic {
+    Place place;
+    const Type* type;
+};
+struct Shift {
+    Place place;
+    const Type *left, *right;
+};
 
 const char* word(unsigned char kind) {
     return kind == 0 ? "read" : kind == 1 ? "write" : "use";  // a member of a struct is "used"
@@ -31,13 +50,15 @@ long long number(const Type* type, void* value) {
 extern "C" {
 
 void __ubsan_handle_type_mismatch_v1_abort(Access* a, void* address) {
-    if (!address) cuda_host_stop(ILLEGAL_ADDRESS, "line %u: %s of a null pointer to %s", a->place.line, word(a->kind), a->type->name);
-    cuda_host_stop(MISALIGNED, "line %u: misaligned %s of %s at %p, which needs a multiple of %u bytes", a->place.line, word(a->kind),
-                   a->type->name, address, 1u << a->log_alignment);
+    if (!address)
+        cuda_host_stop(ILLEGAL_ADDRESS, "line %u: %s of a null pointer to %s", a->place.line, word(a->kind), a->type->name);
+    cuda_host_stop(MISALIGNED, "line %u: misaligned %s of %s at %p, which needs a multiple of %u bytes", a->place.line,
+                   word(a->kind), a->type->name, address, 1u << a->log_alignment);
 }
 
 void __ubsan_handle_out_of_bounds_abort(Index* a, void* index) {
-    cuda_host_stop(ILLEGAL_ADDRESS, "line %u: index %lld out of bounds of %s", a->place.line, number(a->index, index), a->array->name);
+    cuda_host_stop(ILLEGAL_ADDRESS, "line %u: index %lld out of bounds of %s", a->place.line, number(a->index, index),
+                   a->array->name);
 }
 
 void __ubsan_handle_shift_out_of_bounds_abort(Shift* a, void*, void* by) {
@@ -66,7 +87,9 @@ void __ubsan_handle_negate_overflow_abort(Arithmetic* a, void*) {
 
 void __ubsan_handle_builtin_unreachable(Place* place) { cuda_host_stop(FAILED, "line %u: unreachable", place->line); }
 
-void __ubsan_handle_missing_return(Place* place) { cuda_host_stop(FAILED, "line %u: a function ends without a value", place->line); }
+void __ubsan_handle_missing_return(Place* place) {
+    cuda_host_stop(FAILED, "line %u: a function ends without a value", place->line);
+}
 
 void __ubsan_handle_load_invalid_value_abort(Arithmetic* a, void*) {
     cuda_host_stop(FAILED, "line %u: a %s that is neither true nor false", a->place.line, a->type->name);

@@ -86,9 +86,9 @@ cuda_host_change:
 
 void prepare(Stack* s, void (*body)()) {
     auto top = (void**)(s->memory + PAGE + SIZE);
-    *--top = nullptr;        // where ``body`` would return to; with it, the stack is aligned as behind a call
+    *--top = nullptr;  // where ``body`` would return to; with it, the stack is aligned as behind a call
     *--top = (void*)body;
-    s->pointer = top - 6;    // the registers, of any value
+    s->pointer = top - 6;  // the registers, of any value
 }
 
 #endif

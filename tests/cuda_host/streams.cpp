@@ -33,7 +33,8 @@ static void perform(const OpPointer& op) {
         if (!context->fault) run_work(op->work);
     } catch (const Error& error) {
         context->fault = error.code;
-        context->fault_text = op->work.what.empty() || error.text.starts_with(op->work.what) ? error.text : op->work.what + ": " + error.text;
+        context->fault_text =
+            op->work.what.empty() || error.text.starts_with(op->work.what) ? error.text : op->work.what + ": " + error.text;
         driver.last = error.code;
         driver.last_text = context->fault_text;
     }
@@ -71,7 +72,8 @@ void finish(const OpPointer& op) {
 
 void finish_all(Context* context) {
     for (;;) {
-        auto found = std::find_if(driver.pending.begin(), driver.pending.end(), [&](auto& op) { return op->work.context == context; });
+        auto found =
+            std::find_if(driver.pending.begin(), driver.pending.end(), [&](auto& op) { return op->work.context == context; });
         if (found == driver.pending.end()) return;
         finish(OpPointer(*found));
     }
@@ -357,12 +359,16 @@ API cuStreamEndCapture(CUstream handle, CUgraph* made) {
 API cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
     return answer([&] {
         const auto& c = stream_of(handle)->capture;
-        *status = !c ? CU_STREAM_CAPTURE_STATUS_NONE : c->broken ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        *status = !c          ? CU_STREAM_CAPTURE_STATUS_NONE
+                  : c->broken ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                              : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     });
 }
 
-extern "C" __attribute__((visibility("default"))) CUresult cuStreamGetCaptureInfo_v2(
-        CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* number, CUgraph* graph, const CUgraphNode**, size_t* count) {
+extern "C" __attribute__((visibility("default"))) CUresult cuStreamGetCaptureInfo_v2(CUstream handle,
+                                                                                     CUstreamCaptureStatus* status,
+                                                                                     cuuint64_t* number, CUgraph* graph,
+                                                                                     const CUgraphNode**, size_t* count) {
     return answer([&] {
         const auto& c = stream_of(handle)->capture;
         *status = c ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
