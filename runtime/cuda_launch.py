@@ -12,6 +12,7 @@ import numpy as np
 
 from pullback.ir.extents import value_of
 from pullback.ir.types import DTYPES
+from pullback.runtime.cuda_blas import Product
 
 if TYPE_CHECKING:
     from pullback.codegen.cuda import Emitted, Launch
@@ -42,11 +43,13 @@ class Started:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bound:
-    """The launches of a kernel, one after the other. ``scratch``: the name and the bytes of each of its own buffers."""
+    """The launches of a kernel, one after the other, or the ``product`` that cuBLAS computes instead. ``scratch``: the name and
+    the bytes of each of its own buffers."""
 
     starts: tuple[Started, ...]
     scratch: tuple[tuple[str, int], ...]
     has_status: bool
+    product: Product | None = None
 
 
 def bound(kernel: Emitted, sizes: Mapping[str, int]) -> Bound:

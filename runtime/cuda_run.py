@@ -268,6 +268,12 @@ class Run:
             self.on_host(i, operands)
             return
         launch = executable.bound(self.instance, i)
+        if launch.product is not None:
+            blas = self.device.blas()
+            assert blas is not None
+            self.device.launched.append((executable.title, "a matrix product"))
+            blas.multiply(launch.product, [operands[k].address for k in launch.product.operands], self.stream)
+            return
         scratch = [self.device.take(size, f"{part} of kernel {name} of {executable.title}") for part, size in launch.scratch]
         status = self.status(i) if launch.has_status else None
         self.start(launch, operands, [block.address for block in scratch], status)
