@@ -183,20 +183,24 @@ class Tape:
         rows: list[int] = []
         foreign = []
         for parameter, argument in zip(self.executable.program.parameters, arguments, strict=True):
-            owner = None
-            if isinstance(parameter.type, RefType):
-                owner = argument if isinstance(argument, DeviceArray) else self._brought(parameter, argument)
-                if not isinstance(owner, Block) and not isinstance(owner.owner, Block):
-                    wait_for(owner)
-                    foreign.append(owner)
+            if type(argument) is DeviceArray:
+                if type(argument.owner) is not Block:
+                    wait_for(argument)
+                    foreign.append(argument)
+                owner: Any = argument
+            elif isinstance(parameter.type, RefType):
+                owner = self._brought(parameter, argument)
+            else:
+                owner = None
             owners.append(owner)
             rows.append(0 if owner is None else owner.address)
         for size, what in self.results:
-            owners.append(device.take(size, what))
-            rows.append(owners[-1].address)
+            block = device.pool.take(size, what)
+            owners.append(block)
+            rows.append(block.address)
         status = self._launched(rows, arguments, keeps and self.is_repeatable)
         made = self._kept(rows, owners) if keeps else self._copied(rows)
-        if self.failing:
+        if status is not None and self.failing:
             self._check(status)
         for array in foreign:
             settle(array)
@@ -211,15 +215,15 @@ class Tape:
         self.device.staging.upload(array, block.address)
         return block
 
-    def _launched(self, rows: list[int], arguments: Sequence[Any], is_repeatable: bool) -> Block:
+    def _launched(self, rows: list[int], arguments: Sequence[Any], is_repeatable: bool) -> Block | None:
         """Give the device all steps, by a graph if there is one for these addresses; the block with the statuses."""
         graph = self._graph(rows, arguments) if is_repeatable else None
         if graph is not None:
             self.device.launched.append((self.executable.title, "a kernel"))
             graph.launch(self.device.stream)
             return graph.arena
-        arena = self.device.take(self.arena_bytes, self.temporaries)
-        rows.append(arena.address)
+        arena = self.device.take(self.arena_bytes, self.temporaries) if self.arena_bytes else None
+        rows.append(0 if arena is None else arena.address)
         self._start(rows, arguments, self.device.stream)
         return arena
 
@@ -288,9 +292,19 @@ class Tape:
                 if owner.shape == shown.shape and owner.dtype == shown.dtype:
                     made.append(owner)
                     continue
-                owner = owner.owner
+                is_ours = isinstance(owner.owner, Block)
+                address, owner = (owner.address, owner.owner) if is_ours else self._copy_of(owner)
+                made.append(DeviceArray(self.device, address, shown.dtype, shown.shape, owner))
+                continue
             made.append(DeviceArray(self.device, rows[shown.row], shown.dtype, shown.shape, owner))
         return made
+
+    def _copy_of(self, array: DeviceArray) -> tuple[int, Block]:
+        """The elements of another library's array, row-major, in memory of ours."""
+        block = self.device.take(array.nbytes, f"a result of {self.executable.title}")
+        if array.nbytes:
+            cuda.memcpy_dtod_async(block.address, array.address, array.nbytes, self.device.stream)
+        return block.address, block
 
     def _copied(self, rows: Sequence[int]) -> list[Any]:
         made = [np.empty(shown.shape, shown.dtype) for shown in self.shown]
