@@ -4,23 +4,28 @@
 #   make test    ruff, mypy, then the tests
 #   make bench   time it beside JAX, PyTorch, Dr.Jit, Numba, C and the machine's limits
 #   make lint    ruff and mypy alone
+#   make cuda-host   build what the tests of CUDA without a GPU need: PyCUDA and a stand-in driver (about a minute, once)
 
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench lint cuda-host clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
 	$(BIN)/python examples/digits.py
 
-test: lint
+test: lint cuda-host
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 bench: .venv/.bench
 	$(BIN)/python -m benchmarks --machine --memory --plot
+
+# Where a piece is missing it says which, and the tests that need it are skipped, unless PULLBACK_CUDA=host demands them.
+cuda-host: .venv/.test
+	@$(BIN)/python -m tests.cuda_host || test "$$PULLBACK_CUDA" != host
 
 # mypy finds the root folders by their installed names through a folder of links.
 lint: .venv/.test

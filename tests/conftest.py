@@ -115,16 +115,30 @@ def bless(request: pytest.FixtureRequest) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     leave_for_long(items)
     for item in items:
+        if _is_cuda(item):
+            item.add_marker(pytest.mark.cuda)
         if item.get_closest_marker("gpu") and (reason := missing()):
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def _machine(item: pytest.Item) -> str:
+    """Which machine a case is for."""
+    return next((name for name in ("host", "gpu") if f"-{name}]" in item.nodeid or f"[{name}" in item.nodeid), "")
+
+
+def _is_cuda(item: pytest.Item) -> bool:
+    """Whether a test is of CUDA without a GPU: over the stand-in, or of what is emitted."""
+    is_there = item.path.name.startswith("test_cuda") or item.path.parent.name == "cuda_host"
+    return (is_there and not item.get_closest_marker("gpu")) or _machine(item) == "host"
+
+
 def leave_for_long(items: list[pytest.Item]) -> None:
-    """Mark the cases that ``SHARES`` leaves out of the default run: all but one of so many neighbours, anyone of them."""
-    tables = defaultdict[str, list[pytest.Item]](list)
+    """Mark the cases that ``SHARES`` leaves out of the default run: all but one of so many neighbours, anyone of them. The
+    cases of each machine are a table."""
+    tables = defaultdict[tuple[str, str], list[pytest.Item]](list)
     for item in items:
-        tables[item.nodeid.partition("[")[0]].append(item)
-    for name, cases in tables.items():
+        tables[item.nodeid.partition("[")[0], _machine(item)].append(item)
+    for (name, _), cases in tables.items():
         share = SHARES.get(cases[0].path.name) or SHARES.get(cases[0].path.parent.name, 1)
         for k, item in enumerate(cases if len(cases) >= LEAST_CASES else ()):
             if crc32(f"{name} {k // share}".encode()) % share != k % share:

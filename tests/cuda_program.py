@@ -21,7 +21,7 @@ from pullback.ir.passes.grad import grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.types import DTYPES
 from pullback.ir.verify import verify_module
-from pullback.tracer import flatten, trace
+from pullback.tracer import flatten, trace, unflatten
 
 
 class Machine(ABC):
@@ -49,6 +49,15 @@ def traced(call: Callable[..., Any], *args: Any) -> tuple[Function, list[Any]]:
     values = found.arguments(flatten((args, {}))[0])
     assert values is not None
     return found.function, [np.asarray(v, order="C") for v in values]
+
+
+def on_machine(make: Make, call: Callable[..., Any], *args: Any) -> Any:
+    """What a user's function gives, in its containers, by kernels on a machine."""
+    found = trace(call, args, {})
+    values = found.arguments(flatten((args, {}))[0])
+    assert values is not None
+    leaves = run_program(make, found.function, [np.asarray(v, order="C") for v in values])
+    return unflatten(found.result_tree, [leaf[()] for leaf in leaves])
 
 
 def scheduled(function: Function, layouts: Sequence[str] = ()) -> tuple[Module, Abstract]:

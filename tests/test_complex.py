@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from agreement import agrees, plain
 from cuda_library import run_on_host
-from cuda_targets import UNAVAILABLE
 from cuda_program import expected
+from cuda_targets import UNAVAILABLE
 from versions import since
 
 import pullback as pb

@@ -14,7 +14,7 @@ def main() -> int:
     try:
         site(), library(), precompiled()
     except Missing as error:
-        print(f"The tests of CUDA on the host cannot run: {error}", file=sys.stderr)
+        print(f"\n*** CUDA without a GPU cannot be tested here: {error}\n", file=sys.stderr)
         return 1
     if len(sys.argv) > 1:
         del sys.argv[0]

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import cuda_host
 import numpy as np
 import pytest
 from cuda_device import driver
 from cuda_targets import UNAVAILABLE
+
+import cuda_host
 
 
 class Bench:

@@ -60,7 +60,7 @@ static Work kernel_work(const CUDA_KERNEL_NODE_PARAMS& p) {
         for (int n = 0; p.extra && p.extra[n] != CU_LAUNCH_PARAM_END; n += 2) {
             if (p.extra[n] == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *(size_t*)p.extra[n + 1];
         }
-        check(bytes == k.bytes || bytes == (k.bytes + 7) / 8 * 8, CUDA_ERROR_INVALID_VALUE, "parameters of another size than the kernel's");
+        check(bytes == k.bytes, CUDA_ERROR_INVALID_VALUE, "parameters of another size than the kernel's");
         for (int n = 0; p.extra && p.extra[n] != CU_LAUNCH_PARAM_END; n += 2) {
             if (p.extra[n] == CU_LAUNCH_PARAM_BUFFER_POINTER) memcpy(w.parameters.data(), p.extra[n + 1], k.bytes);
         }

@@ -16,9 +16,14 @@ from .pieces import BUILD, COMPILER, HERE, Missing, one_at_a_time
 
 CHECKS = "alignment,bounds,integer-divide-by-zero,shift,null"
 FLAGS = (
-    "-std=c++17", "-O1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fstack-clash-protection", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-ftls-model=global-dynamic",
-    f"-fsanitize={CHECKS},thread", "-fno-sanitize-recover=all", "--param=tsan-instrument-func-entry-exit=0", "-g1",
+    "-std=c++17", "-O1", "-g1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-strict-aliasing",
+    "-ffp-contract=off",  # as -fmad=false
+    "-fno-gnu-unique",  # the shared memory of a template is each library's own
+    "-fstack-clash-protection",  # a stack that is too long meets the page behind it
+    "-ftls-model=global-dynamic",
+    f"-fsanitize={CHECKS},thread", "-fno-sanitize-recover=all", "--param=tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
+MOST_IMAGES = 5000
 HEADERS = ("device.h", "device_math.h", "kernel.h")
 BOUNDS = r"(?:__launch_bounds__\(\s*(?P<{}>\w+)[^)]*\)\s*)?"
 KERNEL = re.compile(rf'extern\s+"C"\s+__global__\s+{BOUNDS.format("first")}void\s+{BOUNDS.format("second")}(?P<name>\w+)\s*\(')
@@ -45,7 +50,10 @@ def precompiled() -> Path:
                     for header in HEADERS:
                         shutil.copy(HERE / header, made)
                     _run(COMPILER, *FLAGS, "-x", "c++-header", str(made / "device.h"))
+                    (made / "images").mkdir()
                     made.rename(folder)
+    for old in sorted((folder / "images").iterdir(), key=lambda p: p.lstat().st_mtime)[:-MOST_IMAGES]:
+        old.unlink(missing_ok=True) if old.is_file() else shutil.rmtree(old, ignore_errors=True)
     return folder / "device.h"
 
 
@@ -68,15 +76,23 @@ def host_text(source: str, arch: int = 90) -> str:
     return f'#define __CUDA_ARCH__ {arch}0\n#line 1 "kernels.cu"\n{body}\n{records}\n'
 
 
-@lru_cache(maxsize=256)
 def image(source: str, arch: int = 90) -> bytes:
-    """What ``cuModuleLoadData`` of the stand-in takes for CUDA C. ``arch``: 90 for sm_90. Raises CompileError, Missing."""
+    """What ``cuModuleLoadData`` of the stand-in takes for CUDA C. ``arch``: 90 for sm_90. Raises CompileError, Missing.
+
+    Images are kept beside the header that they were compiled with.
+    """
     header = precompiled()
-    with tempfile.TemporaryDirectory(prefix="cuda-host-") as name:
-        folder = Path(name)
-        text, code, library = folder / "kernels.cu", folder / "kernels.o", folder / "kernels.so"
-        text.write_text(host_text(source, arch))
-        _run(COMPILER, *FLAGS, "-include", str(header), "-x", "c++", "-c", "-o", str(code), str(text))
+    text = host_text(source, arch)
+    kept = header.parent / "images" / hashlib.sha256(text.encode()).hexdigest()[:32]
+    if kept.exists():
+        return kept.read_bytes()
+    with tempfile.TemporaryDirectory(dir=kept.parent) as name:
+        code, library = Path(name) / "kernels.o", Path(name) / "kernels.so"
+        (Path(name) / "kernels.cu").write_text(text)
+        _run(COMPILER, *FLAGS, "-include", str(header), "-x", "c++", "-c", "-o", str(code), f"{name}/kernels.cu")
         _run(COMPILER, "-shared", "-o", str(library), str(code))
-        code_bytes = library.read_bytes()
-    return struct.pack("<8sIIQII", b"CUDAHOST", 1, arch, len(code_bytes), zlib.crc32(code_bytes), 0) + code_bytes
+        machine = library.read_bytes()
+        found = struct.pack("<8sIIQII", b"CUDAHOST", 1, arch, len(machine), zlib.crc32(machine), 0) + machine
+        library.write_bytes(found)
+        library.replace(kept)
+    return found

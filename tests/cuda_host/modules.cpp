@@ -151,10 +151,10 @@ API cuModuleUnload(CUmodule handle) {
 API cuModuleGetFunction(CUfunction* found, CUmodule handle, const char* name) {
     return answer([&] {
         known(handle, "module");
+        void* kernel = dlsym(handle->module->library, ("cuda_host_kernel_" + std::string(name)).c_str());
+        check(kernel != nullptr, CUDA_ERROR_NOT_FOUND, name);
         auto& function = handle->module->functions[name];
         if (!function) {
-            void* kernel = dlsym(handle->module->library, ("cuda_host_kernel_" + std::string(name)).c_str());
-            check(kernel != nullptr, CUDA_ERROR_NOT_FOUND, name);
             function = std::make_unique<CUfunc_st>();
             function->kernel = (const cuda_host_kernel*)kernel;
             function->module = handle->module;
@@ -286,7 +286,7 @@ static std::vector<char> packed(const cuda_host_kernel& k, void** one_by_one, vo
         else if (extra[n] == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *(size_t*)extra[n + 1];
         else throw Error{CUDA_ERROR_INVALID_VALUE, "an unknown way to give parameters"};
     }
-    if (bytes != k.bytes && bytes != (k.bytes + 7) / 8 * 8) {
+    if (bytes != k.bytes) {
         throw Error{CUDA_ERROR_INVALID_VALUE, named(k) + " takes " + std::to_string(k.bytes) + " bytes of parameters, not " + std::to_string(bytes)};
     }
     return std::vector<char>(buffer, buffer + k.bytes);

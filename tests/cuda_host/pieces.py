@@ -113,32 +113,25 @@ def library() -> Path:
 
 
 def _link(sources: list[Path], folder: Path) -> None:
-    include = headers()
+    flags = ("-std=c++20", "-O2", "-fPIC", "-pthread", f"-I{headers()}", f"-I{HERE}")
+    strict = ("-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers")
     for old in BUILD.glob("driver-*"):
         shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as name:
         made = Path(name)
-        rest = "".join(f"extern \"C\" __attribute__((weak)) int {n}() {{ return 801; }}\n" for n in driver_names())
-        (made / "rest.cpp").write_text(rest)
-        flags = ("-std=c++20", "-O2", "-fPIC", "-pthread", f"-I{include}", f"-I{HERE}", "-Wall", "-Wextra", "-Werror",
-                 "-Wno-missing-field-initializers")  # fmt: skip
-        run("building the stand-in", COMPILER, "-fPIC", "-w", "-c", "-o", made / "rest.o", made / "rest.cpp")
-        jobs = [
-            subprocess.Popen(
-                [COMPILER, *flags, "-c", "-o", made / f"{s.stem}.o", s], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
-            for s in sources
-        ]
+        rest = made / "rest.cpp"
+        rest.write_text("".join(f'extern "C" __attribute__((weak)) int {n}() {{ return 801; }}\n' for n in driver_names()))
+        objects = [made / f"{s.stem}.o" for s in (*sources, rest)]
+        run("building the stand-in", COMPILER, *flags, "-w", "-c", "-o", objects[-1], rest)
+        commands = [[COMPILER, *flags, *strict, "-c", "-o", str(o), str(s)] for o, s in zip(objects, sources)]
+        jobs = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for c in commands]
         said = [job.communicate()[0] for job in jobs]
         if any(job.returncode for job in jobs):
             raise Missing("building the stand-in driver failed:\n" + "".join(said)[:6000])
-        objects = [made / f"{s.stem}.o" for s in sources]
         target = made / "driver" / "libcuda.so.1"
         target.parent.mkdir()
-        run(
-            "linking the stand-in", COMPILER, "-shared", "-pthread", "-Wl,-soname,libcuda.so.1", "-Wl,-z,defs", "-o", target, *objects,
-            made / "rest.o", "-ldl",
-        )  # fmt: skip
+        name_of_library = ("-Wl,-soname,libcuda.so.1", "-Wl,-z,defs")
+        run("linking the stand-in", COMPILER, "-shared", "-pthread", *name_of_library, "-o", target, *objects, "-ldl")
         target.parent.rename(folder)
 
 
@@ -171,8 +164,9 @@ def _build_pycuda(place: Path) -> None:
         source = next(p for p in made.iterdir() if p.is_dir())
         stub = made / "stub"
         stub.mkdir()
-        (stub / "stub.c").write_text("".join(f"int {n}(void) {{ return 100; }}\n" for n in driver_names()))
-        run("building a stub", "gcc", "-w", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", stub / "libcuda.so", stub / "stub.c")
+        (stub / "stub.cpp").write_text("".join(f'extern "C" int {n}() {{ return 100; }}\n' for n in driver_names()))
+        flags = ("-w", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+        run("building a stub", COMPILER, *flags, "-o", stub / "libcuda.so", stub / "stub.cpp")
         (source / "siteconf.py").write_text(SETTINGS.format(root=str(include), headers=str(include), library=str(stub)))
         print("building PyCUDA for the tests of CUDA (about a minute, once)", file=sys.stderr, flush=True)
         install = ("install", "--quiet", "--no-deps", "--no-build-isolation", "--no-compile", "--target", made / "site", source)
