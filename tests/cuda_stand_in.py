@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import cuda_host
 import pytest
+from cuda_targets import UNAVAILABLE
 
 from pullback.runtime import cuda_compiler, cuda_device
 
@@ -22,6 +23,8 @@ class Compiler:
 @pytest.fixture(scope="module", autouse=True)
 def device() -> Iterator[cuda_device.Device]:
     """The first device, whose buffers end where their last element ends."""
+    if UNAVAILABLE is not None:
+        pytest.skip(UNAVAILABLE)
     cuda_host.activate()
     cuda_compiler.use(Compiler())
     found = cuda_device.device("cuda:0")
