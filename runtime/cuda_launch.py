@@ -12,6 +12,7 @@ import numpy as np
 
 from pullback.ir.extents import value_of
 from pullback.ir.types import DTYPES
+from pullback.runtime.cuda_blas import Product
 
 if TYPE_CHECKING:
     from pullback.codegen.cuda_launch import Launch, Launches
@@ -42,11 +43,13 @@ class Started:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bound:
-    """The launches of a kernel, one after the other. ``scratch``: the name and the bytes of each of its own buffers."""
+    """The launches of a kernel, one after the other, or the ``product`` that cuBLAS computes instead. ``scratch``: the name and
+    the bytes of each of its own buffers."""
 
     starts: tuple[Started, ...]
     scratch: tuple[tuple[str, int], ...]
     has_status: bool
+    product: Product | None = None
 
 
 def bound(kernel: Launches, sizes: Mapping[str, int]) -> Bound:
@@ -85,7 +88,7 @@ def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str
             case ("number", int(number)):
                 letter, value = "i", number
             case ("shared",):
-                letter, value = "i", _shared(each, sizes)
+                letter, value = "i", each.shared(sizes)
             case ("status",):
                 letter = "Q"
                 found["status"].append(at)
@@ -95,13 +98,7 @@ def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str
         values.append(value)
     packing = struct.Struct("@" + "".join(letters))
     parts = {kind: tuple(those) for kind, those in found.items()}
-    threads = getattr(each, "threads_for", lambda sizes: each.threads)(sizes)
-    return Started(each.name, (count, 1, 1), (threads, 1, 1), _shared(each, sizes), packing, values, **parts)
-
-
-def _shared(each: Launch, sizes: Mapping[str, int]) -> int:
-    """The bytes of shared memory that a block is given at its launch."""
-    return int(getattr(each, "shared", lambda sizes: 0)(sizes))
+    return Started(each.name, (count, 1, 1), (each.threads_for(sizes), 1, 1), each.shared(sizes), packing, values, **parts)
 
 
 def scalar_bits(value: Any, dtype: str) -> Any:

@@ -11,6 +11,7 @@ from pullback.codegen.dependencies import kernel_accesses
 from pullback.ir.later import later
 from pullback.ir.structure import Function, Module
 from pullback.runtime import cuda_compile, cuda_stored
+from pullback.runtime.cuda_blas import is_product
 from pullback.runtime.cuda_device import device
 from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_program import CudaExecutable
@@ -49,7 +50,9 @@ def parts_of(module: Module, schedule: Schedule) -> tuple[Parts, str]:
             plain[kernel.name] = kernel, str(error)
     written = {kernel.name: tuple(sorted(kernel_accesses(kernel)[1])) for kernel in kernels}
     launches = {each.name: Launches(name=each.name, launches=each.launches, scratch=each.scratch) for each in made}
-    return Parts(program=program, kernels=launches, written=written, plain=plain, code=b""), cuda.joined(made)
+    products = {kernel.name: kernel for kernel in kernels if is_product(kernel) and kernel.name not in plain}
+    parts = Parts(program=program, kernels=launches, written=written, plain=plain, products=products, code=b"")
+    return parts, cuda.joined(made)
 
 
 def key_of(template: bytes, name: str) -> str | None:

@@ -65,7 +65,8 @@ class Pool:
         """A block for so many bytes. Raises DeviceMemoryError, which calls it ``what``."""
         rounded = self._rounded(size)
         with self._lock:
-            self._collect()
+            if self._dead:
+                self._collect()
             found = self._free.get(rounded)
             if found:
                 self.free_bytes -= rounded
@@ -73,8 +74,10 @@ class Pool:
             return Block(self._new(rounded, size, what), rounded, self._dead)
 
     def _rounded(self, size: int) -> int:
-        step = max(self.grain, 1 << max(size.bit_length() - 4, 0)) if self.grain > 16 else self.grain
-        return max(-(-size // step) * step, self.grain)
+        if size <= self.grain:
+            return self.grain
+        step = max(self.grain, 1 << size.bit_length() - 4) if self.grain > 16 else self.grain
+        return -(-size // step) * step
 
     def _new(self, rounded: int, size: int, what: str) -> int:
         for attempt in range(3):

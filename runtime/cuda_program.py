@@ -19,6 +19,7 @@ from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Function, Instruction, Loc, Module, Value, walk
 from pullback.ir.types import ArrayType, RefType
 from pullback.runtime.cuda_arrays import DeviceArray
+from pullback.runtime.cuda_blas import product_of
 from pullback.runtime.cuda_device import Device, Loaded, device
 from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_launch import Bound, bound
@@ -119,7 +120,11 @@ class CudaExecutable:
         found = instance.launches.get(id(step))
         if found is None:
             sizes = {f"s{k}": value_of(e, instance.sizes) for k, e in enumerate(step.params["sizes"])}
-            found = instance.launches[id(step)] = bound(self.kernels[step.params["kernel"]], sizes)
+            name = step.params["kernel"]
+            multiplies = name in self.parts.products and self.device.blas() is not None
+            product = product_of(self.parts.products[name], sizes) if multiplies else None
+            found = bound(self.kernels[name], sizes) if product is None else Bound((), (), False, product)
+            instance.launches[id(step)] = found
         return found
 
     def failed(self, step: Instruction, status: int) -> BaseException:

@@ -73,7 +73,7 @@ class Run:
             self.env[parameter] = self.argument(parameter, argument)
         self.block(program.body)
         found = [self.env[v] for v in program.results]
-        made = self.kept(found, arguments) if keeps else self.copied(found, arguments)
+        made = self.kept(found) if keeps else self.copied(found)
         self.check()
         for buffer in given:
             settle(buffer)
@@ -90,23 +90,25 @@ class Run:
         self.device.staging.upload(array, made.address)
         return made
 
-    def kept(self, found: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-        """Results as arrays on the device; an argument that is one as it is, unless that is another library's memory."""
-        made = []
+    def kept(self, found: Sequence[Any]) -> list[Any]:
+        """Results as arrays on the device; an argument that is one as it is, else no memory of other libraries."""
+        made: list[Any] = []
         for value, ref in zip(self.executable.program.results, found, strict=True):
             if not isinstance(ref, Ref):
                 made.append(ref)
                 continue
-            if ref.given is not None and ref.given.streams:
+            dtype, shape = value.type.dtype.numpy, self.executable.shape(value, self.sizes)
+            if ref.given is not None and (ref.given.shape, ref.given.dtype) == (shape, dtype):
+                made.append(ref.given)
+                continue
+            if not isinstance(ref.owner, Memory):
                 copy = self.fresh(ref.dtype, ref.shape, f"result {value.name}")
                 self.copy(ref, copy)
                 ref = copy
-            shape = self.executable.shape(value, self.sizes)
-            dtype = value.type.dtype.numpy
-            made.append(DeviceArray(self.device, ref.address, dtype, shape, ref.owner, ref.strides))
+            made.append(DeviceArray(self.device, ref.address, dtype, shape, ref.owner))
         return made
 
-    def copied(self, found: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+    def copied(self, found: Sequence[Any]) -> list[Any]:
         """Results as NumPy arrays."""
         made: list[Any] = []
         pairs = []
@@ -268,6 +270,12 @@ class Run:
             self.on_host(i, operands)
             return
         launch = executable.bound(self.instance, i)
+        if launch.product is not None:
+            blas = self.device.blas()
+            assert blas is not None
+            self.device.launched.append((executable.title, "a matrix product"))
+            blas.multiply(launch.product, [operands[k].address for k in launch.product.operands], self.stream)
+            return
         scratch = [self.device.take(size, f"{part} of kernel {name} of {executable.title}") for part, size in launch.scratch]
         status = self.status(i) if launch.has_status else None
         self.start(launch, operands, [block.address for block in scratch], status)

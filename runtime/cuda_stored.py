@@ -30,12 +30,13 @@ _RECORDS = {name: each for name, each in vars(cuda_launch).items() if getattr(ea
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parts:
     """What a program is made of: its steps; how its kernels are launched, by name; which arguments each kernel writes; the
-    kernels that have no CUDA C, with the reason; and the code of the others."""
+    kernels that have no CUDA C, with the reason; those that are matrix products, which a library may do; and the code."""
 
     program: Function
     kernels: Mapping[str, Launches]
     written: Mapping[str, tuple[int, ...]]
     plain: Mapping[str, tuple[Function, str]]
+    products: Mapping[str, Function]
     code: bytes
 
 
@@ -87,6 +88,7 @@ def encoded(parts: Parts) -> bytes | None:
             "kernels": [_data(kernel) for kernel in parts.kernels.values()],
             "written": {name: list(those) for name, those in parts.written.items()},
             "plain": [[print_module(Module((kernel,))), why] for kernel, why in parts.plain.values()],
+            "products": [print_module(Module((kernel,))) for kernel in parts.products.values()],
             "code": len(parts.code),
         }
         data = json.dumps(made, separators=(",", ":")).encode()
@@ -107,11 +109,13 @@ def decoded(payload: bytes) -> Parts:
             raise Unreadable("the sizes do not add up")
         kernels = {kernel.name: kernel for kernel in map(_record, data["kernels"])}
         plain = [(parse_module(text).functions[0], str(why)) for text, why in data["plain"]]
+        products = [parse_module(text).functions[0] for text in data["products"]]
         return Parts(
             program=parse_function(data["program"]),
             kernels=kernels,
             written={str(name): tuple(map(int, those)) for name, those in data["written"].items()},
             plain={kernel.name: (kernel, why) for kernel, why in plain},
+            products={kernel.name: kernel for kernel in products},
             code=code,
         )
     except Exception as error:

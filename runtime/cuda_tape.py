@@ -20,6 +20,7 @@ from pullback.ir.ops.program import Alloc, Copy, Free, Launch, View
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import RefType
 from pullback.runtime.cuda_arrays import DeviceArray, dense_strides, settle, wait_for
+from pullback.runtime.cuda_blas import Product
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_graphs import Graph, captured
@@ -53,6 +54,17 @@ class Copied:
     source: tuple[int, int]
     target: tuple[int, int]
     size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Multiplied:
+    """A product by cuBLAS: rows of the table of addresses, of a, b and c, and what is added to them."""
+
+    product: Product
+    pointers: tuple[tuple[int, int], ...]
+
+
+Step = Patched | Copied | Multiplied
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +109,7 @@ class Tape:
         self.arena_bytes = _rounded(self.places.arena_bytes)
         steps = [self._step(i, instance) for i in executable.program.instructions]
         self.status_at = self.arena_bytes
-        self.steps: list[Patched | Copied] = [self._with_status(step, number) for found in steps for step, number in found]
+        self.steps: list[Step] = [self._with_status(step, number) for found in steps for step, number in found]
         self.arena_bytes += WORD * len(self.failing)
         self.shown = [self._shown(v) for v in executable.program.results]
         launches = [each for each in self.steps if isinstance(each, Patched)]
@@ -121,7 +133,7 @@ class Tape:
         owner = self.plan.owner[value]
         return Shown(self.places.rows[owner], value.type.dtype.numpy, self.executable.shape(value, self.sizes))
 
-    def _step(self, i: Instruction, instance: CudaInstance) -> list[tuple[Patched | Copied, int]]:
+    def _step(self, i: Instruction, instance: CudaInstance) -> list[tuple[Step, int]]:
         """What an instruction does, each with the number of its status or -1."""
         if isinstance(i.op, Copy):
             size = math.prod(self.executable.shape(i.operands[1], self.sizes)) * i.operands[1].type.dtype.bytes
@@ -133,8 +145,10 @@ class Tape:
         owner = self.plan.owner[value]
         return self.places.rows[owner], self.places.offsets.get(owner, 0)
 
-    def _launch(self, i: Instruction, instance: CudaInstance) -> list[tuple[Patched | Copied, int]]:
+    def _launch(self, i: Instruction, instance: CudaInstance) -> list[tuple[Step, int]]:
         launch = self.executable.bound(instance, i)
+        if launch.product is not None:
+            return [(Multiplied(launch.product, tuple(self._at(i.operands[k]) for k in launch.product.operands)), -1)]
         scratch = []
         for _, size in launch.scratch:
             scratch.append(self.arena_bytes)
@@ -142,7 +156,7 @@ class Tape:
         number = len(self.failing) if launch.has_status else -1
         if launch.has_status:
             self.failing.append(i)
-        found: list[tuple[Patched | Copied, int]] = []
+        found: list[tuple[Step, int]] = []
         for each in launch.starts:
             pointers = [(at, *self._at(i.operands[position])) for at, position in each.pointers]
             pointers += [(at, self.arena, scratch[which]) for at, which in each.scratch]
@@ -154,8 +168,8 @@ class Tape:
     def _argument(self, value: Value) -> int:
         return self.plan.parameter[self.plan.owner[value]]
 
-    def _with_status(self, step: Patched | Copied, number: int) -> Patched | Copied:
-        if isinstance(step, Copied) or number < 0:
+    def _with_status(self, step: Step, number: int) -> Step:
+        if not isinstance(step, Patched) or number < 0:
             return step
         added = tuple((at, self.arena, self.status_at + WORD * number) for at in step.start.status)
         return replace(step, pointers=(*step.pointers, *added))
@@ -169,20 +183,24 @@ class Tape:
         rows: list[int] = []
         foreign = []
         for parameter, argument in zip(self.executable.program.parameters, arguments, strict=True):
-            owner = None
-            if isinstance(parameter.type, RefType):
-                owner = argument if isinstance(argument, DeviceArray) else self._brought(parameter, argument)
-                if not isinstance(owner, Block) and not isinstance(owner.owner, Block):
-                    wait_for(owner)
-                    foreign.append(owner)
+            if type(argument) is DeviceArray:
+                if type(argument.owner) is not Block:
+                    wait_for(argument)
+                    foreign.append(argument)
+                owner: Any = argument
+            elif isinstance(parameter.type, RefType):
+                owner = self._brought(parameter, argument)
+            else:
+                owner = None
             owners.append(owner)
             rows.append(0 if owner is None else owner.address)
         for size, what in self.results:
-            owners.append(device.take(size, what))
-            rows.append(owners[-1].address)
+            block = device.pool.take(size, what)
+            owners.append(block)
+            rows.append(block.address)
         status = self._launched(rows, arguments, keeps and self.is_repeatable)
         made = self._kept(rows, owners) if keeps else self._copied(rows)
-        if self.failing:
+        if status is not None and self.failing:
             self._check(status)
         for array in foreign:
             settle(array)
@@ -197,15 +215,15 @@ class Tape:
         self.device.staging.upload(array, block.address)
         return block
 
-    def _launched(self, rows: list[int], arguments: Sequence[Any], is_repeatable: bool) -> Block:
+    def _launched(self, rows: list[int], arguments: Sequence[Any], is_repeatable: bool) -> Block | None:
         """Give the device all steps, by a graph if there is one for these addresses; the block with the statuses."""
         graph = self._graph(rows, arguments) if is_repeatable else None
         if graph is not None:
             self.device.launched.append((self.executable.title, "a kernel"))
             graph.launch(self.device.stream)
             return graph.arena
-        arena = self.device.take(self.arena_bytes, self.temporaries)
-        rows.append(arena.address)
+        arena = self.device.take(self.arena_bytes, self.temporaries) if self.arena_bytes else None
+        rows.append(0 if arena is None else arena.address)
         self._start(rows, arguments, self.device.stream)
         return arena
 
@@ -240,6 +258,12 @@ class Tape:
                 (source, first), (target, second) = each.source, each.target
                 cuda.memcpy_dtod_async(rows[target] + second, rows[source] + first, each.size, stream)
                 continue
+            if isinstance(each, Multiplied):
+                blas = self.device.blas()
+                assert blas is not None
+                launched.append((title, "a matrix product"))
+                blas.multiply(each.product, [rows[row] + shift for row, shift in each.pointers], stream)
+                continue
             assert loaded is not None
             start = each.start
             values = start.values.copy()
@@ -268,9 +292,19 @@ class Tape:
                 if owner.shape == shown.shape and owner.dtype == shown.dtype:
                     made.append(owner)
                     continue
-                owner = owner.owner
+                is_ours = isinstance(owner.owner, Block)
+                address, owner = (owner.address, owner.owner) if is_ours else self._copy_of(owner)
+                made.append(DeviceArray(self.device, address, shown.dtype, shown.shape, owner))
+                continue
             made.append(DeviceArray(self.device, rows[shown.row], shown.dtype, shown.shape, owner))
         return made
+
+    def _copy_of(self, array: DeviceArray) -> tuple[int, Block]:
+        """The elements of another library's array, row-major, in memory of ours."""
+        block = self.device.take(array.nbytes, f"a result of {self.executable.title}")
+        if array.nbytes:
+            cuda.memcpy_dtod_async(block.address, array.address, array.nbytes, self.device.stream)
+        return block.address, block
 
     def _copied(self, rows: Sequence[int]) -> list[Any]:
         made = [np.empty(shown.shape, shown.dtype) for shown in self.shown]

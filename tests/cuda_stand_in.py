@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import cuda_host
 import pytest
+from cuda_targets import UNAVAILABLE
 
 from pullback.runtime import cuda_compile, cuda_device
 
@@ -15,6 +16,8 @@ __all__ = ["device", "order"]
 @pytest.fixture(scope="module", autouse=True)
 def device() -> Iterator[cuda_device.Device]:
     """The first device, whose buffers end where their last element ends."""
+    if UNAVAILABLE is not None:
+        pytest.skip(UNAVAILABLE)
     cuda_host.activate()
     cuda_compile.use(cuda_host.Compiler())
     found = cuda_device.device("cuda:0")

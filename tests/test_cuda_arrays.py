@@ -87,6 +87,14 @@ def test_arrays_from_outside() -> None:
         assert float(found) == np.sum(x * np.asarray(value))
 
 
+def test_a_part_of_a_buffer_is_where_it_is(device: cuda_device.Device) -> None:
+    rows = pb.device_put(np.arange(6.0).reshape(2, 3))
+    last = pb.DeviceArray(device, rows.address + 24, rows.dtype, (3,), rows.owner)
+    turned, sums = pb.jit(lambda x: (x.reshape(3, 1), np.cumsum(x)))(last)
+    np.testing.assert_array_equal(turned, [[3], [4], [5]])
+    np.testing.assert_array_equal(sums, [3, 7, 12])
+
+
 # other libraries
 
 
@@ -131,6 +139,9 @@ def test_arrays_of_other_libraries(order: None, stream: Any, device: cuda_device
     np.testing.assert_allclose(found, host.sum(axis=1) * 2)
     turned = Foreign(x, shape=(4, 3), strides=(8, 32), **changed)
     np.testing.assert_allclose(f(turned), host.T.sum(axis=1) * 2)
+    flat, same = pb.jit(lambda x: (x.ravel(), x))(Foreign(x, **changed))
+    np.testing.assert_array_equal(flat, host.ravel())
+    assert flat.address != x.address == same.address
     placed = pb.device_put(turned)
     assert placed.__cuda_array_interface__["data"] == x.__cuda_array_interface__["data"]
     np.testing.assert_array_equal(placed, host.T)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cuda_targets import needs_host
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,6 +31,7 @@ def run(text: str, first: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
 
 
+@needs_host
 def test_a_kernel_that_fails() -> None:
     done = run("""
         class Beyond:
@@ -48,6 +50,7 @@ def test_a_kernel_that_fails() -> None:
     assert done.returncode == 0 and not done.stderr
 
 
+@needs_host
 def test_after_a_fork() -> None:
     done = run("""
         import os
@@ -66,12 +69,14 @@ def test_after_a_fork() -> None:
     assert done.returncode == 0 and not done.stderr
 
 
+@needs_host
 def test_a_fork_before_cuda_is_used() -> None:
     done = run("sys.stdout.write(f'{f(x)[1]}\\n')\nif child: os.wait()", "import os, pullback\nchild = os.fork()")
     assert [float(line) for line in done.stdout.splitlines()] == [pytest.approx(2 * np.sin(1))] * 2
     assert done.returncode == 0 and not done.stderr
 
 
+@needs_host
 @pytest.mark.parametrize(
     "ending",
     ["pass", "raise ValueError('mine')", "sys.exit(3)", "import threading; threading.Thread(target=lambda: f(x)).start()"],
@@ -125,6 +130,7 @@ def test_without_a_driver() -> None:
     assert "needs NVIDIA's driver" in said and "libcuda.so.1" in said
 
 
+@needs_host
 def test_without_a_device() -> None:
     done = run("""
         cuda_host._driver().cuda_host_devices(0, 90, 0)
