@@ -19,6 +19,7 @@ from pullback.codegen.driver import Driver, Failure, numbers, on_stack
 from pullback.codegen.lanes import stored
 from pullback.codegen.llvm import Emitter
 from pullback.codegen.llvm_text import Extents
+from pullback.codegen.tick import ASKED, TICK
 from pullback.ir.extents import product
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.program import (
@@ -46,62 +47,6 @@ LEAST_BLOCK = 1024
 """Bytes of a stack's first block."""
 
 NO_MEMORY = ("MemoryError", "there is no memory for what a loop keeps for its gradient")
-
-TICK = """
-define internal i64 @tick(ptr %state, ptr %table) noinline {
-  %clock = load ptr, ptr %table
-  %time = call i64 %clock()
-  %now = trunc i64 %time to i32
-  %last = load i32, ptr %state
-  store i32 %now, ptr %state
-  %elapsed = sub i32 %now, %last
-  %period.at = getelementptr i64, ptr %state, i64 1
-  %period = load i64, ptr %period.at
-  %quantum.at = getelementptr i64, ptr %table, i64 1
-  %quantum = load i32, ptr %quantum.at
-  %is.first = icmp eq i32 %last, 0
-  %is.early = icmp slt i32 %elapsed, %quantum
-  %is.more = or i1 %is.first, %is.early
-  br i1 %is.more, label %more, label %due
-more:
-  %longer = shl i64 %period, 2
-  %next = call i64 @llvm.smin.i64(i64 %longer, i64 1099511627776)
-  store i64 %next, ptr %period.at
-  ret i64 %next
-due:
-  %long = shl i32 %quantum, 3
-  %is.late = icmp sgt i32 %elapsed, %long
-  %shorter = lshr i64 %period, 2
-  %least = call i64 @llvm.smax.i64(i64 %shorter, i64 1)
-  %chosen = select i1 %is.late, i64 %least, i64 %period
-  store i64 %chosen, ptr %period.at
-  %ident.at = getelementptr i64, ptr %table, i64 3
-  %ident = load ptr, ptr %ident.at
-  %here = call i64 %ident()
-  %thread = trunc i64 %here to i32
-  %main.at = getelementptr i64, ptr %table, i64 4
-  %main = load i32, ptr %main.at
-  %is.main = icmp eq i32 %thread, %main
-  br i1 %is.main, label %free, label %go
-free:
-  %busy.at = getelementptr i64, ptr %table, i64 5
-  %busy = load i64, ptr %busy.at
-  %is.busy = icmp ne i64 %busy, 0
-  br i1 %is.busy, label %go, label %ask
-ask:
-  store i64 1, ptr %busy.at
-  %ask.at = getelementptr i64, ptr %table, i64 2
-  %asked = load ptr, ptr %ask.at
-  %stops = call i64 %asked()
-  store i64 0, ptr %busy.at
-  %is.stopped = icmp ne i64 %stops, 0
-  br i1 %is.stopped, label %stop, label %go
-go:
-  ret i64 %chosen
-stop:
-  ret i64 0
-}
-"""
 
 
 def emit_program(
@@ -190,6 +135,8 @@ class ProgramWriter(Extents):
         if self.ticks:
             self.functions.append(TICK)
             self.declared.update(dict.fromkeys(f"declare i64 @llvm.s{m}.i64(i64, i64)" for m in ("min", "max")))
+        if self.ticks or self.hosts:
+            self.functions.append(ASKED)
         text = "\n".join([*self.declared, "", *self.functions, *body, ""])
         return Driver(
             name=self.name,
@@ -389,7 +336,12 @@ class ProgramWriter(Extents):
         return self.called[name]
 
     def host(self, i: Instruction) -> None:
-        """A step in Python."""
+        """A step in Python. A signal that waits is handled before: what a handler raises at the entry of a step would be lost."""
+        interrupts = self.let(f"inttoptr i64 {self.native('poll')} to ptr")
+        stops = self.let(f"call i64 @asked(ptr {interrupts})")
+        out, (on,) = self.leave(None), self.labels("unasked")
+        self.line(f"br i1 {self.let(f'icmp eq i64 {stops}, 0')}, label %{on}, label %{out}")
+        self.label(on)
         table = self.slot(f"[{max(len(i.operands), 1)} x ptr]")
         shown = self.shown(i.operands)
         for k, value in enumerate(i.operands):
