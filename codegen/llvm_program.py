@@ -21,8 +21,8 @@ from pullback.codegen.llvm import Emitter
 from pullback.codegen.llvm_branches import branch, repeat, repeat_while
 from pullback.codegen.llvm_stacks import StackSlots, push, release, stack
 from pullback.codegen.llvm_text import Extents
-from pullback.codegen.llvm_ticks import TICK
 from pullback.codegen.processors import Target
+from pullback.codegen.tick import ASKED, TICK
 from pullback.ir.extents import product
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.program import (
@@ -45,6 +45,8 @@ from pullback.ir.types import ArrayType, Extent, RefType, Shape, StackType
 MOST_INLINED = 400
 MOST_TOGETHER = 2000
 """So many lines a kernel may take that is put in place of its calls, which are in loops; and all of them together."""
+
+
 def emit_program(
     program: Function,
     kernels: Mapping[str, Function],
@@ -118,6 +120,8 @@ class ProgramWriter(Extents):
         if self.ticks:
             self.functions.append(TICK)
             self.declared.update(dict.fromkeys(f"declare i64 @llvm.s{m}.i64(i64, i64)" for m in ("min", "max")))
+        if self.ticks or self.hosts:
+            self.functions.append(ASKED)
         text = "\n".join([*self.declared, "", *self.functions, *body, ""])
         return Driver(
             name=self.name,
@@ -321,7 +325,12 @@ class ProgramWriter(Extents):
         return self.called[name]
 
     def host(self, i: Instruction) -> None:
-        """A step in Python."""
+        """A step in Python. A signal that waits is handled before: what a handler raises at the entry of a step would be lost."""
+        interrupts = self.let(f"inttoptr i64 {self.native('poll')} to ptr")
+        stops = self.let(f"call i64 @asked(ptr {interrupts})")
+        out, (on,) = self.leave(None), self.labels("unasked")
+        self.line(f"br i1 {self.let(f'icmp eq i64 {stops}, 0')}, label %{on}, label %{out}")
+        self.label(on)
         table = self.slot(f"[{max(len(i.operands), 1)} x ptr]")
         shown = self.shown(i.operands)
         for k, value in enumerate(i.operands):

@@ -223,9 +223,9 @@ def _asking(i: Instruction, body: _Body, region: Block, coming: Sequence[Sequenc
 
 
 def _length(body: _Body, kept: int) -> int:
-    """Of a strip: a power of two."""
-    widest = max(_bytes(v) for k in body.region.instructions for v in k.results)
-    most = NEAR // (widest * (kept + len(body.read.keys() | body.written.keys())))
+    """Of a strip: a power of two. A body may have nothing in memory."""
+    widest = max((_bytes(v) for k in body.region.instructions for v in k.results), default=1)
+    most = NEAR // (widest * max(1, kept + len(body.read.keys() | body.written.keys())))
     return min(MOST_STRIP, max(LEAST_STRIP, 1 << max(most, 1).bit_length() - 1))
 
 

@@ -56,7 +56,11 @@ AHEAD = 8
 
 
 class Lists:
-    """For each row, the places of the values that go there, in order: a counting sort. ``place`` gives a value's row."""
+    """For each row, the places of the values that go there, in order: a counting sort. ``place`` gives a value's row.
+
+    The indices are read twice. If another thread changes them between, the lists are wrong, but nothing outside of memory is
+    read or written: ends never pass the last place, and what stands at a place is kept inside.
+    """
 
     def __init__(self, b: KernelBuilder, given: Extent, rows: Extent, place: Callable[[Value], Value]) -> None:
         self.b, self.place = b, place
@@ -101,7 +105,7 @@ class Lists:
         b = self.b
         k = b.open("k")
         row = self.place(k)
-        at = b.here("load", self.ends, row)
+        at = b.minimum(b.here("load", self.ends, row), self.last())
         b.here("store", k, self.order, at)
         b.here("store", b.add(at, b.const(1, I64)), self.ends, row)
         b.close_ordered(k, self.given)
@@ -110,13 +114,24 @@ class Lists:
         """Where a row's list begins, and how long it is."""
         b, zero, one = self.b, self.b.const(0, I64), self.b.const(1, I64)
         first = b.here("load_if", self.ends, b.gt(row, zero), b.sub(row, one))
-        return first, b.sub(b.here("load", self.ends, row), first)
+        return first, b.maximum(b.sub(b.here("load", self.ends, row), first), zero)
 
     def value(self, at: Value) -> tuple[Value, Value]:
         """The value at a place of all lists, and one to come, whose memory can be asked for: it is anywhere."""
         b = self.b
-        later = b.minimum(b.add(at, b.const(AHEAD, I64)), b.sub(self.given, b.const(1, I64)))
-        return b.here("load", self.order, at), b.here("load", self.order, later)
+        later = b.minimum(b.add(at, b.const(AHEAD, I64)), self.last())
+        return self.listed(at), self.listed(later)
+
+    def listed(self, at: Value) -> Value:
+        """The value at a place. A place that nothing was written to may hold any number."""
+        b = self.b
+        found: Value = b.maximum(b.minimum(b.here("load", self.order, at), self.last()), b.const(0, I64))
+        return found
+
+    def last(self) -> Value:
+        """The last place."""
+        found: Value = self.b.sub(self.given, self.b.const(1, I64))
+        return found
 
 
 def row_of(b: KernelBuilder, places: Sequence[Value], axes: Shape) -> Value:

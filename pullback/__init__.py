@@ -16,6 +16,7 @@ from pullback.entries import RetraceWarning
 from pullback.ir.later import names_later
 from pullback.mapping import vmap
 from pullback.runtime.program import trim
+from pullback.runtime.threadpools import announce as _announce
 from pullback.runtime.threads import get_num_threads, set_num_threads
 from pullback.tracer import TraceError
 from pullback.tracer.unrolled import UnrollWarning
@@ -68,6 +69,8 @@ __all__ = [
 ]  # fmt: skip
 
 __version__ = "0.1.0"
+
+_announce()
 
 
 def __dir__() -> list[str]:

@@ -136,13 +136,13 @@ def _chosen(cache: KernelCache, key: str) -> Entry:
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Check every entry; 1 if some were damaged."""
+    """Check every entry; 1 if some were damaged or of an older format."""
     damaged, folders = 0, default_cache().folders
     if not folders:
         print("there is no folder: the cache is in memory alone")
     for folder in folders:
         good, bad, newer = folder.verify()
-        text = f"{good} good, {bad} damaged" + (" and removed" if folder.owned else "")
+        text = f"{good} good, {bad} damaged or of an older format" + (" and removed" if folder.owned else "")
         print(text + (f", {newer} of a newer version" if newer else "") + ("" if folder.owned else f" in {folder.path}"))
         damaged += bad
     return 1 if damaged else 0

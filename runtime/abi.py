@@ -267,8 +267,8 @@ def _allocator(kind: Any) -> int:
     address = _slot_of(kind, _TP_ALLOC)
     if not address:
         return 0
-    made = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_ssize_t)(address)(kind, 0)
-    ctypes.c_int64.from_address(id(made) + VALUE).value = word_at(id(kind(3)) + VALUE)
+    made, three = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_ssize_t)(address)(kind, 0), kind(3)
+    ctypes.c_int64.from_address(id(made) + VALUE).value = word_at(id(three) + VALUE)
     return address if type(made) is kind and made == 3 else 0
 
 

@@ -16,6 +16,8 @@ NEAR = 1.02
 """An arena this near to its lower bound is good enough."""
 SMALL_ARENA = 1 << 14
 """An arena of so many bytes is not worth a search."""
+LEAST = 16
+"""What an empty buffer must hold all the same: LAPACK writes how long its work area should be."""
 END = 1 << 62
 """The last of a life that ends with the call."""
 MOST_SEARCHED = 256
@@ -142,7 +144,7 @@ def _placed(lives: Sequence[Life], rooms: Sequence[Room], order: Callable[[Life]
         for k in smallest_first:
             if life.last <= rooms[k].until and life.bytes <= rooms[k].bytes:
                 offset = _first_gap(there[k], life, size)
-                if offset + life.bytes <= rooms[k].bytes:
+                if offset + max(life.bytes, LEAST) <= rooms[k].bytes:
                     places[number] = k, offset
                     break
         else:

@@ -28,7 +28,7 @@ from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
-from pullback.runtime import cache, interrupts, memory, symbols, threads
+from pullback.runtime import cache, interrupts, memory, polling, symbols, threads
 from pullback.runtime.engine import Host, Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -88,7 +88,9 @@ def shared_with(emitted: Emitted | Driver) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A program with its sizes: ready to run but for addresses. ``tables`` and ``hosts`` keep what ``header`` points to alive."""
+    """A program with its sizes: ready to run but for addresses. ``tables`` and ``hosts`` keep what ``header`` points to alive.
+    ``looks``: the steps before which it may be interrupted.
+    """
 
     block: Table
     header: Table
@@ -102,6 +104,7 @@ class Instance:
     sizes: Mapping[str, int]
     frames: list[Frame]
     gives: tuple[Given, ...]
+    looks: tuple[int, ...]
 
 
 class Frame:
@@ -268,6 +271,8 @@ class Executable:
 
     def failure(self, status: int) -> BaseException:
         """What a status says: the step above bit 32, the kernel's own code below."""
+        if status & 0xFFFFFFFF == polling.STOPPED:
+            return raised()
         step = self.plan.steps[(status >> 32) - 1]
         if isinstance(step.op, HostOp):
             return raised()
@@ -288,8 +293,11 @@ class Executable:
         strides: list[tuple[int, int, int]] = []
         scalars: list[tuple[str, int, int]] = []
         hosts: list[HostStep] = []
-        for step in self.plan.steps:
+        homes = {self.program.parameters[k] for k in self.home.values()}
+        looks = polling.looks(self.plan, self.kernels, homes, sizes)
+        for number, step in enumerate(self.plan.steps):
             starts.append(len(block))
+            block += [0] * len(polling.SLOTS) if number in looks else []
             slots: Sequence[tuple[Any, ...]]
             if isinstance(step.op, HostOp):
                 hosts.append(HostStep(step, [_shape(v, sizes) for v in step.operands]))
@@ -330,6 +338,7 @@ class Executable:
                         strides.append((at, self.plan.parameter[owner], rest[1]))
                     else:
                         scalars.append((rest[1], at * 8 // DTYPES[rest[1]].bytes, self.plan.parameter[owner]))
+        polling.fill(block, functions, starts, {number: self.plan.steps[number] for number in looks})
         tables = tuple(np.array(t, np.int64) for t in (functions, starts, targets, sources, shifts))
         counts = (len(targets) if self.launcher.reads_arrays else 0, len(self.program.parameters), len(self.plan.fresh))
         addresses = [address_of(t) for t in tables]
@@ -340,8 +349,8 @@ class Executable:
         filled = np.array(block, np.int64)
         return Instance(
             filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, places.arena_bytes, sizes, [],
-            () if self.plan.gives_all else self.plan.gives(sizes, self.home),
-        )
+            () if self.plan.gives_all else self.plan.gives(sizes, self.home), looks,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

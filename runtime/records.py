@@ -180,7 +180,7 @@ class Record:
         functions, starts = instance.tables[:2]
         self._kept.append(instance.tables)
         own, others = places.fills(address_of(frame), frame)
-        waits = bool(instance.hosts) or executable.polls or not clock
+        waits = bool(instance.hosts) or bool(instance.looks) or executable.polls or not clock
         self.words |= {"mode": -1 if waits else SHORT_RUNS, "frame": address_of(frame), "frame_bytes": places.bytes}
         self.words |= {"fills": self._table(own), "fill_count": len(own)}
         self.words |= {"frame_fills": self._table(others), "frame_fill_count": len(others)}

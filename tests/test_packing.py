@@ -11,7 +11,7 @@ import pullback as pb
 from benchmarks.case import Case
 from benchmarks.cases import CASES
 from pullback.inspection.anatomy import dissect
-from pullback.runtime.packing import END, SMALL_ARENA, Life, Packing, Room, live_bytes, pack, place_bytes
+from pullback.runtime.packing import END, LEAST, SMALL_ARENA, Life, Packing, Room, live_bytes, pack, place_bytes
 from pullback.runtime.program import Plan
 
 
@@ -33,8 +33,8 @@ def check(lives: list[Life], rooms: list[Room], packing: Packing) -> None:
         if room is None:
             assert offset + place_bytes(life.bytes) <= packing.arena_bytes
         else:
-            assert life.last <= rooms[room].until and offset + life.bytes <= rooms[room].bytes
-        spans.append((life, room, offset, offset + life.bytes))
+            assert life.last <= rooms[room].until and offset + max(life.bytes, LEAST) <= rooms[room].bytes
+        spans.append((life, room, offset, offset + max(life.bytes, LEAST)))
     for (a, room_a, start_a, end_a), (b, room_b, start_b, end_b) in combinations(spans, 2):
         if room_a == room_b and a.first < b.last and b.first < a.last:
             assert end_a <= start_b or end_b <= start_a
@@ -69,6 +69,13 @@ def test_a_result_is_a_room_until_it_is_filled() -> None:
     lives = [Life(0, 3, size), Life(2, 5, size)]
     assert pack(lives, [Room(4, size)]).places == ((0, 0), (None, 0))
     assert pack(lives, [Room(4, size - 1)]).arena_bytes == 2 * size
+
+
+def test_what_is_written_into_empty_buffers_stays_inside() -> None:
+    """LAPACK writes a number into the work area of an empty matrix."""
+    size = 2 * SMALL_ARENA
+    lives, rooms = [Life(0, 3, size), Life(0, 3, 0), Life(0, 3, 5 * size), Life(0, 3, 0)], [Room(3, size)]
+    check(lives, rooms, pack(lives, rooms))
 
 
 NAMES = ("mlp/grad-b32", "mlp/adam-b32", "cnn/grad-b128", "lstm/grad-T64", "heat/grad-512-100", "gmm/grad-d10k25n1000")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,12 @@ def test_a_body_that_reads_what_it_wrote_stays_whole(monkeypatch: pytest.MonkeyP
     text = TEXT.replace("    %d: f64[] = add %c, %a", "    %z: f64[] = load %x, %i\n    %d: f64[] = add %c, %z")
     (kernel,) = parse_module(text).functions
     assert "local" not in print_module(Module((schedule(kernel),)))
+
+
+def test_a_body_with_nothing_in_memory_has_strips_too() -> None:
+    """By the memory that an element takes, the length of a strip is chosen; random schedules met bodies that take none."""
+    body: Any = SimpleNamespace(region=SimpleNamespace(instructions=()), read={}, written={})
+    assert phases._length(body, 0) == phases.MOST_STRIP
 
 
 def test_short_bodies_stay_whole() -> None:

@@ -200,6 +200,7 @@ import numpy as np, pullback as pb
 def loss(w, x):
     return np.mean(np.logaddexp(0, x @ w)) + np.sum(np.tanh(w))
 
+print("ready", flush=True)
 sys.stdin.readline()
 print(repr(loss(np.ones(3), np.arange(12.0).reshape(4, 3))))
 """
@@ -210,6 +211,7 @@ def test_eight_processes_at_once_on_an_empty_cache(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STARTING]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(command, env=environ, **pipes) for _ in range(8)]
+    assert [process.stdout.readline() for process in started] == ["ready\n"] * 8  # type: ignore[union-attr]
     for process in started:
         process.stdin.write("go\n")  # type: ignore[union-attr]
         process.stdin.flush()  # type: ignore[union-attr]
@@ -226,6 +228,7 @@ import numpy as np, pullback as pb
 def loss(w, x):
     return np.mean(np.logaddexp(0, np.tanh(x @ w) @ w.T)) + np.sum(np.sort(w, axis=0)[0])
 
+print("ready", flush=True)
 sys.stdin.readline()
 value, slope = loss(np.ones((3, 2)), np.arange(12.0).reshape(4, 3))
 info = loss.cache_info()
@@ -239,7 +242,11 @@ def test_eight_processes_compile_a_kernel_once_each_at_most(tmp_path: Path) -> N
     environ = {**os.environ, "PULLBACK_CACHE_DIR": str(folder), "PULLBACK_VERIFY": "0"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     started = [subprocess.Popen([sys.executable, "-W", "error", "-c", COUNTED], env=environ, **pipes) for _ in range(8)]
-    found = [process.communicate("go\n", timeout=120) for process in started]
+    assert [process.stdout.readline() for process in started] == ["ready\n"] * 8  # type: ignore[union-attr]
+    for process in started:
+        process.stdin.write("go\n")  # type: ignore[union-attr]
+        process.stdin.flush()  # type: ignore[union-attr]
+    found = [process.communicate(timeout=120) for process in started]
     assert [(process.returncode, err) for process, (_, err) in zip(started, found)] == [(0, "")] * 8
     results, counts = zip(*(out.strip().split(" | ") for out, _ in found))
     assert len(set(results)) == 1
@@ -251,7 +258,7 @@ def test_eight_processes_compile_a_kernel_once_each_at_most(tmp_path: Path) -> N
     good, bad, newer = store.verify()
     assert good and not bad and not newer and not list(folder.rglob(".new-*"))
     ninth = subprocess.run([sys.executable, "-c", COUNTED], env=environ, input="go\n", capture_output=True, text=True, check=True)
-    result, counts_of_ninth = ninth.stdout.strip().split(" | ")
+    result, counts_of_ninth = ninth.stdout.removeprefix("ready\n").strip().split(" | ")
     assert result == results[0] and counts_of_ninth.split()[1] == "0"
 
 

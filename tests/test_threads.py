@@ -258,6 +258,32 @@ def test_settings(environment: dict[str, str], words: str) -> None:
     assert run("import pullback as pb; print(pb.get_num_threads())", **environment) == words
 
 
+BEFORE = "import numpy, threadpoolctl, pullback as pb; from threadpoolctl import threadpool_info, threadpool_limits"
+AFTER = "import pullback as pb, numpy; from threadpoolctl import threadpool_info, threadpool_limits"
+LIMITS = """
+(ours,) = [pool for pool in threadpool_info() if pool["user_api"] == "pullback"]
+with threadpool_limits(1):
+    inside = pb.get_num_threads()
+    with threadpool_limits({"pullback": 4}):
+        more = pb.get_num_threads()
+with threadpool_limits(1, user_api="blas"):
+    other = pb.get_num_threads()
+print(ours["num_threads"], inside, more, other, pb.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize("imports", [BEFORE, AFTER], ids=["before", "after"])
+def test_threadpoolctl_sees_and_limits_them(imports: str) -> None:
+    assert run(f"{imports}\n{LIMITS}", PULLBACK_NUM_THREADS="3") == "3 1 4 3 3"
+
+
+def test_threadpoolctl_is_not_imported_by_us() -> None:
+    code = "import sys, pullback as pb; before = 'threadpoolctl' in sys.modules; import threadpoolctl, importlib"
+    again = "importlib.reload(threadpoolctl) is threadpoolctl"
+    more = f"print(before, {again}, [f for f in sys.meta_path if 'threadpools' in repr(f)])"
+    assert run(f"{code}; {more}") == "False True []"
+
+
 @pytest.mark.parametrize("number", [0, -1, 257])
 def test_numbers_without_sense_are_refused(number: int) -> None:
     with pytest.raises(ValueError, match=f"{number} threads, 1 to 256"):

@@ -27,7 +27,7 @@ Ran = Mapping[Value, tuple[Instruction, Sequence[Any], Any]]
 def failure(function: Function, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:
     """The exception that a failed check of a trace's program names, with the user's line in a note."""
     function = grad.grad(function)
-    typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
+    typed = [_typed(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
     ran: dict[Value, tuple[Instruction, Sequence[Any], Any]] = {}
 
     def observe(instruction: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> None:
@@ -40,6 +40,12 @@ def failure(function: Function, failed: CheckFailed, arguments: Sequence[Any]) -
             return exception_of(again, ran)
         return _placed(failed, str(failed), again.loc.file, again.loc.line)
     return _placed(failed, str(failed), "", 0)
+
+
+def _typed(argument: Any, dtype: Any) -> Any:
+    """An argument for the interpreter. Integers are copied: NumPy reads indices again after it has checked them, and another
+    thread may change them."""
+    return np.array(argument, dtype) if np.dtype(dtype).kind in "iu" else np.asarray(argument, dtype)
 
 
 def exception_of(failed: CheckFailed, ran: Ran) -> Exception:
