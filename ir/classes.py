@@ -24,8 +24,9 @@ MOST_NEAR = 4
 def templated(function: Function) -> Abstract:
     """``abstract``, with the extents of size classes as numbers: what a template is made of, and its key."""
     found = abstract(function)
-    fixed = {name: found.sizes[name] for name in _short(found.function.body) if 1 <= found.sizes.get(name, 0) <= MOST_SPELLED}
-    fixed |= {name: found.sizes[name] for name in _near(found.function.body) if found.sizes[name] <= MOST_NEAR}
+    short, near = _short(found.function.body), _near(found.function.body)
+    fixed = {name: int(found.sizes[name]) for name in found.sizes if name in short and 1 <= found.sizes[name] <= MOST_SPELLED}
+    fixed |= {name: int(found.sizes[name]) for name in found.sizes if name in near and found.sizes[name] <= MOST_NEAR}
     if not fixed:
         return found
     sizes = {name: size for name, size in found.sizes.items() if name not in fixed}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.ops.create import Constant
+from pullback.ir.sizes import is_size
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import ArrayType, DType, Extent, RefType, StackType, Type
 
@@ -157,7 +158,7 @@ class _Abstraction:
 
     def sameness(self, key: Key) -> tuple[DType, str]:
         """What constants share that are one parameter."""
-        return key[0], repr(key[1])
+        return key[0], f"a size {key[1].key}" if is_size(key[1]) else repr(key[1])
 
     def naming(self) -> tuple[dict[str, Extent], dict[str, int]]:
         """The final name of each raw one, in order of appearance, and the sizes' values."""
@@ -192,7 +193,7 @@ class _Loose(_Abstraction):
 def _is_literal(value: Any) -> bool:
     if isinstance(value, complex):
         return _is_literal(value.real) and _is_literal(value.imag)
-    return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not math.isfinite(value))
+    return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not abs(value) < math.inf)
 
 
 def quotient(extent: Extent, divisor: int) -> Extent:

@@ -11,12 +11,14 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pullback.counts import CacheInfo
 from pullback.direct import NotNative, entrance, is_underway, record_of
 from pullback.donation import Donated, over_of
+from pullback.dynamic import Variants, keep, served
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
 from pullback.identity import Owned, owned_by
@@ -26,7 +28,7 @@ from pullback.inspection.record import Recorder
 from pullback.outputs import out_of
 from pullback.paths import Paths
 from pullback.pickling import shown
-from pullback.pipeline import program
+from pullback.pipeline import Program, program
 from pullback.runtime import abi, counters
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
@@ -58,12 +60,13 @@ class Programs:
     """What was compiled of one transformed function. Every ``Jitted`` of it shares this; nothing in it holds the function.
 
     ``changed`` names the numbers from outside that were met with several values: they are inputs in the traces that follow.
-    ``taken``: what its compiles took.
+    ``taken``: what its compiles took. ``variants``: its traces with symbolic sizes.
     """
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self.entries = Entries()
+        self.variants = Variants()
         self.first = KeyedLocks()
         self.owned = Owned()
         self.changed: set[str] = set()
@@ -279,10 +282,12 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         return self._transform.apply(self._function, args, kwargs)
 
     def _trace(
-        self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset()
-    ) -> Trace:
+        self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset(),
+        symbolic: bool = False,
+    ) -> Trace:  # fmt: skip
+        known = {"name": _title(self), "parameters": self._parameters, "call": call}
         with counters.timed("trace"):
-            return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured)
+            return trace(self._traced, args, kwargs, captured=captured, symbolic=symbolic, **known)
 
     def _first_call(
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any],
@@ -323,11 +328,35 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         for entry in self._entries.of(call):
             self._programs.changed.update(entry.changed())
         with Recorder(self._programs.taken) as recorder:
-            traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
-            made = program(traced, call.leaves, self._device, over_of(traced, self._donated(call)))
+            found = self._instantiated(call, args, kwargs) if self._transform.dynamic else None
+            if found is None:
+                traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
+                made = program(traced, call.leaves, self._device, over_of(traced, self._donated(call)))
+            else:
+                traced, made = found
         entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))
         return entry
+
+    def _instantiated(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Trace, Program] | None:
+        """The trace and the program of a call from a trace with symbolic sizes, made if none serves it; None if none can."""
+        kind = self._programs.variants.kind(call)
+        found = served(kind, call)
+        if found is None and not kind.reason:
+            keep(kind, self._traced_symbolically(call, args, kwargs), call)
+            found = served(kind, call)
+        if found is None:
+            return None
+        variant, values = found
+        traced = variant.at(values)
+        return traced, variant.program(traced, values, call.leaves, self._device, self._donated(call))
+
+    def _traced_symbolically(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace | Exception:
+        """A trace with symbolic sizes, or what it raises: then the function is traced with numbers, and raises what it does."""
+        try:
+            return self._trace(call, args, kwargs, frozenset(self._programs.changed), symbolic=True)
+        except Exception as error:
+            return error
 
     def _quicken(self, call: Signature, entry: Entry) -> None:
         """Have the next calls of an entry served natively, if they can be."""
@@ -385,6 +414,8 @@ def _transformed(
         kind = type(function) if function.is_inherited and kind is Jitted else kind
         device = device if transform.name == "jit" else function._device
         static |= function._static
+        if function._transform.dynamic and not transform.dynamic:
+            transform = replace(transform, dynamic=True)
     if current() is not None:
         return kind(function, transform, static, device, Programs(transform.parameters(function, static)))
     made = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).made

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Loc, Value
+from pullback.ir.sizes import is_size
 from pullback.tracer.array import READONLY, Known, Origin, TracedArray, literal_type
 from pullback.tracer.callees import renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
@@ -263,6 +264,8 @@ class Names:
         if kind is TracedArray:
             kind = kind_of_traced(value)
             return self._array_class if kind is np.ndarray else kind
+        if is_size(value):
+            return value.__class__
         found: type = self.shadow(type(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
         return found
 

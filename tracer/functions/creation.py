@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import extent_of
 from pullback.tracer.array import (
     TracedArray,
     as_traced,
@@ -102,8 +103,8 @@ def eye(
     like: Any = None,
 ) -> TracedArray:
     _checked("eye", order, device)
-    rows = operator.index(N)
-    columns = rows if M is None else operator.index(M)
+    rows = extent_of(N)
+    columns = rows if M is None else extent_of(M)
     return cast(band((rows, columns), operator.index(k), "eq"), dtype)
 
 
@@ -116,8 +117,8 @@ def identity(n: Any, dtype: Any = None, *, like: Any = None) -> TracedArray:
 @twin(np.tri)
 @implements(np.tri)
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = None) -> TracedArray:
-    rows = operator.index(N)
-    columns = rows if M is None else operator.index(M)
+    rows = extent_of(N)
+    columns = rows if M is None else extent_of(M)
     return cast(band((rows, columns), operator.index(k), "le"), dtype)
 
 
