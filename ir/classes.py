@@ -47,7 +47,7 @@ def _near(block: Block) -> set[str]:
     for i in block.instructions:
         if i.op is slice_:
             parts.setdefault((i.operands[0], i.result.type.shape), []).append(i)
-    groups = {key: made for key, made in parts.items() if len({i.params["start"] for i in made}) > 1}
+    groups = {key: made for key, made in parts.items() if any(i.params["start"] != made[0].params["start"] for i in made)}
     shapes = {shape for _, shape in groups}
     starts = [(i.params["start"], shape) for (_, shape), made in groups.items() for i in made]
     for i in block.instructions:

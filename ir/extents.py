@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.ops.create import Constant
-from pullback.ir.sizes import is_size
+from pullback.ir.sizes import as_int, is_size
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import ArrayType, DType, Extent, RefType, StackType, Type
 
@@ -170,7 +170,7 @@ class _Abstraction:
             if isinstance(root, str) and root not in final:
                 final[root] = f"n{len(sizes)}"
                 sizes[f"n{len(sizes)}"] = value
-            names[raw] = final.get(root, root)
+            names[raw] = final[root] if isinstance(root, str) else root
         return names, sizes
 
 
@@ -219,7 +219,7 @@ def _factor(factor: str, names: Callable[[str], Extent]) -> Extent:
 def product(extents: Sequence[Extent]) -> Extent:
     """The product of extents: an int, a name, or names and quotients joined by ``*``."""
     factors = [f for e in extents for f in (e.split("*") if isinstance(e, str) else [e])]
-    number = math.prod(int(f) for f in factors if isinstance(f, int) or f.isdigit())
+    number = math.prod(as_int(f) for f in factors if isinstance(f, int) or f.isdigit())
     names = [f for f in factors if isinstance(f, str) and not f.isdigit()]
     if not names or number == 0:
         return number

@@ -459,6 +459,19 @@ def lifted(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args) if sizes is None else sizes.apply(function, args)
 
 
+def lifted_all(function: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
+    """The same of a function that gives a tuple, always as long, for numbers."""
+    sizes = sizes_in(args)
+    if sizes is None:
+        return function(*args)
+    count = len(function(*map(plain, args)))
+    return tuple(sizes.apply(_item, (k, function, *args)) for k in range(count))
+
+
+def _item(k: int, function: Callable[..., tuple[Any, ...]], *args: Any) -> Any:
+    return function(*args)[k]
+
+
 def sizes_in(values: Any) -> Sizes | None:
     """The sizes that a number among some values, or in a tuple or list of them, comes from."""
     for x in values:

@@ -482,7 +482,7 @@ def known_value(x: TracedArray) -> Known | None:
     """The value of a scalar known in the trace, and the captured inputs it came from; None if it is not known."""
     if x.literal is None:
         return x.known
-    return x.literal if x.weak else x.dtype.type(x.literal), frozenset()
+    return x.literal if x.weak else lifted(x.dtype.type, x.literal), frozenset()
 
 
 # making traced arrays
@@ -894,6 +894,12 @@ def broadcast_together(*xs: TracedArray) -> list[TracedArray]:
     if shape is None:
         raise ValueError(f"operands could not be broadcast together with shapes {promotion.shapes_text(shapes)} ")
     return [broadcast_to(x, shape) for x in xs]
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """NumPy's, of shapes that may be sizes. Raises its ValueError."""
+    found = common_shape(shapes)
+    return tuple(np.broadcast_shapes(*(tuple(s) for s in shapes))) if found is None else found
 
 
 def common_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:

@@ -101,7 +101,7 @@ def _is_kept(i: Instruction, policy: Policy) -> bool:
 
 
 def _bytes(value: Value) -> int:
-    return math.prod(map(int, value.type.shape)) * value.type.dtype.bytes
+    return math.prod(value.type.shape) * value.type.dtype.bytes
 
 
 def _work(i: Instruction) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from pullback.ir.passes.residuals import bytes_of_run
 from pullback.ir.types import I64, ArrayType, scalar
+from pullback.ir.sizes import extent_of
 from pullback.tracer.array import TracedArray, as_traced, cast, created, emit, fresh
 from pullback.tracer.batching import moved_axis
 from pullback.tracer.bodies import (
@@ -230,7 +231,7 @@ def _rows(loop: str, xs: Any, length: Any) -> tuple[list[TracedArray], TreeDef, 
             raise TraceError(
                 f"{loop} goes over the first axis of arrays, and {name} is {kind_of(x)}; give an array, as by np.array"
             )
-    count = None if length is None else operator.index(length)
+    count = None if length is None else extent_of(length)
     if count is None and not arrays:
         raise TraceError(f"{loop} has no arrays to go over" + ("; give length" if loop == "scan" else "; give an array"))
     sizes = {x.shape[0] for x in arrays}

@@ -47,6 +47,7 @@ from pullback.ir.ops.linalg import (
     turn,
     within,
 )
+from pullback.ir.sizes import lifted_all
 from pullback.ir.structure import Value
 from pullback.ir.types import ArrayType, Extent, RefType, Type
 
@@ -62,7 +63,10 @@ class Decomposition(Linalg):
         if "work" in params or not isinstance(a, ArrayType) or not all(isinstance(e, int) for e in a.shape[-2:]):
             return params
         letter = LETTERS[a.dtype.numpy.char]
-        return {**params, "work": tuple(max(int(n), 1) for n in self.sizes(letter, params, *a.shape[-2:]))}
+        return {**params, "work": lifted_all(self._work, letter, params, *a.shape[-2:])}
+
+    def _work(self, letter: str, params: Mapping[str, Any], *extents: int) -> tuple[int, ...]:
+        return tuple(max(int(n), 1) for n in self.sizes(letter, params, *extents))
 
 
 # eigh: of a Hermitian matrix, from one triangle

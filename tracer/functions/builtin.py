@@ -130,11 +130,6 @@ twin(builtins.any)(_truth("any", builtins.any))
 twin(builtins.all)(_truth("all", builtins.all))
 
 
-@twin(builtins.len)
-def len_(value: Any, /) -> Any:
-    return value.shape[0] if isinstance(value, TracedArray) and value.ndim else builtins.len(value)
-
-
 @twin(builtins.sorted)
 def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
     items = list(iterable)

@@ -6,6 +6,7 @@ element by element, which is written out.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -85,7 +86,7 @@ def reduce(
             )
         x = cast(as_traced(xp.where(broadcast_to(as_bool(as_traced(where)), x.shape), x, _filled(start, x, x.shape))), x.dtype)
     kept = [k for k in range(x.ndim) if k not in axes]
-    size = int(np.prod([x.shape[k] for k in axes], dtype=np.int64))
+    size = math.prod(x.shape[k] for k in axes)
     rows: Any = reshaped(permute(x, (*axes, *kept)), (size, *(x.shape[k] for k in kept)))
     if (initial is not NOVALUE and initial is not None) or not size:
         if start is None or initial is None:

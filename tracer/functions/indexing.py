@@ -177,15 +177,15 @@ def plan_of(shape: Sequence[int], key: Any) -> Plan:
 def _axis(item: Any, axis: int, n: int) -> _Axis:
     if isinstance(item, slice):
         start, stop, step = _bounds(item, n)
-        count = len(range(start, stop, step)) if type(stop - start) is int else _count(start, stop, step)
+        count = len(range(start, stop, step)) if sizes_in((start, stop)) is None else _count(start, stop, step)
         return _Axis(start=start if count else 0, step=step if step == 1 or count > 1 else 1, count=count)
     if isinstance(item, int):
         if not -n <= item < n:
             raise IndexError(f"index {item} is out of bounds for axis {axis} with size {n}")
         return _Axis(start=item if item >= 0 else item + n, step=1, count=1, is_int=True)
     if isinstance(item, np.ndarray):
-        outside = item[(item < -n) | (item >= n)]
-        if outside.size:
+        if item.size and not (item.min() >= -n and item.max() < n):
+            outside = item[(item < -n) | (item >= n)]
             raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
         return _Axis(start=0, step=1, count=n, array=_positions(item.astype(np.int64, copy=False)))
     check_range(item, axis, n)

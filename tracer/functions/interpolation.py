@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ class GridInterpolator:
                 f"The requested sample points xi have dimension {places.shape[-1]}, but this RegularGridInterpolator has "
                 f"dimension {rank}"
             )
-        flat = reshaped(places, (int(np.prod(places.shape[:-1], dtype=np.int64)), rank))
+        flat = reshaped(places, (math.prod(places.shape[:-1]), rank))
         found = self._at(flat, how)
         lead = places.shape[:-1] if places.ndim > 1 else (1,)
         return xp.reshape(found, lead + tuple(self.values.shape[rank:]))

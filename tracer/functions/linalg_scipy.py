@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, expand, full, promote
+from pullback.tracer.array import broadcast_shapes, TracedArray, as_traced, broadcast_to, cast, emit, expand, full, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg
 from pullback.tracer.functions.common import positions, reshaped, xp
@@ -244,7 +244,7 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False,
 
 
 def _by_pivots(packed: TracedArray, pivots: TracedArray, trans: bool, b: TracedArray) -> TracedArray:
-    batch, n = np.broadcast_shapes(packed.shape[:-2], b.shape[:-2]), packed.shape[-1]
+    batch, n = broadcast_shapes(packed.shape[:-2], b.shape[:-2]), packed.shape[-1]
     packed, b = broadcast_to(packed, (*batch, n, n)), broadcast_to(b, (*batch, *b.shape[-2:]))
     pivots = broadcast_to(cast(pivots, np.int64), (*batch, n))
     emit("check", (pivots >= 0) & (pivots < n), error="ValueError", message="a pivot is out of range")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, emit, expand, full, promote
+from pullback.tracer.array import broadcast_shapes, TracedArray, as_traced, broadcast_to, emit, expand, full, promote
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.functions.linalg import conjugate
 from pullback.tracer.functions.linalg_arguments import scipy_twin
@@ -19,7 +19,7 @@ from pullback.tracer.functions.products import strong
 def block_diag(*arrs: Any) -> TracedArray:
     blocks = [strong(a) for a in arrs]
     blocks = promote(*(expand(a, range(2 - a.ndim)) if a.ndim < 2 else a for a in blocks))
-    batch = np.broadcast_shapes(*(a.shape[:-2] for a in blocks))
+    batch = broadcast_shapes(*(a.shape[:-2] for a in blocks))
     columns = sum(a.shape[-1] for a in blocks)
     rows, before = [], 0
     for a in blocks:
@@ -41,7 +41,7 @@ def toeplitz(c: Any, r: Any = None) -> TracedArray:
     first = _vectors(c, "1.17.0")
     row = conjugate(first) if r is None else _vectors(r, "1.17.0")
     first, row = promote(first, row)
-    batch = np.broadcast_shapes(first.shape[:-1], row.shape[:-1])
+    batch = broadcast_shapes(first.shape[:-1], row.shape[:-1])
     n, m = first.shape[-1], row.shape[-1]
     first, row = broadcast_to(first, (*batch, n)), broadcast_to(row, (*batch, m))
     values = xp.concatenate([first[..., ::-1], row[..., 1:]], -1)
@@ -140,7 +140,7 @@ def leslie(f: Any, s: Any) -> TracedArray:
         )
     if not y.shape[-1]:
         raise ValueError("The length of s must be at least 1.")
-    batch = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+    batch = broadcast_shapes(x.shape[:-1], y.shape[:-1])
     x, y = broadcast_to(x, (*batch, n)), broadcast_to(y, (*batch, n - 1))
     below = xp.where(np.eye(n - 1, n, dtype=bool), xp.pad(y, [(0, 0)] * len(batch) + [(0, 1)])[..., None, :], x.dtype.type(0))
     return xp.concatenate([x[..., None, :], below], -2)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import extent_of
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, created, emit, implements
 from pullback.tracer.functions.common import axis_of, part, remove_axes, xp
 from pullback.tracer.functions.shape import copy, joined
@@ -84,7 +85,7 @@ _KEYWORDS: dict[str, tuple[str, ...]] = {
 @implements(np.pad)
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> TracedArray:
     x = as_traced(array)
-    widths = [(operator.index(a), operator.index(b)) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
+    widths = [(extent_of(a), extent_of(b)) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
     if any(low < 0 or high < 0 for low, high in widths):
         raise ValueError("index can't contain negative values")
     if callable(mode):
@@ -159,7 +160,7 @@ def _statistics(x: TracedArray, widths: Sequence[tuple[int, int]], statistic: An
     pairs = [(None, None)] * x.ndim if lengths is None else _pairs(lengths, x.ndim, "stat_length")
     for axis, ((low, high), pair) in enumerate(zip(widths, pairs, strict=True)):
         n = x.shape[axis]
-        counts = [n if k is None or operator.index(k) > n else operator.index(k) for k in pair]
+        counts = [n if k is None or extent_of(k) > n else extent_of(k) for k in pair]
         if 0 in counts and statistic in (np.max, np.min):
             raise ValueError("stat_length of 0 yields no value for padding")
         blocks = []

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.array import (
+    broadcast_shapes,
     TracedArray,
     as_traced,
     broadcast_to,
@@ -133,7 +134,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
     if x.ndim != index.ndim:
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
     others = [k for k in range(x.ndim) if k != at]
-    shape = tuple(index.shape[k] if k == at else np.broadcast_shapes((x.shape[k],), (index.shape[k],))[0] for k in range(x.ndim))
+    shape = tuple(index.shape[k] if k == at else broadcast_shapes((x.shape[k],), (index.shape[k],))[0] for k in range(x.ndim))
     x = broadcast_to(x, tuple(x.shape[k] if k == at else shape[k] for k in range(x.ndim)))
     index = broadcast_to(index, shape)
     check_range(index, at, x.shape[at])

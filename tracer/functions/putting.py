@@ -280,7 +280,7 @@ def _rows(value: TracedArray, shape: Sequence[int], base: TracedArray, how: Any)
     spread = broadcast_to(value, target)
     back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
     kept = reshaped(spread, [gathered[k] for k in how.perm])
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     return reshaped(permute(kept, back), (count, spread.size // count if count else 0))
 
 

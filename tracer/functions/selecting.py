@@ -380,6 +380,6 @@ def concatenate(arrays: Any, axis: Any = 0) -> Any:
 
 @twin(builtins.len)
 def length(x: Any, /) -> Any:
-    if isinstance(x, Selection):
+    if isinstance(x, Selection) or (isinstance(x, TracedArray) and x.ndim):
         return x.shape[0]
     return builtins.len(x)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import resolve
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, full
+from pullback.ir.sizes import extent_of
+from pullback.tracer.array import broadcast_shapes, TracedArray, as_traced, cast, emit, full
 from pullback.tracer.functions.common import axis_of, part, positions, xp
 from pullback.tracer.functions.fourier import along, complexes, floats, transformed
 from pullback.tracer.functions.fourier_scipy import fftfreq, rfftfreq
@@ -50,7 +51,7 @@ def _real_signal(x: Any) -> TracedArray:
 def hilbert(x: Any, N: Any = None, axis: Any = -1) -> Any:
     a = _real_signal(x)
     at = axis_of(axis, a.ndim)
-    n = a.shape[at] if N is None else operator.index(N)
+    n = a.shape[at] if N is None else extent_of(N)
     if n <= 0:
         raise ValueError("N must be positive.")
     return transformed(_weighted(transformed(a, n, at, None, "fft"), at, _one_sided(n)), None, at, None, "ifft")
@@ -216,7 +217,7 @@ def _spectra(
         raise ValueError(f"Unknown scaling: {scaling!r}")
     a, b = (xp.moveaxis(v, at, -1) if v.ndim > 1 else v for v in (a, b))
     try:
-        np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+        broadcast_shapes(a.shape[:-1], b.shape[:-1])
     except ValueError:
         raise ValueError("x and y cannot be broadcast together.") from None
     n = max(a.shape[-1], b.shape[-1])
@@ -269,7 +270,7 @@ def csd(
     is_same = y is x
     a, b = as_traced(x), as_traced(y)
     if not a.size or not b.size:
-        outer = np.broadcast_shapes(*(v.shape[:-1] for v in (xp.moveaxis(v, axis, -1) for v in (a, b))))
+        outer = broadcast_shapes(*(v.shape[:-1] for v in (xp.moveaxis(v, axis, -1) for v in (a, b))))
         return _none(a.shape if is_same else (*outer, min(a.shape[axis], b.shape[axis])), 2)
     arguments = (fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis)
     frequencies, _, found = _spectra(a, None if is_same else b, *arguments, power=True)
