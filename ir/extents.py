@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.ops.create import Constant
-from pullback.ir.sizes import as_int, is_size
+from pullback.ir.sizes import as_int, is_size, lifted
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import ArrayType, DType, Extent, RefType, StackType, Type
 
@@ -150,7 +150,7 @@ class _Abstraction:
 
     def is_literal(self, value: Any) -> bool:
         """Whether a constant stays what it is."""
-        return _is_literal(value)
+        return bool(lifted(is_literal, value))
 
     def is_zero(self, offset: Any) -> bool:
         """Whether an offset stays, because it is 0."""
@@ -190,10 +190,11 @@ class _Loose(_Abstraction):
         return key[0], f"{self.number}"
 
 
-def _is_literal(value: Any) -> bool:
+def is_literal(value: Any) -> bool:
+    """Whether a rewrite may look for the value of a constant."""
     if isinstance(value, complex):
-        return _is_literal(value.real) and _is_literal(value.imag)
-    return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not abs(value) < math.inf)
+        return is_literal(value.real) and is_literal(value.imag)
+    return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not math.isfinite(value))
 
 
 def quotient(extent: Extent, divisor: int) -> Extent:
@@ -233,7 +234,8 @@ def nominal_bytes(t: Type) -> int:
 
 def value_of(extent: Extent, sizes: Mapping[str, int]) -> int:
     """The int that an extent, or a product of extents, stands for."""
-    return int(_named(extent, lambda name: sizes[name]))
+    found = extent if isinstance(extent, int) else sizes.get(extent)
+    return int(_named(extent, lambda name: sizes[name])) if found is None else found
 
 
 def _named(extent: Extent, names: Callable[[str], Extent]) -> Extent:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.asked import RELATIONS, Asked, Atom, Call, Sizes
 from pullback.ir.extents import Abstract, substitute
 from pullback.ir.ops.create import Constant
-from pullback.ir.sizes import RELATIONS, Asked, Atom, Call, Number, Size, Sizes, is_size, plain, sizes_in
+from pullback.ir.sizes import Number, Size, is_size, plain, sizes_in
 from pullback.ir.structure import Block, Function, Instruction, Value
 
 Values = Sequence[Any]
@@ -84,8 +85,8 @@ def abstract_at(found: Abstract, values: Values) -> Abstract:
 
 
 def pinned(function: Function, *, whole: bool = False) -> Function:
-    """A function whose params that are no extents hold no numbers that come from sizes: such were asked for. ``whole``: and no other
-    part of it does."""
+    """A function whose params that are no extents hold no numbers that come from sizes: such were asked for. ``whole``: and no
+    other part of it does."""
 
     def number(x: Any) -> Any:
         found = sizes_in((x,))
@@ -100,7 +101,10 @@ def pinned(function: Function, *, whole: bool = False) -> Function:
 
 
 def _mapped(
-    function: Function, extent: Callable[[Any], Any], names: Callable[[Instruction], Any], param: Callable[[Any], Any] | None = None
+    function: Function,
+    extent: Callable[[Any], Any],
+    names: Callable[[Instruction], Any],
+    param: Callable[[Any], Any] | None = None,
 ) -> Function:
     """A function with other extents, and other params where they have these names."""
     env: dict[Value, Value] = {}

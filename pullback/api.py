@@ -79,10 +79,11 @@ def jit(
     contents. Arrays that are read-only, not row-major or overlap another argument are left as they are, and so is everything
     where a call raises. See docs/memory.md.
 
-    ``dynamic``: extents of arguments are symbolic while the function is traced, and a call with other extents runs the program of that
-    trace; the function does not run again. Where the function asks for a number, as in ``if len(x) > 10`` or ``range(len(x))``, what
-    it was told is a guard: a call for which a guard does not hold is traced again, and both traces are kept. ``f.explain`` names the
-    guards with their lines. What cannot be symbolic (``guards=True``, calls of Python functions) is traced for each shape.
+    ``dynamic``: extents of arguments are symbolic while the function is traced, and a call with other extents runs the program
+    of that trace; the function does not run again. Where the function asks for a number, as in ``if len(x) > 10`` or
+    ``range(len(x))``, what it was told is a guard: a call for which a guard does not hold is traced again, and both traces are
+    kept. ``f.explain`` names the guards with their lines. What cannot be symbolic (branches that ``guards=True`` follows, calls
+    of Python functions) is traced for each shape.
 
     ``debug``: before a call runs compiled, it runs step by step on the interpreter, and a FloatingPointError names the first step
     that makes a NaN or an infinity of numbers, or a number out of the range of its integer dtype, forward or backward, in loops

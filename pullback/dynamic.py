@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from pullback.donation import Donated, over_of
-from pullback.ir import Function
+from pullback.ir import NOWHERE, Function
+from pullback.ir.asked import Asked, extents_in
 from pullback.ir.classes import templated
 from pullback.ir.points import Fails, Values, abstract_at, function_at, pinned, value_at, values_at
-from pullback.ir.sizes import Asked
 from pullback.pipeline import Over, Program, Template, layouts_of, needs_program, program_at, split_outcomes, template_of_key
 from pullback.runtime import counters
 from pullback.tracer import Signature, Trace, TraceError
@@ -33,10 +33,13 @@ class NotSymbolic(Exception):
 
 
 class Instantiated(Trace):
-    """A trace with symbolic sizes at one point. Its function is made when something asks for it."""
+    """A trace with symbolic sizes at one point. Its function is made when something asks for it. ``size_guards``: its guards on
+    sizes."""
+
+    size_guards: Sequence[Asked]
 
     @property
-    def function(self) -> Function:  # type: ignore[override]
+    def function(self) -> Function:
         found: Any = self.__dict__["_function"]
         if not isinstance(found, Function):
             found = self.__dict__["_function"] = function_at(*found)
@@ -48,7 +51,8 @@ class Instantiated(Trace):
 
 
 class Variant:
-    """A trace with symbolic sizes, whose guards on them are ``sizes.steps``. Raises NotSymbolic for one that serves no other call."""
+    """A trace with symbolic sizes, whose guards on them are among ``sizes.steps``. Raises NotSymbolic for one that serves no
+    other call."""
 
     def __init__(self, trace: Trace, call: Signature) -> None:
         assert trace.sizes is not None
@@ -58,6 +62,7 @@ class Variant:
         if any(isinstance(given, Called) for given in trace.inputs):
             raise NotSymbolic("the program calls functions of Python")
         self.sizes = trace.sizes
+        self.sizes.place = lambda: NOWHERE
         self.trace = replace(trace, function=pinned(trace.function))
         function, self.outcomes = split_outcomes(self.trace)
         found = templated(function)
@@ -87,6 +92,7 @@ class Variant:
         out_tree = map_statics(self.trace.out_tree, lambda x: value_at(x, values))
         found = Instantiated(**fields | {"function": (self.trace.function, values), "out_tree": out_tree, "sizes": None})
         found.__dict__["watch"] = self.trace.watch
+        found.__dict__["size_guards"] = self.guards
         return found
 
     def program(self, trace: Trace, values: Values, leaves: Sequence[Any], device: str, donated: Donated) -> Program:
@@ -128,6 +134,10 @@ class Variants:
             found = self._kinds.setdefault(self._weakened(key), Kind())
         return found
 
+    def find(self, call: Signature) -> Kind | None:
+        """The same; None if there was none yet."""
+        return self._kinds.get(_key(call))
+
     def _weakened(self, key: Any) -> Any:
         """The key, which goes when something in it dies."""
         kinds = weakref.ref(self)
@@ -154,6 +164,31 @@ def served(kind: Kind, call: Signature) -> tuple[Variant, Values] | None:
         if variant.trace.holds() and variant.trace.outside() is not None:
             return variant, values
     return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """What keeps a variant from serving a call: a guard, or, if that is None, ``reason``. ``extents``: those that it is about,
+    with their sizes in the trace and in the call."""
+
+    asked: Asked | None
+    reason: str
+    extents: tuple[tuple[str, int, int], ...]
+
+
+def failed(kind: Kind, call: Signature) -> Failed | None:
+    """What keeps the variant from serving a call that comes closest to it."""
+    found: list[tuple[int, Failed]] = []
+    now = extents_of(call.leaves)
+    for variant in kind.variants:
+        try:
+            variant.values(call)
+        except Fails as fails:
+            steps, names = variant.sizes.steps, {} if fails.asked is None else extents_in(fails.asked)
+            extents = tuple((name, variant.extents[k], now[k]) for k, name in names.items())
+            depth = len(steps) if fails.asked is None else steps.index(fails.asked)
+            found.append((depth, Failed(asked=fails.asked, reason=str(fails), extents=extents)))
+    return max(found, key=lambda pair: pair[0], default=(0, None))[1]
 
 
 def keep(kind: Kind, trace: Trace | Exception, call: Signature) -> None:

@@ -249,6 +249,7 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             entries=self._entries.by_key,
             variants=[e for found in self._entries.of(call) for e in (found.entries if isinstance(found, Paths) else (found,))],
             donated=self._donated(call),
+            kind=self._programs.variants.find(call) if self._transform.dynamic else None,
         )
 
     def _donated(self, call: Signature) -> Donated:
@@ -285,9 +286,11 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset(),
         symbolic: bool = False,
     ) -> Trace:  # fmt: skip
-        known = {"name": _title(self), "parameters": self._parameters, "call": call}
         with counters.timed("trace"):
-            return trace(self._traced, args, kwargs, captured=captured, symbolic=symbolic, **known)
+            return trace(
+                self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured,
+                symbolic=symbolic,
+            )  # fmt: skip
 
     def _first_call(
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any],

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from pullback.ir import OPS, Loc, Op, Value
-from pullback.ir.sizes import as_float, extent_of, is_size, lifted
+from pullback.ir.sizes import as_float, conversion, extent_of, is_size, lifted
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
 from pullback.tracer.advice import (
@@ -503,7 +503,7 @@ def literal(value: Any, dtype: Any = None) -> TracedArray:
         return TracedArray(array_type, weak=name, literal=value, loc=user_loc())
     if is_size(value):
         array_type = ArrayType(_element(value.dtype if dtype is None else dtype))
-        return TracedArray(array_type, literal=lifted(_as_python, value, array_type.dtype.numpy), loc=user_loc())
+        return TracedArray(array_type, literal=_sized(value, None, array_type.dtype.numpy), loc=user_loc())
     scalar = np.asarray(value) if dtype is None else np.asarray(value, dtype)
     array_type = ArrayType(_element(scalar.dtype))
     return TracedArray(array_type, literal=_as_python(scalar), loc=user_loc())
@@ -612,7 +612,7 @@ def holds_traced(x: Any) -> bool:
 
 def _stacked(parts: Sequence[TracedArray]) -> TracedArray:
     """What np.array makes of a list of arrays of one shape."""
-    if len({p.shape for p in parts}) > 1:
+    if any(p.shape != parts[0].shape for p in parts):
         np.array([np.broadcast_to(0.0, p.shape) for p in parts])  # raises NumPy's ValueError
     rows = [expand(p, (0,)) for p in promote(*(cast(p, p.dtype) for p in parts))]
     return emit("concat", *rows, axis=0, starts=tuple(range(len(rows))), shape=(len(rows), *parts[0].shape))
@@ -863,17 +863,28 @@ def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
     if x.weak == "int" and dtype.kind == "f":
         value = as_float(value)
     with np.errstate(all="ignore"):
-        return TracedArray(ArrayType(_element(dtype)), literal=lifted(_converted, value, None if x.weak else x.dtype, dtype), loc=user_loc())
+        if is_size(value):
+            found = _sized(value, None if x.weak else x.dtype, dtype)
+            return TracedArray(ArrayType(_element(dtype)), literal=found, loc=user_loc())
+        return literal(np.asarray(value, None if x.weak else x.dtype).astype(dtype), dtype)
 
 
+def _sized(value: Any, source: Any, target: np.dtype[Any]) -> Any:
+    """A number that comes from sizes as a literal of a dtype has it. An integer stays what it is if it fits."""
+    if isinstance(value, int) and target.kind in "iu" and promotion.fits(value, target):
+        return value
+    return lifted(_converted, value, source, target)
+
+
+@conversion
 def _converted(value: Any, source: Any, target: Any) -> Any:
-    return _as_python(np.asarray(value, source).astype(target))
+    return _as_python(np.asarray(value, source).astype(target) if source is not None else np.asarray(value, target))
 
 
 def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """NumPy's broadcast, explicit: axes that grow from 1 are squeezed away, then broadcast. ``x`` itself if it has the shape."""
     target = tuple(map(extent_of, shape))
-    if x.shape == target:
+    if len(x.shape) == len(target) and x.shape == target:
         return x
     offset = len(target) - x.ndim
     if offset < 0 or any(e != f and e != 1 for e, f in zip(x.shape, target[offset:], strict=True)):
@@ -888,7 +899,7 @@ def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
 def broadcast_together(*xs: TracedArray) -> list[TracedArray]:
     """All operands in their common shape. Raises NumPy's ValueError if there is none."""
     shapes = [x.shape for x in xs]
-    if all(s == shapes[0] for s in shapes):
+    if all(len(s) == len(shapes[0]) and s == shapes[0] for s in shapes):
         return list(xs)
     shape = common_shape(shapes)
     if shape is None:

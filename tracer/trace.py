@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Function, Loc, Value
-from pullback.ir.sizes import Sizes, is_size
+from pullback.ir.asked import Sizes
+from pullback.ir.sizes import is_size
 from pullback.ir.structure import use_counts
 from pullback.tracer.array import (
     READONLY,

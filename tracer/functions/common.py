@@ -126,7 +126,7 @@ def permute(x: TracedArray, perm: Sequence[int]) -> TracedArray:
 def reshaped(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """``x`` in row-major order under another shape; axes of extent 1 come and go without a reshape."""
     shape = tuple(shape)
-    if shape == x.shape:
+    if len(shape) == x.ndim and shape == x.shape:
         return x
     gone, new = _unit_axes(x.shape, shape)
     if gone is None or new is None:

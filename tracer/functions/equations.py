@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import broadcast_shapes, TracedArray, as_traced, broadcast_to, cast, emit, expand, promote
+from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg
 from pullback.tracer.functions.common import reshaped, xp

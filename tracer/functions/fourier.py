@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.types import COMPLEX_OF, dtype_of
 from pullback.ir.sizes import extent_of, lifted
+from pullback.ir.types import COMPLEX_OF, dtype_of
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, update
 from pullback.tracer.functions.common import axis_of, part, xp
 
@@ -64,8 +64,8 @@ def scaled(x: TracedArray, factor: Any) -> TracedArray:
     if isinstance(factor, float) and factor == 1.0:
         return x
     if x.dtype.kind == "c":
-        return emit("complex", *(xp.multiply(p, p.dtype.type(factor)) for p in (x.real, x.imag)))
-    return xp.multiply(x, x.dtype.type(factor))
+        return emit("complex", *(xp.multiply(p, lifted(p.dtype.type, factor)) for p in (x.real, x.imag)))
+    return xp.multiply(x, lifted(x.dtype.type, factor))
 
 
 def factor_of(norm: Any, n: int, kind: np.dtype[Any]) -> Any:

@@ -184,7 +184,7 @@ def _axis(item: Any, axis: int, n: int) -> _Axis:
             raise IndexError(f"index {item} is out of bounds for axis {axis} with size {n}")
         return _Axis(start=item if item >= 0 else item + n, step=1, count=1, is_int=True)
     if isinstance(item, np.ndarray):
-        if item.size and not (item.min() >= -n and item.max() < n):
+        if item.size and not (int(item.min()) >= -n and int(item.max()) < n):
             outside = item[(item < -n) | (item >= n)]
             raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
         return _Axis(start=0, step=1, count=n, array=_positions(item.astype(np.int64, copy=False)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import itertools
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 

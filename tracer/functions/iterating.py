@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import broadcast_shapes, READONLY, TracedArray, as_traced, holds_traced, lies_in_rows, result_type
+from pullback.tracer.array import READONLY, TracedArray, as_traced, broadcast_shapes, holds_traced, lies_in_rows, result_type
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.creation import empty
 from pullback.tracer.twins import twin

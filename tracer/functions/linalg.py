@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from pullback.tracer.array import broadcast_shapes, TracedArray, as_traced, broadcast_to, cast, emit, expand, full, implements
+from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full, implements
 from pullback.tracer.functions.common import reshaped, xp
 
 SlogdetResult = type(np.linalg.slogdet(np.ones((1, 1))))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import broadcast_shapes, TracedArray, as_traced, broadcast_to, emit, expand, full, promote
+from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, emit, expand, full, promote
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.functions.linalg import conjugate
 from pullback.tracer.functions.linalg_arguments import scipy_twin

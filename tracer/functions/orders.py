@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import broadcast_shapes, TracedArray, as_traced, broadcast_together, cast, emit, full, promote, static_array
+from pullback.tracer.array import (
+    TracedArray,
+    as_traced,
+    broadcast_shapes,
+    broadcast_together,
+    cast,
+    emit,
+    full,
+    promote,
+    static_array,
+)
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.special import gamma, native

@@ -3,7 +3,6 @@ what NumPy computes along an axis (``numpy/lib/_arraypad_impl.py``)."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import (
-    broadcast_shapes,
     TracedArray,
     as_traced,
+    broadcast_shapes,
     broadcast_to,
     broadcast_together,
     cast,
@@ -63,7 +64,11 @@ def _beside(x: TracedArray, other: TracedArray) -> TracedArray:
     """A Python int beside an array of ints as this NumPy's ``where`` takes it: it wraps up to NumPy 2.4, and raises since."""
     if x.weak != "int" or x.literal is None or other.weak or other.dtype.kind not in "iu":
         return x
-    return literal(np.where(True, x.literal, np.zeros((), other.dtype)), other.dtype)
+    return literal(lifted(_wrapped, x.literal, other.dtype), other.dtype)
+
+
+def _wrapped(number: int, dtype: Any) -> Any:
+    return np.where(True, number, np.zeros((), dtype))[()]
 
 
 @implements(np.select)

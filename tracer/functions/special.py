@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import OPS
-from pullback.tracer.array import broadcast_shapes, TracedArray, as_traced, broadcast_to, broadcast_together, cast, emit, full, promote
+from pullback.tracer.array import (
+    TracedArray,
+    as_traced,
+    broadcast_shapes,
+    broadcast_to,
+    broadcast_together,
+    cast,
+    emit,
+    full,
+    promote,
+)
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.reductions import logsumexp

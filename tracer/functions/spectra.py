@@ -12,7 +12,7 @@ import numpy as np
 
 from pullback.ir.op import resolve
 from pullback.ir.sizes import extent_of
-from pullback.tracer.array import broadcast_shapes, TracedArray, as_traced, cast, emit, full
+from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, cast, emit, full
 from pullback.tracer.functions.common import axis_of, part, positions, xp
 from pullback.tracer.functions.fourier import along, complexes, floats, transformed
 from pullback.tracer.functions.fourier_scipy import fftfreq, rfftfreq
