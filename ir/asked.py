@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.made import is_static, made
 from pullback.ir.polynomials import Polynomial, added, scaled, substituted
-from pullback.ir.sizes import CONVERSIONS, Number, Size, is_integer, is_size, key_of, plain, terms_of
+from pullback.ir.sizes import CONVERSIONS, KINDS, Number, Size, is_integer, key_of, plain, terms_of
 from pullback.ir.structure import NOWHERE, Loc
 
 RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -50,13 +51,15 @@ class Asked:
 
 class Sizes:
     """The sizes of one trace. ``steps`` are its atoms and guards in the order in which they came about; ``place`` says where the
-    user's function is. Closed, it notes nothing: sizes are numbers from then on."""
+    user's function is. Closed, it notes nothing: sizes are numbers from then on. ``refused``: why the trace serves no other
+    call."""
 
     def __init__(self, place: Callable[[], Loc] = lambda: NOWHERE) -> None:
         self.place = place
         self.atoms: list[Atom] = []
         self.steps: list[Atom | Asked] = []
         self.is_open = True
+        self.refused = ""
         self._known: dict[Any, Number] = {}
         self._asked: set[Any] = set()
         self._low: dict[int, int] = {}
@@ -77,23 +80,32 @@ class Sizes:
         if isinstance(value, bool | np.bool_):
             self._ask((function, tuple(map(key_of, args))), Call(function, args), "is", value)
             return value
-        if not isinstance(value, int | float | complex | np.generic) or is_size(value):
+        is_array = type(value) is np.ndarray and value.dtype.kind in "biufc"
+        is_several = type(value) in (tuple, list) and value and all(map(is_static, value))
+        if not (isinstance(value, int | float | complex | np.generic) or is_array or is_several):
             self.pin(args)
             return value
+        if is_array:
+            return self._atom(function, args, value)
+        if is_several:
+            whole = self._atom(function, args, value)
+            return type(value)(self.apply(operator.getitem, (whole, k)) for k in range(len(value)))
         key = function, tuple(map(key_of, args))
         found = self._known.get(key)
         if found is None:
-            atom = Atom(index=len(self.atoms), name="", value=value, function=function, args=args)
-            self.atoms.append(atom)
-            self.steps.append(atom)
-            if type(value) is int:
-                found = Size(self, (((atom.index,), 1),), value)
-                if _is_natural(self, function, args):
-                    self._low[atom.index] = 0
-            else:
-                found = Number(self, atom.index, value)
-            self._known[key] = found
+            found = self._known[key] = self._atom(function, args, value)
         return found
+
+    def _atom(self, function: Callable[..., Any], args: tuple[Any, ...], value: Any) -> Any:
+        """What stands for a new atom."""
+        atom = Atom(index=len(self.atoms), name="", value=value, function=function, args=args)
+        self.atoms.append(atom)
+        self.steps.append(atom)
+        if type(value) is not int:
+            return made(self, atom.index, value)
+        if _is_natural(self, function, args):
+            self._low[atom.index] = 0
+        return Size(self, (((atom.index,), 1),), value)
 
     def compare(self, relation: str, a: Size | int, b: Size | int) -> bool:
         """Whether a relation of two integers holds; a guard, unless it holds for all sizes, or for none."""
@@ -115,10 +127,12 @@ class Sizes:
         for x in values:
             if type(x) is Size:
                 self.compare("==", x, x.value)
-            elif type(x) is Number:
+            elif type(x) in KINDS:
                 self.pin(self.atoms[x.atom].args)
             elif isinstance(x, tuple | list):
                 self.pin(x)
+            elif isinstance(x, slice):
+                self.pin((x.start, x.stop, x.step))
 
     def reduced(self, terms: Polynomial) -> Polynomial:
         """The same polynomial, by what is known of its atoms."""
@@ -229,9 +243,9 @@ def said(x: Any) -> str:
     """A number, or what was asked of some, as a formula of the arguments' extents."""
     if type(x) is Call:
         return _called(x.function, [said(a) for a in x.args])
-    if not is_size(x):
+    if type(x) not in KINDS:
         return repr(x)
-    if type(x) is Number:
+    if type(x) is not Size:
         return _said_atom(x.sizes, x.atom)
     text = ""
     for m, f in sorted(x.terms, key=lambda term: (not term[0], term[1] < 0)):
@@ -249,8 +263,10 @@ def extents_in(x: Any) -> dict[int, str]:
     if isinstance(x, Call | tuple | list):
         for a in x.args if isinstance(x, Call) else x:
             found |= extents_in(a)
-    elif is_size(x):
-        for index in (x.atom,) if type(x) is Number else dict.fromkeys(a for m, _ in x.terms for a in m):
+    elif isinstance(x, slice):
+        found |= extents_in((x.start, x.stop, x.step))
+    elif type(x) in KINDS:
+        for index in (x.atom,) if type(x) is not Size else dict.fromkeys(a for m, _ in x.terms for a in m):
             atom = x.sizes.atoms[index]
             found |= extents_in(atom.args) if atom.function is not None else {index: atom.name}
     return found

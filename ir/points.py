@@ -11,7 +11,7 @@ import numpy as np
 from pullback.ir.asked import RELATIONS, Asked, Atom, Call, Sizes
 from pullback.ir.extents import Abstract, substitute
 from pullback.ir.ops.create import Constant
-from pullback.ir.sizes import Number, Size, is_size, plain, sizes_in
+from pullback.ir.sizes import KINDS, Size, is_size, plain, sizes_in
 from pullback.ir.structure import Block, Function, Instruction, Value
 
 Values = Sequence[Any]
@@ -40,7 +40,7 @@ def values_at(sizes: Sizes, extents: Sequence[int]) -> list[Any]:
                     values.append(found)
                     continue
                 holds = _holds(step, values)
-            except (ArithmeticError, ValueError, TypeError) as error:
+            except (ArithmeticError, ValueError, TypeError, IndexError) as error:
                 raise Fails(step if isinstance(step, Asked) else None, str(error)) from None
             if not holds:
                 raise Fails(step)
@@ -64,13 +64,13 @@ def value_at(x: Any, values: Values) -> Any:
                 factor *= values[a]
             total += factor
         return total
-    if kind is Number:
+    if kind in KINDS:
         return values[x.atom]
     if kind is Call:
         return x.function(*[value_at(a, values) for a in x.args])
     if kind is tuple or kind is list:
         return kind([value_at(a, values) for a in x])
-    return x
+    return slice(value_at(x.start, values), value_at(x.stop, values), value_at(x.step, values)) if kind is slice else x
 
 
 def function_at(function: Function, values: Values) -> Function:

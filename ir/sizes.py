@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,10 +29,10 @@ def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[[Any, Any],
     """A binary operator and its reflected form."""
 
     def forward(self: Number, other: Any) -> Any:
-        return self.sizes.apply(function, (self, other)) if _is_number(other) else NotImplemented
+        return self.sizes.apply(function, (self, other)) if is_number(other) else NotImplemented
 
     def reflected(self: Number, other: Any) -> Any:
-        return self.sizes.apply(function, (other, self)) if _is_number(other) else NotImplemented
+        return self.sizes.apply(function, (other, self)) if is_number(other) else NotImplemented
 
     return forward, reflected
 
@@ -117,9 +118,11 @@ class Number:
         return np.asarray(self.pinned(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if any(hasattr(type(x), "__array_ufunc__") and not isinstance(x, np.ndarray) and not _is_number(x) for x in inputs):
+        if any(type(x) in KINDS and isinstance(x, np.ndarray) for x in inputs):
             return NotImplemented
-        if method == "__call__" and not kwargs and all(map(_is_number, inputs)):
+        if any(hasattr(type(x), "__array_ufunc__") and not isinstance(x, np.ndarray) and not is_number(x) for x in inputs):
+            return NotImplemented
+        if method == "__call__" and not kwargs and all(map(is_number, inputs)):
             with np.errstate(all="ignore"):
                 return self.sizes.apply(ufunc, inputs)
         self.sizes.pin(inputs)
@@ -151,10 +154,10 @@ class Number:
     __trunc__, __floor__, __ceil__ = (_unary(f) for f in (math.trunc, math.floor, math.ceil))
 
     def __eq__(self, other: object) -> Any:
-        return self.sizes.apply(operator.eq, (self, other)) if _is_number(other) else NotImplemented
+        return self.sizes.apply(operator.eq, (self, other)) if is_number(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return self.sizes.apply(operator.ne, (self, other)) if _is_number(other) else NotImplemented
+        return self.sizes.apply(operator.ne, (self, other)) if is_number(other) else NotImplemented
 
 
 class Size(Number):
@@ -258,6 +261,10 @@ def conversion(function: Callable[..., Any]) -> Callable[..., Any]:
 CONVERSIONS: set[Any] = {float, int, complex, operator.index}
 
 
+KINDS: set[type] = {Size, Number}
+"""The classes of what comes from sizes; ``made.py`` adds another."""
+
+
 def is_size(x: Any) -> bool:
     """Whether a value is a number that comes from sizes."""
     return type(x) is Size or type(x) is Number
@@ -266,41 +273,30 @@ def is_size(x: Any) -> bool:
 def plain(x: Any) -> Any:
     """The value of a number in this call; any other value, and what is inside tuples and lists, as it is."""
     kind = type(x)
-    if kind is Size or kind is Number:
+    if kind in KINDS:
         return x.value
     if kind is tuple or kind is list:
         return kind(map(plain, x))
-    return x
+    return slice(plain(x.start), plain(x.stop), plain(x.step)) if kind is slice else x
 
 
-def lifted(function: Callable[..., Any], *args: Any) -> Any:
-    """What a function without effects gives for numbers; one that comes from sizes if one of these does."""
+def lifted(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a function without effects gives for numbers and arrays; one that comes from sizes if one of ``args`` does."""
     sizes = sizes_in(args)
-    return function(*args) if sizes is None else sizes.apply(function, args)
-
-
-def lifted_all(function: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
-    """The same of a function that gives a tuple, always as long, for numbers."""
-    sizes = sizes_in(args)
-    if sizes is None:
-        return function(*args)
-    count = len(function(*map(plain, args)))
-    return tuple(sizes.apply(_item, (k, function, *args)) for k in range(count))
-
-
-def _item(k: int, function: Callable[..., tuple[Any, ...]], *args: Any) -> Any:
-    return function(*args)[k]
+    if sizes is None or sizes_in(kwargs.values()) is not None:
+        return function(*args, **kwargs)
+    return sizes.apply(partial(function, **kwargs) if kwargs else function, args)
 
 
 def sizes_in(values: Any) -> Sizes | None:
     """The sizes that a number among some values, or in a tuple or list of them, comes from."""
     for x in values:
         kind = type(x)
-        if kind is Size or kind is Number:
+        if kind in KINDS:
             found: Sizes = x.sizes
             return found
-        if kind is tuple or kind is list:
-            inside = sizes_in(x)
+        if kind is tuple or kind is list or kind is slice:
+            inside = sizes_in((x.start, x.stop, x.step) if kind is slice else x)
             if inside is not None:
                 return inside
     return None
@@ -331,7 +327,8 @@ def as_complex(x: Any) -> complex:
     return found
 
 
-def _is_number(x: Any) -> bool:
+def is_number(x: Any) -> bool:
+    """Whether a value is a number of Python's or NumPy's, or one that comes from sizes."""
     return is_size(x) or isinstance(x, int | float | complex | np.generic)
 
 
@@ -342,7 +339,9 @@ def is_integer(x: Any) -> bool:
 def key_of(x: Any) -> Any:
     if type(x) is tuple or type(x) is list:
         return type(x), tuple(map(key_of, x))
-    return (type(x), x.key) if is_size(x) else (type(x), repr(x))
+    if type(x) is slice:
+        return slice, key_of((x.start, x.stop, x.step))
+    return (type(x), x.key) if type(x) in KINDS else (type(x), repr(x))
 
 
 def terms_of(x: Any) -> Polynomial:

@@ -21,7 +21,7 @@ from pullback.ir.points import Fails, Values, abstract_at, function_at, pinned, 
 from pullback.pipeline import Over, Program, Template, layouts_of, needs_program, program_at, split_outcomes, template_of_key
 from pullback.runtime import counters
 from pullback.tracer import Signature, Trace, TraceError
-from pullback.tracer.frame import Called
+from pullback.tracer.frame import Called, Constant, Input, digest
 from pullback.tracer.tree import leaf_key, map_statics, weakened
 
 MOST_VARIANTS = 16
@@ -59,6 +59,8 @@ class Variant:
         if trace.branches or trace.strides:
             what = "branches on values" if trace.branches else "the strides of an argument"
             raise NotSymbolic(f"the trace depends on {what}")
+        if trace.sizes.refused:
+            raise NotSymbolic(trace.sizes.refused)
         if any(isinstance(given, Called) for given in trace.inputs):
             raise NotSymbolic("the program calls functions of Python")
         self.sizes = trace.sizes
@@ -90,8 +92,11 @@ class Variant:
         """The trace at a point."""
         fields = {name: getattr(self.trace, name) for name in Trace.__dataclass_fields__}
         out_tree = map_statics(self.trace.out_tree, lambda x: value_at(x, values))
-        found = Instantiated(**fields | {"function": (self.trace.function, values), "out_tree": out_tree, "sizes": None})
-        found.__dict__["watch"] = self.trace.watch
+        inputs = tuple(_input_at(given, values) for given in self.trace.inputs)
+        changed = {"function": (self.trace.function, values), "inputs": inputs, "out_tree": out_tree, "sizes": None}
+        found = Instantiated(**fields | changed)
+        if inputs == self.trace.inputs:
+            found.__dict__["watch"] = self.trace.watch
         found.__dict__["size_guards"] = self.guards
         return found
 
@@ -209,6 +214,14 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, TraceError):
         return str(error).partition("\n")[0]
     return str(error) if isinstance(error, NotSymbolic) else f"{type(error).__name__}: {error}"
+
+
+def _input_at(given: Input, values: Values) -> Input:
+    """An input of a trace at a point: an array that NumPy makes of sizes is made there."""
+    if not isinstance(given, Constant) or given.made is None:
+        return given
+    array = value_at(given.made, values)
+    return Constant(array=array, digest=digest(array))
 
 
 def extents_of(leaves: Sequence[Any]) -> tuple[int, ...]:

@@ -135,6 +135,11 @@ def test_one_trace_serves_other_sizes() -> None:
         lambda x: x.reshape(-1) + x.ravel() * x.size,
         lambda x: x.reshape(x.shape[1], x.shape[0]).T @ np.ones((x.shape[1], 2)),
         lambda x: np.zeros(x.shape) + np.full((len(x), 1), 2.0) + np.eye(*x.shape),
+        lambda x: np.arange(len(x))[:, None] * x + np.linspace(0, 1, x.shape[1]) + np.arange(0.5, len(x), 1.0).sum(),
+        lambda x: np.sin(np.arange(x.size) * 0.1).reshape(x.shape) + x,
+        lambda x: (x[np.arange(len(x)), np.arange(len(x)) % x.shape[1]], x[np.triu_indices(x.shape[1])]),
+        lambda x: np.where(np.tri(len(x), dtype=bool), x @ x.T, -np.inf).max(axis=1),
+        lambda x: (np.arange(len(x)), np.arange(3) * len(x), [1.5] * 3 + [len(x)]),
         lambda x: x.mean(axis=0) + x.var(axis=0) * np.float32(len(x)),
         lambda x: np.concatenate([x, x[:1], np.ones((2, x.shape[1]))]),
         lambda x: np.pad(x, ((1, 1), (0, 0))).cumsum(axis=0),
@@ -204,6 +209,30 @@ def test_a_changed_global_is_traced_again_for_all_sizes() -> None:
     flags["double"] = False
     assert dynamic(np.ones(7)) == 7
     assert dynamic(np.ones(6)) == 6
+
+
+def test_arrays_made_of_sizes_are_made_again() -> None:
+    def function(x: Any) -> Any:
+        n = len(x)
+        wave = np.sin(np.arange(n) * 0.1) + np.linspace(0, 1, n) ** 2
+        return (wave[:, None] * x)[np.arange(n), 0] / np.hypot(n, 2.0), np.arange(n) % 3, wave[::2].sum()
+
+    assert runs(function, *((normal(n, 3),) for n in (20, 21, 300))) == 1
+
+
+def test_an_array_made_of_sizes_is_not_written() -> None:
+    def function(x: Any) -> Any:
+        places = np.arange(len(x))
+        try:
+            places[0] = 7
+        except TypeError:
+            return x
+        return x * places
+
+    dynamic = pb.jit(function, dynamic=True)
+    for n in (4, 5):
+        np.testing.assert_array_equal(dynamic(np.ones(n)), [7, *range(1, n)])
+    assert "writes into an array that NumPy made of sizes" in dynamic.explain(np.ones(5)).numbers_since
 
 
 # guards

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from pullback.ir import OPS, Loc, Op, Value
+from pullback.ir.made import Made
 from pullback.ir.sizes import as_float, conversion, extent_of, is_size, lifted
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
@@ -577,6 +578,8 @@ def _as_traced(x: Any) -> TracedArray:
         return literal(x) if not isinstance(x, int) or not 2**63 <= x < 2**64 else literal(x, np.uint64)
     if isinstance(x, np.generic):
         return literal(x, x.dtype)
+    if type(x) is Made:
+        return _as_made(x)
     if is_special_array(x):
         raise TraceError(f"a {type(x).__name__} cannot be traced; use a plain array (np.asarray)")
     if isinstance(x, list | tuple) and any(isinstance(e, TracedArray | list | tuple) for e in x) and holds_traced(x):
@@ -596,10 +599,25 @@ def _as_traced(x: Any) -> TracedArray:
     return found
 
 
+def _as_made(x: Made) -> TracedArray:
+    """An array that NumPy made of sizes."""
+    if not x.ndim:
+        return literal(x[()], x.dtype)
+    frame = frame_of().root
+    value = frame.constant(x.value, x)
+    found = TracedArray(value.type, frame, value, readonly=CAPTURED, loc=user_loc())  # type: ignore[arg-type]
+    found.is_dense = bool(lifted(_is_dense, x))
+    return found
+
+
+def _is_dense(x: np.ndarray[Any, Any]) -> bool:
+    return bool(x.flags.c_contiguous)
+
+
 def is_special_array(x: Any) -> bool:
     """Whether an array is of a subclass that computes in its own way (masked, with units, a matrix)."""
     kind: Any = type(x)
-    if kind is np.ndarray or not isinstance(x, np.ndarray):
+    if kind is np.ndarray or kind is Made or not isinstance(x, np.ndarray):
         return False
     own = (kind.__array_ufunc__, kind.__array_function__) != (np.ndarray.__array_ufunc__, np.ndarray.__array_function__)
     return own or isinstance(x, np.ma.MaskedArray | np.matrix)

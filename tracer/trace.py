@@ -283,6 +283,8 @@ def _trace(
             with line_by_line(names.finish) if by_line else nullcontext():
                 result = _run(frame, names.follow(function), positional, keywords)
             names.finish()
+            if sizes is not None and sizes.refused:
+                raise TraceError(sizes.refused)
             results, out_tree = flatten(result, static_numbers=True)
             for container in containers(out_tree):
                 names.same(functools.partial(container_of, container.type), container.type.__name__)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.sizes import lifted, sizes_in
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import FUNCTIONS, as_traced, holds_traced
 from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError, noting, user_loc
@@ -225,9 +225,7 @@ def _choosing(function: Any, traced: Callable[..., Any]) -> Any:
 
 def _of_static(function: Any, args: Any, kwargs: Any) -> Any:
     """A call without traced arguments. Of numbers that come from sizes it gives such a number."""
-    if sizes_in(args) is None:
-        return function(*args, **kwargs)
-    return lifted(functools.partial(function, **kwargs) if kwargs else function, *args)
+    return lifted(function, *args, **kwargs)
 
 
 @functools.lru_cache(maxsize=4096)

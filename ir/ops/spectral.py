@@ -47,7 +47,7 @@ from pullback.ir.ops.linalg import (
     turn,
     within,
 )
-from pullback.ir.sizes import lifted_all
+from pullback.ir.sizes import lifted
 from pullback.ir.structure import Value
 from pullback.ir.types import ArrayType, Extent, RefType, Type
 
@@ -63,7 +63,7 @@ class Decomposition(Linalg):
         if "work" in params or not isinstance(a, ArrayType) or not all(isinstance(e, int) for e in a.shape[-2:]):
             return params
         letter = LETTERS[a.dtype.numpy.char]
-        return {**params, "work": lifted_all(self._work, letter, params, *a.shape[-2:])}
+        return {**params, "work": lifted(self._work, letter, params, *a.shape[-2:])}
 
     def _work(self, letter: str, params: Mapping[str, Any], *extents: int) -> tuple[int, ...]:
         return tuple(max(int(n), 1) for n in self.sizes(letter, params, *extents))

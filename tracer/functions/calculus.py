@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import (
     TracedArray,
     as_traced,
@@ -281,4 +282,4 @@ def resize(a: Any, new_shape: Any) -> Any:
     size = math.prod(shape)
     if not x.size:
         return full(shape, 0, x.dtype)
-    return reshaped(xp.take(x, np.arange(size) % x.size), shape)
+    return reshaped(xp.take(x, lifted(np.arange, size) % x.size), shape)

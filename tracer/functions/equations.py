@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg
@@ -180,12 +181,12 @@ def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> Traced
     if meth == "direct":
         x, y = alike(x, y)
         product = x[..., :, None, :, None] * conjugate(x)[..., None, :, None, :]
-        whole: Any = np.eye(n * n, dtype=x.dtype) - reshaped(product, (*x.shape[:-2], n * n, n * n))
+        whole: Any = lifted(np.eye, n * n, dtype=x.dtype) - reshaped(product, (*x.shape[:-2], n * n, n * n))
         right = reshaped(y, (*y.shape[:-2], n * n, 1))
         return reshaped(linalg.general(whole, right, "A singular matrix detected"), y.shape)
     if meth != "bilinear":
         raise ValueError(f"Unknown solver {meth}")
-    one, turned = np.eye(n, dtype=x.dtype), adjoint(x)
+    one, turned = lifted(np.eye, n, dtype=x.dtype), adjoint(x)
     inverse = linalg.general(turned + one, linalg.identity_like(turned), "A singular matrix detected")
     b = (turned - one) @ inverse
     c = 2 * (adjoint(inverse) @ y @ inverse)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer import promotion
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, full, static_array
 from pullback.tracer.errors import TraceError
@@ -146,7 +147,7 @@ def reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: An
         if not 0 <= k < n:
             raise IndexError(f"index {k} out-of-bounds in {ufunc.__name__}.reduceat [0, {n})")
     if ufunc is np.add and places == sorted(set(places)) and places:
-        owner = np.searchsorted(places, np.arange(places[0], n), side="right") - 1
+        owner = np.searchsorted(places, lifted(np.arange, places[0], n), side="right") - 1
         sums = xp.zeros((len(places), *rows.shape[1:]), dtype=rows.dtype, like=x)
         np.add.at(sums, owner, rows[places[0] :])
         return xp.moveaxis(sums, 0, at)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Instruction, Value
-from pullback.ir.sizes import as_int, extent_of, is_size, sizes_in
+from pullback.ir.made import Made
+from pullback.ir.sizes import as_int, extent_of, is_size, lifted, sizes_in
 from pullback.tracer.array import (
     Recipe,
     TracedArray,
@@ -81,6 +82,8 @@ def _normal(item: Any) -> Any:
         return _normal_traced(as_traced(list(item)))
     if isinstance(item, int | np.integer):
         return as_int(item)
+    if type(item) is Made:
+        return _normal_made(item)
     if isinstance(item, list | tuple | np.ndarray):
         array = np.asarray(item)
         if array.size == 0 and not isinstance(item, np.ndarray):
@@ -93,6 +96,13 @@ def _normal(item: Any) -> Any:
     if hasattr(item, "__index__"):
         return operator.index(item)
     raise IndexError(_NO_INDEX)
+
+
+def _normal_made(item: Made) -> Any:
+    """An array that NumPy made of sizes, of integers, stays one; a mask is a static array."""
+    if item.dtype.kind in "iu":
+        return as_int(item[()]) if item.ndim == 0 else item
+    return _normal(item.pinned())
 
 
 _NO_INDEX = (
@@ -184,10 +194,10 @@ def _axis(item: Any, axis: int, n: int) -> _Axis:
             raise IndexError(f"index {item} is out of bounds for axis {axis} with size {n}")
         return _Axis(start=item if item >= 0 else item + n, step=1, count=1, is_int=True)
     if isinstance(item, np.ndarray):
-        if item.size and not (int(item.min()) >= -n and int(item.max()) < n):
+        if item.size and not (as_int(item.min()) >= -n and as_int(item.max()) < n):
             outside = item[(item < -n) | (item >= n)]
             raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
-        return _Axis(start=0, step=1, count=n, array=_positions(item.astype(np.int64, copy=False)))
+        return _Axis(start=0, step=1, count=n, array=_positions(lifted(_as_index, item)))
     check_range(item, axis, n)
     return _Axis(start=0, step=1, count=n, array=item)
 
@@ -226,6 +236,10 @@ def _positions(item: np.ndarray[Any, Any]) -> TracedArray:
     """A static index array; as what counts along an axis, where that is all it does."""
     axis = frame_of().root.counted_axis(item)
     return as_traced(item) if axis is None else positions(item.shape, axis)
+
+
+def _as_index(item: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return item.astype(np.int64, copy=False)
 
 
 def check_range(index: TracedArray, axis: int, n: int) -> None:

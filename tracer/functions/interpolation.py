@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, cast, emit
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, reshaped, xp
@@ -150,7 +151,7 @@ class PiecewisePolynomial:
     def derivative(self, nu: int = 1) -> PiecewisePolynomial:
         c: Any = self.c
         for _ in range(nu):
-            powers = np.arange(c.shape[0] - 1, 0, -1.0).reshape(-1, *(1,) * (c.ndim - 1))
+            powers = lifted(np.arange, c.shape[0] - 1, 0, -1.0).reshape(-1, *(1,) * (c.ndim - 1))
             c = c[:-1] * powers if c.shape[0] > 1 else c * 0.0
         return PiecewisePolynomial(c, self.x, self.extrapolate, self.axis)
 
@@ -177,7 +178,7 @@ def cubic_spline(x: Any, y: Any, axis: Any = 0, bc_type: Any = "not-a-knot", ext
     wide = reshaped(step, (n - 1, *trailing))
     rate = (rows[1:] - rows[:-1]) / wide
     matrix, right = xp.zeros((n, n), like=knots), xp.zeros(rows.shape, like=knots)
-    inner = np.arange(1, n - 1)
+    inner = lifted(np.arange, 1, n - 1)
     matrix[inner, inner - 1] = step[1:]
     matrix[inner, inner] = 2.0 * (step[:-1] + step[1:])
     matrix[inner, inner + 1] = step[:-1]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full, implements
 from pullback.tracer.functions.common import reshaped, xp
 
@@ -45,7 +46,7 @@ def diagonal(x: TracedArray) -> TracedArray:
 
 
 def identity_like(x: TracedArray) -> TracedArray:
-    return broadcast_to(as_traced(np.eye(x.shape[-1], dtype=x.dtype)), x.shape)
+    return broadcast_to(as_traced(lifted(np.eye, x.shape[-1], dtype=x.dtype)), x.shape)
 
 
 def lower_factor(a: TracedArray, message: str) -> TracedArray:

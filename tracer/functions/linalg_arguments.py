@@ -56,8 +56,9 @@ def for_schur(x: TracedArray) -> TracedArray:
 
 
 def square_matrix(x: TracedArray, message: str) -> TracedArray:
+    """``{shape}`` in the message stands for the shape."""
     if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
-        raise ValueError(message)
+        raise ValueError(message.format(shape=x.shape))
     return x
 
 

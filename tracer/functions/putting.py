@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import (
     TracedArray,
     as_traced,
@@ -58,7 +59,7 @@ def _repeated(values: TracedArray, count: int) -> TracedArray:
     line = _line(values)
     if line.size >= count:
         return line if line.size == count else line[:count]
-    return broadcast_to(line, (count,)) if line.size == 1 else xp.take(line, np.arange(count) % line.size)
+    return broadcast_to(line, (count,)) if line.size == 1 else xp.take(line, lifted(np.arange, count) % line.size)
 
 
 def _set_line(x: TracedArray, line: TracedArray) -> None:

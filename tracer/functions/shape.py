@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.sizes import extent_of, is_size
+from pullback.ir.sizes import extent_of, is_size, lifted
 from pullback.tracer.array import (
     Recipe,
     TracedArray,
@@ -390,7 +390,7 @@ def joined(xs: Sequence[TracedArray], axis: int) -> TracedArray:
 def _rolled(x: TracedArray, shift: Any, axis: int) -> TracedArray:
     n = x.shape[axis]
     if isinstance(shift, TracedArray):
-        place = np.mod(np.arange(n) - cast(shift, np.int64), n)
+        place = np.mod(lifted(np.arange, n) - cast(shift, np.int64), n)
         return xp.take(x, place, axis=axis)
     by = extent_of(shift) % n if n else 0
     return joined([part(x, axis, n - by, by), part(x, axis, 0, n - by)], axis) if by else x

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import resolve
-from pullback.ir.sizes import extent_of
+from pullback.ir.sizes import extent_of, lifted
 from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, cast, emit, full
 from pullback.tracer.functions.common import axis_of, part, positions, xp
 from pullback.tracer.functions.fourier import along, complexes, floats, transformed
@@ -122,7 +122,7 @@ def resample(x: Any, num: Any, t: Any = None, axis: Any = 0, window: Any = None,
         gap = full((*low.shape[:-1], count - low.shape[-1] - high.shape[-1]), 0, low.dtype)
         found = transformed(xp.concatenate([low, gap, high], axis=-1), count, -1, None, "ifft")
     found = xp.moveaxis(found * found.real.dtype.type(count / n), -1, at)
-    return found if t is None else (found, t[0] + (t[1] - t[0]) * (n / count) * np.arange(count))
+    return found if t is None else (found, t[0] + (t[1] - t[0]) * (n / count) * lifted(np.arange, count))
 
 
 # segments
@@ -252,7 +252,7 @@ def _spectra(
             doubled[-1] = 1.0
         found = _weighted(found, found.ndim - 1, doubled)
     frequencies = (rfftfreq if sides else fftfreq)(length, 1 / fs)
-    times = as_traced(np.arange(count / 2, whole - count / 2 + 1, step)) / fs
+    times = as_traced(lifted(np.arange, count / 2, whole - count / 2 + 1, step)) / fs
     times = times if boundary is None else times - (count / 2) / fs
     found = cast(found, kind if found.dtype.kind == "c" else real)
     return frequencies, times, xp.moveaxis(found, -1, at - 1)
@@ -279,7 +279,7 @@ def csd(
     count = found.shape[-1]
     if average == "mean" or count == 1:
         return frequencies, xp.mean(found, axis=-1)
-    terms = 2 * np.arange(1.0, (count - 1) // 2 + 1)
+    terms = 2 * lifted(np.arange, 1.0, (count - 1) // 2 + 1)
     bias = 1 + np.sum(1.0 / (terms + 1) - 1.0 / terms)
     parts = [found] if found.dtype.kind == "f" else [found.real, found.imag]
     parts = [xp.median(p, axis=-1) / p.dtype.type(bias) for p in parts]
@@ -405,4 +405,4 @@ def istft(
     found = found / xp.where(weight > 1e-10, weight, 1.0)
     if found.ndim > 1 and time != z.ndim - 1:
         found = xp.moveaxis(found, -1, time - (frequency < time))
-    return as_traced(np.arange(found.shape[0], dtype=np.float64)) / fs, found
+    return as_traced(lifted(np.arange, found.shape[0], dtype=np.float64)) / fs, found
