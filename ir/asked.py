@@ -52,7 +52,7 @@ class Asked:
 class Sizes:
     """The sizes of one trace. ``steps`` are its atoms and guards in the order in which they came about; ``place`` says where the
     user's function is. Closed, it notes nothing: sizes are numbers from then on. ``refused``: why the trace serves no other
-    call."""
+    call. ``is_caught``: the function may have caught an error, as one of a library that takes nothing but ints."""
 
     def __init__(self, place: Callable[[], Loc] = lambda: NOWHERE) -> None:
         self.place = place
@@ -60,6 +60,7 @@ class Sizes:
         self.steps: list[Atom | Asked] = []
         self.is_open = True
         self.refused = ""
+        self.is_caught = False
         self._known: dict[Any, Number] = {}
         self._asked: set[Any] = set()
         self._low: dict[int, int] = {}

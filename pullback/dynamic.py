@@ -7,7 +7,7 @@ answer. A call for which something has another is traced again, and that trace i
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from pullback.ir import NOWHERE, Function
 from pullback.ir.asked import Asked, extents_in
 from pullback.ir.classes import templated
 from pullback.ir.points import Fails, Values, abstract_at, function_at, pinned, value_at, values_at
+from pullback.ir.text import canonical
 from pullback.pipeline import Over, Program, Template, layouts_of, needs_program, program_at, split_outcomes, template_of_key
 from pullback.runtime import counters
 from pullback.tracer import Signature, Trace, TraceError
@@ -196,17 +197,25 @@ def failed(kind: Kind, call: Signature) -> Failed | None:
     return max(found, key=lambda pair: pair[0], default=(0, None))[1]
 
 
-def keep(kind: Kind, trace: Trace | Exception, call: Signature) -> None:
-    """Note a new trace of a call of a kind, or what came instead of one."""
+def keep(kind: Kind, trace: Trace | Exception, call: Signature, retrace: Callable[[], Trace]) -> None:
+    """Note a new trace of a call of a kind, or what came instead of one. ``retrace`` gives that with numbers, with which it is
+    compared where the function might have caught an error that numbers do not raise."""
     if not isinstance(trace, Trace):
         kind.reason = reason_of(trace)
         return
     try:
         made = Variant(trace, call)
+        if made.sizes.is_caught and not is_same(made.at(made.values(call)), retrace()):
+            raise NotSymbolic("with numbers the function does something else")
     except Exception as error:
         kind.reason = reason_of(error)
         return
     kind.variants = (made, *kind.variants)[:MOST_VARIANTS]
+
+
+def is_same(a: Trace, b: Trace) -> bool:
+    """Whether two traces are of one program, with the same results."""
+    return canonical(a.function) == canonical(b.function) and repr(a.out_tree) == repr(b.out_tree) and a.returned == b.returned
 
 
 def reason_of(error: Exception) -> str:

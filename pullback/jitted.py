@@ -346,7 +346,9 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
         kind = self._programs.variants.kind(call)
         found = served(kind, call)
         if found is None and not kind.reason:
-            keep(kind, self._traced_symbolically(call, args, kwargs), call)
+            changed = frozenset(self._programs.changed)
+            made = self._traced_symbolically(call, args, kwargs)
+            keep(kind, made, call, lambda: self._trace(call, args, kwargs, changed))
             found = served(kind, call)
         if found is None:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import math
 from collections.abc import Callable
 from types import FunctionType
@@ -233,6 +234,30 @@ def test_an_array_made_of_sizes_is_not_written() -> None:
     for n in (4, 5):
         np.testing.assert_array_equal(dynamic(np.ones(n)), [7, *range(1, n)])
     assert "writes into an array that NumPy made of sizes" in dynamic.explain(np.ones(5)).numbers_since
+
+
+def test_what_numbers_do_not_raise_is_found_where_it_is_caught() -> None:
+    def function(x: Any) -> Any:
+        try:
+            days = datetime.timedelta(len(x)).days
+        except TypeError:
+            days = -1
+        return x * days
+
+    dynamic = pb.jit(function, dynamic=True)
+    for n in (4, 5):
+        np.testing.assert_array_equal(dynamic(np.ones(n)), np.full(n, float(n)))
+    assert "something else" in dynamic.explain(np.ones(5)).numbers_since
+
+
+def test_an_except_clause_is_no_obstacle() -> None:
+    def function(x: Any) -> Any:
+        try:
+            return x.sum() / len(x)
+        except ZeroDivisionError:
+            return 0.0
+
+    assert runs(function, (normal(40),), (normal(50),), (normal(60),)) == 2
 
 
 # guards

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.ir import Builder, Loc, Value
+from pullback.ir.asked import Sizes
 from pullback.ir.made import Made
 from pullback.ir.ops.host import HostFunction
 from pullback.ir.sizes import lifted, plain
@@ -118,6 +119,7 @@ class Frame:
     the trace depends on. ``given`` says what a region's parameters stand for, where they are the same at each run of it, and
     ``outcomes`` what a root's values are. ``traces_made``: in a root, arrays that functions make of static values are traced too;
     ``counts_chosen``: what a mask chooses is an array of as many elements as it has in this call.
+    ``sizes``: of a root whose extents are symbolic.
     ``sealed``: not empty where arrays of outer frames cannot be written, and what errors say of it.
     """
 
@@ -140,6 +142,7 @@ class Frame:
         self.pinned_strides: dict[int, Strides | None] = {}
         self.given: dict[Value, Given] = {}
         self.outcomes: Any = None
+        self.sizes: Sizes | None = None
         self._lifted: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
         self._counting: dict[int, np.ndarray[Any, Any]] = {}

@@ -29,7 +29,7 @@ import numpy as np
 from pullback.ir import Loc, Value
 from pullback.ir.sizes import is_size
 from pullback.tracer.array import READONLY, Known, Origin, TracedArray, literal_type
-from pullback.tracer.callees import renamed
+from pullback.tracer.callees import catches, renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.containers import container, item, mutable, same_items
 from pullback.tracer.door import Door
@@ -370,6 +370,8 @@ class Names:
         cells = [self._cell(c, n) for c, n in zip(function.__closure__ or (), function.__code__.co_freevars)]
         code = function.__code__
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
+        if self.root.sizes is not None and catches(code):
+            self.root.sizes.is_caught = True
         made = FunctionType(renamed(code, real).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
         self._kept[id(function)] = (function, made)
         for _, fill in cells:

@@ -269,7 +269,7 @@ def _trace(
     frame.traces_made, frame.counts_chosen = traces_made, counts_chosen
     names = frame.names = Names(frame, captured)
     frame.outcomes = Outcomes(frame, call.leaves, title)
-    sizes = Sizes(user_loc) if symbolic else None
+    sizes = frame.sizes = Sizes(user_loc) if symbolic else None
     tree = call.tree
     with closing(names):
         with frame.active():
