@@ -104,8 +104,9 @@ class Sizes:
         self.steps.append(atom)
         if type(value) is not int:
             return made(self, atom.index, value)
-        if _is_natural(self, function, args):
-            self._low[atom.index] = 0
+        low = _least(self, function, args)
+        if low is not None:
+            self._low[atom.index] = low
         return Size(self, (((atom.index,), 1),), value)
 
     def compare(self, relation: str, a: Size | int, b: Size | int) -> bool:
@@ -144,11 +145,6 @@ class Sizes:
             terms = substituted(terms, found, self._solved[found])
         return terms
 
-    def is_natural(self, terms: Polynomial, least: int = 0) -> bool:
-        """Whether a polynomial is known to be at least so much."""
-        low = self._bound(terms)
-        return low is not None and low >= least
-
     def _ask(self, key: Any, left: Any, relation: str, right: Any) -> bool:
         """Note a guard; whether it is new."""
         if key in self._asked:
@@ -159,8 +155,8 @@ class Sizes:
 
     def _decided(self, relation: str, difference: Polynomial) -> bool | None:
         """Whether a relation of a difference to 0 is the same for all sizes."""
-        low = self._bound(difference)
-        high = self._bound(scaled(difference, -1))
+        low = self.least(difference)
+        high = self.least(scaled(difference, -1))
         high = None if high is None else -high
         never, always = (low is not None and low > 0) or (high is not None and high < 0), low == high == 0
         match relation:
@@ -176,7 +172,7 @@ class Sizes:
         found = True if low is not None and low > 0 else False if high is not None and high <= 0 else None
         return found if relation == ">" or found is None else not found
 
-    def _bound(self, terms: Polynomial) -> int | None:
+    def least(self, terms: Polynomial) -> int | None:
         """A number that a polynomial is not less than, if that is known."""
         total = 0
         for atoms, factor in terms:
@@ -222,12 +218,14 @@ class Call:
         self.args = args
 
 
-def _is_natural(sizes: Sizes, function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """Whether what a function gives is known not to be negative."""
+def _least(sizes: Sizes, function: Callable[..., Any], args: tuple[Any, ...]) -> int | None:
+    """What a function of integers is known not to be less than."""
     if function in (operator.floordiv, operator.mod) and all(map(is_integer, args)):
-        least = (0 if function is operator.floordiv else None, 1)
-        return all(low is None or sizes.is_natural(terms_of(a), low) for a, low in zip(args, least, strict=True))
-    return function is math.isqrt
+        low, divisor = (sizes.least(terms_of(a)) for a in args)
+        if divisor is None or divisor < 1 or (function is operator.floordiv and (low is None or low < 0)):
+            return None
+        return low // args[1] if low is not None and function is operator.floordiv and type(args[1]) is int else 0
+    return 0 if function is math.isqrt else None
 
 
 # what is asked, in words and as code
