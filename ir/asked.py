@@ -12,7 +12,7 @@ import numpy as np
 
 from pullback.ir.made import is_static, made
 from pullback.ir.polynomials import Polynomial, added, scaled, substituted
-from pullback.ir.sizes import CONVERSIONS, KINDS, Number, Size, is_integer, key_of, plain, terms_of
+from pullback.ir.sizes import CONVERSIONS, KINDS, Number, Size, frozen, is_integer, key_of, plain, terms_of
 from pullback.ir.structure import NOWHERE, Loc
 
 RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -78,6 +78,7 @@ class Sizes:
         value = function(*map(plain, args))
         if not self.is_open:
             return value
+        args = frozen(args)
         if isinstance(value, bool | np.bool_):
             self._ask((function, tuple(map(key_of, args))), Call(function, args), "is", value)
             return value

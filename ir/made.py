@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from pullback.ir.sizes import KINDS, Number, is_number
+from pullback.ir.sizes import KINDS, Number, bound, is_data, is_number, sizes_in
 
 if TYPE_CHECKING:
     from pullback.ir.asked import Sizes
@@ -73,9 +73,11 @@ class Made(Number):
 
     def _called(self, name: str, *args: Any, **kwargs: Any) -> Any:
         function = getattr(np.ndarray, name)
-        if kwargs.get("out") is not None or not all(map(_is_plain, (*args, *kwargs.values()))):
+        if kwargs.get("out") is not None:
+            self.refuse()
+        if sizes_in(kwargs.values()) is not None or not all(map(is_data, (*args, *kwargs.values()))):
             return getattr(self.pinned(), name)(*args, **kwargs)
-        return self.sizes.apply(partial(function, **kwargs) if kwargs else function, (self, *args))
+        return self.sizes.apply(bound(function, kwargs), (self, *args))
 
     def __len__(self) -> int:
         return len(self.pinned())
@@ -87,7 +89,7 @@ class Made(Number):
         return value in self.pinned()
 
     def __getitem__(self, key: Any) -> Any:
-        if all(map(_is_plain, key if isinstance(key, tuple) else (key,))):
+        if all(map(is_data, key if isinstance(key, tuple) else (key,))):
             return self.sizes.apply(operator.getitem, (self, key))
         return self.pinned()[key]
 
@@ -103,16 +105,20 @@ class Made(Number):
             self.refuse()
         if not all(map(is_static, inputs)):
             return NotImplemented
+        if sizes_in(kwargs.values()) is not None or not all(map(is_data, (*inputs, *kwargs.values()))):
+            return getattr(ufunc, method)(*map(_given, inputs), **{k: _given(v) for k, v in kwargs.items()})
         function = getattr(ufunc, method)
         with np.errstate(all="ignore"):
-            return self.sizes.apply(partial(function, **kwargs) if kwargs else function, inputs)
+            return self.sizes.apply(bound(function, kwargs), inputs)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         if kwargs.get("out") is not None:
             self.refuse()
         if any(not issubclass(t, np.ndarray | Number) for t in types):
             return NotImplemented
-        return self.sizes.apply(partial(function, **kwargs) if kwargs else function, tuple(args))
+        if sizes_in(kwargs.values()) is not None or not all(map(is_data, (*args, *kwargs.values()))):
+            return function(*map(_given, args), **{k: _given(v) for k, v in kwargs.items()})
+        return self.sizes.apply(bound(function, kwargs), tuple(args))
 
     __add__, __radd__ = _operator(np.add, operator.add)
     __sub__, __rsub__ = _operator(np.subtract, operator.sub)
@@ -134,15 +140,13 @@ class Made(Number):
     __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = refuse
 
 
+def _given(x: Any) -> Any:
+    """An argument of a call that is not made again."""
+    return x.pinned() if type(x) in KINDS else type(x)(map(_given, x)) if type(x) in (tuple, list) else x
+
+
 def _extent(x: Any, axis: int) -> int:
     return int(x.shape[axis])
-
-
-def _is_plain(x: Any) -> bool:
-    """Whether a value may be an argument of a call that is made again."""
-    if isinstance(x, slice):
-        return all(map(_is_plain, (x.start, x.stop, x.step)))
-    return x is None or x is Ellipsis or isinstance(x, str | type | np.dtype) or is_static(x)
 
 
 KINDS.add(Made)

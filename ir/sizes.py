@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -283,9 +283,39 @@ def plain(x: Any) -> Any:
 def lifted(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What a function without effects gives for numbers and arrays; one that comes from sizes if one of ``args`` does."""
     sizes = sizes_in(args)
-    if sizes is None or sizes_in(kwargs.values()) is not None:
+    if sizes is None or sizes_in(kwargs.values()) is not None or not all(map(is_data, (*args, *kwargs.values()))):
         return function(*args, **kwargs)
-    return sizes.apply(partial(function, **kwargs) if kwargs else function, args)
+    return sizes.apply(bound(function, kwargs), args)
+
+
+def bound(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    """A function with these keywords."""
+    return partial(function, **{k: frozen(v) for k, v in kwargs.items()}) if kwargs else function
+
+
+def is_data(x: Any) -> bool:
+    """Whether a value may be an argument of a call that is made again for other sizes: it holds no function and no state."""
+    if isinstance(x, tuple | list):
+        return type(x) in (tuple, list) and all(map(is_data, x))
+    if type(x) is slice:
+        return all(map(is_data, (x.start, x.stop, x.step)))
+    return x is None or x is Ellipsis or is_number(x) or type(x) in KINDS or type(x) in _DATA or is_type(x)
+
+
+def is_type(x: Any) -> bool:
+    """Whether a value says what numbers are: a dtype, or a class of Python's or NumPy's."""
+    return isinstance(x, np.dtype) or (isinstance(x, type) and (x in (bool, int, float, complex) or issubclass(x, np.generic)))
+
+
+_DATA = (np.ndarray, str)
+
+
+def frozen(x: Any) -> Any:
+    """The same data, which nobody else may change."""
+    kind = type(x)
+    if kind is tuple or kind is list:
+        return kind(map(frozen, x))
+    return x.copy() if kind is np.ndarray else x
 
 
 def sizes_in(values: Any) -> Sizes | None:
@@ -341,6 +371,8 @@ def key_of(x: Any) -> Any:
         return type(x), tuple(map(key_of, x))
     if type(x) is slice:
         return slice, key_of((x.start, x.stop, x.step))
+    if type(x) is np.ndarray:
+        return x.dtype.str, x.shape, x.tobytes()
     return (type(x), x.key) if type(x) in KINDS else (type(x), repr(x))
 
 

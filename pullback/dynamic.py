@@ -18,6 +18,7 @@ from pullback.ir import NOWHERE, Function
 from pullback.ir.asked import Asked, extents_in
 from pullback.ir.classes import templated
 from pullback.ir.points import Fails, Values, abstract_at, function_at, pinned, value_at, values_at
+from pullback.ir.sizes import key_of
 from pullback.ir.text import canonical
 from pullback.pipeline import Over, Program, Template, layouts_of, needs_program, program_at, split_outcomes, template_of_key
 from pullback.runtime import counters
@@ -73,6 +74,9 @@ class Variant:
         self.is_needed = needs_program(self.found.function)
         self.sizes.is_open = False
         self.extents = extents_of(call.leaves)
+        made = values_at(self.sizes, self.extents)
+        if any(key_of(atom.value) != key_of(value) for atom, value in zip(self.sizes.atoms, made, strict=True)):
+            raise NotSymbolic("what NumPy made of sizes is something else when it is made again")
         self._templates: dict[tuple[tuple[str, ...], Over, str], Template] = {}
 
     @property

@@ -236,6 +236,45 @@ def test_an_array_made_of_sizes_is_not_written() -> None:
     assert "writes into an array that NumPy made of sizes" in dynamic.explain(np.ones(5)).numbers_since
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda a: np.put(a, [0], 7), lambda a: np.copyto(a, 7), lambda a: np.add.at(a, [1], 7), lambda a: a.fill(7),
+        lambda a: next(iter(a.reshape(1, -1))).fill(7), lambda a: memoryview(a).__setitem__(0, 7), lambda a: a.sort(),
+        lambda a: np.negative(a, out=a), lambda a: a.__setitem__(slice(2), 7), lambda a: np.asarray(a).__setitem__(0, 7),
+    ],
+    ids=lambda f: str(f.__code__.co_firstlineno),
+)  # fmt: skip
+def test_an_array_made_of_sizes_is_not_written_by_others(write: Call) -> None:
+    def function(x: Any) -> Any:
+        places = np.arange(len(x))[::-1].copy()
+        write(places)
+        return x + places
+
+    dynamic, static = pb.jit(again(function), dynamic=True), pb.jit(function)
+    for n in (4, 5, 4):
+        try:
+            expected = static(np.ones(n))
+        except Exception as error:
+            with pytest.raises(type(error)):
+                dynamic(np.ones(n))
+        else:
+            np.testing.assert_array_equal(dynamic(np.ones(n)), expected)
+
+
+def test_lists_given_to_numpy_may_change_afterwards() -> None:
+    def function(x: Any) -> Any:
+        bounds = [len(x), 2 * len(x)]
+        total = np.prod(bounds)
+        bounds.append(3)
+        steps = np.array([1, 2])
+        moved = np.dot(steps, np.arange(len(x))[:2])
+        steps[0] = 5
+        return x * total + np.prod(bounds) + moved + np.dot(steps, np.arange(len(x))[:2])
+
+    assert runs(function, (normal(40),), (normal(50),), (normal(60),)) == 1
+
+
 def test_what_numbers_do_not_raise_is_found_where_it_is_caught() -> None:
     def function(x: Any) -> Any:
         try:
