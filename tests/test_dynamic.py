@@ -141,6 +141,8 @@ def test_one_trace_serves_other_sizes() -> None:
         lambda x: (x[np.arange(len(x)), np.arange(len(x)) % x.shape[1]], x[np.triu_indices(x.shape[1])]),
         lambda x: np.where(np.tri(len(x), dtype=bool), x @ x.T, -np.inf).max(axis=1),
         lambda x: (np.arange(len(x)), np.arange(3) * len(x), [1.5] * 3 + [len(x)]),
+        lambda x: pb.random.normal(pb.random.key(1), x.shape) + x,
+        lambda x: np.linalg.svd(x, full_matrices=False)[1] + np.linalg.inv(x.T @ x + np.eye(x.shape[1])).sum(),
         lambda x: x.mean(axis=0) + x.var(axis=0) * np.float32(len(x)),
         lambda x: np.concatenate([x, x[:1], np.ones((2, x.shape[1]))]),
         lambda x: np.pad(x, ((1, 1), (0, 0))).cumsum(axis=0),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Decomposition(Linalg):
         if "work" in params or not isinstance(a, ArrayType) or not all(isinstance(e, int) for e in a.shape[-2:]):
             return params
         letter = LETTERS[a.dtype.numpy.char]
-        return {**params, "work": lifted(self._work, letter, params, *a.shape[-2:])}
+        return {**params, "work": lifted(partial(self._work, letter, params), *a.shape[-2:])}
 
     def _work(self, letter: str, params: Mapping[str, Any], *extents: int) -> tuple[int, ...]:
         return tuple(max(int(n), 1) for n in self.sizes(letter, params, *extents))
