@@ -201,19 +201,12 @@ def failed(kind: Kind, call: Signature) -> Failed | None:
     return max(found, key=lambda pair: pair[0], default=(0, None))[1]
 
 
-def keep(kind: Kind, trace: Trace | Exception, call: Signature, retrace: Callable[[], Trace]) -> None:
-    """Note a new trace of a call of a kind, or what came instead of one. ``retrace`` gives that with numbers, with which it is
-    compared where the function might have caught an error that numbers do not raise."""
-    if not isinstance(trace, Trace):
-        kind.reason = reason_of(trace)
-        return
-    try:
-        made = Variant(trace, call)
-        if made.sizes.is_caught and not is_same(made.at(made.values(call)), retrace()):
-            raise NotSymbolic("with numbers the function does something else")
-    except Exception as error:
-        kind.reason = reason_of(error)
-        return
+def keep(kind: Kind, trace: Trace, call: Signature, retrace: Callable[[], Trace]) -> None:
+    """Keep a new trace of a call of a kind. ``retrace`` gives that with numbers, with which it is compared where the function
+    might have caught an error that numbers do not raise. Raises NotSymbolic, and whatever the making of its program does."""
+    made = Variant(trace, call)
+    if made.sizes.is_caught and not is_same(made.at(made.values(call)), retrace()):
+        raise NotSymbolic("with numbers the function does something else")
     kind.variants = (made, *kind.variants)[:MOST_VARIANTS]
 
 

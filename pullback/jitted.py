@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from pullback.counts import CacheInfo
 from pullback.direct import NotNative, entrance, is_underway, record_of
 from pullback.donation import Donated, over_of
-from pullback.dynamic import Variants, keep, served
+from pullback.dynamic import Variants, keep, reason_of, served
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
 from pullback.identity import Owned, owned_by
@@ -332,36 +332,37 @@ class Jitted(Called, Inspected[P], Generic[P, R]):
             self._programs.changed.update(entry.changed())
         with Recorder(self._programs.taken) as recorder:
             found = self._instantiated(call, args, kwargs) if self._transform.dynamic else None
-            if found is None:
+            if isinstance(found, tuple):
+                traced, made = found
+            else:
                 traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
                 made = program(traced, call.leaves, self._device, over_of(traced, self._donated(call)))
-            else:
-                traced, made = found
+                if found is not None:
+                    self._programs.variants.kind(call).reason = reason_of(found)
         entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))
         return entry
 
-    def _instantiated(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Trace, Program] | None:
-        """The trace and the program of a call from a trace with symbolic sizes, made if none serves it; None if none can."""
+    def _instantiated(
+        self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Trace, Program] | Exception | None:
+        """The trace and the program of a call from a trace with symbolic sizes, made if none serves it. None if none can, and
+        what is raised if none can be made: then the call is traced with numbers, and raises what it does."""
         kind = self._programs.variants.kind(call)
         found = served(kind, call)
         if found is None and not kind.reason:
             changed = frozenset(self._programs.changed)
-            made = self._traced_symbolically(call, args, kwargs)
-            keep(kind, made, call, lambda: self._trace(call, args, kwargs, changed))
+            try:
+                made = self._trace(call, args, kwargs, changed, symbolic=True)
+                keep(kind, made, call, lambda: self._trace(call, args, kwargs, changed))
+            except Exception as error:
+                return error
             found = served(kind, call)
         if found is None:
             return None
         variant, values = found
         traced = variant.at(values)
         return traced, variant.program(traced, values, call.leaves, self._device, self._donated(call))
-
-    def _traced_symbolically(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace | Exception:
-        """A trace with symbolic sizes, or what it raises: then the function is traced with numbers, and raises what it does."""
-        try:
-            return self._trace(call, args, kwargs, frozenset(self._programs.changed), symbolic=True)
-        except Exception as error:
-            return error
 
     def _quicken(self, call: Signature, entry: Entry) -> None:
         """Have the next calls of an entry served natively, if they can be."""

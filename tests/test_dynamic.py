@@ -387,7 +387,10 @@ def test_errors_are_those_of_numbers() -> None:
         dynamic(normal(7))
     with pytest.raises(ValueError, match=r"cannot reshape array of size 9 into shape \(4,-1\)"):
         dynamic(normal(9))
+    before = _traced()
     assert dynamic(normal(12)).shape == (4, 3)
+    assert _traced() == before
+    assert not dynamic.explain(normal(16)).numbers_since
 
 
 def test_what_cannot_be_symbolic_is_traced_with_numbers() -> None:

@@ -217,7 +217,7 @@ def explain(call: Call) -> Explanation:
         template=template,
         kernels=kernels,
         size_guards=_size_guards(call.trace),
-        numbers_since="" if call.kind is None else call.kind.reason,
+        numbers_since=_numbers_since(call, call.trace),
     )
 
 
@@ -228,6 +228,11 @@ def _resized(fails: Failed) -> tuple[Change, ...]:
     text = str(SizeAsked(text=str(fails.asked), loc=fails.asked.loc))
     moved = [(name, old, new) for name, old, new in fails.extents if old != new]
     return tuple(Change(name=f"{text}: {name}", old=str(old), new=str(new)) for name, old, new in moved)
+
+
+def _numbers_since(call: Call, trace: Trace) -> str:
+    """Why sizes are numbers in a trace of a function in which they might be symbolic."""
+    return "" if call.kind is None or isinstance(trace, Instantiated) else call.kind.reason
 
 
 def _size_guards(trace: Trace) -> tuple[SizeAsked, ...]:
@@ -255,7 +260,7 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         kernels=kernels,
         seconds=entry.record.seconds,
         size_guards=_size_guards(entry.trace),
-        numbers_since="" if call.kind is None else call.kind.reason,
+        numbers_since=_numbers_since(call, entry.trace),
     )
 
 
