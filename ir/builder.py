@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.ir.op import OPS, Op, must_match
+from pullback.ir.sizes import as_complex, as_float, as_int
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value
 from pullback.ir.types import ArrayType, DType, Type, dtype_of
 
@@ -80,11 +81,11 @@ class Builder:
     def const(self, value: Any, dtype: DType | str) -> Value:
         """A rank-0 constant."""
         element = dtype_of(dtype)
-        plain = bool(value) if element.is_bool else int(value) if element.is_integer else value
+        plain = bool(value) if element.is_bool else as_int(value) if element.is_integer else value
         if element.is_float:
-            plain = float(plain)
+            plain = as_float(plain)
         if element.is_complex:
-            plain = complex(plain)
+            plain = as_complex(plain)
         return self.emit(OPS["const"], (), {"value": plain, "dtype": element})[0]
 
     def full(self, value: Any, type: Type) -> Value:

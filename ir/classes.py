@@ -24,8 +24,9 @@ MOST_NEAR = 4
 def templated(function: Function) -> Abstract:
     """``abstract``, with the extents of size classes as numbers: what a template is made of, and its key."""
     found = abstract(function)
-    fixed = {name: found.sizes[name] for name in _short(found.function.body) if 1 <= found.sizes.get(name, 0) <= MOST_SPELLED}
-    fixed |= {name: found.sizes[name] for name in _near(found.function.body) if found.sizes[name] <= MOST_NEAR}
+    short, near = _short(found.function.body), _near(found.function.body)
+    fixed = {name: int(found.sizes[name]) for name in found.sizes if name in short and 1 <= found.sizes[name] <= MOST_SPELLED}
+    fixed |= {name: int(found.sizes[name]) for name in found.sizes if name in near and found.sizes[name] <= MOST_NEAR}
     if not fixed:
         return found
     sizes = {name: size for name, size in found.sizes.items() if name not in fixed}
@@ -46,7 +47,7 @@ def _near(block: Block) -> set[str]:
     for i in block.instructions:
         if i.op is slice_:
             parts.setdefault((i.operands[0], i.result.type.shape), []).append(i)
-    groups = {key: made for key, made in parts.items() if len({i.params["start"] for i in made}) > 1}
+    groups = {key: made for key, made in parts.items() if any(i.params["start"] != made[0].params["start"] for i in made)}
     shapes = {shape for _, shape in groups}
     starts = [(i.params["start"], shape) for (_, shape), made in groups.items() for i in made]
     for i in block.instructions:

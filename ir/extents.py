@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.ops.create import Constant
+from pullback.ir.sizes import as_int, is_size, lifted
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import ArrayType, DType, Extent, RefType, StackType, Type
 
@@ -149,7 +150,7 @@ class _Abstraction:
 
     def is_literal(self, value: Any) -> bool:
         """Whether a constant stays what it is."""
-        return _is_literal(value)
+        return bool(lifted(is_literal, value))
 
     def is_zero(self, offset: Any) -> bool:
         """Whether an offset stays, because it is 0."""
@@ -157,7 +158,7 @@ class _Abstraction:
 
     def sameness(self, key: Key) -> tuple[DType, str]:
         """What constants share that are one parameter."""
-        return key[0], repr(key[1])
+        return key[0], f"a size {key[1].key}" if is_size(key[1]) else repr(key[1])
 
     def naming(self) -> tuple[dict[str, Extent], dict[str, int]]:
         """The final name of each raw one, in order of appearance, and the sizes' values."""
@@ -169,7 +170,7 @@ class _Abstraction:
             if isinstance(root, str) and root not in final:
                 final[root] = f"n{len(sizes)}"
                 sizes[f"n{len(sizes)}"] = value
-            names[raw] = final.get(root, root)
+            names[raw] = final[root] if isinstance(root, str) else root
         return names, sizes
 
 
@@ -189,9 +190,10 @@ class _Loose(_Abstraction):
         return key[0], f"{self.number}"
 
 
-def _is_literal(value: Any) -> bool:
+def is_literal(value: Any) -> bool:
+    """Whether a rewrite may look for the value of a constant."""
     if isinstance(value, complex):
-        return _is_literal(value.real) and _is_literal(value.imag)
+        return is_literal(value.real) and is_literal(value.imag)
     return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not math.isfinite(value))
 
 
@@ -218,7 +220,7 @@ def _factor(factor: str, names: Callable[[str], Extent]) -> Extent:
 def product(extents: Sequence[Extent]) -> Extent:
     """The product of extents: an int, a name, or names and quotients joined by ``*``."""
     factors = [f for e in extents for f in (e.split("*") if isinstance(e, str) else [e])]
-    number = math.prod(int(f) for f in factors if isinstance(f, int) or f.isdigit())
+    number = math.prod(as_int(f) for f in factors if isinstance(f, int) or f.isdigit())
     names = [f for f in factors if isinstance(f, str) and not f.isdigit()]
     if not names or number == 0:
         return number
@@ -232,7 +234,8 @@ def nominal_bytes(t: Type) -> int:
 
 def value_of(extent: Extent, sizes: Mapping[str, int]) -> int:
     """The int that an extent, or a product of extents, stands for."""
-    return int(_named(extent, lambda name: sizes[name]))
+    found = extent if isinstance(extent, int) else sizes.get(extent)
+    return int(_named(extent, lambda name: sizes[name])) if found is None else found
 
 
 def _named(extent: Extent, names: Callable[[str], Extent]) -> Extent:

@@ -40,6 +40,7 @@ def jit(
     guards: bool = False,
     donate: Donate = (),
     debug: bool = False,
+    dynamic: bool = False,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -51,11 +52,12 @@ def jit(
     guards: bool = False,
     donate: Donate = (),
     debug: bool = False,
+    dynamic: bool = False,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
 def jit(
     function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str | None = None, check: bool = False,
-    guards: bool = False, donate: Donate = (), debug: bool = False,
+    guards: bool = False, donate: Donate = (), debug: bool = False, dynamic: bool = False,
 ) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
 
@@ -79,6 +81,12 @@ def jit(
     contents. Arrays that are read-only, not row-major or overlap another argument are left as they are, and so is everything
     where a call raises. See docs/memory.md.
 
+    ``dynamic``: extents of arguments are symbolic while the function is traced, and a call with other extents runs the program
+    of that trace; the function does not run again. Where the function asks for a number, as in ``if len(x) > 10`` or
+    ``range(len(x))``, what it was told is a guard: a call for which a guard does not hold is traced again, and both traces are
+    kept. ``f.explain`` names the guards with their lines. What cannot be symbolic (branches that ``guards=True`` follows, calls
+    of Python functions) is traced for each shape.
+
     ``debug``: before a call runs compiled, it runs step by step on the interpreter, and a FloatingPointError names the first step
     that makes a NaN or an infinity of numbers, or a number out of the range of its integer dtype, forward or backward, in loops
     and branches too: the op, its line and its operands. What only a ``where`` that takes another value, a minimum, a maximum or
@@ -88,10 +96,10 @@ def jit(
     """
     if function is None:
         options = {"static_argnames": static_argnames, "device": device, "check": check, "guards": guards}
-        return functools.partial(jit, **options, donate=donate, debug=debug)
+        return functools.partial(jit, **options, donate=donate, debug=debug, dynamic=dynamic)
     device = None if device is None else checked(device)
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    transform = (Guarded if guards else Transform)(name="jit", donate=donation(donate))
+    transform = (Guarded if guards else Transform)(name="jit", donate=donation(donate), dynamic=bool(dynamic))
     return transformed(function, transform, words, device, KINDS[bool(debug), bool(check)])
 
 

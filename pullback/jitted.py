@@ -11,12 +11,14 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pullback.counts import CacheInfo
 from pullback.direct import Callables, NotNative, entrance, is_underway, path_of, record_of
 from pullback.donation import Donated, over_of
+from pullback.dynamic import ON_DEVICE, Variants, keep, reason_of, served
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
 from pullback.functionlike import FunctionLike
@@ -28,7 +30,7 @@ from pullback.method import Method
 from pullback.outputs import out_of
 from pullback.paths import Paths
 from pullback.pickling import shown
-from pullback.pipeline import program
+from pullback.pipeline import Program, program
 from pullback.placing import device_of
 from pullback.runtime import abi, counters
 from pullback.runtime.fork import work
@@ -61,12 +63,13 @@ class Programs:
     """What was compiled of one transformed function. Every ``Jitted`` of it shares this; nothing in it holds the function.
 
     ``changed`` names the numbers from outside that were met with several values: they are inputs in the traces that follow.
-    ``taken``: what its compiles took.
+    ``taken``: what its compiles took. ``variants``: its traces with symbolic sizes.
     """
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self.entries = Entries()
+        self.variants = Variants()
         self.first = KeyedLocks()
         self.owned = Owned()
         self.changed: set[str] = set()
@@ -262,6 +265,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
             variants=[e for found in self._entries.of(call) for e in (found.entries if isinstance(found, Paths) else (found,))],
             path=lambda entry: self._path(call, entry),
             donated=self._donated(call),
+            kind=self._programs.variants.find(call) if self._transform.dynamic else None,
         )
 
     def _path(self, call: Signature, entry: Entry) -> str:
@@ -299,10 +303,14 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         return self._transform.apply(self._function, args, kwargs)
 
     def _trace(
-        self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset()
-    ) -> Trace:
+        self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset(),
+        symbolic: bool = False,
+    ) -> Trace:  # fmt: skip
         with counters.timed("trace"):
-            return trace(self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured)
+            return trace(
+                self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured,
+                symbolic=symbolic,
+            )  # fmt: skip
 
     def _first_call(
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any],
@@ -343,12 +351,41 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         for entry in self._entries.of(call):
             self._programs.changed.update(entry.changed())
         with Recorder(self._programs.taken) as recorder:
-            traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
-            device = device_of(self._device, [*call.leaves, *(traced.outside() or ())])
-            made = program(traced, call.leaves, device, over_of(traced, self._donated(call)))
+            found = self._instantiated(call, args, kwargs) if self._transform.dynamic else None
+            if isinstance(found, tuple):
+                traced, made = found
+            else:
+                traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
+                device = device_of(self._device, [*call.leaves, *(traced.outside() or ())])
+                made = program(traced, call.leaves, device, over_of(traced, self._donated(call)))
+                if found is not None:
+                    self._programs.variants.kind(call).reason = reason_of(found)
         entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))
         return entry
+
+    def _instantiated(
+        self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Trace, Program] | Exception | None:
+        """The trace and the program of a call from a trace with symbolic sizes, made if none serves it. None if none can, and
+        what is raised if none can be made: then the call is traced with numbers, and raises what it does."""
+        kind = self._programs.variants.kind(call)
+        if not kind.reason and device_of(self._device, call.leaves) != "cpu":
+            kind.reason = ON_DEVICE
+        found = served(kind, call)
+        if found is None and not kind.reason:
+            changed = frozenset(self._programs.changed)
+            try:
+                made = self._trace(call, args, kwargs, changed, symbolic=True)
+                keep(kind, made, call, lambda: self._trace(call, args, kwargs, changed))
+            except Exception as error:
+                return error
+            found = served(kind, call)
+        if found is None:
+            return None
+        variant, values = found
+        traced = variant.at(values)
+        return traced, variant.program(traced, values, call.leaves, self._donated(call))
 
     def _quicken(self, call: Signature, entry: Entry) -> None:
         """Have the next calls like one of an entry's served natively, if they can be."""
@@ -415,6 +452,8 @@ def _transformed(
         kind = type(function) if function.is_inherited and kind is Jitted else kind
         device = device if transform.name == "jit" else function._device
         static |= function._static
+        if function._transform.dynamic and not transform.dynamic:
+            transform = replace(transform, dynamic=True)
     if current() is not None:
         return kind(function, transform, static, device, Programs(transform.parameters(function, static)))
     made = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).made

@@ -163,13 +163,28 @@ def template_counts() -> TemplateCounts:
 def program(trace: Trace, leaves: Sequence[Any], device: str, over: Over = ()) -> Program:
     """The program of a trace whose call had these leaves. Raises TraceError where a gradient cannot be had."""
     function, outcomes = split_outcomes(trace)
-    if not function.results and all(map(is_pure, function.instructions)):
+    if not needs_program(function):
         return Program(template=None, instance=None, sizes={}, constants=(), outcomes=outcomes)
     found = templated(function)
-    layouts = layouts_of(trace, leaves, len(found.constants), device)
+    template = template_of_key(found, layouts_of(trace, leaves, len(found.constants), device), device, over)
+    return program_at(found, outcomes, template)
+
+
+def needs_program(function: Function) -> bool:
+    """Whether anything has to be computed."""
+    return bool(function.results) or not all(map(is_pure, function.instructions))
+
+
+def template_of_key(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
+    """The template of an abstract function, built if there is none."""
     key = template_key(found, layouts, device, over)
     with work.underway():
-        template = templates.get_or_build(key, lambda: loaded_or_built(key, found, layouts, device, over))
+        return templates.get_or_build(key, lambda: loaded_or_built(key, found, layouts, device, over))
+
+
+def program_at(found: Abstract, outcomes: tuple[Outcome, ...], template: Template) -> Program:
+    """A template with the sizes and constants of an abstract function."""
+    with work.underway():
         instance = template.executable.instance(found.sizes)
     constants = typed_constants(found)
     return Program(template=template, instance=instance, sizes=found.sizes, constants=constants, outcomes=outcomes)

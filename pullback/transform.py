@@ -19,13 +19,15 @@ Argnames = str | tuple[str, ...]
 @dataclass(frozen=True, kw_only=True)
 class Transform:
     """What is done to a function: here nothing, as by "jit". ``argnums`` and ``argnames`` choose arguments, if it has a
-    choice. ``donate``: the arguments of the transformed function whose memory its results may take."""
+    choice. ``donate``: the arguments of the transformed function whose memory its results may take. ``dynamic``: sizes are
+    symbolic in its traces."""
 
     name: str = "jit"
     argnums: Argnums | None = None
     argnames: Argnames | None = None
     has_aux: bool = False
     donate: Donation | None = None
+    dynamic: bool = False
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the transformed function in the current trace."""

@@ -6,6 +6,7 @@ the trace is a literal and becomes a constant of the dtype it meets (NEP 50); a 
 
 from __future__ import annotations
 
+import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from pullback.ir import OPS, Loc, Op, Value
+from pullback.ir.made import Made
+from pullback.ir.sizes import as_float, conversion, extent_of, is_size, lifted
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
 from pullback.tracer.advice import (
@@ -181,7 +184,7 @@ class TracedArray(Described):
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) if self.type.shape else 1
+        return math.prod(self.shape)
 
     @property
     def itemsize(self) -> int:
@@ -277,7 +280,7 @@ class TracedArray(Described):
     def __len__(self) -> int:
         if not self.type.shape:
             raise TypeError("len() of unsized object")
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __iter__(self) -> Iterator[Any]:
         if not self.type.shape:
@@ -480,7 +483,7 @@ def known_value(x: TracedArray) -> Known | None:
     """The value of a scalar known in the trace, and the captured inputs it came from; None if it is not known."""
     if x.literal is None:
         return x.known
-    return x.literal if x.weak else x.dtype.type(x.literal), frozenset()
+    return x.literal if x.weak else lifted(x.dtype.type, x.literal), frozenset()
 
 
 # making traced arrays
@@ -495,19 +498,33 @@ def wrap(value: Value, weak: str = "", readonly: str = "") -> TracedArray:
 
 def literal(value: Any, dtype: Any = None) -> TracedArray:
     """A constant scalar: weak for a Python scalar, unless ``dtype`` is given. Raises OverflowError as NumPy does."""
-    if dtype is None and type(value) in _WEAK:
-        weak, array_type = _WEAK[type(value)]
-        return TracedArray(array_type, weak=weak, literal=value, loc=user_loc())
+    weak = _weak_class(value)
+    if dtype is None and weak in _WEAK:
+        name, array_type = _WEAK[weak]
+        return TracedArray(array_type, weak=name, literal=value, loc=user_loc())
+    if is_size(value):
+        array_type = ArrayType(_element(value.dtype if dtype is None else dtype))
+        return TracedArray(array_type, literal=_sized(value, None, array_type.dtype.numpy), loc=user_loc())
     scalar = np.asarray(value) if dtype is None else np.asarray(value, dtype)
     array_type = ArrayType(_element(scalar.dtype))
-    plain = float(scalar) if array_type.dtype.is_float else scalar.item()
-    return TracedArray(array_type, literal=plain, loc=user_loc())
+    return TracedArray(array_type, literal=_as_python(scalar), loc=user_loc())
+
+
+def _weak_class(value: Any) -> type:
+    """The class of a number, which one that comes from sizes stands for."""
+    return value.__class__ if is_size(value) else type(value)
+
+
+def _as_python(value: Any, dtype: Any = None) -> Any:
+    """A scalar, which NumPy has as ``dtype``, as a literal has it."""
+    scalar = np.asarray(value, dtype)
+    return float(scalar) if scalar.dtype.kind not in "biuc" else scalar.item()
 
 
 def literal_type(value: Any) -> tuple[ArrayType, str]:
     """The type of a Python scalar, NumPy scalar or array, and its weak kind."""
-    if type(value) in _WEAK:
-        weak, array_type = _WEAK[type(value)]
+    if _weak_class(value) in _WEAK:
+        weak, array_type = _WEAK[_weak_class(value)]
         return array_type, weak
     return ArrayType(_element(value.dtype), value.shape), ""
 
@@ -557,10 +574,12 @@ def as_traced(x: Any, dtype: Any = None) -> TracedArray:
 def _as_traced(x: Any) -> TracedArray:
     if isinstance(x, TracedArray):
         return x
-    if type(x) in _WEAK:
+    if _weak_class(x) in _WEAK:
         return literal(x) if not isinstance(x, int) or not 2**63 <= x < 2**64 else literal(x, np.uint64)
     if isinstance(x, np.generic):
         return literal(x, x.dtype)
+    if type(x) is Made:
+        return _as_made(x)
     if is_special_array(x):
         raise TraceError(f"a {type(x).__name__} cannot be traced; use a plain array (np.asarray)")
     if isinstance(x, list | tuple) and any(isinstance(e, TracedArray | list | tuple) for e in x) and holds_traced(x):
@@ -580,10 +599,25 @@ def _as_traced(x: Any) -> TracedArray:
     return found
 
 
+def _as_made(x: Made) -> TracedArray:
+    """An array that NumPy made of sizes."""
+    if not x.ndim:
+        return literal(x[()], x.dtype)
+    frame = frame_of().root
+    value = frame.constant(x.value, x)
+    found = TracedArray(value.type, frame, value, readonly=CAPTURED, loc=user_loc())  # type: ignore[arg-type]
+    found.is_dense = bool(lifted(_is_dense, x))
+    return found
+
+
+def _is_dense(x: np.ndarray[Any, Any]) -> bool:
+    return bool(x.flags.c_contiguous)
+
+
 def is_special_array(x: Any) -> bool:
     """Whether an array is of a subclass that computes in its own way (masked, with units, a matrix)."""
     kind: Any = type(x)
-    if kind is np.ndarray or not isinstance(x, np.ndarray):
+    if kind is np.ndarray or kind is Made or not isinstance(x, np.ndarray):
         return False
     own = (kind.__array_ufunc__, kind.__array_function__) != (np.ndarray.__array_ufunc__, np.ndarray.__array_function__)
     return own or isinstance(x, np.ma.MaskedArray | np.matrix)
@@ -596,7 +630,7 @@ def holds_traced(x: Any) -> bool:
 
 def _stacked(parts: Sequence[TracedArray]) -> TracedArray:
     """What np.array makes of a list of arrays of one shape."""
-    if len({p.shape for p in parts}) > 1:
+    if any(p.shape != parts[0].shape for p in parts):
         np.array([np.broadcast_to(0.0, p.shape) for p in parts])  # raises NumPy's ValueError
     rows = [expand(p, (0,)) for p in promote(*(cast(p, p.dtype) for p in parts))]
     return emit("concat", *rows, axis=0, starts=tuple(range(len(rows))), shape=(len(rows), *parts[0].shape))
@@ -845,21 +879,36 @@ def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
     if x.weak == "int" and dtype.kind in "iu":
         return literal(value, dtype)
     if x.weak == "int" and dtype.kind == "f":
-        value = float(value)
+        value = as_float(value)
     with np.errstate(all="ignore"):
+        if is_size(value):
+            found = _sized(value, None if x.weak else x.dtype, dtype)
+            return TracedArray(ArrayType(_element(dtype)), literal=found, loc=user_loc())
         return literal(np.asarray(value, None if x.weak else x.dtype).astype(dtype), dtype)
+
+
+def _sized(value: Any, source: Any, target: np.dtype[Any]) -> Any:
+    """A number that comes from sizes as a literal of a dtype has it. An integer stays what it is if it fits."""
+    if isinstance(value, int) and target.kind in "iu" and promotion.fits(value, target):
+        return value
+    return lifted(_converted, value, source, target)
+
+
+@conversion
+def _converted(value: Any, source: Any, target: Any) -> Any:
+    return _as_python(np.asarray(value, source).astype(target) if source is not None else np.asarray(value, target))
 
 
 def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """NumPy's broadcast, explicit: axes that grow from 1 are squeezed away, then broadcast. ``x`` itself if it has the shape."""
-    target = tuple(int(e) for e in shape)
-    if x.shape == target:
+    target = tuple(map(extent_of, shape))
+    if len(x.shape) == len(target) and x.shape == target:
         return x
     offset = len(target) - x.ndim
     if offset < 0 or any(e != f and e != 1 for e, f in zip(x.shape, target[offset:], strict=True)):
         text = "operands could not be broadcast together with remapped shapes [original->remapped]"
         raise ValueError(f"{text}: {x.shape} and requested shape {target}")
-    grown = tuple(k for k, e in enumerate(x.shape) if e == 1 and target[offset + k] != 1)
+    grown = tuple(k for k, e in enumerate(x.shape) if e != target[offset + k])
     narrow = emit("squeeze", x, axes=grown, weak=x.weak) if grown else x
     found: TracedArray = emit("broadcast", narrow, axes=(*range(offset), *(offset + k for k in grown)), shape=target)
     return found
@@ -868,13 +917,35 @@ def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
 def broadcast_together(*xs: TracedArray) -> list[TracedArray]:
     """All operands in their common shape. Raises NumPy's ValueError if there is none."""
     shapes = [x.shape for x in xs]
-    if all(s == shapes[0] for s in shapes):
+    if all(len(s) == len(shapes[0]) and s == shapes[0] for s in shapes):
         return list(xs)
-    try:
-        shape = np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise ValueError(f"operands could not be broadcast together with shapes {promotion.shapes_text(shapes)} ") from None
+    shape = common_shape(shapes)
+    if shape is None:
+        raise ValueError(f"operands could not be broadcast together with shapes {promotion.shapes_text(shapes)} ")
     return [broadcast_to(x, shape) for x in xs]
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """NumPy's, of shapes that may be sizes. Raises its ValueError."""
+    found = common_shape(shapes)
+    return tuple(np.broadcast_shapes(*(tuple(s) for s in shapes))) if found is None else found
+
+
+def common_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
+    """The shape that arrays of these shapes have together; None if there is none."""
+    found = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for k, n in enumerate(shape, len(found) - len(shape)):
+            if type(n) is int and n == 1:
+                continue
+            if type(found[k]) is int and found[k] == 1:
+                found[k] = n
+            elif found[k] != n:
+                if found[k] == 1:
+                    found[k] = n
+                elif n != 1:
+                    return None
+    return tuple(found)
 
 
 def expand(x: TracedArray, axes: Sequence[int]) -> TracedArray:

@@ -89,7 +89,7 @@ class _Rows:
         """Raises TraceError unless there are rows, equally many of all."""
         if not self.sizes and self.given_size is None:
             raise TraceError("nothing is mapped; give an axis for at least one array in in_axes, or axis_size")
-        if {x.shape[axis] for _, x, axis in self.sizes} - {self.size}:
+        if any(x.shape[axis] != self.size for _, x, axis in self.sizes):
             given = [] if self.given_size is None else [f"axis_size {self.given_size}"]
             found = ", ".join(
                 [*given, *(f"{x.shape[axis]} along axis {axis} of {path}: {x.type}" for path, x, axis in self.sizes)]

@@ -11,6 +11,7 @@ import dis
 import functools
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -33,6 +34,17 @@ def renamed(code: CodeType, globals: Mapping[str, Any]) -> CodeType:
     types = frozenset(n for n in used if n in NAMES or _is_scalar(globals.get(n)))
     modules = frozenset(n for n in used if not _SCALARS.isdisjoint(used) and _has_scalars(globals.get(n)))
     return _renamed(code, code.co_filename, types, modules) if types or modules else code
+
+
+@functools.lru_cache(maxsize=4096)
+def catches(code: CodeType) -> bool:
+    """Whether code, or a function in it, has an except clause."""
+    if any(catches(c) for c in code.co_consts if isinstance(c, CodeType)):
+        return True
+    if not code.co_exceptiontable:
+        return False
+    instructions = [i.opname for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    return any(a == "PUSH_EXC_INFO" and b != "WITH_EXCEPT_START" for a, b in pairwise(instructions))
 
 
 def restored(code: CodeType) -> CodeType:

@@ -14,6 +14,7 @@ from typing import Any
 from pullback.ir import OPS, Block, Builder, Instruction, Value
 from pullback.ir.ops.contract import Contract, split
 from pullback.ir.passes.residuals import CHEAP
+from pullback.ir.sizes import extent_of
 from pullback.ir.structure import copied
 from pullback.ir.text import print_file
 from pullback.ir.types import ArrayType
@@ -101,7 +102,7 @@ def _is_kept(i: Instruction, policy: Policy) -> bool:
 
 
 def _bytes(value: Value) -> int:
-    return math.prod(map(int, value.type.shape)) * value.type.dtype.bytes
+    return math.prod(map(extent_of, value.type.shape)) * value.type.dtype.bytes
 
 
 def _work(i: Instruction) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.passes.residuals import bytes_of_run
+from pullback.ir.sizes import extent_of
 from pullback.ir.types import I64, ArrayType, scalar
 from pullback.tracer.array import TracedArray, as_traced, cast, created, emit, fresh
 from pullback.tracer.batching import moved_axis
@@ -127,7 +128,7 @@ def _chosen(
         rows = [f"{titled(f)} returns {other!r}" for f, (_, _, other) in zip(functions, found, strict=True)]
         raise beside(f"the branches of {name} return different structures; return the same containers from all", rows)
     columns = list(zip(*(results for _, results, _ in found), strict=True))
-    kinds = [common(column) if len({x.shape for x in column}) == 1 else None for column in columns]
+    kinds = [common(column) if all(x.shape == column[0].shape for x in column) else None for column in columns]
     for column, kind, path in zip(columns, kinds, paths(structure, "the result"), strict=True):
         if kind is None or any(not x.weak and x.dtype != kind[0] for x in column):
             rows = [f"{path} is {kind_of(x)} from {titled(f)}" for x, f in zip(column, functions, strict=True)]
@@ -192,7 +193,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, checkpo
 
 def _bound(x: Any, name: str) -> Any:
     found = _scalar(x, f"the bound {name} of fori_loop", "iu", "give an integer")
-    return int(x) if is_static(x) else cast(found, np.int64)
+    return extent_of(x) if is_static(x) else cast(found, np.int64)
 
 
 def scan(
@@ -230,18 +231,18 @@ def _rows(loop: str, xs: Any, length: Any) -> tuple[list[TracedArray], TreeDef, 
             raise TraceError(
                 f"{loop} goes over the first axis of arrays, and {name} is {kind_of(x)}; give an array, as by np.array"
             )
-    count = None if length is None else operator.index(length)
+    count = None if length is None else extent_of(length)
     if count is None and not arrays:
         raise TraceError(f"{loop} has no arrays to go over" + ("; give length" if loop == "scan" else "; give an array"))
-    sizes = {x.shape[0] for x in arrays}
-    if len(sizes) > 1:
+    sizes = [x.shape[0] for x in arrays]
+    if any(n != sizes[0] for n in sizes):
         rows = [f"{name} is {x.type}, of {x.shape[0]} rows" for x, name in zip(arrays, names, strict=True)]
         raise beside(f"{loop} goes over arrays of different lengths; give arrays whose first axes are equally long", rows)
-    if count is not None and sizes - {count}:
+    if count is not None and sizes and sizes[0] != count:
         raise TraceError(f"length is {count}, and {names[0]} is {arrays[0].type}, of {arrays[0].shape[0]} rows; leave length out")
     if count is not None and count < 0:
         raise TraceError(f"length is {count}; give 0 or more")
-    return arrays, tree, count if count is not None else sizes.pop()
+    return arrays, tree, count if count is not None else sizes[0]
 
 
 def _row(body: Body, rows: Sequence[TracedArray], tree: TreeDef) -> Any:
@@ -306,7 +307,7 @@ def associative_scan(fn: Function, elems: Any, reverse: bool = False, axis: int 
             raise TraceError(
                 f"associative_scan goes along axis {at}, and {name} is {kind_of(x)}, which has no such axis; give another"
             )
-    if len({x.shape[at] for x in arrays}) > 1:
+    if any(x.shape[at] != arrays[0].shape[at] for x in arrays):
         rows = [f"{name} is {x.type}, of {x.shape[at]} along axis {at}" for x, name in zip(arrays, names, strict=True)]
         raise beside(
             "associative_scan goes over arrays of different lengths; give arrays that are equally long along the axis", rows

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.ir import Builder, Loc, Value
+from pullback.ir.asked import Sizes
+from pullback.ir.made import Made
 from pullback.ir.ops.host import HostFunction
+from pullback.ir.sizes import lifted, plain
 from pullback.ir.types import I64, ArrayType, dtype_of
 from pullback.tracer.errors import TraceError, here, not_noting, noting, user_loc
 from pullback.tracer.layout import Strides
@@ -49,10 +52,12 @@ class Captured:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Constant:
-    """An input that is always ``array``, which the program met while it was traced. Its contents are read at each call."""
+    """An input that is always ``array``, which the program met while it was traced. Its contents are read at each call. ``made``:
+    what it comes from, if NumPy made it of sizes."""
 
     array: np.ndarray[Any, Any]
     digest: bytes = field(repr=False)
+    made: Made | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -114,6 +119,7 @@ class Frame:
     the trace depends on. ``given`` says what a region's parameters stand for, where they are the same at each run of it, and
     ``outcomes`` what a root's values are. ``traces_made``: in a root, arrays that functions make of static values are traced too;
     ``counts_chosen``: what a mask chooses is an array of as many elements as it has in this call.
+    ``sizes``: of a root whose extents are symbolic.
     ``sealed``: not empty where arrays of outer frames cannot be written, and what errors say of it.
     """
 
@@ -136,6 +142,7 @@ class Frame:
         self.pinned_strides: dict[int, Strides | None] = {}
         self.given: dict[Value, Given] = {}
         self.outcomes: Any = None
+        self.sizes: Sizes | None = None
         self._lifted: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
         self._counting: dict[int, np.ndarray[Any, Any]] = {}
@@ -224,13 +231,14 @@ class Frame:
         """Whether a value of an outer frame was read here."""
         return x.frame is not self and x.value in self._lifted
 
-    def constant(self, array: np.ndarray[Any, Any]) -> Value:
-        """The parameter (of a root frame) for an array met in the trace."""
+    def constant(self, array: np.ndarray[Any, Any], made: Made | None = None) -> Value:
+        """The parameter (of a root frame) for an array met in the trace, which may come from sizes."""
         found = self._constants.get(id(array))
         if found is None:
-            found = self.parameter(ArrayType(dtype_of(array.dtype), array.shape), "const")
+            shape = array.shape if made is None else made.shape
+            found = self.parameter(ArrayType(dtype_of(array.dtype), shape), "const")
             self._constants[id(array)] = found
-            self.inputs.append(Constant(array=array, digest=digest(array)))
+            self.inputs.append(Constant(array=array, digest=digest(array), made=made))
         return found
 
     def counts(self, array: np.ndarray[Any, Any]) -> None:
@@ -239,19 +247,26 @@ class Frame:
 
     def counted_axis(self, array: np.ndarray[Any, Any]) -> int | None:
         """The axis along which such an array, or a view of one, is 0, 1, 2, ...; None if it is another, or is not so now."""
-        own = array if array.base is None else array.base
-        if id(own) not in self._counting or array.dtype != np.int64:
+        found = plain(array)
+        own = found if found.base is None else found.base
+        if id(own) not in self._counting or found.dtype != np.int64:
             return None
-        for axis, n in enumerate(array.shape):
-            line = np.arange(n).reshape([-1 if k == axis else 1 for k in range(array.ndim)])
-            if (n > 1 or array.ndim == 1) and np.array_equal(array, np.broadcast_to(line, array.shape)):
-                return axis
-        return None
+        axis = int(lifted(_counted_axis, array))
+        return None if axis < 0 else axis
 
     def called(self, function: HostFunction) -> Value:
         """A parameter (of a root frame) for the number of a Python function."""
         self.inputs.append(Called(function=function))
         return self.parameter(ArrayType(I64), "function")
+
+
+def _counted_axis(array: np.ndarray[Any, Any]) -> int:
+    """The axis along which an array is 0, 1, 2, ...; -1 if there is none."""
+    for axis, n in enumerate(array.shape):
+        line = np.arange(n).reshape([-1 if k == axis else 1 for k in range(array.ndim)])
+        if (n > 1 or array.ndim == 1) and np.array_equal(array, np.broadcast_to(line, array.shape)):
+            return axis
+    return -1
 
 
 def digest(array: np.ndarray[Any, Any]) -> bytes:

@@ -28,8 +28,9 @@ import numpy as np
 
 from pullback.ir import Loc, Value
 from pullback.ir.remote import Remote
+from pullback.ir.sizes import is_size
 from pullback.tracer.array import READONLY, Known, Origin, TracedArray, literal_type
-from pullback.tracer.callees import renamed
+from pullback.tracer.callees import catches, renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.containers import container, item, mutable, same_items
 from pullback.tracer.door import Door
@@ -264,6 +265,8 @@ class Names:
         if kind is TracedArray:
             kind = kind_of_traced(value)
             return self._array_class if kind is np.ndarray else kind
+        if is_size(value):
+            return value.__class__
         found: type = self.shadow(type(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
         return found
 
@@ -368,6 +371,8 @@ class Names:
         cells = [self._cell(c, n) for c, n in zip(function.__closure__ or (), function.__code__.co_freevars)]
         code = function.__code__
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
+        if self.root.sizes is not None and catches(code):
+            self.root.sizes.is_caught = True
         made = FunctionType(renamed(code, real).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
         self._kept[id(function)] = (function, made)
         for _, fill in cells:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pullback.ir import Instruction, Value
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import (
     ComesFirst,
     TracedArray,
@@ -154,7 +155,8 @@ class Selection(ComesFirst):
         flat = self.line()
         n = flat.mask.size
         place = xp.where(flat.mask, flat.rank(), n)
-        source = emit("scatter_set", full((n + 1,), 0, np.int64), cast(place, np.int64), as_traced(np.arange(n)), axes=(0,))
+        order = as_traced(lifted(np.arange, n))
+        source = emit("scatter_set", full((n + 1,), 0, np.int64), cast(place, np.int64), order, axes=(0,))
         return xp.take(flat.values, source[:n], axis=flat.axis), xp.sum(flat.mask)
 
     # elementwise
@@ -327,7 +329,7 @@ class Selection(ComesFirst):
             self._refuse()
         packed, count = self.packed()
         n = packed.size
-        chosen = np.arange(n) < count
+        chosen = lifted(np.arange, n) < count
         by_value = xp.argsort(packed, kind="stable")
         order = by_value[xp.argsort(xp.logical_not(xp.take(chosen, by_value)), kind="stable")]
         return Selection(xp.take(packed, order), as_traced(chosen), 0, self.what, self._site)
@@ -397,7 +399,7 @@ class Selection(ComesFirst):
         n = packed.shape[0]
         end = count if stop is None else xp.minimum(count, stop) if stop >= 0 else count + stop
         start = min(start, n)
-        return Selection(packed[start:], as_traced(np.arange(start, n) < end), 0, self.what, self._site)
+        return Selection(packed[start:], as_traced(lifted(np.arange, start, n) < end), 0, self.what, self._site)
 
     @property
     def T(self) -> Any:

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Function, Loc, Value
+from pullback.ir.asked import Sizes
 from pullback.ir.remote import Remote
+from pullback.ir.sizes import is_size
 from pullback.ir.structure import use_counts
 from pullback.tracer.array import (
     READONLY,
@@ -170,6 +172,7 @@ class Trace:
     read-only when it wrote into them. ``labels`` names the call's leaves. ``pinned`` are those whose values the trace depends on,
     ``strides`` has the strides (see ``layout``) of those that it depends on by theirs.
     ``branches`` are its guards on traced values, as they were asked; ``in_order``: the program asks in that order.
+    ``sizes``: where what its extents and numbers come from is known, if they are symbolic.
     """
 
     function: Function
@@ -186,6 +189,7 @@ class Trace:
     strides: tuple[tuple[int, Strides | None], ...] = ()
     branches: tuple[Branch, ...] = ()
     in_order: bool = True
+    sizes: Sizes | None = None
 
     @property
     def result_tree(self) -> TreeDef:
@@ -230,12 +234,12 @@ class Trace:
 def trace(
     function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
     static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
-    call: Signature | None = None, captured: frozenset[str] = frozenset(),
+    call: Signature | None = None, captured: frozenset[str] = frozenset(), symbolic: bool = False,
 ) -> Trace:  # fmt: skip
     """Trace a call. ``parameters`` and ``call`` (its signature) may be given if they are known already.
 
     Numbers from outside that ``captured`` names, and those in containers that it names, are inputs even where a rewrite looks for
-    their values.
+    their values. ``symbolic``: extents of arguments are sizes (``ir.sizes``), and what is computed from them is.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """
@@ -243,7 +247,7 @@ def trace(
     found = parameters or parameters_of(function, static_argnames)
     call = call or signature(found, args, kwargs or {})
     title = name or getattr(function, "__name__", None) or type(function).__name__
-    run = functools.partial(_trace, function, call, found, title, captured)
+    run = functools.partial(_trace, function, call, found, title, captured, symbolic)
     try:
         return run()
     except TraceError as error:
@@ -258,7 +262,7 @@ def trace(
 
 
 def _trace(
-    function: Callable[..., Any], call: Signature, found: Parameters, title: str, captured: frozenset[str],
+    function: Callable[..., Any], call: Signature, found: Parameters, title: str, captured: frozenset[str], symbolic: bool,
     by_line: bool = False, traces_made: bool = False, counts_chosen: bool = False,
 ) -> Trace:  # fmt: skip
     """``trace``, with a look at the function's effects after each line or in the end."""
@@ -266,11 +270,12 @@ def _trace(
     frame.traces_made, frame.counts_chosen = traces_made, counts_chosen
     names = frame.names = Names(frame, captured)
     frame.outcomes = Outcomes(frame, call.leaves, title)
+    sizes = frame.sizes = Sizes(user_loc) if symbolic else None
     tree = call.tree
     with closing(names):
         with frame.active():
             labels = _labels(tree, found)
-            leaves = _arguments(frame, call.leaves, labels, loc)
+            leaves = _arguments(frame, call.leaves, labels, loc, sizes)
             positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), leaves)
             for k, value in enumerate(positional):
                 names.effects.watch_argument(value, found.name(k))
@@ -279,6 +284,8 @@ def _trace(
             with line_by_line(names.finish) if by_line else nullcontext():
                 result = _run(frame, names.follow(function), positional, keywords)
             names.finish()
+            if sizes is not None and sizes.refused:
+                raise TraceError(sizes.refused)
             results, out_tree = flatten(result, static_numbers=True)
             for container in containers(out_tree):
                 names.same(functools.partial(container_of, container.type), container.type.__name__)
@@ -305,12 +312,15 @@ def _trace(
             strides=tuple(frame.pinned_strides.items()),
             branches=tuple(frame.outcomes.branches),
             in_order=frame.outcomes.in_order,
+            sizes=sizes,
         )
 
 
 def _returned(value: Any, names: Names) -> Any:
     """What a static result is outside the trace. Raises TraceError for one that would hold traced values."""
     kind = type(value)
+    if is_size(value):
+        return value
     if isinstance(value, Iterator | AsyncIterator):
         raise TraceError(f"the traced function returns a {kind.__name__}, which would run after the trace; return a list")
     if isinstance(value, Coroutine):
@@ -344,12 +354,17 @@ def _captured_by(function: FunctionType) -> list[Any]:
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
 
-def _arguments(frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: Loc) -> list[TracedArray]:
+def _arguments(
+    frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: Loc, sizes: Sizes | None
+) -> list[TracedArray]:
     taken: set[str] = set()
     found = []
     for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
         check_leaf(leaf, f"argument {label}")
         array_type, weak = literal_type(leaf)
+        if sizes is not None:
+            names = (f"{label}.shape[{k}]" for k in range(array_type.rank))
+            array_type = array_type.with_shape(tuple(map(sizes.extent, names, array_type.shape)))  # type: ignore[arg-type]
         value = frame.parameter(array_type, _unique(_identifier(label), taken))
         frame.inputs.append(Argument(index=index))
         is_array = isinstance(leaf, np.ndarray)

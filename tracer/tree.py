@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.remote import Remote
+from pullback.ir.sizes import Number, Size, is_size
 from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
 from pullback.tracer.ownership import GENERATED, is_users_class
 from pullback.tracer.selection import Selection
 
-_NUMBERS = (bool, int, float, complex)
+_NUMBERS = (bool, int, float, complex, Size, Number)
 _LEAVES = frozenset({np.ndarray, TracedArray, *_NUMBERS})
 
 
@@ -292,7 +293,7 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any
         names = tuple(f.name for f in dataclasses.fields(x))
         children = [_flatten(getattr(x, n), leaves, static_numbers, key) for n in names]
         return TreeDef("dataclass", kind, names, names, children)
-    return TreeDef("static", None, x, key(x))
+    return TreeDef("static", None, x, Identity(x) if is_size(x) else key(x))
 
 
 def unflatten(tree: TreeDef, leaves: Sequence[Any]) -> Any:

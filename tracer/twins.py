@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import FUNCTIONS, as_traced, holds_traced
 from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError, noting, user_loc
@@ -217,9 +218,14 @@ def _choosing(function: Any, traced: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         is_traced = takes_traced(args, kwargs) and not any(map(_selects, args))
-        return traced(*args, **kwargs) if is_traced else function(*args, **kwargs)
+        return traced(*args, **kwargs) if is_traced else _of_static(function, args, kwargs)
 
     return call
+
+
+def _of_static(function: Any, args: Any, kwargs: Any) -> Any:
+    """A call without traced arguments. Of numbers that come from sizes it gives such a number."""
+    return lifted(function, *args, **kwargs)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -233,7 +239,7 @@ def _as_it_is(function: Any) -> Any:
         place, noted = user_loc(), list[TraceError]()
         try:
             with noting(noted):
-                result = function(*args, **kwargs)
+                result = _of_static(function, args, kwargs)
         except Exception as error:
             is_users = _reached_user(error.__traceback__)
             if is_users or not (isinstance(error, TraceError) or takes_traced(args, kwargs)):

@@ -130,7 +130,7 @@ transpose = Reindex(
 
 def _reshape_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
     x, shape = types[0], tuple(params["shape"])
-    if all(isinstance(e, int) for e in (*x.shape, *shape)) and math.prod(map(int, x.shape)) != math.prod(map(int, shape)):
+    if all(isinstance(e, int) for e in (*x.shape, *shape)) and math.prod(x.shape) != math.prod(shape):
         raise TypeError(f"{x} has not the number of elements of shape {list(shape)}")
     return shape
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ from pullback.ir.ops.linalg import (
     turn,
     within,
 )
+from pullback.ir.sizes import lifted
 from pullback.ir.structure import Value
 from pullback.ir.types import ArrayType, Extent, RefType, Type
 
@@ -62,7 +64,10 @@ class Decomposition(Linalg):
         if "work" in params or not isinstance(a, ArrayType) or not all(isinstance(e, int) for e in a.shape[-2:]):
             return params
         letter = LETTERS[a.dtype.numpy.char]
-        return {**params, "work": tuple(max(int(n), 1) for n in self.sizes(letter, params, *a.shape[-2:]))}
+        return {**params, "work": lifted(partial(self._work, letter, params), *a.shape[-2:])}
+
+    def _work(self, letter: str, params: Mapping[str, Any], *extents: int) -> tuple[int, ...]:
+        return tuple(max(int(n), 1) for n in self.sizes(letter, params, *extents))
 
 
 # eigh: of a Hermitian matrix, from one triangle

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.donation import Donated, over_of
+from pullback.dynamic import Kind, served
 from pullback.ir.remote import Remote
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.pipeline import Over
@@ -44,7 +45,7 @@ class Call:
     ``make`` makes it, as the user would; ``entries`` are the compiled programs of the function by signature, ``variants`` those
     that may serve the call, and ``path`` says what the calls of one take (see ``Explanation``). ``donated``: the structures of
     donated arguments, each with the index of its first leaf. ``asked``: the device that the function is for, None for that of its
-    arguments."""
+    arguments. ``kind``: the traces with symbolic sizes of calls like it, None where sizes are numbers."""
 
     title: str
     asked: str | None
@@ -56,19 +57,26 @@ class Call:
     variants: Sequence[Entry]
     path: Callable[[Entry], str]
     donated: Donated = ()
+    kind: Kind | None = None
     _made: list[Trace] = field(default_factory=list)
 
     @property
     def trace(self) -> Trace:
         """The call's trace, made once."""
         if not self._made:
-            self._made.append(self.retrace())
+            self._made.append(self.retrace() if self.served is None else self.served)
         return self._made[0]
 
     @property
     def device(self) -> str:
         """Where the call would run."""
         return device_of(self.asked, [*self.leaves, *(self.trace.outside() or ())])
+
+    @property
+    def served(self) -> Trace | None:
+        """The trace with symbolic sizes that serves the call, with its sizes, if there is one."""
+        found = None if self.kind is None else served(self.kind, self.signature)
+        return None if found is None else found[0].at(found[1])
 
     @property
     def over(self) -> Over:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from pullback.dynamic import Failed, Instantiated, failed
 from pullback.inspection.anatomy import dissect
 from pullback.inspection.call import ArgumentType, Call, key_text, shortened, type_text
 from pullback.inspection.report import Report, counted, paragraph, place, table
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pullback.entry import Entry
     from pullback.paths import Paths
 
-Status = Literal["compiled", "guard failed", "new signature", "first call"]
+Status = Literal["compiled", "other sizes", "size guard failed", "guard failed", "new signature", "first call"]
 SHOWN_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compile")
 MOST_SHOWN = 12
 
@@ -69,12 +70,26 @@ class BranchTaken:
         return f"{self.text} is {shortened(self.value)} ({place(self.loc)})"
 
 
+@dataclass(frozen=True, kw_only=True)
+class SizeAsked:
+    """What a function was told of sizes while it was traced (``pb.jit(dynamic=True)``): ``text``, as ``x.shape[0] > 10``, asked
+    at ``loc``. A call for which it does not hold is traced again."""
+
+    text: str
+    loc: Loc
+
+    def __str__(self) -> str:
+        return f"{self.text} ({place(self.loc)})"
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation(Report):
     """Why a call of ``function`` runs a compiled program or is traced first.
 
     ``status``: "compiled" (a program is there), "guard failed" (one was, but what it read has changed), "new signature" (there
-    are programs for arguments of other types) or "first call". ``changes``: what differs from the nearest program there is.
+    are programs for arguments of other types) or "first call"; where sizes are symbolic also "other sizes" (the program of a
+    trace serves the call) and "size guard failed" (none does). ``size_guards``: what the user's lines asked of sizes;
+    ``numbers_since``: why sizes are numbers in such a function. ``changes``: what differs from the nearest program there is.
     ``reads``: what the program depends on outside; ``static_numbers``: what it depends on in the values of arguments.
     ``branches``: its guards on traced values. ``signatures`` and ``variants`` count the programs of the function: by types of
     arguments and static values, and for these.
@@ -103,11 +118,13 @@ class Explanation(Report):
     device: str = "cpu"
     on_cpu: tuple[str, ...] = ()
     path: str = ""
+    size_guards: tuple[SizeAsked, ...] = ()
+    numbers_since: str = ""
 
     @property
     def is_compiled(self) -> bool:
         """Whether the call would run without being traced."""
-        return self.status == "compiled"
+        return self.status in ("compiled", "other sizes")
 
     @property
     def headline(self) -> str:
@@ -124,6 +141,13 @@ class Explanation(Report):
             lines.append(f"runs on {self.device}")
         if self.on_cpu:
             lines += paragraph(f"the CPU does, on copies: {', '.join(self.on_cpu)}", "")
+        if self.size_guards:
+            lines.append("asked of sizes, guarded:")
+            lines += [line for asked in self.size_guards[:MOST_SHOWN] for line in paragraph(str(asked))]
+            if len(self.size_guards) > MOST_SHOWN:
+                lines.append(f"  and {counted(len(self.size_guards) - MOST_SHOWN, 'more guard')}")
+        if self.numbers_since:
+            lines += paragraph(f"sizes are numbers: {self.numbers_since}", "")
         if self.branches:
             lines.append("branches on values, guarded:")
             lines += [line for branch in self.branches[:MOST_SHOWN] for line in paragraph(str(branch))]
@@ -153,6 +177,8 @@ class Explanation(Report):
 
 _VERDICTS = {
     "compiled": "runs a compiled program",
+    "other sizes": "runs the program of a trace whose sizes are symbolic; it is not traced",
+    "size guard failed": "is traced again, since what it asked of sizes has another answer",
     "guard failed": "is traced again, since what was read from outside has changed",
     "new signature": "is traced, since no program is for arguments of these types and static values",
     "first call": "is traced, since it is the function's first call",
@@ -185,6 +211,11 @@ def explain(call: Call) -> Explanation:
             return _of_program(call, entry, len(variants))
     status: Status = "guard failed" if variants else "new signature" if call.entries else "first call"
     changes = _changes(variants[0].trace) if variants else _nearest(call)
+    fails = None if call.kind is None or variants else failed(call.kind, call.signature)
+    if not variants and call.served is not None:
+        status, changes = "other sizes", ()
+    elif fails is not None:
+        status, changes = "size guard failed", _resized(fails)
     template, kernels = _prospect(call)
     return Explanation(
         function=call.title,
@@ -199,7 +230,29 @@ def explain(call: Call) -> Explanation:
         template=template,
         kernels=kernels,
         device=call.device,
+        size_guards=_size_guards(call.trace),
+        numbers_since=_numbers_since(call, call.trace),
     )
+
+
+def _resized(fails: Failed) -> tuple[Change, ...]:
+    """A guard on sizes that does not hold, for each extent that it is about."""
+    if fails.asked is None:
+        return (Change(name="what is computed from sizes", old="", new=fails.reason),)
+    text = str(SizeAsked(text=str(fails.asked), loc=fails.asked.loc))
+    moved = [(name, old, new) for name, old, new in fails.extents if old != new]
+    return tuple(Change(name=f"{text}: {name}", old=str(old), new=str(new)) for name, old, new in moved)
+
+
+def _numbers_since(call: Call, trace: Trace) -> str:
+    """Why sizes are numbers in a trace of a function in which they might be symbolic."""
+    return "" if call.kind is None or isinstance(trace, Instantiated) else call.kind.reason
+
+
+def _size_guards(trace: Trace) -> tuple[SizeAsked, ...]:
+    """What lines of the user's asked."""
+    found = trace.size_guards if isinstance(trace, Instantiated) else ()
+    return tuple(SizeAsked(text=str(asked), loc=asked.loc) for asked in found if asked.loc)
 
 
 def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
@@ -223,6 +276,8 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         device=_device(entry),
         on_cpu=_on_cpu(entry),
         path=call.path(entry),
+        size_guards=_size_guards(entry.trace),
+        numbers_since=_numbers_since(call, entry.trace),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pullback.ir.types import dtype_of
 from pullback.random.keys import block, drawing
 from pullback.tracer import TracedArray
-from pullback.tracer.array import as_traced, broadcast_to, cast
+from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, cast
 from pullback.tracer.functions.common import positions, shape_of, xp
 
 Shape = tuple[int, ...]
@@ -81,13 +81,13 @@ def parameters(shape: Any, dtype: Any, *values: Any) -> tuple[Shape, np.dtype[An
 
 def result_shape(shape: Any, *arrays: TracedArray) -> Shape:
     """The shape asked for, or that of the parameters if none is. Raises ValueError if they do not broadcast to it."""
-    own: Shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    own: Shape = broadcast_shapes(*(a.shape for a in arrays))
     if shape is None:
         return own
     found = shape_of(shape)
     if any(n < 0 for n in found):
         raise ValueError("negative dimensions are not allowed")
-    if len(own) > len(found) or np.broadcast_shapes(own, found) != found:
+    if len(own) > len(found) or broadcast_shapes(own, found) != found:
         raise ValueError(f"parameters of shape {own} do not broadcast to shape {found}")
     return found
 

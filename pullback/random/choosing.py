@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import extent_of, is_size, lifted
 from pullback.random.bits import DIGITS, result_shape, static_shape, unit, words
 from pullback.random.continuous import standard_gumbel
 from pullback.random.keys import WORDS, drawing
@@ -28,15 +29,19 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = np.int6
     kind = np.dtype(dtype)
     if kind.kind not in "iu":
         raise TypeError(f"a draw of integers has an integer dtype, not {kind}")
-    if np.ndim(minval) or np.ndim(maxval) or isinstance(minval, TracedArray) or isinstance(maxval, TracedArray):
+    if any(isinstance(v, TracedArray) or (not is_size(v) and np.ndim(v)) for v in (minval, maxval)):
         return _between(key, shape, _as_argument(minval), _as_argument(maxval), kind)
-    low, high, info = operator.index(minval), operator.index(maxval), np.iinfo(kind)
+    low, high, info = extent_of(minval), extent_of(maxval), np.iinfo(kind)
     for name, is_inside in (("low", low >= info.min), ("high", high <= info.max + 1)):
         if not is_inside:
             raise ValueError(f"{name} is out of bounds for {kind}")
     if low >= high:
         raise ValueError("low >= high")
-    return _spread(key, shape, np.uint64(low & WORDS), np.uint64((high - low) & WORDS), kind)
+    return _spread(key, shape, lifted(_word, low), lifted(_word, high - low), kind)
+
+
+def _word(number: int) -> np.uint64:
+    return np.uint64(number & WORDS)
 
 
 integers = randint

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -86,7 +87,7 @@ def block(key: Any, *counter: Any, words: tuple[int, ...]) -> list[Any]:
 def split(key: Any, num: Any = 2) -> Any:
     """New keys, uint64[num, 2], or of shape (*num, 2): the first two words of the blocks at counters (i, 0, 0, 1) of ``key``."""
     shape = shape_of(num)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     found = block(key, positions((count,), 0, np.uint64), 0, 0, SPLIT, words=(0, 1))
     return xp.reshape(xp.stack(found, -1), (*shape, 2))
 

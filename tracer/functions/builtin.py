@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import as_float, as_int, is_size, lifted
 from pullback.tracer.array import TracedArray, as_traced, cast, convert, emit, holds_traced, known_value, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import xp
@@ -160,6 +161,8 @@ def pow_(base: Any, exp: Any, mod: Any = None) -> Any:
 
 @call_of("float")
 def float_(*args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and is_size(args[0]):
+        return as_float(args[0])
     return scalar(args[0], "float") if takes_traced(args, kwargs) else float(*args, **kwargs)
 
 
@@ -182,6 +185,8 @@ def _complex(real: Any = 0, imag: Any = None) -> Any:
 @call_of("int")
 def int_(*args: Any, **kwargs: Any) -> Any:
     """Truncated to 64 bits; the program raises Python's ValueError for NaN and an OverflowError beyond."""
+    if len(args) == 1 and is_size(args[0]):
+        return as_int(args[0])
     if not takes_traced(args, kwargs):
         return int(*args, **kwargs)
     if len(args) > 1 or kwargs:
@@ -205,6 +210,8 @@ def bool_(*args: Any, **kwargs: Any) -> Any:
 def _conversion(kind: Any) -> Callable[..., Any]:
     @functools.wraps(kind, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and is_size(args[0]):
+            return lifted(kind, args[0])
         if not takes_traced(args, kwargs):
             return kind(*args, **kwargs)
         (value,) = args

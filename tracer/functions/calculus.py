@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import (
     TracedArray,
     as_traced,
@@ -277,7 +279,7 @@ def block(arrays: Any) -> Any:
 def resize(a: Any, new_shape: Any) -> Any:
     x = xp.ravel(as_traced(a))
     shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
-    size = int(np.prod(shape, dtype=np.int64))
+    size = math.prod(shape)
     if not x.size:
         return full(shape, 0, x.dtype)
-    return reshaped(xp.take(x, np.arange(size) % x.size), shape)
+    return reshaped(xp.take(x, lifted(np.arange, size) % x.size), shape)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
+from pullback.ir.sizes import extent_of
 from pullback.tracer.array import TracedArray, cast, emit, expand
 from pullback.tracer.errors import TraceError
 
@@ -89,8 +90,8 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     if isinstance(shape, np.ndarray):
         shape = shape.tolist()
     if isinstance(shape, Sequence):
-        return tuple(operator.index(n) for n in shape)
-    return (operator.index(shape),)
+        return tuple(map(extent_of, shape))
+    return (extent_of(shape),)
 
 
 def positions(shape: Sequence[int], axis: int, dtype: Any = np.int64) -> TracedArray:
@@ -125,7 +126,7 @@ def permute(x: TracedArray, perm: Sequence[int]) -> TracedArray:
 def reshaped(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """``x`` in row-major order under another shape; axes of extent 1 come and go without a reshape."""
     shape = tuple(shape)
-    if shape == x.shape:
+    if len(shape) == x.ndim and shape == x.shape:
         return x
     gone, new = _unit_axes(x.shape, shape)
     if gone is None or new is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import extent_of, lifted, plain
 from pullback.tracer.array import (
     TracedArray,
     as_traced,
@@ -102,8 +103,8 @@ def eye(
     like: Any = None,
 ) -> TracedArray:
     _checked("eye", order, device)
-    rows = operator.index(N)
-    columns = rows if M is None else operator.index(M)
+    rows = extent_of(N)
+    columns = rows if M is None else extent_of(M)
     return cast(band((rows, columns), operator.index(k), "eq"), dtype)
 
 
@@ -116,8 +117,8 @@ def identity(n: Any, dtype: Any = None, *, like: Any = None) -> TracedArray:
 @twin(np.tri)
 @implements(np.tri)
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = None) -> TracedArray:
-    rows = operator.index(N)
-    columns = rows if M is None else operator.index(M)
+    rows = extent_of(N)
+    columns = rows if M is None else extent_of(M)
     return cast(band((rows, columns), operator.index(k), "le"), dtype)
 
 
@@ -241,7 +242,7 @@ def array(
     if hasattr(type(object), "__array__") and not isinstance(object, np.ndarray | np.generic | TracedArray):
         object = object.__array__()
     if not holds_traced(object) and like is None:
-        static = np.array(object, dtype, ndmin=ndmin)
+        static = lifted(np.array, object, dtype, ndmin=ndmin)
         return fresh(as_traced(static)) if static.dtype.kind == "f" and static.ndim else made(static)
     x = as_traced(object, dtype)
     x = cast(x, x.dtype)
@@ -323,8 +324,8 @@ def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, 
     values = [*args, *kwargs.values()]
     static = [_static_number(v) for v in values]
     names = dict(zip(kwargs, static[len(args) :], strict=True))
-    found = np.arange(*static[: len(args)], dtype=dtype, **names)
-    frame_of().root.counts(found)
+    found = lifted(np.arange, *static[: len(args)], dtype=dtype, **names)
+    frame_of().root.counts(plain(found))
     return made(found) if like is None else as_traced(found)
 
 
@@ -348,7 +349,7 @@ def linspace(
     device: Any = None,
 ) -> Any:
     if not _any_traced(start, stop):
-        spaced = xp.linspace(start, stop, operator.index(num), endpoint, retstep, dtype, axis)
+        spaced = lifted(xp.linspace, start, stop, extent_of(num), endpoint, retstep, dtype, axis)
         return (made(spaced[0]), spaced[1]) if retstep else made(spaced)
     count = operator.index(num)
     if count < 0:
@@ -380,7 +381,7 @@ def logspace(
     axis: int = 0,
 ) -> Any:
     if not _any_traced(start, stop, base):
-        return made(np.logspace(start, stop, operator.index(num), endpoint, base, dtype, axis))
+        return made(lifted(np.logspace, start, stop, extent_of(num), endpoint, base, dtype, axis))
     found = np.power(base, linspace(start, stop, num, endpoint, axis=axis))
     return found if dtype is None else cast(found, dtype)
 
@@ -389,9 +390,9 @@ def logspace(
 @implements(np.geomspace)
 def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """Of numbers of one sign, or of complex ones, turned so that the first is positive."""
-    count = operator.index(num)
     if not _any_traced(start, stop):
-        return np.geomspace(start, stop, count, endpoint, dtype, axis)
+        return lifted(np.geomspace, start, stop, extent_of(num), endpoint, dtype, axis)
+    count = operator.index(num)
     given = [as_traced(v) for v in (start, stop)]
     for v in given:
         emit("check", as_traced(xp.all(v != 0)), error="ValueError", message="Geometric sequence cannot include zero")
@@ -415,7 +416,7 @@ def kaiser(M: Any, beta: Any) -> Any:
         return full((max(count, 0),), 1, np.float64)
     middle = (count - 1) / 2.0
     slope = as_traced(beta) * 1.0
-    return xp.i0(slope * np.sqrt(1 - ((np.arange(count) - middle) / middle) ** 2.0)) / xp.i0(slope)
+    return xp.i0(slope * np.sqrt(1 - ((lifted(np.arange, count) - middle) / middle) ** 2.0)) / xp.i0(slope)
 
 
 @implements(np.meshgrid)
@@ -440,7 +441,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> TracedArray:
     if a.ndim != 1:
         raise ValueError("x must be a one-dimensional array or sequence.")
     count = a.size if N is None else operator.index(N)
-    powers = np.arange(count) if increasing else np.arange(count)[::-1]
+    powers = lifted(np.arange, count) if increasing else lifted(np.arange, count)[::-1]
     a = cast(a, np.result_type(a.dtype, int))
     columns = [np.ones_like(a) if p == 0 else a ** int(p) for p in powers]
     return xp.stack(columns, 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, cast
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, reshaped, xp
@@ -115,8 +116,8 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
         return xp.zeros((1, 1), x.dtype, like=x)
     place = np.zeros((n, n), np.int64)
     first, second = np.triu_indices(n, 1)
-    place[first, second] = place[second, first] = np.arange(x.shape[0])
-    return xp.where(np.eye(n, dtype=bool), np.zeros((), x.dtype), xp.take(x, place))
+    place[first, second] = place[second, first] = lifted(np.arange, x.shape[0])
+    return xp.where(lifted(np.eye, n, dtype=bool), np.zeros((), x.dtype), xp.take(x, place))
 
 
 def _of_vectors(name: str) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import is_size
 from pullback.tracer.array import (
     TracedArray,
     as_traced,
+    broadcast_shapes,
     broadcast_to,
     broadcast_together,
     cast,
@@ -232,7 +234,7 @@ def clip(
         if found.dtype.kind != "f":
             return found
         low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
-    if any(np.iscomplexobj(v) for v in (x, low, high)):
+    if any(not is_size(v) and np.iscomplexobj(v) for v in (x, low, high)):
         return np.minimum(np.maximum(x, low), high)
     operands = promote(x, as_traced(low), as_traced(high))
     if dtype is not None:
@@ -397,7 +399,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 def array_equiv(a1: Any, a2: Any) -> Any:
     x, y = as_traced(a1), as_traced(a2)
     try:
-        np.broadcast_shapes(x.shape, y.shape)
+        broadcast_shapes(x.shape, y.shape)
     except ValueError:
         return False
     return np.all(x == y)

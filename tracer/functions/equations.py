@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, expand, promote
+from pullback.ir.sizes import lifted
+from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg
 from pullback.tracer.functions.common import reshaped, xp
@@ -20,7 +21,7 @@ from pullback.tracer.functions.matrix_shapes import circulants, toeplitz
 
 def _banded(bands: TracedArray, b: TracedArray, lower: int, upper: int, message: str) -> TracedArray:
     def solve(columns: TracedArray) -> TracedArray:
-        batch = np.broadcast_shapes(bands.shape[:-2], columns.shape[:-2])
+        batch = broadcast_shapes(bands.shape[:-2], columns.shape[:-2])
         given = [broadcast_to(x, (*batch, *x.shape[-2:])) for x in (columns, bands)]
         found, info = emit("banded_solve", *given, lower=lower, upper=upper)
         emit("check", info == 0, error="LinAlgError", message=message)
@@ -137,7 +138,7 @@ def _schur(a: TracedArray) -> tuple[TracedArray, TracedArray]:
 
 def sylvester(a: TracedArray, b: TracedArray, c: TracedArray) -> TracedArray:
     """x with a x + x b = c."""
-    batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, c)))
+    batch = broadcast_shapes(*(x.shape[:-2] for x in (a, b, c)))
     a, b, c = (broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b, c))
     (ta, za), (tb, zb) = _schur(a), _schur(b)
     found: TracedArray = emit("sylvester", c, a, b, ta, tb, za, zb, transposed=False)
@@ -180,12 +181,12 @@ def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> Traced
     if meth == "direct":
         x, y = alike(x, y)
         product = x[..., :, None, :, None] * conjugate(x)[..., None, :, None, :]
-        whole: Any = np.eye(n * n, dtype=x.dtype) - reshaped(product, (*x.shape[:-2], n * n, n * n))
+        whole: Any = lifted(np.eye, n * n, dtype=x.dtype) - reshaped(product, (*x.shape[:-2], n * n, n * n))
         right = reshaped(y, (*y.shape[:-2], n * n, 1))
         return reshaped(linalg.general(whole, right, "A singular matrix detected"), y.shape)
     if meth != "bilinear":
         raise ValueError(f"Unknown solver {meth}")
-    one, turned = np.eye(n, dtype=x.dtype), adjoint(x)
+    one, turned = lifted(np.eye, n, dtype=x.dtype), adjoint(x)
     inverse = linalg.general(turned + one, linalg.identity_like(turned), "A singular matrix detected")
     b = (turned - one) @ inverse
     c = 2 * (adjoint(inverse) @ y @ inverse)

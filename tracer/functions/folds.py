@@ -6,11 +6,13 @@ element by element, which is written out.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer import promotion
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, full, static_array
 from pullback.tracer.errors import TraceError
@@ -85,7 +87,7 @@ def reduce(
             )
         x = cast(as_traced(xp.where(broadcast_to(as_bool(as_traced(where)), x.shape), x, _filled(start, x, x.shape))), x.dtype)
     kept = [k for k in range(x.ndim) if k not in axes]
-    size = int(np.prod([x.shape[k] for k in axes], dtype=np.int64))
+    size = math.prod(x.shape[k] for k in axes)
     rows: Any = reshaped(permute(x, (*axes, *kept)), (size, *(x.shape[k] for k in kept)))
     if (initial is not NOVALUE and initial is not None) or not size:
         if start is None or initial is None:
@@ -145,7 +147,7 @@ def reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: An
         if not 0 <= k < n:
             raise IndexError(f"index {k} out-of-bounds in {ufunc.__name__}.reduceat [0, {n})")
     if ufunc is np.add and places == sorted(set(places)) and places:
-        owner = np.searchsorted(places, np.arange(places[0], n), side="right") - 1
+        owner = np.searchsorted(places, lifted(np.arange, places[0], n), side="right") - 1
         sums = xp.zeros((len(places), *rows.shape[1:]), dtype=rows.dtype, like=x)
         np.add.at(sums, owner, rows[places[0] :])
         return xp.moveaxis(sums, 0, at)

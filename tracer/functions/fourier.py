@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import extent_of, lifted
 from pullback.ir.types import COMPLEX_OF, dtype_of
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, update
 from pullback.tracer.functions.common import axis_of, part, xp
@@ -52,7 +53,7 @@ def resized(x: TracedArray, n: int, axis: int) -> TracedArray:
 
 def length_of(n: Any, default: int) -> int:
     """The length of a transform. Raises ValueError where it is not positive."""
-    found = default if n is None else operator.index(n)
+    found = default if n is None else extent_of(n)
     if found < 1:
         raise ValueError(f"Invalid number of FFT data points ({found}) specified.")
     return found
@@ -63,8 +64,8 @@ def scaled(x: TracedArray, factor: Any) -> TracedArray:
     if isinstance(factor, float) and factor == 1.0:
         return x
     if x.dtype.kind == "c":
-        return emit("complex", *(xp.multiply(p, p.dtype.type(factor)) for p in (x.real, x.imag)))
-    return xp.multiply(x, x.dtype.type(factor))
+        return emit("complex", *(xp.multiply(p, lifted(p.dtype.type, factor)) for p in (x.real, x.imag)))
+    return xp.multiply(x, lifted(x.dtype.type, factor))
 
 
 def factor_of(norm: Any, n: int, kind: np.dtype[Any]) -> Any:
@@ -73,10 +74,18 @@ def factor_of(norm: Any, n: int, kind: np.dtype[Any]) -> Any:
         case None | "backward":
             return 1.0
         case "ortho":
-            return np.reciprocal(np.sqrt(n, dtype=kind))
+            return lifted(_one_over_root, n, kind)
         case "forward":
-            return np.reciprocal(kind.type(n))
+            return lifted(_one_over, n, kind)
     raise ValueError(f'Invalid norm value {norm}; should be "backward","ortho" or "forward".')
+
+
+def _one_over_root(n: int, kind: np.dtype[Any]) -> Any:
+    return np.reciprocal(np.sqrt(n, dtype=kind))
+
+
+def _one_over(n: int, kind: np.dtype[Any]) -> Any:
+    return np.reciprocal(kind.type(n))
 
 
 def transformed(a: Any, n: Any, axis: Any, norm: Any, routine: str) -> TracedArray:
@@ -150,7 +159,7 @@ def plan(x: TracedArray, s: Any, axes: Any, halved: bool = False) -> list[tuple[
         raise ValueError("Shape and axes have different lengths.")
     if halved and s is None:
         lengths[-1] = 2 * (x.shape[at[-1]] - 1)
-    return [(x.shape[k] if n is None or n == -1 else operator.index(n), k) for n, k in zip(lengths, at, strict=True)]
+    return [(x.shape[k] if n is None or n == -1 else extent_of(n), k) for n, k in zip(lengths, at, strict=True)]
 
 
 def _several(name: str, default: Any = None) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import extent_of
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, full
 from pullback.tracer.functions.common import axis_of, positions, xp
 from pullback.tracer.functions.fourier import SWAPPED, along, complexes, fftshift, floats, ifftshift, resized, scaled, transformed
@@ -39,7 +40,7 @@ def _real(x: Any) -> TracedArray:
 
 
 def _length(n: Any, default: int) -> int:
-    found = default if n is None else operator.index(n)
+    found = default if n is None else extent_of(n)
     if found < 1:
         raise ValueError(f"invalid number of data points ({found}) specified")
     return found
@@ -71,7 +72,7 @@ def _one(name: str) -> None:
 def _axes(a: TracedArray, s: Any, axes: Any) -> tuple[Any, list[int]]:
     """The lengths, or None, and the axes. Raises ValueError as SciPy does."""
     if s is not None:
-        s = [operator.index(n) for n in (s if np.ndim(s) else [s])]
+        s = [extent_of(n) for n in (s if np.ndim(s) else [s])]
     if axes is not None:
         axes = [operator.index(k) for k in (axes if np.ndim(axes) else [axes])]
         at = [axis_of(k, a.ndim) for k in axes]

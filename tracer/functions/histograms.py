@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, holds_traced, implements, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped, xp
@@ -146,10 +147,10 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
 @implements(np.histogramdd)
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     if isinstance(sample, TracedArray | np.ndarray) and np.ndim(sample) == 2:
-        columns = [as_traced(sample)[:, k] for k in np.arange(sample.shape[1])]
+        columns = [as_traced(sample)[:, k] for k in lifted(np.arange, sample.shape[1])]
     else:
         rows = xp.atleast_2d(as_traced(sample))
-        columns = [rows[k] for k in np.arange(rows.shape[0])]
+        columns = [rows[k] for k in lifted(np.arange, rows.shape[0])]
     dimension = len(columns)
     if not _length(bins):
         bins = [bins] * dimension

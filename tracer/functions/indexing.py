@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Instruction, Value
+from pullback.ir.made import Made
+from pullback.ir.sizes import as_int, extent_of, is_size, lifted, sizes_in
 from pullback.tracer.array import (
     Recipe,
     TracedArray,
@@ -79,7 +81,9 @@ def _normal(item: Any) -> Any:
     if isinstance(item, list | tuple) and any(isinstance(e, TracedArray) for e in item):
         return _normal_traced(as_traced(list(item)))
     if isinstance(item, int | np.integer):
-        return int(item)
+        return as_int(item)
+    if type(item) is Made:
+        return _normal_made(item)
     if isinstance(item, list | tuple | np.ndarray):
         array = np.asarray(item)
         if array.size == 0 and not isinstance(item, np.ndarray):
@@ -92,6 +96,13 @@ def _normal(item: Any) -> Any:
     if hasattr(item, "__index__"):
         return operator.index(item)
     raise IndexError(_NO_INDEX)
+
+
+def _normal_made(item: Made) -> Any:
+    """An array that NumPy made of sizes, of integers, stays one; a mask is a static array."""
+    if item.dtype.kind in "iu":
+        return as_int(item[()]) if item.ndim == 0 else item
+    return _normal(item.pinned())
 
 
 _NO_INDEX = (
@@ -109,7 +120,7 @@ def _normal_traced(item: TracedArray) -> Any:
         raise IndexError("arrays used as indices must be of integer (or boolean) type" if item.ndim else _NO_INDEX)
     if item.known is not None and not item.known[1]:
         return _normal(item.known[0])
-    return int(item.literal) if item.literal is not None else cast(item, np.int64)
+    return as_int(item.literal) if item.literal is not None else cast(item, np.int64)
 
 
 def _unmasked(items: Sequence[Any], shape: Sequence[int]) -> list[Any]:
@@ -175,26 +186,60 @@ def plan_of(shape: Sequence[int], key: Any) -> Plan:
 
 def _axis(item: Any, axis: int, n: int) -> _Axis:
     if isinstance(item, slice):
-        start, stop, step = item.indices(n)
-        count = len(range(start, stop, step))
-        return _Axis(start=start if count else 0, step=step if count > 1 else 1, count=count)
+        start, stop, step = _bounds(item, n)
+        count = len(range(start, stop, step)) if sizes_in((start, stop)) is None else _count(start, stop, step)
+        return _Axis(start=start if count else 0, step=step if step == 1 or count > 1 else 1, count=count)
     if isinstance(item, int):
         if not -n <= item < n:
             raise IndexError(f"index {item} is out of bounds for axis {axis} with size {n}")
-        return _Axis(start=item % n, step=1, count=1, is_int=True)
+        return _Axis(start=item if item >= 0 else item + n, step=1, count=1, is_int=True)
     if isinstance(item, np.ndarray):
-        outside = item[(item < -n) | (item >= n)]
-        if outside.size:
+        if item.size and not (as_int(item.min()) >= -n and as_int(item.max()) < n):
+            outside = item[(item < -n) | (item >= n)]
             raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
-        return _Axis(start=0, step=1, count=n, array=_positions(item.astype(np.int64, copy=False)))
+        return _Axis(start=0, step=1, count=n, array=_positions(lifted(_as_index, item)))
     check_range(item, axis, n)
     return _Axis(start=0, step=1, count=n, array=item)
+
+
+def _bounds(item: slice, n: int) -> tuple[int, int, int]:
+    """``item.indices(n)``, of sizes too."""
+    if not is_size(n) and sizes_in((item.start, item.stop, item.step)) is None:
+        return item.indices(n)
+    step = 1 if item.step is None else operator.index(item.step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    low, high = (0, n) if step > 0 else (-1, n - 1)
+    ends = []
+    for end, default in ((item.start, low if step > 0 else high), (item.stop, high if step > 0 else low)):
+        if end is None:
+            ends.append(default)
+            continue
+        place = extent_of(end)
+        if place < 0:
+            place = place + n
+            ends.append(place if place >= low else low)
+        else:
+            ends.append(place if place <= high else high)
+    return ends[0], ends[1], step
+
+
+def _count(start: int, stop: int, step: int) -> int:
+    """``len(range(start, stop, step))``, of sizes too."""
+    reach, stride = (stop - start, step) if step > 0 else (start - stop, -step)
+    if reach <= 0:
+        return 0
+    return reach if stride == 1 else (reach + stride - 1) // stride
 
 
 def _positions(item: np.ndarray[Any, Any]) -> TracedArray:
     """A static index array; as what counts along an axis, where that is all it does."""
     axis = frame_of().root.counted_axis(item)
     return as_traced(item) if axis is None else positions(item.shape, axis)
+
+
+def _as_index(item: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return item.astype(np.int64, copy=False)
 
 
 def check_range(index: TracedArray, axis: int, n: int) -> None:

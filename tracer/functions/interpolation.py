@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, cast, emit
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, reshaped, xp
@@ -65,7 +67,7 @@ class GridInterpolator:
                 f"The requested sample points xi have dimension {places.shape[-1]}, but this RegularGridInterpolator has "
                 f"dimension {rank}"
             )
-        flat = reshaped(places, (int(np.prod(places.shape[:-1], dtype=np.int64)), rank))
+        flat = reshaped(places, (math.prod(places.shape[:-1]), rank))
         found = self._at(flat, how)
         lead = places.shape[:-1] if places.ndim > 1 else (1,)
         return xp.reshape(found, lead + tuple(self.values.shape[rank:]))
@@ -149,7 +151,7 @@ class PiecewisePolynomial:
     def derivative(self, nu: int = 1) -> PiecewisePolynomial:
         c: Any = self.c
         for _ in range(nu):
-            powers = np.arange(c.shape[0] - 1, 0, -1.0).reshape(-1, *(1,) * (c.ndim - 1))
+            powers = lifted(np.arange, c.shape[0] - 1, 0, -1.0).reshape(-1, *(1,) * (c.ndim - 1))
             c = c[:-1] * powers if c.shape[0] > 1 else c * 0.0
         return PiecewisePolynomial(c, self.x, self.extrapolate, self.axis)
 
@@ -176,7 +178,7 @@ def cubic_spline(x: Any, y: Any, axis: Any = 0, bc_type: Any = "not-a-knot", ext
     wide = reshaped(step, (n - 1, *trailing))
     rate = (rows[1:] - rows[:-1]) / wide
     matrix, right = xp.zeros((n, n), like=knots), xp.zeros(rows.shape, like=knots)
-    inner = np.arange(1, n - 1)
+    inner = lifted(np.arange, 1, n - 1)
     matrix[inner, inner - 1] = step[1:]
     matrix[inner, inner] = 2.0 * (step[:-1] + step[1:])
     matrix[inner, inner + 1] = step[:-1]

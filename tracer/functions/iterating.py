@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import READONLY, TracedArray, as_traced, holds_traced, lies_in_rows, result_type
+from pullback.tracer.array import READONLY, TracedArray, as_traced, broadcast_shapes, holds_traced, lies_in_rows, result_type
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.creation import empty
 from pullback.tracer.twins import twin
@@ -34,7 +34,7 @@ class Nditer:
             each = [each] * len(operands)
         arrays = [None if o is None else as_traced(o) for o in operands]
         there = [a for a in arrays if a is not None]
-        self.shape = np.broadcast_shapes(*(a.shape for a in there))
+        self.shape = broadcast_shapes(*(a.shape for a in there))
         if 0 in self.shape and "zerosize_ok" not in flags:
             raise ValueError("Iteration of zero-sized operands is not enabled")
         if not all(map(lies_in_rows, there)) and order != "C":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import extent_of
 from pullback.tracer.array import (
     TracedArray,
     as_traced,
@@ -130,8 +130,8 @@ def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[Trace
     at = axis_of(axis, x.ndim)
     n = x.shape[at]
     if np.ndim(indices_or_sections):
-        return _pieces(x, [0, *(operator.index(k) for k in indices_or_sections), n], at)
-    sections = operator.index(indices_or_sections)
+        return _pieces(x, [0, *(extent_of(k) for k in indices_or_sections), n], at)
+    sections = extent_of(indices_or_sections)
     if sections <= 0:
         raise ValueError("number sections must be larger than 0.")
     each, extra = divmod(n, sections)
@@ -141,7 +141,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[Trace
 @implements(np.split)
 def split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[TracedArray]:
     x = as_traced(ary)
-    if not np.ndim(indices_or_sections) and x.shape[axis_of(axis, x.ndim)] % operator.index(indices_or_sections):
+    if not np.ndim(indices_or_sections) and x.shape[axis_of(axis, x.ndim)] % extent_of(indices_or_sections):
         raise ValueError("array split does not result in an equal division")
     return array_split(x, indices_or_sections, axis)
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, expand, full, implements
+from pullback.ir.sizes import lifted
+from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full, implements
 from pullback.tracer.functions.common import reshaped, xp
 
 SlogdetResult = type(np.linalg.slogdet(np.ones((1, 1))))
@@ -45,7 +46,7 @@ def diagonal(x: TracedArray) -> TracedArray:
 
 
 def identity_like(x: TracedArray) -> TracedArray:
-    return broadcast_to(as_traced(np.eye(x.shape[-1], dtype=x.dtype)), x.shape)
+    return broadcast_to(as_traced(lifted(np.eye, x.shape[-1], dtype=x.dtype)), x.shape)
 
 
 def lower_factor(a: TracedArray, message: str) -> TracedArray:
@@ -87,7 +88,7 @@ def _by_columns(solve_one: Solve, b: TracedArray, a: TracedArray, *others: Trace
             return solve_one(a, b, *others)
         columns = reshaped(xp.moveaxis(b, -2, 0), (n, math.prod(outer) * k))
         return xp.moveaxis(reshaped(solve_one(a, columns, *others), (n, *outer, k)), 0, -2)
-    batch, rank = np.broadcast_shapes(a.shape[:-2], outer), a.ndim - 2
+    batch, rank = broadcast_shapes(a.shape[:-2], outer), a.ndim - 2
     alike = [broadcast_to(x, (*batch, *x.shape[rank:])) for x in (a, *others)]
     return solve_one(alike[0], broadcast_to(b, (*batch, n, k)), *alike[1:])
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import resolve
-from pullback.tracer.array import TracedArray, broadcast_to, cast, emit, expand, holds_traced
+from pullback.tracer.array import TracedArray, broadcast_shapes, broadcast_to, cast, emit, expand, holds_traced
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import xp
 from pullback.tracer.functions.products import strong
@@ -56,8 +56,9 @@ def for_schur(x: TracedArray) -> TracedArray:
 
 
 def square_matrix(x: TracedArray, message: str) -> TracedArray:
+    """``{shape}`` in the message stands for the shape."""
     if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
-        raise ValueError(message)
+        raise ValueError(message.format(shape=x.shape))
     return x
 
 
@@ -92,5 +93,5 @@ def vector(x: Any, function: str) -> TracedArray:
 
 def alike(*arrays: TracedArray) -> list[TracedArray]:
     """Stacks of matrices with one batch."""
-    batch = np.broadcast_shapes(*(x.shape[:-2] for x in arrays))
+    batch = broadcast_shapes(*(x.shape[:-2] for x in arrays))
     return [broadcast_to(x, (*batch, *x.shape[-2:])) for x in arrays]

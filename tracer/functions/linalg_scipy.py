@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, expand, full, promote
+from pullback.ir.sizes import lifted
+from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg
 from pullback.tracer.functions.common import positions, reshaped, xp
@@ -43,7 +44,7 @@ STRUCTURES = {
 def _factor(a: Any, lower: bool, check_finite: bool) -> TracedArray:
     x = finite(a, check_finite)
     x = expand(x, range(2 - x.ndim)) if x.ndim < 2 else x
-    square_matrix(x, f"Input array is expected to be square but has the shape: {x.shape}.")
+    square_matrix(x, "Input array is expected to be square but has the shape: {shape}.")
     (x,) = of_lapack(x)
     factor = linalg.lower_factor(x if lower else linalg.adjoint(x), NOT_POSITIVE)
     return factor if lower else linalg.adjoint(factor)
@@ -126,7 +127,7 @@ def solve(
     x, y = (cast(k, _of_dtype(x.dtype)) for k in (x, y))
     x = expand(x, range(2 - x.ndim)) if x.ndim < 2 else x
     y = expand(y, (0,)) if y.ndim == 0 else y
-    square_matrix(x, f"Expected square matrix, got a1.shape={x.shape}")
+    square_matrix(x, "Expected square matrix, got a1.shape={shape}")
     if x.size == 1 and x.shape[-1] != y.shape[0 if y.ndim == 1 else -2]:
         nonzero(x, SINGULAR)
         return y / reshaped(x, ())
@@ -174,14 +175,14 @@ def inv(
     assume_a: str | None = None,
     lower: bool = False,
 ) -> TracedArray:
-    x = square_matrix(finite(a, check_finite), f"Expected square matrix, got a1.shape={np.shape(a)}")
+    x = square_matrix(finite(a, check_finite), "Expected square matrix, got a1.shape={shape}")
     (x,) = of_lapack(x)
     return _structured(x, linalg.identity_like(x), assume_a, bool(lower), False)
 
 
 @scipy_twin("det")
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> TracedArray:
-    x = square_matrix(finite(a, check_finite), f"Last 2 dimensions of the array must be square but received shape {np.shape(a)}.")
+    x = square_matrix(finite(a, check_finite), "Last 2 dimensions of the array must be square but received shape {shape}.")
     return linalg.determinant(cast(x, np.complex128 if x.dtype.kind == "c" else np.float64))
 
 
@@ -214,7 +215,7 @@ def lu(
     k = min(m, n)
     packed, pivots = _lu(x)
     left, upper = packed[..., :k], xp.triu(packed[..., :k, :])
-    lower = xp.tril(left, -1) + np.eye(m, k, dtype=x.dtype)
+    lower = xp.tril(left, -1) + lifted(np.eye, m, k, dtype=x.dtype)
     if not x.size:
         none: Any = np.empty((*batch, 0), np.int32) if p_indices else np.empty((*batch, 0, 0), linalg.real_dtype(x.dtype))
         return (lower, upper) if permute_l else (as_traced(none), lower, upper)
@@ -228,7 +229,7 @@ def lu(
             "scatter_set", full(perm.shape, 0, np.int64), *at, positions(perm.shape, len(batch)), axes=tuple(range(len(at)))
         )
         return cast(order, np.int64 if (m, n) == (1, 1) else np.int32), lower, upper
-    found = xp.expand_dims(perm, -2) == np.arange(m)[:, None]
+    found = xp.expand_dims(perm, -2) == lifted(np.arange, m)[:, None]
     dtype = x.dtype if (m, n) == (1, 1) else linalg.real_dtype(x.dtype)
     return cast(found, dtype), lower, upper
 
@@ -244,7 +245,7 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False,
 
 
 def _by_pivots(packed: TracedArray, pivots: TracedArray, trans: bool, b: TracedArray) -> TracedArray:
-    batch, n = np.broadcast_shapes(packed.shape[:-2], b.shape[:-2]), packed.shape[-1]
+    batch, n = broadcast_shapes(packed.shape[:-2], b.shape[:-2]), packed.shape[-1]
     packed, b = broadcast_to(packed, (*batch, n, n)), broadcast_to(b, (*batch, *b.shape[-2:]))
     pivots = broadcast_to(cast(pivots, np.int64), (*batch, n))
     emit("check", (pivots >= 0) & (pivots < n), error="ValueError", message="a pivot is out of range")

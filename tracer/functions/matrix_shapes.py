@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, emit, expand, full, promote
+from pullback.ir.sizes import lifted
+from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, emit, expand, full, promote
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.functions.linalg import conjugate
 from pullback.tracer.functions.linalg_arguments import scipy_twin
@@ -19,7 +20,7 @@ from pullback.tracer.functions.products import strong
 def block_diag(*arrs: Any) -> TracedArray:
     blocks = [strong(a) for a in arrs]
     blocks = promote(*(expand(a, range(2 - a.ndim)) if a.ndim < 2 else a for a in blocks))
-    batch = np.broadcast_shapes(*(a.shape[:-2] for a in blocks))
+    batch = broadcast_shapes(*(a.shape[:-2] for a in blocks))
     columns = sum(a.shape[-1] for a in blocks)
     rows, before = [], 0
     for a in blocks:
@@ -41,11 +42,11 @@ def toeplitz(c: Any, r: Any = None) -> TracedArray:
     first = _vectors(c, "1.17.0")
     row = conjugate(first) if r is None else _vectors(r, "1.17.0")
     first, row = promote(first, row)
-    batch = np.broadcast_shapes(first.shape[:-1], row.shape[:-1])
+    batch = broadcast_shapes(first.shape[:-1], row.shape[:-1])
     n, m = first.shape[-1], row.shape[-1]
     first, row = broadcast_to(first, (*batch, n)), broadcast_to(row, (*batch, m))
     values = xp.concatenate([first[..., ::-1], row[..., 1:]], -1)
-    return values[..., n - 1 - np.arange(n)[:, None] + np.arange(m)]
+    return values[..., n - 1 - lifted(np.arange, n)[:, None] + lifted(np.arange, m)]
 
 
 @scipy_twin("hankel")
@@ -53,7 +54,7 @@ def hankel(c: Any, r: Any = None) -> TracedArray:
     first = xp.ravel(strong(c))
     first, last = promote(first, xp.zeros_like(first) if r is None else xp.ravel(strong(r)))
     values = xp.concatenate([first, last[1:]])
-    return values[np.arange(first.shape[0])[:, None] + np.arange(last.shape[0])]
+    return values[lifted(np.arange, first.shape[0])[:, None] + lifted(np.arange, last.shape[0])]
 
 
 @scipy_twin("circulant")
@@ -63,7 +64,7 @@ def circulant(c: Any) -> TracedArray:
 
 def circulants(x: TracedArray) -> TracedArray:
     """Of each vector along the last axis."""
-    n = np.arange(x.shape[-1])
+    n = lifted(np.arange, x.shape[-1])
     return x[..., (n[:, None] - n) % max(len(n), 1)]
 
 
@@ -75,7 +76,7 @@ def companion(a: Any) -> TracedArray:
         raise ValueError("The length of `a` along the last axis must be at least 2.")
     emit("check", x[..., 0] != 0, error="ValueError", message="The first coefficient(s) of `a` must not be zero.")
     row = (-x[..., 1:] / (1.0 * x[..., :1]))[..., None, :]
-    below = np.eye(n - 2, n - 1, dtype=row.dtype)
+    below = lifted(np.eye, n - 2, n - 1, dtype=row.dtype)
     return xp.concatenate([row, broadcast_to(as_traced(below), (*x.shape[:-1], n - 2, n - 1))], -2)
 
 
@@ -96,7 +97,7 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> TracedArray:
     if mode == "valid":
         trim = min(n, m) - 1
         first, count = trim, count - 2 * trim
-    at = first + np.arange(count)[:, None] - np.arange(n)
+    at = first + lifted(np.arange, count)[:, None] - lifted(np.arange, n)
     inside = (at >= 0) & (at < m)
     found: TracedArray = xp.where(inside, x[..., np.clip(at, 0, m - 1)], x.dtype.type(0))
     return found
@@ -122,9 +123,9 @@ def fiedler_companion(a: Any) -> TracedArray:
     order = n - 1
     at = np.zeros((order, order), np.intp)
     at[range(3, order, 2), range(1, order - 2, 2)] = 1
-    at[range(2, order, 2), range(1, order - 1, 2)] = 2 + np.arange(3, n, 2)
+    at[range(2, order, 2), range(1, order - 1, 2)] = 2 + lifted(np.arange, 3, n, 2)
     at[range(0, order - 2, 2), range(2, order, 2)] = 1
-    at[range(0, order - 1, 2), range(1, order, 2)] = 2 + np.arange(2, n, 2)
+    at[range(0, order - 1, 2), range(1, order, 2)] = 2 + lifted(np.arange, 2, n, 2)
     at[[0, 1], 0] = 3, 1
     return xp.concatenate([xp.zeros_like(x[..., :1]), xp.ones_like(x[..., :1]), -x], -1)[..., at]
 
@@ -140,9 +141,10 @@ def leslie(f: Any, s: Any) -> TracedArray:
         )
     if not y.shape[-1]:
         raise ValueError("The length of s must be at least 1.")
-    batch = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+    batch = broadcast_shapes(x.shape[:-1], y.shape[:-1])
     x, y = broadcast_to(x, (*batch, n)), broadcast_to(y, (*batch, n - 1))
-    below = xp.where(np.eye(n - 1, n, dtype=bool), xp.pad(y, [(0, 0)] * len(batch) + [(0, 1)])[..., None, :], x.dtype.type(0))
+    rates = xp.pad(y, [(0, 0)] * len(batch) + [(0, 1)])[..., None, :]
+    below = xp.where(lifted(np.eye, n - 1, n, dtype=bool), rates, x.dtype.type(0))
     return xp.concatenate([x[..., None, :], below], -2)
 
 

@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_together, cast, emit, full, promote, static_array
+from pullback.tracer.array import (
+    TracedArray,
+    as_traced,
+    broadcast_shapes,
+    broadcast_together,
+    cast,
+    emit,
+    full,
+    promote,
+    static_array,
+)
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.special import gamma, native
@@ -44,7 +54,7 @@ def _orders(n: Any) -> np.ndarray[Any, Any] | None:
 
 def _chosen(orders: np.ndarray[Any, Any], of: Callable[[int], Any], like: Any) -> Any:
     """The function of each order at the places of that order; the orders broadcast with the array ``like``."""
-    shape = np.broadcast_shapes(orders.shape, like.shape)
+    shape = broadcast_shapes(orders.shape, like.shape)
     known = np.broadcast_to(orders, shape)
     total: Any = None
     for n in sorted(set(orders.ravel().tolist())):
@@ -313,7 +323,7 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, *, diff_n: int = 0) -> Any:
     if degrees is None or orders is None or diff_n:
         raise TraceError("scipy.special.sph_harm_y takes constant degrees and orders, and diff_n=0; differentiate its result")
     polar, azimuth = broadcast_together(*_floats(theta, phi))
-    shape = np.broadcast_shapes(degrees.shape, orders.shape, polar.shape)
+    shape = broadcast_shapes(degrees.shape, orders.shape, polar.shape)
     first, second = np.broadcast_to(degrees, shape), np.broadcast_to(orders, shape)
     total: Any = None
     for k, j in sorted(set(zip(first.ravel().tolist(), second.ravel().tolist()))):

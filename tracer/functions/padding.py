@@ -3,12 +3,12 @@ what NumPy computes along an axis (``numpy/lib/_arraypad_impl.py``)."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import extent_of, lifted
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, created, emit, implements
 from pullback.tracer.functions.common import axis_of, part, remove_axes, xp
 from pullback.tracer.functions.shape import copy, joined
@@ -23,10 +23,10 @@ def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
         return found
     if isinstance(value, TracedArray) and value.ndim == 0:
         return [(value, value)] * rank
-    entries = value if isinstance(value, TracedArray) else np.asarray(value)
+    entries = value if isinstance(value, TracedArray) else lifted(np.asarray, value)
     if entries.ndim > 2:
         raise ValueError(f"numpy.pad: {name} has too many dimensions")
-    spread = np.broadcast_to(entries, (rank, 2))
+    spread: Any = np.broadcast_to(entries, (rank, 2))
     return [(spread[k, 0], spread[k, 1]) for k in range(rank)]
 
 
@@ -84,7 +84,7 @@ _KEYWORDS: dict[str, tuple[str, ...]] = {
 @implements(np.pad)
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> TracedArray:
     x = as_traced(array)
-    widths = [(operator.index(a), operator.index(b)) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
+    widths = [(extent_of(a), extent_of(b)) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
     if any(low < 0 or high < 0 for low, high in widths):
         raise ValueError("index can't contain negative values")
     if callable(mode):
@@ -110,7 +110,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Tr
     is_odd = kwargs.get("reflect_type", "even") == "odd"
     for axis, (low, high) in enumerate(widths):
         if low or high:
-            chosen = _selected(x, axis, xp.pad(np.arange(x.shape[axis]), (low, high), mode=mode))
+            chosen = _selected(x, axis, xp.pad(lifted(np.arange, x.shape[axis]), (low, high), mode=mode))
             x = _odd(x, chosen, axis, (low, high), mode) if is_odd and x.shape[axis] > 1 else chosen
     return x
 
@@ -132,7 +132,7 @@ def _by_function(x: TracedArray, widths: Sequence[tuple[int, int]], function: An
 def _odd(x: TracedArray, even: Any, axis: int, width: tuple[int, int], mode: str) -> TracedArray:
     """Reflected at the edges: sums of the two edges and of one element, whose factors are those of NumPy's own padding."""
     n = x.shape[axis]
-    probes = [xp.pad((np.arange(n) == k).astype(np.int64), width, mode=mode, reflect_type="odd") for k in (0, n - 1)]
+    probes = [xp.pad((lifted(np.arange, n) == k).astype(np.int64), width, mode=mode, reflect_type="odd") for k in (0, n - 1)]
     shape = tuple(-1 if k == axis else 1 for k in range(x.ndim))
     first, last = (cast(as_traced(p.reshape(shape)), x.dtype) for p in probes)
     rest = cast(as_traced((1 - probes[0] - probes[1]).reshape(shape)), x.dtype)
@@ -159,7 +159,7 @@ def _statistics(x: TracedArray, widths: Sequence[tuple[int, int]], statistic: An
     pairs = [(None, None)] * x.ndim if lengths is None else _pairs(lengths, x.ndim, "stat_length")
     for axis, ((low, high), pair) in enumerate(zip(widths, pairs, strict=True)):
         n = x.shape[axis]
-        counts = [n if k is None or operator.index(k) > n else operator.index(k) for k in pair]
+        counts = [n if k is None or extent_of(k) > n else extent_of(k) for k in pair]
         if 0 in counts and statistic in (np.max, np.min):
             raise ValueError("stat_length of 0 yields no value for padding")
         blocks = []

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import (
     TracedArray,
     as_traced,
+    broadcast_shapes,
     broadcast_to,
     broadcast_together,
     cast,
@@ -62,7 +64,11 @@ def _beside(x: TracedArray, other: TracedArray) -> TracedArray:
     """A Python int beside an array of ints as this NumPy's ``where`` takes it: it wraps up to NumPy 2.4, and raises since."""
     if x.weak != "int" or x.literal is None or other.weak or other.dtype.kind not in "iu":
         return x
-    return literal(np.where(True, x.literal, np.zeros((), other.dtype)), other.dtype)
+    return literal(lifted(_wrapped, x.literal, other.dtype), other.dtype)
+
+
+def _wrapped(number: int, dtype: Any) -> Any:
+    return np.where(True, number, np.zeros((), dtype))[()]
 
 
 @implements(np.select)
@@ -133,7 +139,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
     if x.ndim != index.ndim:
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
     others = [k for k in range(x.ndim) if k != at]
-    shape = tuple(index.shape[k] if k == at else np.broadcast_shapes((x.shape[k],), (index.shape[k],))[0] for k in range(x.ndim))
+    shape = tuple(index.shape[k] if k == at else broadcast_shapes((x.shape[k],), (index.shape[k],))[0] for k in range(x.ndim))
     x = broadcast_to(x, tuple(x.shape[k] if k == at else shape[k] for k in range(x.ndim)))
     index = broadcast_to(index, shape)
     check_range(index, at, x.shape[at])

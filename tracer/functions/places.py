@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, broadcast_together, cast, emit, implements, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, reshaped, shape_of, xp
@@ -35,11 +36,11 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> TracedArray:
     at = axis_of(axis, x.ndim)
     n = x.shape[at]
     if _is_place(obj):
-        kept = np.arange(max(n - 1, 0))
+        kept = lifted(np.arange, max(n - 1, 0))
         return take(x, kept + (kept >= _place(obj, n, n)), at)
     if isinstance(obj, TracedArray):
         raise TraceError(f"np.delete at traced positions: {DATA_DEPENDENT}")
-    return take(x, np.delete(np.arange(n), obj), at)
+    return take(x, np.delete(lifted(np.arange, n), obj), at)
 
 
 @implements(np.insert)
@@ -58,19 +59,19 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> TracedArray:
             new = xp.moveaxis(new, 0, at)
         count = new.shape[at]
     else:
-        obj = np.arange(*obj.indices(n)) if isinstance(obj, slice) else np.asarray(obj)
+        obj = lifted(np.arange, *obj.indices(n)) if isinstance(obj, slice) else np.asarray(obj)
         obj = obj.nonzero()[0] if obj.dtype == bool else obj.astype(np.int64)
         count = obj.size
     new = broadcast_to(new, tuple(count if k == at else m for k, m in enumerate(x.shape)))
     both = xp.concatenate([x, new], axis=at)
     if _is_place(obj):
-        places = np.arange(n + count)
+        places = lifted(np.arange, n + count)
         first = _place(obj, n, n + 1)
         order = xp.where(places < first, places, xp.where(places < first + count, places - first + n, places - count))
         return take(both, order, at)
     if is_one:
         obj = int(np.asarray(obj).reshape(-1)[0])
-    return take(both, np.insert(np.arange(n), obj, np.arange(n, n + count)), at)
+    return take(both, np.insert(lifted(np.arange, n), obj, lifted(np.arange, n, n + count)), at)
 
 
 def _check_order(order: Any) -> None:

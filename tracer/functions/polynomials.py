@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, cast, emit, full, implements
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped, xp
@@ -44,7 +45,7 @@ def polyder(p: Any, m: Any = 1) -> Any:
         raise ValueError("Order of derivative must be positive (see polyint)")
     for _ in range(operator.index(m)):
         n = found.shape[0] - 1
-        found = found[:-1] * np.arange(n, 0, -1)
+        found = found[:-1] * lifted(np.arange, n, 0, -1)
     return found
 
 
@@ -54,7 +55,8 @@ def polyint(p: Any, m: Any = 1, k: Any = None) -> Any:
     constants: Any = [0.0] * operator.index(m) if k is None else xp.ravel(as_traced(k))
     for i in range(operator.index(m)):
         n = found.shape[0]
-        found = xp.concatenate([found / np.arange(n, 0, -1), reshaped(as_traced(constants[min(i, len(constants) - 1)]), (1,))])
+        last = reshaped(as_traced(constants[min(i, len(constants) - 1)]), (1,))
+        found = xp.concatenate([found / lifted(np.arange, n, 0, -1), last])
     return found
 
 
@@ -146,7 +148,7 @@ def roots(p: Any) -> Any:
     if n < 1:
         return full((0,), 0, np.float64)
     emit("check", as_traced((coefficients[0] != 0) & (coefficients[-1] != 0)), error="ValueError", message=_ZERO_END)
-    below = np.eye(n - 1, n, dtype=coefficients.dtype)
+    below = lifted(np.eye, n - 1, n, dtype=coefficients.dtype)
     return xp.linalg.eigvals(xp.concatenate([(-coefficients[1:] / coefficients[0])[None], below]))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import (
     TracedArray,
     as_traced,
@@ -58,7 +59,7 @@ def _repeated(values: TracedArray, count: int) -> TracedArray:
     line = _line(values)
     if line.size >= count:
         return line if line.size == count else line[:count]
-    return broadcast_to(line, (count,)) if line.size == 1 else xp.take(line, np.arange(count) % line.size)
+    return broadcast_to(line, (count,)) if line.size == 1 else xp.take(line, lifted(np.arange, count) % line.size)
 
 
 def _set_line(x: TracedArray, line: TracedArray) -> None:
@@ -280,7 +281,7 @@ def _rows(value: TracedArray, shape: Sequence[int], base: TracedArray, how: Any)
     spread = broadcast_to(value, target)
     back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
     kept = reshaped(spread, [gathered[k] for k in how.perm])
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     return reshaped(permute(kept, back), (count, spread.size // count if count else 0))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, promote, register_method, static_array
 from pullback.tracer.functions.common import xp
 
@@ -17,7 +18,7 @@ def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
     found: Any = full(v.shape, 0, np.int64)
     if not n:
         return found
-    step = 1 << (n.bit_length() - 1)
+    step = 1 << (int(lifted(int.bit_length, n)) - 1)
     while step:
         next_ = found + step
         entry: Any = xp.take(a, xp.minimum(next_, n) - 1)

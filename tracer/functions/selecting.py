@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.made import Made
 from pullback.tracer.array import TracedArray, as_traced, cast, implements, register_method, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import as_bool, axis_of, choose_where, positions, reshaped, xp
@@ -380,6 +381,6 @@ def concatenate(arrays: Any, axis: Any = 0) -> Any:
 
 @twin(builtins.len)
 def length(x: Any, /) -> Any:
-    if isinstance(x, Selection):
+    if isinstance(x, Selection) or (isinstance(x, TracedArray | Made) and x.ndim):
         return x.shape[0]
     return builtins.len(x)

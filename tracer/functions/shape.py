@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import extent_of, is_size, lifted
 from pullback.tracer.array import (
     Recipe,
     TracedArray,
@@ -389,9 +390,9 @@ def joined(xs: Sequence[TracedArray], axis: int) -> TracedArray:
 def _rolled(x: TracedArray, shift: Any, axis: int) -> TracedArray:
     n = x.shape[axis]
     if isinstance(shift, TracedArray):
-        place = np.mod(np.arange(n) - cast(shift, np.int64), n)
+        place = np.mod(lifted(np.arange, n) - cast(shift, np.int64), n)
         return xp.take(x, place, axis=axis)
-    by = operator.index(shift) % n if n else 0
+    by = extent_of(shift) % n if n else 0
     return joined([part(x, axis, n - by, by), part(x, axis, 0, n - by)], axis) if by else x
 
 
@@ -441,9 +442,9 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> TracedArray:
             "repeat each element a fixed number of times"
         )
     x, at = line_of(x, axis)
-    counts = np.asarray(repeats)
+    counts = np.asarray(1 if is_size(repeats) else repeats)
     if counts.size == 1:
-        count = operator.index(counts.reshape(())[()])
+        count = repeats if is_size(repeats) else operator.index(counts.reshape(())[()])
         if count < 0:
             raise ValueError("repeats may not contain negative values.")
         shape = [*x.shape[: at + 1], count, *x.shape[at + 1 :]]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import resolve
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, full, implements, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, part, positions, reshaped, xp
@@ -384,7 +385,7 @@ def detrend(data: Any, axis: Any = -1, type: str = "linear", bp: Any = 0, overwr
     pieces = []
     for first, last in itertools.pairwise(int(e) for e in edges):
         length = last - first
-        basis = np.stack([np.ones(length), np.arange(1, length + 1) / length], axis=1)
+        basis = np.stack([np.ones(length), lifted(np.arange, 1, length + 1) / length], axis=1)
         axes = np.linalg.qr(basis)[0].astype(rows.dtype)
         piece = rows[..., first:last]
         pieces.append(piece - (piece @ axes) @ axes.T)

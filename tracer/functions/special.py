@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import OPS
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, broadcast_together, cast, emit, full, promote
+from pullback.tracer.array import (
+    TracedArray,
+    as_traced,
+    broadcast_shapes,
+    broadcast_to,
+    broadcast_together,
+    cast,
+    emit,
+    full,
+    promote,
+)
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.reductions import logsumexp
@@ -182,7 +192,7 @@ def polygamma(n: Any, x: Any) -> Any:
     order = np.asarray(n) if not isinstance(n, TracedArray) else None
     if order is not None and order.size == 1 and order == int(order):
         found = cast(as_traced(x), np.float64)
-        found = broadcast_to(found, np.broadcast_shapes(found.shape, order.shape))
+        found = broadcast_to(found, broadcast_shapes(found.shape, order.shape))
         return emit("digamma", found) if int(order) < 1 else emit("polygamma", found, n=int(order))
     k, y = broadcast_together(*(cast(as_traced(v), np.float64) for v in (n, x)))
     sign = 1.0 - 2.0 * ((k + 1.0) % 2.0)

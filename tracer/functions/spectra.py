@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import resolve
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, full
+from pullback.ir.sizes import extent_of, lifted
+from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, cast, emit, full
 from pullback.tracer.functions.common import axis_of, part, positions, xp
 from pullback.tracer.functions.fourier import along, complexes, floats, transformed
 from pullback.tracer.functions.fourier_scipy import fftfreq, rfftfreq
@@ -50,7 +51,7 @@ def _real_signal(x: Any) -> TracedArray:
 def hilbert(x: Any, N: Any = None, axis: Any = -1) -> Any:
     a = _real_signal(x)
     at = axis_of(axis, a.ndim)
-    n = a.shape[at] if N is None else operator.index(N)
+    n = a.shape[at] if N is None else extent_of(N)
     if n <= 0:
         raise ValueError("N must be positive.")
     return transformed(_weighted(transformed(a, n, at, None, "fft"), at, _one_sided(n)), None, at, None, "ifft")
@@ -121,7 +122,7 @@ def resample(x: Any, num: Any, t: Any = None, axis: Any = 0, window: Any = None,
         gap = full((*low.shape[:-1], count - low.shape[-1] - high.shape[-1]), 0, low.dtype)
         found = transformed(xp.concatenate([low, gap, high], axis=-1), count, -1, None, "ifft")
     found = xp.moveaxis(found * found.real.dtype.type(count / n), -1, at)
-    return found if t is None else (found, t[0] + (t[1] - t[0]) * (n / count) * np.arange(count))
+    return found if t is None else (found, t[0] + (t[1] - t[0]) * (n / count) * lifted(np.arange, count))
 
 
 # segments
@@ -216,7 +217,7 @@ def _spectra(
         raise ValueError(f"Unknown scaling: {scaling!r}")
     a, b = (xp.moveaxis(v, at, -1) if v.ndim > 1 else v for v in (a, b))
     try:
-        np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+        broadcast_shapes(a.shape[:-1], b.shape[:-1])
     except ValueError:
         raise ValueError("x and y cannot be broadcast together.") from None
     n = max(a.shape[-1], b.shape[-1])
@@ -251,7 +252,7 @@ def _spectra(
             doubled[-1] = 1.0
         found = _weighted(found, found.ndim - 1, doubled)
     frequencies = (rfftfreq if sides else fftfreq)(length, 1 / fs)
-    times = as_traced(np.arange(count / 2, whole - count / 2 + 1, step)) / fs
+    times = as_traced(lifted(np.arange, count / 2, whole - count / 2 + 1, step)) / fs
     times = times if boundary is None else times - (count / 2) / fs
     found = cast(found, kind if found.dtype.kind == "c" else real)
     return frequencies, times, xp.moveaxis(found, -1, at - 1)
@@ -269,7 +270,7 @@ def csd(
     is_same = y is x
     a, b = as_traced(x), as_traced(y)
     if not a.size or not b.size:
-        outer = np.broadcast_shapes(*(v.shape[:-1] for v in (xp.moveaxis(v, axis, -1) for v in (a, b))))
+        outer = broadcast_shapes(*(v.shape[:-1] for v in (xp.moveaxis(v, axis, -1) for v in (a, b))))
         return _none(a.shape if is_same else (*outer, min(a.shape[axis], b.shape[axis])), 2)
     arguments = (fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis)
     frequencies, _, found = _spectra(a, None if is_same else b, *arguments, power=True)
@@ -278,7 +279,7 @@ def csd(
     count = found.shape[-1]
     if average == "mean" or count == 1:
         return frequencies, xp.mean(found, axis=-1)
-    terms = 2 * np.arange(1.0, (count - 1) // 2 + 1)
+    terms = 2 * lifted(np.arange, 1.0, (count - 1) // 2 + 1)
     bias = 1 + np.sum(1.0 / (terms + 1) - 1.0 / terms)
     parts = [found] if found.dtype.kind == "f" else [found.real, found.imag]
     parts = [xp.median(p, axis=-1) / p.dtype.type(bias) for p in parts]
@@ -404,4 +405,4 @@ def istft(
     found = found / xp.where(weight > 1e-10, weight, 1.0)
     if found.ndim > 1 and time != z.ndim - 1:
         found = xp.moveaxis(found, -1, time - (frequency < time))
-    return as_traced(np.arange(found.shape[0], dtype=np.float64)) / fs, found
+    return as_traced(lifted(np.arange, found.shape[0], dtype=np.float64)) / fs, found

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.sizes import lifted
 from pullback.tracer.array import TracedArray, as_traced, cast, emit, expand, full
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg, spectral
@@ -150,7 +151,7 @@ def eigh_tridiagonal(
     if n != y.shape[-1] + 1:
         raise ValueError(f"d ({n}) must have one more element than e ({y.shape[-1]})")
     x, y = of_lapack(x, y)
-    row, column = np.arange(n)[:, None], np.arange(n)
+    row, column = lifted(np.arange, n)[:, None], lifted(np.arange, n)
     beside = xp.concatenate([y, xp.zeros_like(x[..., :1])], -1)
     below = xp.where(row == column + 1, beside[..., None, :], x.dtype.type(0))
     whole = xp.where(row == column, x[..., :, None], below + linalg.transposed(below))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -117,7 +118,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: Any, arr: Any, *args: Any
     rest = x.shape[:-1]
     if 0 in rest:
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
-    rows = reshaped(x, (int(np.prod(rest)), x.shape[-1]))
+    rows = reshaped(x, (math.prod(rest), x.shape[-1]))
     found = over_axes(lambda row: as_traced(func1d(row, *args, **kwargs)), (rows,), {})
     found = reshaped(found, (*rest, *found.shape[1:]))
     inside = range(len(rest), found.ndim)

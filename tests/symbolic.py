@@ -1,0 +1,85 @@
+"""Traces with symbolic sizes beside traces with numbers: at each point that the first serves, they are one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.dynamic import NotSymbolic, Variant, extents_of
+from pullback.ir.points import Fails
+from pullback.ir.text import canonical
+from pullback.tracer import Signature, Trace, leaf_key, parameters_of, signature, trace, unflatten
+
+Call = Callable[..., Any]
+
+POINTS: dict[str, Callable[[int, int], int]] = {
+    "the same": lambda n, k: n,
+    "one more": lambda n, k: n + 1 if n > 1 else n,
+    "twice": lambda n, k: 2 * n if n > 1 else n,
+    "all different": lambda n, k: n + 3 + k if n > 1 else n,
+    "larger": lambda n, k: n + 40 if n > 1 else n,
+    "one less": lambda n, k: max(n - 1, 0),
+    "ones": lambda n, k: 1,
+    "none": lambda n, k: 0,
+    "all one more": lambda n, k: n + 1,
+    "the first alone": lambda n, k: n + (k == 0),
+}
+"""The extent number ``k`` of a call, which is ``n`` in the first, at other points."""
+
+
+def check(function: Call, *arguments: Any) -> int:
+    """At how many of the points a symbolic trace of a call serves calls of other sizes; there it is what a trace with numbers is.
+    -1 if sizes are numbers in that function. A call that cannot be traced counts as 0."""
+    parameters = parameters_of(function)
+    call = signature(parameters, arguments, {})
+    try:
+        trace(function, arguments, call=call, parameters=parameters)
+    except Exception:
+        return 0
+    try:
+        variant = Variant(trace(function, arguments, call=call, parameters=parameters, symbolic=True), call)
+    except NotSymbolic:
+        return -1
+    served = 0
+    for name, leaves in resized(call):
+        args, kwargs = unflatten(call.tree, leaves)
+        other = signature(parameters, args, kwargs)
+        if [_loose(x) for x in leaves] != [_loose(x) for x in call.leaves]:
+            continue
+        try:
+            values = variant.values(other)
+        except Fails:
+            continue
+        expected = trace(function, args, call=other, parameters=parameters)
+        assert shown(variant.at(values)) == shown(expected), name
+        served += extents_of(leaves) != extents_of(call.leaves)
+    return served
+
+
+def resized(call: Signature) -> Iterator[tuple[str, list[Any]]]:
+    """The leaves of a call at each point."""
+    for name, change in POINTS.items():
+        k, leaves = 0, []
+        for leaf in call.leaves:
+            if isinstance(leaf, np.ndarray) and leaf.ndim:
+                shape = tuple(change(n, k + j) for j, n in enumerate(leaf.shape))
+                k += leaf.ndim
+                filled = np.resize(leaf, shape) if leaf.size else np.zeros(shape, leaf.dtype)
+                leaves.append(leaf if shape == leaf.shape else filled)
+            else:
+                leaves.append(leaf)
+        yield name, leaves
+
+
+def shown(found: Trace) -> Sequence[Any]:
+    """All that a program is made from."""
+    pinned = tuple((p.index, repr(p.value)) for p in found.pinned)
+    arrays = [given.array.tobytes() for given in found.inputs if hasattr(given, "array")]
+    return canonical(found.function), repr(found.out_tree), found.weak, found.returned, found.writes, pinned, arrays
+
+
+def _loose(leaf: Any) -> Any:
+    key = leaf_key(leaf)
+    return (key[0], len(key[1]), key[2]) if isinstance(key, tuple) and len(key) == 3 else key
