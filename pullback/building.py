@@ -77,6 +77,8 @@ class Built:
         targets = {target for target, _ in self.puts} if self.are_apart else set(range(self._first_result))
         if any(source in targets for _, source in self.puts):
             return []
+        if not self.are_apart and any(kind in (Build.REGISTER, Build.COPY) and k not in self._out for kind, k, _ in found):
+            return []  # an argument is a result, and what is put into the caller's arrays may change it
         if self.puts or any(kind is Build.AGAIN for kind, _, _ in found):
             found = [(Build.SHARED if kind is Build.RESULT else kind, a, b) for kind, a, b in found]
         self.reads_registers |= bool(self.puts) or any(kind in (Build.REGISTER, Build.COPY, Build.CALL) for kind, _, _ in found)

@@ -20,6 +20,7 @@ FUNCTIONS: dict[str, Callable[[Array, Array, Array], tuple[Array, Array]]] = {
     "sorted": lambda a, b, c: (np.sort(a) - c, np.sort(b)[::-1] * a),
     "sums": lambda a, b, c: (np.cumsum(a) * b, np.dot(b, c) * a),
     "returned": lambda a, b, c: (b, a + c),
+    "returned later": lambda a, b, c: (a * b, c),
     "updated": lambda a, b, c: (np.concatenate([a[1:] + b[:-1], c[:1]]), a + 1),
     "products": lambda a, b, c: (a @ np.outer(b, c), np.linalg.solve(np.eye(N) + np.outer(a, a), b)),
     "outside": lambda a, b, c: (a * OUTSIDE, OUTSIDE[::-1] + b * c),
