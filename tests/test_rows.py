@@ -10,6 +10,7 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.llvm import emit
+from pullback.codegen.processors import Target
 from pullback.codegen.schedule import schedule
 from pullback.ir.classes import MOST_NEAR, templated
 from pullback.ir.extents import extents_of
@@ -96,7 +97,7 @@ def test_what_is_written_is_read_where_it_is() -> None:
 def loads(function: Callable[..., Any], argument: Array, vector_bytes: int) -> tuple[int, int]:
     """How many vectors an iteration of the only vector loop loads, without masks, and how many it puts together."""
     (kernel,) = compiled(trace(function, (argument,), {}).function).lowered.functions[1:]
-    parts = emit(schedule(kernel), "k", vector_bytes).text.split("\nbody")
+    parts = emit(schedule(kernel), "k", Target(vector_bytes)).text.split("\nbody")
     plain = [part.partition("\nend")[0] for part in parts if "nontemporal" not in part and "masked" not in part]
     body = max(plain, key=lambda part: part.count(" = load <"))
     return body.count(" = load <"), body.count(" = shufflevector")

@@ -8,6 +8,7 @@ import numpy as np
 
 import pullback as pb
 from pullback.codegen.llvm import emit
+from pullback.codegen.processors import Target
 from pullback.codegen.schedule import schedule
 from pullback.ir.text import parse_function
 from pullback.runtime.program import emit_kernel, shared_with
@@ -40,7 +41,7 @@ def test_two_kernels_share_one_text() -> None:
 
 def test_each_width_has_its_own() -> None:
     kernel = schedule(parse_function(KERNEL.replace("FUNCTION", "sin")))
-    texts = {bytes_: shared_with(emit(kernel, "f", bytes_))[0] for bytes_ in (16, 32, 64)}
+    texts = {bytes_: shared_with(emit(kernel, "f", Target(bytes_)))[0] for bytes_ in (16, 32, 64)}
     assert [f"<{bytes_ // 8} x double> %p0" in text for bytes_, text in texts.items()] == [True] * 3
 
 

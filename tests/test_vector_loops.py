@@ -11,6 +11,7 @@ import pytest
 
 from pullback.codegen import llvm_streams
 from pullback.codegen.llvm import emit
+from pullback.codegen.processors import Target
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Function, Value
 from pullback.ir.types import DTYPES, ArrayType
@@ -107,7 +108,7 @@ def test_stores_to_a_line_come_one_after_the_other(vector_bytes: int, reverse: b
     scan = b.cumsum(x, axis=0, reverse=reverse)
     function = b.function("f", [x], [scan, b.mul(scan, scan)])
     for kernel in compiled(function).scheduled.functions[1:]:
-        lines = emit(kernel, "k", vector_bytes).text.splitlines()
+        lines = emit(kernel, "k", Target(vector_bytes)).text.splitlines()
         together = [len(list(found)) for past, found in groupby(lines, lambda line: "!nontemporal" in line) if past]
         assert together and all(number * vector_bytes % 64 == 0 for number in together)
 

@@ -35,6 +35,8 @@ def activate(devices: int = 2, arch: int = 90, memory: int = 4 << 30) -> Any:
     import pycuda.driver as cuda
 
     cuda.init()
+    for number in range(devices):  # primary contexts outlive every test, as where another library holds them
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), number)
     return cuda
 
 

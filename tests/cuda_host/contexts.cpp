@@ -256,7 +256,12 @@ API cuCtxAttach(CUcontext* context, unsigned) {
     return answer([&] { *context = current(); });
 }
 
-API cuCtxDetach(CUcontext context) { return cuCtxDestroy(context); }
+// Of a primary context it takes back one retain, as PyCUDA asks for when its object of one dies.
+API cuCtxDetach(CUcontext context) {
+    for (size_t k = 0; k < driver.devices.size(); ++k)
+        if (context && driver.devices[k].primary == context) return cuDevicePrimaryCtxRelease((CUdevice)k);
+    return cuCtxDestroy(context);
+}
 
 API cuCtxPushCurrent(CUcontext context) {
     return answer([&] {

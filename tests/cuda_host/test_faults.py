@@ -49,7 +49,7 @@ def test_emitted_text_without_a_mistake() -> None:
         ("x[i * s1 + j2]", "x[i * s1 + j2 + s1]", ["illegal memory", "k0, block (", "behind the end of an", "line "]),
         ("x[i * s1 + j2]", "x[i * s1 + j2 - 1200]", ["illegal memory access", "k0, block (", "before an allocation"]),
         ("p[i * s1 + j3] = ", "p[i * s1 + j3 - 1] = ", ["k0 wrote 4 bytes before an allocation of 1400 bytes"]),
-        ("row_own = row_rows + blockIdx.x * s1", "row_own = row_rows + 0 * s1", ["k0", "a race between blocks"]),
+        ("shared ? (float*)(pb_shared) : row2_rows + blockIdx.x * s1", "row2_rows + 0 * s1", ["k0", "a race between blocks"]),
     ],
     ids=["barrier", "mask", "behind", "before", "one place too low", "the row of another block"],
 )
