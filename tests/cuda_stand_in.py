@@ -20,12 +20,14 @@ def device() -> Iterator[cuda_device.Device]:
         pytest.skip(UNAVAILABLE)
     cuda_host.activate()
     cuda_compile.use(cuda_host.Compiler())
-    found = cuda_device.device("cuda:0")
-    for each in (found, cuda_device.device("cuda:1")):
-        each.pool.grain = 16
-    yield found
-    found.synchronize()
-    cuda_compile.use(None)
+    try:
+        found = cuda_device.device("cuda:0")
+        for each in (found, cuda_device.device("cuda:1")):
+            each.pool.grain = 16
+        yield found
+        found.synchronize()
+    finally:
+        cuda_compile.use(None)
 
 
 @pytest.fixture(params=[0, 1, 5], ids=["as they come", "reversed", "random"])

@@ -332,7 +332,7 @@ def test_explain_through_the_life_of_a_function() -> None:
 
 
 def test_explain_of_each_kind_of_change() -> None:
-    user = module_of("def f(x, mode='sum'):\n  return x * k if mode == 'sum' else -x\n", k=2.0)
+    user = module_of("def f(x, mode='sum'):\n  return x * k if mode == 'sum' else -x\n", k=2.5)
 
     def closed(how: str) -> tuple[Any, Any]:
         def inner(x: Any) -> Any:

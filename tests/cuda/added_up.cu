@@ -354,22 +354,23 @@ extern "C" __global__ void k1_28(
         long long t22 = t20 ? ends[t21] : 0LL;
         long long t23 = ends[r2];
         long long t24 = (long long)((unsigned long long)t23 - (unsigned long long)t22);
+        long long t25 = pb_maximum(t24, 0LL);
         pb_sum<double> add_part;
 #pragma unroll 4
-        for (long long k2 = threadIdx.x; k2 < t24; k2 += blockDim.x) {
+        for (long long k2 = threadIdx.x; k2 < t25; k2 += blockDim.x) {
             // bins.py:2
-            long long t25 = (long long)((unsigned long long)t22 + (unsigned long long)k2);
-            long long t26 = order[t25];
-            double t27 = x1[t26];
-            add_part.add(t27);
+            long long t26 = (long long)((unsigned long long)t22 + (unsigned long long)k2);
+            long long t27 = order[t26];
+            double t28 = x1[t27];
+            add_part.add(t28);
         }
         double add_all = pb_block<pb_add<double>>(add_part.total());
         // bins.py:2
-        double t28 = out[r2];
-        double t29 = t28 + add_all;
-        bool t30 = t24 > 0LL;
+        double t29 = out[r2];
+        double t30 = t29 + add_all;
+        bool t31 = t25 > 0LL;
         __syncthreads();
-        if (threadIdx.x == 0 && t30) out[r2] = t29;
+        if (threadIdx.x == 0 && t31) out[r2] = t30;
         __syncthreads();
     }
 }
