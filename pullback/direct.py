@@ -117,7 +117,7 @@ def record_of(entry: Entry, call: Signature, found: Entrance) -> Record:
     )
     executable = None if template is None else template.executable
     return Record(
-        entry, description, executable, program.instance, found.hash_of([*args, *kwargs.values()], len(kwargs)), found.has_clock
+        entry, description, executable, program.instance, found.hash_of([*args, *kwargs.values()], len(kwargs)), found
     )
 
 

@@ -151,6 +151,11 @@ def word_at(address: int) -> int:
     return int(ctypes.c_int64.from_address(address).value)
 
 
+def set_word(address: int, value: int) -> None:
+    """Write the 64 bits at an address."""
+    ctypes.c_int64.from_address(address).value = value
+
+
 def set_vectorcall(owner: Any, address: int) -> None:
     """Have a callable called at an address; 0 for its ``__call__``."""
     ctypes.c_int64.from_address(id(owner) + VECTORCALL).value = address

@@ -13,7 +13,8 @@ RECORD = (
     "owner", "positional", "keywords", "names",
     "registers", "nodes", "node_count", "has_inside",
     "guards", "guard_count", "reads", "read_count", "watch",
-    "mode", "frame", "busy", "frame_bytes", "arena_bytes", "arena_context", "arena_malloc", "arena_free",
+    "attempt", "countdown", "warm", "state",
+    "mode", "took", "frame", "busy", "frame_bytes", "filled_bytes", "arena_bytes", "arena_context", "arena_malloc", "arena_free",
     "fills", "fill_count", "frame_fills", "frame_fill_count",
     "functions", "offsets", "steps",
     "results", "result_count", "first_result", "context",
@@ -21,7 +22,9 @@ RECORD = (
 )  # fmt: skip
 """``owner``: the Python object that all of it lies in. ``names``: of ``keywords`` arguments. ``watch``: what reads everything
 from outside in Python, or 0. ``mode``: below 0 Python's lock is let go while the program runs, above 0 too and the run is timed,
-0 not. ``has_inside``: 0 without containers, 2 where what is inside is held in any case.
+0 not. ``took``: nanoseconds of the last run that was timed. ``filled_bytes``: so many of a frame's have values before a call; the
+rest is for temporaries. ``attempt``: what serves a call. ``countdown``: after so many calls ``warm`` is called.
+``state``: the addresses of Python's and NumPy's functions. ``has_inside``: 0 without containers, 2 where what is inside is held in any case.
 ``arena_*``: memory for temporaries that do not lie in the frame. ``finish``: what builds the result in Python, or 0.
 ``failed``: what is called with a status."""
 
@@ -30,7 +33,7 @@ GUARD = ("kind", "a", "b", "expected", "tag", "by_value")
 READ = ("kind", "a", "b", "spare")
 FILL = ("kind", "register", "target", "extra")
 RESULT = ("kind", "dtype", "rank", "shape", "offset", "allocate")
-BUILD = ("kind", "a", "b")
+BUILD = ("kind", "a", "b", "place")
 
 SLOT = ("hash", "record")
 TABLE = ("mask", "count", "only")
@@ -115,7 +118,7 @@ class Result(IntEnum):
 
 
 class Build(IntEnum):
-    """What is put on the stack of results, or taken from it."""
+    """What is put on the stack of results at ``place``, a container in place of its items."""
 
     RESULT = 1
     REGISTER = 2
