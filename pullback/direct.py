@@ -20,6 +20,7 @@ from pullback.runtime.ahead import Begun
 from pullback.runtime.entrance import Entry as Entrance
 from pullback.runtime.entrance import Unavailable, begin, load
 from pullback.runtime.fork import work
+from pullback.runtime.fused import prepare
 from pullback.runtime.layouts import Build, Guard, Node, Reading
 from pullback.runtime.records import Description, Dispatch, NodeOf, NotNative, Record, Source
 from pullback.tracer import Signature
@@ -42,7 +43,7 @@ _begun: dict[str, Begun | None] = {}
 def is_underway() -> bool:
     """Whether the code of the native call path is being compiled, which a thread begins to do at the first question. Nobody has
     to wait: calls go through Python meanwhile. Never where the path is asked for by name."""
-    if "entrance" in _state or abi.wanted() == "native":
+    if "entrance" in _state or abi.wanted() in abi.NATIVE:
         return False
     if "code" not in _begun:
         with work.underway():
@@ -62,8 +63,8 @@ def entrance(plain: Callable[..., Any]) -> Entrance | None:
                 made = load(plain, variable(), Dispatch)
         except Unavailable as reason:
             made = reason
-            if abi.wanted() == "native":
-                raise RuntimeError(f"{abi.VARIABLE}=native: {reason}") from reason
+            if abi.wanted() in abi.NATIVE:
+                raise RuntimeError(f"{abi.VARIABLE}={abi.wanted()}: {reason}") from reason
         found = _state.setdefault("entrance", made)
     return found if not isinstance(found, Unavailable) else None
 
@@ -116,9 +117,11 @@ def record_of(entry: Entry, call: Signature, found: Entrance) -> Record:
         failed=functools.partial(_failed, entry, len(registers)),
     )
     executable = None if template is None else template.executable
-    return Record(
+    record = Record(
         entry, description, executable, program.instance, found.hash_of([*args, *kwargs.values()], len(kwargs)), found
     )
+    prepare(record)
+    return record
 
 
 def _same(x: Any) -> Any:

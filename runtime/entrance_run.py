@@ -274,8 +274,7 @@ def outcome(f: Entrance, record: Word, registers: Word, frame: Word, status: Wor
 
 
 def _frame(f: Entrance, record: Word, registers: Word) -> tuple[Word, Callable[[], None]]:
-    """The memory of one call, and what writes that it is given back: the record's own, if no other call has it. Null with an error
-    set where there is none."""
+    """The memory of one call, the record's own if no other call has it, and what writes that it is given back."""
     size, filled = f.field("record", record, "frame_bytes"), f.field("record", record, "filled_bytes")
     own = f.field("record", record, "frame")
     fills = f.field("record", record, "frame_fills"), f.field("record", record, "frame_fill_count")
@@ -307,6 +306,8 @@ def _frame(f: Entrance, record: Word, registers: Word) -> tuple[Word, Callable[[
 @part("ptr", "ptr", "ptr", is_inline=True)
 def serve(f: Entrance, record: Word, registers: Word) -> None:
     """(record, registers) -> as ``outcome``. Takes a frame, and an arena, for the time of the run."""
+    with f.when(f.ne(f.use(make_results, record, registers), 0)):
+        f.give(NULL)
     frame, give_back = _frame(f, record, registers)
     arena_bytes = f.field("record", record, "arena_bytes")
     arena = f.variable(NULL)
@@ -318,13 +319,10 @@ def serve(f: Entrance, record: Word, registers: Word) -> None:
     with f.when(lacks):
         found.set(f.python("ptr", "PyErr_NoMemory"))
     with f.unless(lacks):
-        with f.when(f.ne(f.use(make_results, record, registers), 0)):
-            found.set(NULL)
-        with f.unless(f.is_null(found.get())):
-            fills = f.field("record", record, "fills"), f.field("record", record, "fill_count")
-            with f.when(f.eq(f.use(fill_all, *fills, registers, frame, arena.get()), 0)):
-                status = f.use(run_steps, record, frame)
-                found.set(f.use(outcome, record, registers, frame, status))
+        fills = f.field("record", record, "fills"), f.field("record", record, "fill_count")
+        with f.when(f.eq(f.use(fill_all, *fills, registers, frame, arena.get()), 0)):
+            status = f.use(run_steps, record, frame)
+            found.set(f.use(outcome, record, registers, frame, status))
     with f.unless(f.is_null(arena.get())):
         f.call("void", f.field("record", record, "arena_free"), context, arena.get(), arena_bytes)
     give_back()
@@ -334,11 +332,11 @@ def serve(f: Entrance, record: Word, registers: Word) -> None:
 @part("ptr", "ptr", "ptr", "i64", "i64", "ptr")
 def attempt(f: Entrance, record: Word, arguments: Word, positional: Word, keywords: Word, names: Word) -> None:
     """(record, arguments, positional, keywords, names) -> as ``outcome``, for a record that is held."""
-    given = f.field("record", record, "positional"), f.field("record", record, "keywords")
-    for found, wanted in zip((positional, keywords), given, strict=True):
-        with f.unless(f.eq(found, wanted)):
+    wanted = f.field("record", record, "positional"), f.field("record", record, "keywords")
+    for count, expected in zip((positional, keywords), wanted, strict=True):
+        with f.unless(f.eq(count, expected)):
             f.give(missed(f))
-    positional, keywords = given
+    positional, keywords = wanted
     expected = f.field("record", record, "names")
     for k in f.each(keywords):
         with f.unless(f.same(f.item(f.at(names, abi.ITEMS), k, "ptr"), f.item(expected, k, "ptr"))):

@@ -60,7 +60,7 @@ class Entrance(Native):
         return self.call(called.result, function_at(called.symbol), *operands)
 
     def on_stack(self, frame: Word, bytes: Word, filled: Word) -> Word | None:
-        """A copy of a frame of so many bytes, of which some are filled, that is on the stack; None where it is not to be there."""
+        """A copy on the stack of a frame of so many bytes, the first of which are filled; None where it is not to be there."""
         return None
 
     def api(self, name: str) -> Word:

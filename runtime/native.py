@@ -1,8 +1,8 @@
 """Writes native functions as LLVM IR text: loads, stores, calls, conditions and loops over 64-bit words and pointers.
 
 A function's variables are stack slots at its head, which LLVM turns into registers. A ``Word`` is a value: the text of an operand
-and its type. What is known when the text is written is worked out then: of conditions that are constants one side is written, loops
-over ``each`` of few are written out, and loads from memory that is ``Known`` are what lies there.
+and its type. What is known when the text is written is worked out then: of conditions that are constants one side is written,
+loops over ``each`` of few are written out, and loads from memory that is ``Known`` are what lies there.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ class Known(Word):
 
 @dataclass(frozen=True)
 class Parted(Word):
-    """A pointer to memory in two parts: what lies ``size`` bytes further, or more, is so many bytes further in ``rest``."""
+    """A pointer to memory in several parts, each with its first offset, its end and a pointer of its own."""
 
     type: str = "ptr"
-    size: int = 0
-    rest: Word | None = None
+    parts: tuple[tuple[int, int, Word], ...] = ()
 
 
 Operand = Word | int
@@ -126,11 +125,11 @@ class Native:
     def at(self, base: Word, offset: Operand) -> Word:
         """An address some bytes further."""
         n = constant_of(offset)
+        if isinstance(base, Parted) and n is not None:
+            first, _, pointer = next(part for part in base.parts if n < part[1])
+            return self.at(pointer, n - first)
         if n == 0:
             return base
-        if isinstance(base, Parted) and n is not None and base.rest is not None:
-            if n >= base.size:
-                return self.at(base.rest, n)
         found = self.let(f"getelementptr i8, {base}, {_word(offset)}", "ptr")
         if isinstance(base, Known) and n is not None:
             return Known(found.text, contents={at - n: x for at, x in base.contents.items() if at >= n})
@@ -217,10 +216,10 @@ class Native:
         self._places.append(f"  {place.text} = alloca {type}")
         return Variable(self, place, type)
 
-    def words(self, count: int) -> Word:
+    def words(self, count: int, align: int = 16) -> Word:
         """A few words on the stack."""
         self._count += 1
-        self._places.append(f"  %s{self._count} = alloca [{count} x i64], align 16")
+        self._places.append(f"  %s{self._count} = alloca [{count} x i64], align {align}")
         return Word(f"%s{self._count}", "ptr")
 
     def many_words(self, count: Word) -> Word:

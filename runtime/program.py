@@ -43,6 +43,7 @@ else:
 
 KEPT_FRAMES = 4
 KEPT_INSTANCES = 64
+MOST_TEXT = 1 << 16
 MOST_OF_LAPACK = 2**31 - 1
 
 NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared"})
@@ -127,11 +128,13 @@ class Frame:
 
 
 class LoadedKernel:
-    """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are."""
+    """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are. ``text``:
+    what it was made of, if that is short."""
 
-    __slots__ = ("address", "code", "key", "slots", "symbol")
+    __slots__ = ("address", "code", "key", "slots", "symbol", "text")
 
-    def __init__(self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...]) -> None:
+    def __init__(self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...], text: str) -> None:
+        self.text = text if len(text) <= MOST_TEXT else ""
         self.code = code
         self.symbol = symbol
         self.key = key
@@ -142,7 +145,7 @@ class LoadedKernel:
 def _load(emitted: Emitted | Driver) -> LoadedKernel:
     engine = default_engine()
     code = engine.kernel(emitted.text, symbols=[emitted.name])
-    return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots)
+    return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots, emitted.text)
 
 
 Schedule = Callable[[Function], Function]

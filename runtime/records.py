@@ -81,7 +81,10 @@ class Record:
     """The tables of one compiled signature, which is that of ``entry``. They live as long as this, which every call under way
     holds. Raises NotNative."""
 
-    __slots__ = ("_kept", "address", "description", "entry", "executable", "hash", "instance", "rows", "words")
+    __slots__ = (
+        "_kept", "address", "description", "entry", "executable", "hash", "instance", "is_looked_for", "rows",
+        "words",
+    )  # fmt: skip
 
     def __init__(
         self, entry: Any, description: Description, executable: Executable | None, instance: Instance | None, hash: int,
@@ -92,6 +95,7 @@ class Record:
         self.description, self.executable, self.instance = description, executable, instance
         self._kept: list[Any] = []
         self.rows: dict[str, list[list[int]]] = {}
+        self.is_looked_for = False
         self.words: dict[str, int] = dict.fromkeys(RECORD, 0)
         self.words |= {"attempt": native.attempt, "state": native.state}
         self._checks(description)

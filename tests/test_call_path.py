@@ -25,6 +25,14 @@ from pullback.runtime import abi
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
 
 Point = namedtuple("Point", "x y")
+@pytest.fixture(autouse=True, params=["auto", "fused"])
+def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Calls take the generic entry, or one of each signature's own from the second call on."""
+    chosen: str = request.param
+    monkeypatch.setenv(abi.VARIABLE, chosen)
+    return chosen
+
+
 SCALE = 3.0
 TABLE = np.arange(3.0)
 
@@ -303,6 +311,7 @@ def test_errors_are_those_of_python() -> None:
     x, bad = np.arange(3.0), np.array([0, 7])
     warm(compiled, x, np.array([0, 1]))
     messages = set()
+    gc.collect()
     before = counts(x, bad)
     for _ in range(20):
         with pytest.raises(IndexError) as found:
