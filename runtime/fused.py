@@ -196,7 +196,9 @@ def prepare(record: Record) -> None:
 
 def _warm(record: Record) -> None:
     """What a record calls that was called often."""
-    if not record["mode"] and record["took"] <= MOST_NS:
+    if record["mode"]:
+        record["countdown"] = LOOK_AFTER
+    elif record["took"] <= MOST_NS:
         with work.underway():
             Begun(lambda _: _find(record), "")
 

@@ -22,10 +22,10 @@ RECORD = (
 )  # fmt: skip
 """``owner``: the Python object that all of it lies in. ``names``: of ``keywords`` arguments. ``watch``: what reads everything
 from outside in Python, or 0. ``attempt``: what serves a call. ``countdown``: after so many calls ``warm`` is called. ``state``:
-the addresses of Python's and NumPy's functions. ``mode``: below 0 Python's lock is let go while the program runs, above 0 too and
-the run is timed, 0 not. ``took``: nanoseconds of the last run that was timed. ``filled_bytes``: so many of a frame's have values
-before a call; the rest is for temporaries. ``has_inside``: 0 without containers, 2 where what is inside is held in any case.
-``arena_*``: memory for temporaries that do not lie in the frame. ``finish``: what builds the result in Python, or 0.
+the addresses of Python's and NumPy's functions. ``mode``: below 0 Python's lock is let go while the program runs, above 0 too
+and the run is timed, 0 not. ``took``: nanoseconds of the shortest run that was timed. ``filled_bytes``: so many of a frame have
+values before a call; the rest is for temporaries. ``has_inside``: 0 without containers, 2 where what is inside is held in any
+case. ``arena_*``: memory for temporaries that do not lie in the frame. ``finish``: what builds the result in Python, or 0.
 ``failed``: what is called with a status."""
 
 NODE = ("kind", "type", "a", "b", "c", "first", "count", "spare")

@@ -188,7 +188,7 @@ class Record:
         self._kept.append(instance.tables)
         own, others = places.fills(address_of(frame), frame)
         waits = bool(instance.hosts) or executable.polls or not clock
-        self.words |= {"mode": -1 if waits else SHORT_RUNS, "frame": address_of(frame)}
+        self.words |= {"mode": -1 if waits else SHORT_RUNS, "took": 1 << 62, "frame": address_of(frame)}
         self.words |= {"frame_bytes": places.bytes, "filled_bytes": places.arena}
         self.words |= {"fills": self._named("fills", own), "fill_count": len(own)}
         self.words |= {"frame_fills": self._named("frame_fills", others), "frame_fill_count": len(others)}
