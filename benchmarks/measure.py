@@ -22,7 +22,7 @@ Call = Callable[[], Any]
 VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR", "PULLBACK")
 BURST_SECONDS = 0.04
 WARMED, WARM_SECONDS = 1e-3, 1.0
-"""Calls shorter than the first are made for so long before they are counted: what compiles beside them, or after many, is there."""
+"""Calls shorter than the first are made for so long before they count: what compiles beside them, or after many, is there."""
 SHORTEST = 20e-6
 SLOW = 0.1
 FAR = 8.0

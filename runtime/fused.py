@@ -28,7 +28,7 @@ SYMBOL = "pullback_call_fused"
 LOOK_AFTER, MAKE_AFTER = 2_000, 20_000
 MOST_NS = 2_000
 """Longer runs gain little."""
-MOST_TEXT, MOST_FRAME, MOST_STEPS, MOST_REGISTERS = 1 << 16, 1 << 12, 8, 32
+MOST_FRAME, MOST_STEPS, MOST_REGISTERS = 1 << 12, 8, 32
 
 _NUMBERS = (
     "positional", "keywords", "registers", "node_count", "has_inside", "guard_count", "read_count", "watch", "frame_bytes",
@@ -178,8 +178,7 @@ def _is_small(record: Record) -> bool:
         return False
     if words["frame_bytes"] > MOST_FRAME or any(isinstance(step.op, Host) for step in executable.plan.steps):
         return False
-    texts = [kernel.text for kernel in executable.kernels.values()]
-    return all(texts) and sum(map(len, texts)) <= MOST_TEXT
+    return all(kernel.text for kernel in executable.kernels.values())
 
 
 def prepare(record: Record) -> None:
