@@ -42,6 +42,7 @@ _FIELDS = {
 _TABLE = {"nodes": "node", "guards": "guard", "reads": "read", "fills": "fill", "frame_fills": "fill", "results": "result"}
 _NODES = frozenset((
     Node.ARRAY, Node.EXACT, Node.SAME, Node.EQUAL, Node.WEAK, Node.SEQUENCE, Node.LIST, Node.DICT, Node.NUMBER,
+    Node.ANY,
 ))  # fmt: skip
 _RESULTS = frozenset((Result.SMALL, Result.LARGE, Result.NUMBER))
 _BUILDS = frozenset((Build.RESULT, Build.REGISTER, Build.OBJECT, Build.COPY, Build.TUPLE, Build.LIST, Build.DICT))

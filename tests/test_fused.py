@@ -1,11 +1,13 @@
 """A small program's own entry: which programs get one, when, and that it gives what the generic entry gives."""
 
+import dataclasses
 import gc
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -50,6 +52,20 @@ def bits(x: Any) -> Any:
     return (type(x), x.dtype, x.shape, x.tobytes()) if isinstance(x, np.ndarray | np.generic) else x
 
 
+Point = namedtuple("Point", "x y")
+RATES: dict[str, Any] = {"rate": 2.5, "other": object(), "table": [np.arange(3.0)]}
+
+
+@dataclasses.dataclass
+class Pair:
+    x: Any
+    y: Any
+
+
+def add_one(x: Any) -> None:
+    x += 1.0
+
+
 SMALL: dict[str, tuple[Function, tuple[Any, ...]]] = {
     "value and gradient": (rosenbrock, (np.linspace(-1.0, 1.0, 2),)),
     "float32": (lambda x, y: (x @ y, np.sum(x)), (np.ones((3, 3), np.float32), np.arange(3, dtype=np.float32))),
@@ -64,6 +80,8 @@ SMALL: dict[str, tuple[Function, tuple[Any, ...]]] = {
     "integers": (lambda x: (x // 3, x % 3, np.max(x)), (np.arange(-5, 6),)),
     "nothing": (lambda x: (x + 1, np.sum(x)), (np.zeros((0, 3)),)),
     "no results": (lambda x: (x, 1), (np.ones(2),)),
+    "a dict from outside": (lambda x: x * RATES["rate"] + RATES["table"][0], (np.ones(3),)),
+    "keys that are ints": (lambda p: p[1] * p[2], ({1: np.ones(2), 2: 3.0},)),
 }
 
 
@@ -103,6 +121,42 @@ def test_programs_that_get_none(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     compiled = pb.jit(function)
     first = bits(compiled(*args))
     assert bits(compiled(*args)) == first and not is_fused(compiled)
+
+
+# By name: what is compiled, a call's arguments, and what is compared of its result and them.
+TAKEN_APART: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], Callable[..., Any]]] = {
+    "an argument that is written": (pb.jit(add_one), lambda: (np.ones(3),), lambda r, x: (r, x)),
+    "the same, elements apart": (pb.jit(add_one), lambda: (np.ones(6)[::2],), lambda r, x: (r, x)),
+    "a donated argument": (pb.jit(lambda x, y: x + y, donate=0), lambda: (np.ones(3), np.ones(3)), lambda r, x, y: (r, y)),
+    "a dataclass, in": (pb.jit(lambda p: p.x * p.y), lambda: (Pair(np.ones(2), 3.0),), lambda r, p: r),
+    "a dataclass, out": (pb.jit(lambda x: Pair(x * 2, x + 1)), lambda: (np.ones(2),), lambda r, x: (type(r), r.x, r.y)),
+    "a namedtuple, out": (pb.jit(lambda x: Point(x * 2, x + 1)), lambda: (np.ones(2),), lambda r, x: (type(r), *r)),
+    "an OrderedDict": (pb.jit(lambda p: p["a"] * 2), lambda: (OrderedDict(a=np.ones(2)),), lambda r, p: r),
+    "a slice": (pb.jit(lambda x, s: x[s] * 2), lambda: (np.arange(4.0), slice(1, 3)), lambda r, x, s: r),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN_APART)
+def test_what_only_the_generic_entry_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, make, shown = TAKEN_APART[name]
+    chosen(monkeypatch, "fused")
+    found = []
+    for _ in range(5):
+        args = make()
+        found.append(bits(shown(compiled(*args), *args)))
+    assert all(each == found[0] for each in found)
+    records = compiled._entries.dispatch.table.records
+    assert records and all(record["attempt"] == record.words["attempt"] for record in records)
+
+
+def test_a_result_in_an_array_of_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen(monkeypatch, "fused")
+    compiled = pb.jit(lambda x: x * 2.0)
+    x, out = np.arange(3.0), np.zeros(3)
+    for k in range(5):
+        assert compiled.into(out, x + k) is out and np.array_equal(out, (x + k) * 2)
+        assert np.array_equal(compiled(x + k), out)
+    assert is_fused(compiled)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 40, 65])
@@ -171,6 +225,19 @@ def test_what_is_not_expected_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(compiled(x, 2.0), 2 * x + 5)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         compiled(x)
+
+
+def test_what_is_outside_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen(monkeypatch, "fused")
+    compiled = compiled_anew("", SMALL["a dict from outside"][0])
+    x = np.ones(3)
+    assert compiled(x).tolist() == compiled(x).tolist() == [2.5, 3.5, 4.5] and is_fused(compiled)
+    for key, value, expected in (
+        ("other", 3, [2.5, 3.5, 4.5]), ("rate", 4.0, [4.0, 5.0, 6.0]), ("table", [np.zeros(3), 1], [4.0, 4.0, 4.0]),
+        ("table", [np.ones(1)], [5.0, 5.0, 5.0]), ("rate", np.arange(3.0), [1.0, 2.0, 3.0]),
+    ):  # fmt: skip
+        monkeypatch.setitem(RATES, key, value)
+        assert compiled(x).tolist() == compiled(x).tolist() == expected
 
 
 def test_errors_and_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
