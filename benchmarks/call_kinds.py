@@ -1,8 +1,8 @@
 """What a call takes beside the plainest one, of one small array: ``python -m benchmarks.call_kinds``.
 
-For each kind of call the time of a warm one by the generic entry (``PULLBACK_CALL_PATH=native``), of one called often, which a small
-program's own entry may serve (``fused``), and of the same through Python (``plain``), in multiples of the plainest warm call by the
-generic entry. The best of some rounds, in one process each.
+For each kind of call the time of a warm one by the generic entry (``PULLBACK_CALL_PATH=native``), of one called often, which a
+small program's own entry may serve (``fused``), and of the same through Python (``plain``), in multiples of the plainest warm
+call by the generic entry. The best of some rounds, in one process each.
 """
 
 from __future__ import annotations
