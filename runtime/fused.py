@@ -22,6 +22,7 @@ from pullback.runtime.entrance_text import Entrance, Part
 from pullback.runtime.fork import work
 from pullback.runtime.layouts import RECORD, TABLES, Build, Node, Result, size
 from pullback.runtime.native import Known, Operand, Parted, Word, constant_of, function_at
+from pullback.runtime.program import Executable, Instance
 from pullback.runtime.records import Record
 
 SYMBOL = "pullback_call_fused"
@@ -195,7 +196,16 @@ def _is_small(record: Record) -> bool:
         return False
     if words["frame_bytes"] > MOST_FRAME or any(isinstance(step.op, Host) for step in executable.plan.steps):
         return False
-    return all(kernel.text for kernel in executable.kernels.values())
+    return _is_bare(executable, instance) and all(kernel.text for kernel in executable.kernels.values())
+
+
+def _is_bare(executable: Executable, instance: Instance) -> bool:
+    """Whether each step is a kernel's function, and its arguments are that kernel's, with nothing between or before."""
+    functions, starts = (table.tolist() for table in instance.tables[:2])
+    kernels = [executable.kernels[step.params["kernel"]] for step in executable.plan.steps]
+    ends = [*starts, len(instance.block)][1:]
+    found = [(function, end - start) for function, start, end in zip(functions, starts, ends, strict=True)]
+    return found == [(kernel.address, len(kernel.slots)) for kernel in kernels]
 
 
 def prepare(record: Record) -> None:
