@@ -95,6 +95,8 @@ class Built:
         outcome = self._entry.program.outcomes[position]
         match outcome.source:
             case "leaf" if isinstance(self._leaves[outcome.index], np.ndarray | np.generic):
+                if not self.are_apart and isinstance(self._leaves[outcome.index], np.ndarray):
+                    return None  # Filling the arrays of out may change it: it is given as it was.
                 return Build.REGISTER, self._everything[outcome.index], None
             case "result" | "repeat":
                 place = self._place(outcome)
