@@ -22,7 +22,7 @@ from benchmarks.report import markdown, with_short
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-PEERS = ("numba", "c", "numpy", "numexpr", "jax", "torch", "tcompile", "tcompile_fn", "drjit", "autograd")
+PEERS = ("numba", "numba_kept", "c", "numpy", "numexpr", "jax", "torch", "tcompile", "tcompile_fn", "drjit", "autograd")
 DTYPES = {"f64": "float64", "f32": "float32"}
 FOR_MEMORY = ("pullback", "jax")
 Result = dict[str, Any]

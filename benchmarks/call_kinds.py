@@ -1,7 +1,8 @@
 """What a call takes beside the plainest one, of one small array: ``python -m benchmarks.call_kinds``.
 
-For each kind of call the time of a warm one, and of the same through Python (``PULLBACK_CALL_PATH=plain``), in multiples of the
-plainest warm call. The best of some rounds, in one process each.
+For each kind of call the time of a warm one by the generic entry (``PULLBACK_CALL_PATH=native``), of one called often, which a
+small program's own entry may serve (``fused``), and of the same through Python (``plain``), in multiples of the plainest warm
+call by the generic entry. The best of some rounds, in one process each.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import pullback as pb
 from pullback import direct
 
 ROUNDS, CALLS = 9, 2000
-PLAIN = "--plain"
+MEASURE = "--measure"
+PATHS = ("native", "fused", "plain")
 
 Point = namedtuple("Point", "x y")
 Case = tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -138,16 +140,19 @@ def measured() -> dict[str, float]:
 
 
 def main() -> None:
-    if PLAIN in sys.argv:
+    if MEASURE in sys.argv:
         print(json.dumps(measured()))
         return
-    warm = measured()
-    command = [sys.executable, "-m", "benchmarks.call_kinds", PLAIN]
-    done = subprocess.run(command, env={**os.environ, "PULLBACK_CALL_PATH": "plain"}, capture_output=True, text=True, check=True)
-    plain, unit = json.loads(done.stdout), warm["an array"]
-    print("| a call with | warm | through Python |\n| --- | ---: | ---: |")
-    for name, seconds in warm.items():
-        print(f"| {name} | {seconds / unit:.1f} | {plain[name] / unit:.0f} |")
+    command, found = [sys.executable, "-m", "benchmarks.call_kinds", MEASURE], []
+    for path in PATHS:
+        environment = {**os.environ, "PULLBACK_CALL_PATH": path}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        found.append(json.loads(done.stdout))
+    unit = found[0]["an array"]
+    print("| a call with | warm | called often | through Python |\n| --- | ---: | ---: | ---: |")
+    for name in found[0]:
+        warm, often, plain = (seconds[name] / unit for seconds in found)
+        print(f"| {name} | {warm:.1f} | {often:.1f} | {plain:.0f} |")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,11 @@ class Case:
     def kind(self) -> str:
         return self.name.split("-")[0]
 
+    @property
+    def argnums(self) -> int | tuple[int, ...]:
+        """What is wanted, as a user says it: a number if it is one argument."""
+        return self.wanted[0] if len(self.wanted) == 1 else self.wanted
+
     def label(self, dtype: str) -> str:
         return f"{self.workload}/{self.name}-{dtype}"
 

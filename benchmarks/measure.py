@@ -21,6 +21,8 @@ from typing import Any
 Call = Callable[[], Any]
 VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR", "PULLBACK")
 BURST_SECONDS = 0.04
+WARMED, WARM_SECONDS = 1e-3, 1.0
+"""Calls shorter than the first are made for so long before they count: what compiles beside them, or after many, is there."""
 SHORTEST = 20e-6
 SLOW = 0.1
 FAR = 8.0
@@ -110,10 +112,14 @@ def burst(call: Call, number: int, repeats: int) -> float:
 
 
 def plan(call: Call) -> tuple[float, int, int]:
-    """The seconds of a call, and how many calls are timed at once and how often in a burst."""
+    """The seconds of a call, and how many calls are timed at once and how often in a burst. Short calls are warm then."""
     once = burst(call, 1, 1)
     if once < SLOW:
         once = min(once, burst(call, 1, 1), burst(call, 1, 1))
+    if once < WARMED:
+        end = time.perf_counter() + WARM_SECONDS
+        while time.perf_counter() < end:
+            once = min(once, burst(call, 10, 1))
     number = max(1, round(SHORTEST / max(once, 1e-9))) if once < SHORTEST else 1
     return once, number, max(1 if once > SLOW else 3, min(200, round(BURST_SECONDS / (once * number))))
 

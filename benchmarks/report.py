@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.case import Case, Target
 from benchmarks.cases import CASES
-from benchmarks.peers import AD, HAND
+from benchmarks.peers import AD, HAND, KEPT
 
 GOALS = Target(ad=0.45, hand=0.75, limit=1.7)
 OTHERWISE = 1.05
@@ -27,6 +27,7 @@ class Row:
     numpy: float | None
     limit: float
     target: Target | None
+    kept: tuple[str, float] | None = None
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -60,6 +61,7 @@ def row_of(case: Case, dtype: str, result: dict[str, Any]) -> Row:
         ours=seconds["pullback"],
         ad=best(seconds, AD),
         hand=best(seconds, HAND),
+        kept=best(seconds, KEPT),
         numpy=seconds.get("numpy"),
         limit=max(result["limit"].values(), default=0.0),
         target=case.targets.get(dtype),
@@ -141,7 +143,7 @@ EXPLANATION = """Times are medians of the quietest burst, the systems by turns i
 with NumPy's in float64. `ours / it` below 1: pullback is faster; in brackets the aim, bold where it is missed. `limit`: the
 largest of the bytes at the bandwidth measured beside for that mix of reads and writes, the flops at the peak of
 multiply-adds, and libmvec's calls. NumPy arrays in, NumPy arrays out; C and Numba write into arrays made once, all others
-make new ones."""
+make new ones, and so does Numba where a call is shorter than it takes to make one (`small`)."""
 MARKS = ("<!-- benchmarks -->", "<!-- end of benchmarks -->")
 HEADER = [
     "| workload / case | ours | best AD | ours / it | best by hand | ours / it | ours / limit | NumPy |",
@@ -165,9 +167,16 @@ def about_lines(about: dict[str, Any]) -> list[str]:
     return [f"`make bench` on {about['processor']}; {names}.", "", EXPLANATION, ""]
 
 
+def kept_lines(chosen: list[Row]) -> list[str]:
+    """Ours against the loops that write into an array made once, where the table has those that make one."""
+    found = [f"{row.label} {row.ours / row.kept[1]:.2f}" for row in chosen if row.kept]
+    return [f"Against Numba's loop into an array made once: {', '.join(found)}.", ""] if found else []
+
+
 def threads_lines(report: dict[str, Any], threads: int) -> list[str]:
     chosen = list(rows(report["results"], threads))
     parts = [f"## {threads} thread{'s' if threads > 1 else ''}", "", *summary(chosen), "", *HEADER, *map(line, chosen), ""]
+    parts += kept_lines(chosen)
     if limits := report.get("machine", {}).get(str(threads)):
         parts += ["The machine alone: " + ", ".join(f"{name} {value:.3g}" for name, value in limits.items()) + ".", ""]
     return parts

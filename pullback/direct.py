@@ -22,6 +22,7 @@ from pullback.runtime.ahead import Begun
 from pullback.runtime.entrance import Entry as Entrance
 from pullback.runtime.entrance import Unavailable, begin, load
 from pullback.runtime.fork import work
+from pullback.runtime.fused import prepare
 from pullback.runtime.layouts import Guard
 from pullback.runtime.records import Description, Dispatch, NotNative, Record, Source
 from pullback.surroundings import flattened
@@ -63,7 +64,7 @@ def method_address() -> int:
 def is_underway() -> bool:
     """Whether the code of the native call path is being compiled, which a thread begins to do at the first question. Nobody has
     to wait: calls go through Python meanwhile. Never where the path is asked for by name."""
-    if "entrance" in _state or abi.wanted() == "native":
+    if "entrance" in _state or abi.wanted() in abi.NATIVE:
         return False
     if "code" not in _begun:
         with work.underway():
@@ -83,8 +84,8 @@ def entrance(callables: Callables) -> Entrance | None:
                 made = load(callables.plain, variable(), Dispatch, callables.get, callables.method)
         except Unavailable as reason:
             made = reason
-            if abi.wanted() == "native":
-                raise RuntimeError(f"{abi.VARIABLE}=native: {reason}") from reason
+            if abi.wanted() in abi.NATIVE:
+                raise RuntimeError(f"{abi.VARIABLE}={abi.wanted()}: {reason}") from reason
         found = _state.setdefault("entrance", made)
         if not isinstance(found, Unavailable):
             for kind in callables.kinds:
@@ -106,12 +107,10 @@ def record_of(entry: Entry, call: Signature, found: Entrance, out: Any = None) -
     executable = None if template is None else template.executable
     args, kwargs = call.given
     given = [*(() if out is None else (out,)), *args, *kwargs.values()]
-    return Record(entry, _described(entry, call, out), executable, instance, found.hash_of(given, len(kwargs)), found.has_clock)
-
-
-def _described(entry: Entry, call: Signature, out: Any) -> Description:
-    """All that the record of an entry is made of. Raises NotNative."""
-    return _flattened(entry, call, out)[0]
+    described = _flattened(entry, call, out)[0]
+    record = Record(entry, described, executable, instance, found.hash_of(given, len(kwargs)), found)
+    prepare(record)
+    return record
 
 
 def path_of(entry: Entry, call: Signature) -> str:
@@ -121,7 +120,7 @@ def path_of(entry: Entry, call: Signature) -> str:
     template, instance = entry.program.template, entry.program.instance
     try:
         given, flat = _flattened(entry, call, None)
-        Record(entry, given, None if template is None else template.executable, instance, 0, False)
+        Record(entry, given, None if template is None else template.executable, instance, 0, None)
     except NotNative as reason:
         return f"Python, since {reason}"
     names = dict(zip(given.leaves, entry.trace.labels))

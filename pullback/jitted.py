@@ -335,7 +335,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
                     assert made is not None
                     result = made.interpreted(call.leaves, None if serve is None else out_of(made.trace, out))
                 if result is not MISS:
-                    if serve is None and abi.wanted() == "native":
+                    if serve is None and abi.wanted() in abi.NATIVE:
                         self._quicken(call, entry.last)
                     return result
             if tried is not None and variants and (changing := variants[0].unstable()):

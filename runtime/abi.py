@@ -24,6 +24,8 @@ import numpy as np
 from pullback.runtime.platforms import PYTHONS
 
 VARIABLE = "PULLBACK_CALL_PATH"
+NATIVE = ("native", "fused")
+"""Words that ask for native calls by name: by the generic entry alone, or by one of each signature's own from the start."""
 
 # Bytes from the start of an object, ``object.h`` and its like, and ``ndarraytypes.h``.
 COUNTS_PLAINLY = sys.version_info < (3, 12)
@@ -100,10 +102,10 @@ _kept: list[Any] = []
 
 
 def wanted() -> str:
-    """ "native", "plain", or "" where nothing was asked for. Raises ValueError for another word."""
+    """ "native", "fused", "plain", or "" where nothing was asked for. Raises ValueError for another word."""
     word = os.environ.get(VARIABLE, "").strip()
-    if word not in ("", "auto", "native", "plain"):
-        raise ValueError(f"{VARIABLE}={word}: native, plain or auto is expected")
+    if word not in ("", "auto", *NATIVE, "plain"):
+        raise ValueError(f"{VARIABLE}={word}: native, fused, plain or auto is expected")
     return "" if word == "auto" else word
 
 
@@ -117,7 +119,7 @@ def _unfit() -> str:
         return "a free-threaded or debug build of Python"
     if wanted() == "plain":
         return f"{VARIABLE}=plain"
-    if sys.version_info[:2] not in PYTHONS and wanted() != "native":
+    if sys.version_info[:2] not in PYTHONS and wanted() not in NATIVE:
         return f"Python {sys.version_info[0]}.{sys.version_info[1]} was not tested ({VARIABLE}=native to use it all the same)"
     return ""
 
@@ -162,6 +164,11 @@ Called: Any = _callable_type()
 def word_at(address: int) -> int:
     """The 64 bits at an address."""
     return int(ctypes.c_int64.from_address(address).value)
+
+
+def set_word(address: int, value: int) -> None:
+    """Write the 64 bits at an address."""
+    ctypes.c_int64.from_address(address).value = value
 
 
 def set_vectorcall(owner: Any, address: int) -> None:

@@ -362,12 +362,60 @@ class Engine:
         """The object file of kernels and of ``entry``, a text of our own that calls them, for a linker: one module, in which only
         the symbols ``public`` are seen from outside. Raises CompileError."""
         machine = self._new_machine(jit=False)
+        _llvm().initialize_native_asmparser()
+        with self.lock, self._together(texts, entry, public) as module:
+            self._run_passes(module, "light", machine)
+            return _emit_object(machine, module)
+
+    def joined_key(self, entry: str, kernels: Sequence[str]) -> str:
+        """The cache key of ``joined`` code, by the text of its entry and the keys of its kernels."""
+        return cache_key(self._stamp, "joined", entry, *kernels)
+
+    def is_joined(self, name: str) -> bool:
+        """Whether the code of such a key is in memory or on disk."""
+        return name in self._loaded or self._cache.where(name) is not None
+
+    def joined(self, name: str, entry: str, texts: Sequence[str], symbol: str) -> Kernel:
+        """The function ``symbol`` of ``entry``, a text of our own, with the kernels that it calls inside: found under its
+        ``joined_key`` or compiled and kept. Others compile meanwhile. Raises CompileError."""
+        with self.lock:
+            if (found := self._loaded.get(name)) is not None:
+                return found
+        stored = self._cache.get(name)
+        if stored is not None:
+            try:
+                return self._checked(name, entry, stored, symbol)
+            except (CompileError, RuntimeError):
+                self._cache.discard(name)
+        payload = self._joined(entry, texts, symbol)
+        found = self._checked(name, entry, payload, symbol)
+        about = {"symbols": [symbol], "cpu": self._host.cpu, "triple": self._host.triple}
+        self._cache.put(name, payload, kind="object", meta=about)
+        return found
+
+    def _checked(self, name: str, entry: str, payload: bytes, symbol: str) -> Kernel:
+        _check_symbols(entry, payload, [symbol], self._host.triple)
+        with self.lock:
+            self._unload()
+            found = self._loaded[name] = self._link(payload, [symbol])
+        return found
+
+    def _joined(self, entry: str, texts: Sequence[str], symbol: str) -> bytes:
+        machine = self._new_machine()
+        with self._together(texts, entry, [symbol]) as module:
+            for function in module.functions:
+                if not function.is_declaration and function.name != symbol:
+                    function.add_function_attribute("alwaysinline")
+            self._run_passes(module, "full", machine)
+            return _emit_object(machine, module)
+
+    @contextmanager
+    def _together(self, texts: Sequence[str], entry: str, public: Sequence[str]) -> Iterator[Any]:
+        """The module of several texts, in which only the symbols ``public`` are seen from outside."""
         for text in texts:
             _refuse(text, self._host)
-        llvm = _llvm()
-        llvm.initialize_native_asmparser()
-        with self.lock, ExitStack() as stack:
-            context = stack.enter_context(llvm.create_context())
+        with ExitStack() as stack:
+            context = stack.enter_context(_llvm().create_context())
             module = self._parsed(entry, context, stack)
             for text in texts:
                 part = self._parsed(text, context, ExitStack())
@@ -375,8 +423,7 @@ class Engine:
             for function in module.functions:
                 if not function.is_declaration and function.name not in public:
                     function.linkage, function.visibility = "internal", "default"
-            self._run_passes(module, "light", machine)
-            return _emit_object(machine, module)
+            yield module
 
     @contextmanager
     def ahead(self, helpers: int, passes: Passes = "light") -> Iterator[Callable[[str], None]]:

@@ -21,55 +21,51 @@ from typing import Any
 from pullback.runtime import abi, counters, entrance_checks, entrance_memory, entrance_methods, entrance_objects, entrance_run
 from pullback.runtime.ahead import Begun
 from pullback.runtime.engine import CompileError, default_engine
-from pullback.runtime.entrance_checks import HASH
+from pullback.runtime.entrance_checks import HASH, hash_of_call
 from pullback.runtime.entrance_methods import GET, METHOD
 from pullback.runtime.entrance_run import ATTEMPT, missed
-from pullback.runtime.entrance_text import GLOBALS, NULL, STATE, STATE_FIELDS, Entrance, Word, function_at
+from pullback.runtime.entrance_text import GLOBALS, NULL, STATE, STATE_FIELDS, Entrance, Word, function_at, part
 from pullback.runtime.layouts import SLOT, TABLE, size
 
 CALL, INIT = "pullback_call", "pullback_call_init"
 _OFFSET_FLAG = 1 << 63
 """PY_VECTORCALL_ARGUMENTS_OFFSET"""
 MOST_PROBES = 64
+MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
 
 
 class Unavailable(Exception):
     """Why calls take the plain path."""
 
 
-def _init() -> str:
+@part("void", "ptr", symbol=INIT)
+def _init(f: Entrance, words: Word) -> None:
     """(words): takes over the addresses."""
-    f = Entrance(INIT, ["ptr"], "void", internal=False)
-    (words,) = f.parameters
     with f.count_to(len(abi.ADDRESSES) + len(STATE_FIELDS)) as k:
         f.put(f.item(words, k), function_at(STATE), k)
     f.give_nothing()
-    return f.text
 
 
-def _plain() -> str:
+@part("ptr", "ptr", "ptr", "ptr", "i64", "i64", "ptr")
+def _plain(f: Entrance, function: Word, own: Word, arguments: Word, count: Word, positional: Word, names: Word) -> None:
     """(function, callable, arguments, count, positional, names) -> what the function gives for a call of the callable"""
-    f = Entrance("plain", ["ptr", "ptr", "ptr", "i64", "i64", "ptr"], "ptr")
-    function, own, arguments, count, positional, names = f.parameters
     words = f.many_words(f.add(count, 2))
     f.put(own, words, 1)
-    with f.count_to(count) as k:
+    for k in f.each(count):
         f.put(f.item(arguments, k), words, f.add(k, 2))
     number = f.either(f.add(positional, 1), Word(str(_OFFSET_FLAG - (1 << 64))))
     f.give(f.call("ptr", f.api("PyObject_Vectorcall"), function, f.at(words, 8), number, names))
-    return f.text
 
 
-def _held_attempt() -> str:
-    """As ``attempt``, which this is with the record held."""
-    f = Entrance("held_attempt", ["ptr", "ptr", "i64", "i64", "ptr"], "ptr")
-    record = f.parameters[0]
+@part("ptr", "ptr", "ptr", "i64", "i64", "ptr")
+def _held_attempt(f: Entrance, record: Word, arguments: Word, positional: Word, keywords: Word, names: Word) -> None:
+    """As the record's own attempt, which this is with the record held."""
     owner = f.field("record", record, "owner")
     f.hold(owner)
-    found = f.call("ptr", function_at(ATTEMPT), *f.parameters)
+    function = f.field("record", record, "attempt")
+    found = f.call("ptr", function, record, arguments, positional, keywords, names)
     f.release(owner)
     f.give(found)
-    return f.text
 
 
 def _table(f: Entrance, dispatch: Word) -> Word:
@@ -78,11 +74,10 @@ def _table(f: Entrance, dispatch: Word) -> Word:
     return f.load(f.load(slots, abi.SLOTS, "ptr"), abi.ARRAY_DATA, "ptr")
 
 
-def _search() -> str:
+@part("ptr", "ptr", "ptr", "i64", "i64", "ptr")
+def _search(f: Entrance, dispatch: Word, arguments: Word, positional: Word, keywords: Word, names: Word) -> None:
     """(dispatch, arguments, positional, keywords, names) -> as ``attempt``, of the records whose hash is the call's."""
-    f = Entrance("search", ["ptr", "ptr", "i64", "i64", "ptr"], "ptr")
-    dispatch, arguments, positional, keywords, names = f.parameters
-    h = f.call("i64", function_at(HASH), arguments, f.add(positional, keywords), keywords)
+    h = f.use(hash_of_call, arguments, f.add(positional, keywords), keywords)
     found = f.variable(missed(f))
     with f.count_to(MOST_PROBES) as k:
         # Read anew each time: where a guard has run Python code, the table may be another.
@@ -92,17 +87,15 @@ def _search() -> str:
         record = f.load(slot, 8, "ptr")
         f.leave_if(f.is_null(record))
         with f.when(f.eq(f.load(slot), h)):
-            found.set(f.call("ptr", function_at("held_attempt"), record, arguments, positional, keywords, names))
+            found.set(f.use(_held_attempt, record, arguments, positional, keywords, names))
             f.leave_if(f.ne(found.get(), missed(f)))
             f.leave_if(f.xor(f.is_null(f.python("ptr", "PyErr_Occurred")), 1))
     f.give(found.get())
-    return f.text
 
 
-def _call() -> str:
+@part("ptr", "ptr", "ptr", "i64", "ptr", symbol=CALL)
+def _call(f: Entrance, own: Word, arguments: Word, flagged: Word, names: Word) -> None:
     """The vectorcall function: (callable, arguments, count and flag, names of keywords) -> a new reference"""
-    f = Entrance(CALL, ["ptr", "ptr", "i64", "ptr"], "ptr", internal=False)
-    own, arguments, flagged, names = f.parameters
     positional = f.both(flagged, _OFFSET_FLAG - 1)
     keywords = f.variable(0)
     with f.unless(f.is_null(names)):
@@ -124,10 +117,10 @@ def _call() -> str:
             is_traced.set(f.xor(f.either(f.is_null(trace), f.same(trace, f.api("none"))), 1))
         with f.unless(is_traced.get()):
             with f.when(f.eq(count, 1)):
-                found.set(f.call("ptr", function_at("held_attempt"), f.field("table", table, "only"), *given))
+                found.set(f.use(_held_attempt, f.field("table", table, "only"), *given))
             with f.unless(f.eq(count, 1)):
                 f.hold(dispatch)
-                found.set(f.call("ptr", function_at("search"), dispatch, *given))
+                found.set(f.use(_search, dispatch, *given))
                 f.release(dispatch)
     with f.when(f.ne(found.get(), missed(f))):
         f.give(found.get())
@@ -139,26 +132,27 @@ def _call() -> str:
         with f.unless(f.either(f.is_null(unserved), f.same(unserved, f.api("none")))):
             otherwise.set(unserved)
     count = f.add(positional, keywords.get())
-    f.give(f.call("ptr", function_at("plain"), otherwise.get(), own, arguments, count, positional, names))
-    return f.text
+    f.give(f.use(_plain, otherwise.get(), own, arguments, count, positional, names))
 
 
 def source() -> str:
     """The text of all of it. No address is in it."""
-    own = [make() for make in (_init, _plain, _held_attempt, _search, _call)]
-    declared = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
-    parts = (entrance_objects, entrance_memory, entrance_checks, entrance_run, entrance_methods)
-    return "\n".join([GLOBALS, declared, *(text for part in parts for text in part.texts()), *own])
+    rooms = (entrance_objects, entrance_memory, entrance_checks, entrance_run, entrance_methods)
+    parts = [*(made for room in rooms for made in room.PARTS), _init, _plain, _held_attempt, _search, _call]
+    return "\n".join([GLOBALS, MEMCPY, *(made.text for made in parts)])
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
     """``address``: what a callable's vectorcall slot is set to, ``method`` that of a bound method, ``get`` what reads an
-    attribute that is a callable. ``hash_of(arguments, keywords)``: of a call."""
+    attribute that is a callable. ``attempt``: what serves a call of a record, at first. ``state``: the addresses that native code
+    reads. ``hash_of(arguments, keywords)``: of a call."""
 
     address: int
     method: int
     get: int
+    attempt: int
+    state: int
     hash_of: Callable[[list[Any], int], int]
     has_clock: bool
 
@@ -186,13 +180,13 @@ def load(plain: Any, variable: Any, dispatch: type, get: Any, method: type) -> E
         raise Unavailable(reason)
     try:
         with counters.own():
-            code = default_engine().load(source(), symbols=[CALL, INIT, HASH, METHOD, GET], passes="full")
+            code = default_engine().load(source(), symbols=[CALL, INIT, HASH, METHOD, GET, ATTEMPT], passes="full")
     except (CompileError, RuntimeError) as error:
         raise Unavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
     clock = _clock()
     words = [*abi.addresses(), id(plain), id(variable), id(dispatch), clock, id(get), id(method)]
-    _kept.extend((plain, variable, dispatch, get, method))
     table = (ctypes.c_int64 * len(words))(*words)
+    _kept.extend((plain, variable, dispatch, get, method, table))
     ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(code[INIT])(ctypes.addressof(table))
     native = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code[HASH])
 
@@ -200,7 +194,8 @@ def load(plain: Any, variable: Any, dispatch: type, get: Any, method: type) -> E
         objects = (ctypes.c_int64 * max(1, len(arguments)))(*map(id, arguments))
         return int(native(ctypes.addressof(objects), len(arguments), keywords))
 
-    return Entry(code[CALL], code[METHOD], code[GET], hash_of, clock != 0)
+    state = ctypes.addressof(table)
+    return Entry(code[CALL], code[METHOD], code[GET], code[ATTEMPT], state, hash_of, clock != 0)
 
 
 _kept: list[Any] = []

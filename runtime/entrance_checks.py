@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pullback.runtime import abi
-from pullback.runtime.entrance_objects import FIELDS, TAKEN, forget_error
-from pullback.runtime.entrance_text import NULL, Entrance, Word, function_at
+from pullback.runtime.entrance_objects import forget_error, take_apart, take_fields
+from pullback.runtime.entrance_text import NULL, Entrance, Part, Word, part
 from pullback.runtime.layouts import Guard, Node, Reading
 
 SEED, PRIME = 0x1F3D5B79, 0x9E3779B97F4A7C15 - (1 << 64)
 DEEPEST = 16
 
-MIX, HASH, CHECK, NODE_CHECK, KEYS, OUTSIDE, READ_ONE, EXPECTED, GUARD_HOLDS = (
-    "mix", "pullback_call_hash", "check", "check_node", "check_keys", "outside", "read_one", "is_expected", "guard_holds",
-)  # fmt: skip
+HASH = "pullback_call_hash"
 
 
 def _stir(f: Entrance, h: Word, x: Word) -> Word:
@@ -20,10 +18,9 @@ def _stir(f: Entrance, h: Word, x: Word) -> Word:
     return f.xor(mixed, f.shr(mixed, 29))
 
 
-def mix() -> str:
+@part("i64", "ptr", "i64", "i64")
+def mix(f: Entrance, x: Word, given: Word, depth: Word) -> None:
     """(object, hash, depth) -> hash: by type, and by what a program depends on in an array, tuple, list or dict."""
-    f = Entrance(MIX, ["ptr", "i64", "i64"])
-    x, given, depth = f.parameters
     kind = f.type_of(x)
     h = f.variable(_stir(f, given, f.as_word(kind)))
     with f.when(f.same(kind, f.api("ndarray"))):
@@ -33,7 +30,7 @@ def mix() -> str:
         h.set(_stir(f, h.get(), f.load(f.load(x, abi.ARRAY_DTYPE, "ptr"), abi.DTYPE_CLASS)))
         h.set(_stir(f, h.get(), f.as_word(f.eq(flags, abi.ROW_MAJOR))))
         shape = f.load(x, abi.ARRAY_SHAPE, "ptr")
-        with f.count_to(count) as k:
+        for k in f.each(count):
             h.set(_stir(f, h.get(), f.item(shape, k)))
         f.give(_stir(f, h.get(), count))
     is_tuple, is_list = (f.same(kind, f.api(name)) for name in ("tuple", "list"))
@@ -46,8 +43,8 @@ def mix() -> str:
         items = f.variable(f.at(x, abi.ITEMS))
         with f.when(is_list):
             items.set(f.load(x, abi.ITEMS, "ptr"))
-        with f.count_to(count) as k:
-            h.set(f.call("i64", function_at(MIX), f.item(items.get(), k, "ptr"), h.get(), deeper))
+        for k in f.each(count):
+            h.set(f.use(mix, f.item(items.get(), k, "ptr"), h.get(), deeper))
         f.give(_stir(f, h.get(), count))
     with f.when(f.same(kind, f.api("dict"))):
         place, key, value = f.words(1), f.words(1), f.words(1)
@@ -55,29 +52,25 @@ def mix() -> str:
         with f.loop():
             more = f.python("i32", "PyDict_Next", x, place, key, value)
             f.leave_if(f.eq(more, 0))
-            h.set(f.call("i64", function_at(MIX), f.load(value, 0, "ptr"), h.get(), deeper))
+            h.set(f.use(mix, f.load(value, 0, "ptr"), h.get(), deeper))
     f.give(h.get())
-    return f.text
 
 
-def hash_of_call() -> str:
+@part("i64", "ptr", "i64", "i64", symbol=HASH)
+def hash_of_call(f: Entrance, arguments: Word, count: Word, keywords: Word) -> None:
     """(arguments, how many, keywords among them) -> hash"""
-    f = Entrance(HASH, ["ptr", "i64", "i64"], internal=False)
-    arguments, count, keywords = f.parameters
     h = f.variable(_stir(f, Word(str(SEED)), keywords))
-    with f.count_to(count) as k:
-        h.set(f.call("i64", function_at(MIX), f.item(arguments, k, "ptr"), h.get(), 0))
+    for k in f.each(count):
+        h.set(f.use(mix, f.item(arguments, k, "ptr"), h.get(), 0))
     f.give(_stir(f, h.get(), count))
-    return f.text
 
 
-def check_keys() -> str:
+@part("i1", "ptr", "ptr", "i64", "ptr")
+def check_keys(f: Entrance, x: Word, keys: Word, count: Word, registers: Word) -> None:
     """(dict, keys, count, registers) -> whether it has these keys, in this order; its values go to the registers."""
-    f = Entrance(KEYS, ["ptr", "ptr", "i64", "ptr"], "i1")
-    x, keys, count, registers = f.parameters
     place, key, value = f.words(1), f.words(1), f.words(1)
     f.store(0, place)
-    with f.count_to(count) as k:
+    for k in f.each(count):
         more = f.python("i32", "PyDict_Next", x, place, key, value)
         with f.when(f.eq(more, 0)):
             f.give(Word("false", "i1"))
@@ -89,13 +82,11 @@ def check_keys() -> str:
                 f.give(Word("false", "i1"))
         f.put(f.load(value, 0, "ptr"), registers, k)
     f.give(f.eq(f.python("i32", "PyDict_Next", x, place, key, value), 0))
-    return f.text
 
 
-def check_node() -> str:
+@part("i1", "ptr", "ptr", "ptr", is_inline=True)
+def check_node(f: Entrance, node: Word, x: Word, registers: Word) -> None:
     """(node, object, registers) -> whether the object is what the node says; what is inside goes to the registers."""
-    f = Entrance(NODE_CHECK, ["ptr", "ptr", "ptr"], "i1", inline=True)
-    node, x, registers = f.parameters
     yes, no = Word("true", "i1"), Word("false", "i1")
     kind = f.field("node", node, "kind")
     a = f.pointer("node", node, "a")
@@ -128,20 +119,19 @@ def check_node() -> str:
     count = f.field("node", node, "count")
     inside = f.at(registers, f.scaled(f.field("node", node, "first")))
     with f.case(kind, Node.DICT):
-        f.give(f.call("i1", function_at(KEYS), x, a, count, inside))
+        f.give(f.use(check_keys, x, a, count, inside))
     with f.case(kind, Node.FIELDS):
-        f.give(f.call("i1", function_at(FIELDS), x, a, count, inside))
+        f.give(f.use(take_fields, x, a, count, inside))
     with f.case(kind, Node.TAKEN):
-        f.give(f.call("i1", function_at(TAKEN), a, x, count, inside))
+        f.give(f.use(take_apart, a, x, count, inside))
     with f.unless(f.eq(f.load(x, abi.SIZE), count)):
         f.give(no)
     items = f.variable(f.at(x, abi.ITEMS))
     with f.case(kind, Node.LIST):
         items.set(f.load(x, abi.ITEMS, "ptr"))
-    with f.count_to(count) as k:
+    for k in f.each(count):
         f.put(f.item(items.get(), k, "ptr"), inside, k)
     f.give(yes)
-    return f.text
 
 
 def _check_array(f: Entrance, node: Word, x: Word, type: Word) -> None:
@@ -153,50 +143,46 @@ def _check_array(f: Entrance, node: Word, x: Word, type: Word) -> None:
         same = f.python("i8", "PyArray_EquivTypes", found, expected)
         with f.when(f.eq(same, 0)):
             f.give(no)
-    rank = f.let(f"zext {f.load(x, abi.ARRAY_RANK, 'i32')} to i64")
-    with f.unless(f.eq(rank, f.field("node", node, "b"))):
+    rank = f.field("node", node, "b")
+    with f.unless(f.eq(f.let(f"zext {f.load(x, abi.ARRAY_RANK, 'i32')} to i64"), rank)):
         f.give(no)
     flags = f.both(f.load(x, abi.ARRAY_FLAGS, "i32"), abi.ROW_MAJOR)
     dense = f.as_word(f.eq(flags, abi.ROW_MAJOR))
     with f.unless(f.eq(dense, f.field("node", node, "first"))):
         f.give(no)
     shape, wanted = f.load(x, abi.ARRAY_SHAPE, "ptr"), f.pointer("node", node, "c")
-    with f.count_to(rank) as k, f.unless(f.eq(f.item(shape, k), f.item(wanted, k))):
-        f.give(no)
+    for k in f.each(rank):
+        with f.unless(f.eq(f.item(shape, k), f.item(wanted, k))):
+            f.give(no)
     f.give(Word("true", "i1"))
 
 
-def check() -> str:
+@part("i1", "ptr", "ptr", "i1", "ptr", is_inline=True)
+def check(f: Entrance, record: Word, registers: Word, holds: Word, held: Word) -> None:
     """(record, registers, whether to hold, where the number of registers held goes) -> whether every node's object is as it says.
 
     Holds what is inside containers, if asked to, as far as it got."""
-    f = Entrance(CHECK, ["ptr", "ptr", "i1", "ptr"], "i1", inline=True)
-    record, registers, holds, held = f.parameters
     nodes = f.field("record", record, "nodes")
-    with f.count_to(f.field("record", record, "node_count")) as k:
+    for k in f.each(f.field("record", record, "node_count")):
         node = f.row("node", nodes, k)
         x = f.item(registers, k, "ptr")
-        with f.unless(f.call("i1", function_at(NODE_CHECK), node, x, registers)):
+        with f.unless(f.use(check_node, node, x, registers)):
             f.give(Word("false", "i1"))
         count = f.field("node", node, "count")
         with f.when(f.both(holds, f.ne(count, 0))):
             first = f.field("node", node, "first")
-            # What attributes and calls gave is held already.
             end = f.add(first, count)
-            start = f.variable(first)
-            with f.when(f.ge(f.field("node", node, "kind"), Node.FIELDS)):
-                start.set(end)
-            with f.count_to(end, start.get()) as n:
-                f.hold(f.item(registers, n, "ptr"))
+            # What attributes and calls gave is held already.
+            with f.when(f.lt(f.field("node", node, "kind"), Node.FIELDS)):
+                for n in f.each(end, first):
+                    f.hold(f.item(registers, n, "ptr"))
             f.store(end, held)
     f.give(Word("true", "i1"))
-    return f.text
 
 
-def read_one() -> str:
+@part("ptr", "i64", "ptr", "ptr")
+def read_one(f: Entrance, kind: Word, a: Word, b: Word) -> None:
     """(kind, a, b) -> an object from outside, held; null if there is none. An error is left set if it is no Exception."""
-    f = Entrance(READ_ONE, ["i64", "ptr", "ptr"], "ptr")
-    kind, a, b = f.parameters
     found = f.variable(NULL)
     with f.case(kind, Reading.SAME):
         f.hold(a)
@@ -217,13 +203,11 @@ def read_one() -> str:
     with f.when(f.is_null(found.get())):
         forget_error(f)
     f.give(found.get())
-    return f.text
 
 
-def is_expected() -> str:
+@part("i1", "ptr", "ptr", is_inline=True)
+def is_expected(f: Entrance, guard: Word, x: Word) -> None:
     """(guard, object or null) -> whether it is the object expected; by value also a number or text of its type that is equal."""
-    f = Entrance(EXPECTED, ["ptr", "ptr"], "i1", inline=True)
-    guard, x = f.parameters
     expected = f.pointer("guard", guard, "expected")
     with f.when(f.same(x, expected)):
         f.give(Word("true", "i1"))
@@ -235,45 +219,41 @@ def is_expected() -> str:
     with f.when(f.same(type, f.api("float"))):
         f.give(f.eq(f.load(x, abi.VALUE), f.load(expected, abi.VALUE)))
     f.give(f.eq(f.python("i32", "PyObject_RichCompareBool", x, expected, Word("2", "i32")), 1))
-    return f.text
 
 
-def guard_holds() -> str:
+@part("i1", "ptr", is_inline=True)
+def guard_holds(f: Entrance, guard: Word) -> None:
     """(guard) -> whether what it is about is as it was."""
-    f = Entrance(GUARD_HOLDS, ["ptr"], "i1", inline=True)
-    (guard,) = f.parameters
     kind, expected = f.field("guard", guard, "kind"), f.pointer("guard", guard, "expected")
     a, b = f.pointer("guard", guard, "a"), f.pointer("guard", guard, "b")
     with f.case(kind, Guard.TAGGED):
         tag = f.load(a, abi.DICT_TAG)
         with f.when(f.eq(tag, f.field("guard", guard, "tag"))):
             f.give(Word("true", "i1"))
-        holds = f.call("i1", function_at(EXPECTED), guard, f.python("ptr", "PyDict_GetItemWithError", a, b))
+        holds = f.use(is_expected, guard, f.python("ptr", "PyDict_GetItemWithError", a, b))
         with f.when(holds):
             f.set_field("guard", guard, "tag", tag)
         f.give(holds)
     with f.case(kind, Guard.ITEM):
-        f.give(f.call("i1", function_at(EXPECTED), guard, f.python("ptr", "PyDict_GetItemWithError", a, b)))
+        f.give(f.use(is_expected, guard, f.python("ptr", "PyDict_GetItemWithError", a, b)))
     with f.case(kind, Guard.CODE):
         owner = f.load(a, abi.REFERENT, "ptr")
         with f.when(f.same(owner, f.api("none"))):
             f.give(f.same(b, expected))
         f.give(f.same(f.python("ptr", "PyFunction_GetCode", owner), expected))
-    found = f.call("ptr", function_at(READ_ONE), kind, a, b)
-    holds = f.call("i1", function_at(EXPECTED), guard, found)
+    found = f.use(read_one, kind, a, b)
+    holds = f.use(is_expected, guard, found)
     f.release(found)
     f.give(holds)
-    return f.text
 
 
-def outside() -> str:
+@part("i1", "ptr", "ptr", is_inline=True)
+def outside(f: Entrance, record: Word, registers: Word) -> None:
     """(record, registers) -> whether the guards hold. What is read from outside goes to the registers, held; where the answer is
     no, none is."""
-    f = Entrance(OUTSIDE, ["ptr", "ptr"], "i1", inline=True)
-    record, registers = f.parameters
     guards = f.field("record", record, "guards")
-    with f.count_to(f.field("record", record, "guard_count")) as k:
-        holds = f.call("i1", function_at(GUARD_HOLDS), f.row("guard", guards, k))
+    for k in f.each(f.field("record", record, "guard_count")):
+        holds = f.use(guard_holds, f.row("guard", guards, k))
         with f.unless(holds):
             f.give(Word("false", "i1"))
     first = f.add(f.field("record", record, "positional"), f.field("record", record, "keywords"))
@@ -283,17 +263,16 @@ def outside() -> str:
     with f.unless(f.is_null(watch)):
         _watched(f, watch, own, count)
     reads = f.field("record", record, "reads")
-    with f.count_to(count) as k:
+    for k in f.each(count):
         read = f.row("read", reads, k)
         fields = [f.field("read", read, "kind"), f.pointer("read", read, "a"), f.pointer("read", read, "b")]
-        found = f.call("ptr", function_at(READ_ONE), *fields)
+        found = f.use(read_one, *fields)
         with f.when(f.is_null(found)):
-            with f.count_to(k) as n:
+            for n in f.each(k):
                 f.release(f.item(own, n, "ptr"))
             f.give(Word("false", "i1"))
         f.put(found, own, k)
     f.give(Word("true", "i1"))
-    return f.text
 
 
 def _watched(f: Entrance, watch: Word, own: Word, count: Word) -> None:
@@ -310,7 +289,7 @@ def _watched(f: Entrance, watch: Word, own: Word, count: Word) -> None:
         f.release(values)
         f.give(no)
     items = f.load(values, abi.ITEMS, "ptr")
-    with f.count_to(count) as k:
+    for k in f.each(count):
         found = f.item(items, k, "ptr")
         f.hold(found)
         f.put(found, own, k)
@@ -318,5 +297,4 @@ def _watched(f: Entrance, watch: Word, own: Word, count: Word) -> None:
     f.give(Word("true", "i1"))
 
 
-def texts() -> list[str]:
-    return [make() for make in (mix, hash_of_call, check_keys, check_node, check, read_one, is_expected, guard_holds, outside)]
+PARTS: list[Part] = [mix, hash_of_call, check_keys, check_node, check, read_one, is_expected, guard_holds, outside]

@@ -7,10 +7,9 @@ whether they share an element.
 from __future__ import annotations
 
 from pullback.runtime import abi
-from pullback.runtime.entrance_text import NULL, Entrance, Word, function_at
+from pullback.runtime.entrance_text import NULL, Entrance, Part, Word, part
 from pullback.runtime.layouts import Demand
 
-DEMANDS, PUTS, DEMAND_ONE, SINGLE, APART, BOUNDS = ("demands_hold", "put_all", "demand_holds", "is_single", "are_apart", "bounds")
 SPAN_WORDS = 3
 """Of an array: its first byte, the one after its last, whether it is written."""
 
@@ -28,11 +27,10 @@ def _positive(f: Entrance, a: Word) -> Word:
     return found.get()
 
 
-def bounds() -> str:
+@part("void", "ptr", "i64", "ptr")
+def bounds(f: Entrance, x: Word, item: Word, place: Word) -> None:
     """(array, bytes of an element, where three words go): its first byte, the one after its last, and as it was; an array without
     elements has none."""
-    f = Entrance(BOUNDS, ["ptr", "i64", "ptr"], "void")
-    x, item, place = f.parameters
     start, end = f.variable(f.load(x, abi.ARRAY_DATA)), f.variable(0)
     end.set(f.add(start.get(), item))
     shape, strides = f.load(x, abi.ARRAY_SHAPE, "ptr"), f.load(x, abi.ARRAY_STRIDES, "ptr")
@@ -51,21 +49,19 @@ def bounds() -> str:
     f.put(start.get(), place, 0)
     f.put(end.get(), place, 1)
     f.give_nothing()
-    return f.text
 
 
-def are_apart() -> str:
+@part("i1", "ptr", "i64", "ptr")
+def are_apart(f: Entrance, rows: Word, count: Word, registers: Word) -> None:
     """(spans, count, registers) -> whether no array that is written shares memory with another: sorted by where they start, each
     is compared with the one before it that ends last."""
-    f = Entrance(APART, ["ptr", "i64", "ptr"], "i1")
-    rows, count, registers = f.parameters
     sorted_ = f.many_words(f.add(f.mul(count, SPAN_WORDS), SPAN_WORDS))
     found = f.words(SPAN_WORDS)
     step = 8 * SPAN_WORDS
     with f.count_to(count) as k:
         row = f.row("span", rows, k)
         x = f.item(registers, f.field("span", row, "register"), "ptr")
-        f.call("void", function_at(BOUNDS), x, f.field("span", row, "item_bytes"), found)
+        f.use(bounds, x, f.field("span", row, "item_bytes"), found)
         start, end = f.load(found), f.load(found, 8)
         place = f.variable(f.mul(k, step))
         with f.loop():
@@ -91,13 +87,11 @@ def are_apart() -> str:
             until.set(end)
             is_written.set(written)
     f.give(YES)
-    return f.text
 
 
-def is_single() -> str:
+@part("i1", "ptr", "i64")
+def is_single(f: Entrance, x: Word, item: Word) -> None:
     """(array, bytes of an element) -> whether no two elements lie in one place, as far as the strides say."""
-    f = Entrance(SINGLE, ["ptr", "i64"], "i1")
-    x, item = f.parameters
     with f.unless(f.eq(f.both(f.load(x, abi.ARRAY_FLAGS, "i32"), abi.DENSE), 0)):
         f.give(YES)
     shape, strides = f.load(x, abi.ARRAY_SHAPE, "ptr"), f.load(x, abi.ARRAY_STRIDES, "ptr")
@@ -115,19 +109,17 @@ def is_single() -> str:
         with f.when(f.both(is_axis, f.lt(own, span.get()))):
             f.give(NO)
     f.give(YES)
-    return f.text
 
 
-def demand_holds() -> str:
+@part("i1", "ptr", "ptr")
+def demand_holds(f: Entrance, demand: Word, registers: Word) -> None:
     """(demand, registers) -> whether it does"""
-    f = Entrance(DEMAND_ONE, ["ptr", "ptr"], "i1")
-    demand, registers = f.parameters
     kind, a = f.field("demand", demand, "kind"), f.pointer("demand", demand, "a")
     with f.case(kind, Demand.APART):
-        f.give(f.call("i1", function_at(APART), a, f.field("demand", demand, "b"), registers))
+        f.give(f.use(are_apart, a, f.field("demand", demand, "b"), registers))
     x = f.item(registers, f.field("demand", demand, "register"), "ptr")
     with f.case(kind, Demand.SINGLE):
-        f.give(f.call("i1", function_at(SINGLE), x, f.field("demand", demand, "a")))
+        f.give(f.use(is_single, x, f.field("demand", demand, "a")))
     with f.case(kind, Demand.STRIDES):
         strides = f.load(x, abi.ARRAY_STRIDES, "ptr")
         with f.count_to(_rank(f, x)) as k, f.unless(f.eq(f.item(strides, k), f.item(a, k))):
@@ -135,26 +127,22 @@ def demand_holds() -> str:
         f.give(YES)
     is_fixed = f.eq(f.both(f.load(x, abi.ARRAY_FLAGS, "i32"), abi.WRITEABLE), 0)
     f.give(f.eq(is_fixed, f.eq(kind, Demand.READONLY)))
-    return f.text
 
 
-def demands_hold() -> str:
+@part("i1", "ptr", "ptr")
+def demands_hold(f: Entrance, record: Word, registers: Word) -> None:
     """(record, registers) -> whether the memory of the arrays is as the record asks"""
-    f = Entrance(DEMANDS, ["ptr", "ptr"], "i1")
-    record, registers = f.parameters
     rows = f.field("record", record, "demands")
     with f.count_to(f.field("record", record, "demand_count")) as k:
-        holds = f.call("i1", function_at(DEMAND_ONE), f.row("demand", rows, k), registers)
+        holds = f.use(demand_holds, f.row("demand", rows, k), registers)
         with f.unless(holds):
             f.give(NO)
     f.give(YES)
-    return f.text
 
 
-def put_all() -> str:
+@part("ptr", "ptr", "ptr", "ptr")
+def put_all(f: Entrance, record: Word, registers: Word, result: Word) -> None:
     """(record, registers, result) -> the result; null with an error set, and the result let go, where an array was not filled."""
-    f = Entrance(PUTS, ["ptr", "ptr", "ptr"], "ptr")
-    record, registers, result = f.parameters
     rows = f.field("record", record, "puts")
     with f.count_to(f.field("record", record, "put_count")) as k:
         row = f.row("put", rows, k)
@@ -170,8 +158,6 @@ def put_all() -> str:
             f.release(result)
             f.give(NULL)
     f.give(result)
-    return f.text
 
 
-def texts() -> list[str]:
-    return [make() for make in (bounds, are_apart, is_single, demand_holds, demands_hold, put_all)]
+PARTS: list[Part] = [bounds, are_apart, is_single, demand_holds, demands_hold, put_all]

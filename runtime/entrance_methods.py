@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pullback.runtime import abi
-from pullback.runtime.entrance_text import NULL, Entrance, function_at
+from pullback.runtime.entrance_text import NULL, Entrance, Part, Word, function_at, part
 
 METHOD, GET = "pullback_call_method", "pullback_call_get"
 _OFFSET_FLAG = 1 << 63
 """PY_VECTORCALL_ARGUMENTS_OFFSET"""
 
 
-def call_method() -> str:
+@part("ptr", "ptr", "ptr", "i64", "ptr", symbol=METHOD)
+def call_method(f: Entrance, own: Word, arguments: Word, flagged: Word, names: Word) -> None:
     """The vectorcall function of a bound method: (method, arguments, count and flag, names of keywords) -> a new reference"""
-    f = Entrance(METHOD, ["ptr", "ptr", "i64", "ptr"], "ptr", internal=False)
-    own, arguments, flagged, names = f.parameters
     function, instance = f.load(own, abi.FUNCTION, "ptr"), f.load(own, abi.INSTANCE, "ptr")
     with f.when(f.either(f.is_null(function), f.is_null(instance))):
         f.python("void", "PyErr_SetNone", f.api("AttributeError"))
@@ -35,14 +34,12 @@ def call_method() -> str:
     with f.count_to(count.get()) as k:
         f.put(f.item(arguments, k), words, f.add(k, 1))
     f.give(f.python("ptr", "PyObject_Vectorcall", function, words, f.add(positional, 1), names))
-    return f.text
 
 
-def get() -> str:
+@part("ptr", "ptr", "ptr", "ptr", symbol=GET)
+def get(f: Entrance, own: Word, instance: Word, owner: Word) -> None:
     """What an attribute gives that is a callable: (callable, instance or null, owner or null) -> a new reference. ``__get__`` in
     Python serves all but the usual."""
-    f = Entrance(GET, ["ptr", "ptr", "ptr"], "ptr", internal=False)
-    own, instance, owner = f.parameters
     none = f.api("none")
     function = f.load(own, abi.METHOD, "ptr")
     is_usual = f.variable(f.xor(f.either(f.is_null(instance), f.is_null(function)), 1))
@@ -65,8 +62,6 @@ def get() -> str:
     f.store(instance, made, abi.INSTANCE)
     f.store(function_at(METHOD), made, abi.VECTORCALL)
     f.give(made)
-    return f.text
 
 
-def texts() -> list[str]:
-    return [make() for make in (call_method, get)]
+PARTS: list[Part] = [call_method, get]

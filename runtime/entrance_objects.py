@@ -4,10 +4,8 @@ are made by a call."""
 from __future__ import annotations
 
 from pullback.runtime import abi
-from pullback.runtime.entrance_text import NULL, Entrance, Word, function_at
+from pullback.runtime.entrance_text import NULL, Entrance, Part, Word, part
 from pullback.runtime.layouts import Build
-
-FIELDS, TAKEN, MADE, DROP = "take_fields", "take_apart", "make_object", "drop"
 
 YES, NO = Word("true", "i1"), Word("false", "i1")
 
@@ -20,27 +18,32 @@ def forget_error(f: Entrance) -> None:
             f.python("void", "PyErr_Clear")
 
 
-def take_fields() -> str:
+@part("void", "ptr", "i64", "i64")
+def drop(f: Entrance, registers: Word, first: Word, end: Word) -> None:
+    """(objects, from, to): lets go of those in a row of registers; null is none."""
+    for k in f.each(end, first):
+        f.release(f.item(registers, k, "ptr"))
+    f.give_nothing()
+
+
+@part("i1", "ptr", "ptr", "i64", "ptr")
+def take_fields(f: Entrance, x: Word, names: Word, count: Word, registers: Word) -> None:
     """(object, names, count, registers) -> whether it has these attributes, which go to the registers, held; where the answer is
     no, none is."""
-    f = Entrance(FIELDS, ["ptr", "ptr", "i64", "ptr"], "i1")
-    x, names, count, registers = f.parameters
     with f.count_to(count) as k:
         found = f.python("ptr", "PyObject_GetAttr", x, f.item(names, k, "ptr"))
         with f.when(f.is_null(found)):
             forget_error(f)
-            f.call("void", function_at(DROP), registers, 0, k)
+            f.use(drop, registers, 0, k)
             f.give(NO)
         f.put(found, registers, k)
     f.give(YES)
-    return f.text
 
 
-def take_apart() -> str:
+@part("i1", "ptr", "ptr", "i64", "ptr")
+def take_apart(f: Entrance, function: Word, x: Word, count: Word, registers: Word) -> None:
     """(function, object, count, registers) -> whether the function gives a pair of count - 1 children and of what is beside them.
     They go to the registers, held; where the answer is no, none is."""
-    f = Entrance(TAKEN, ["ptr", "ptr", "i64", "ptr"], "i1")
-    function, x, count, registers = f.parameters
     own = f.words(1)
     f.put(x, own, 0)
     pair = f.python("ptr", "PyObject_Vectorcall", function, own, 1, NULL)
@@ -68,14 +71,12 @@ def take_apart() -> str:
             f.put(beside, registers, last)
     f.release(pair)
     f.give(fits.get())
-    return f.text
 
 
-def make_object() -> str:
+@part("ptr", "i64", "i64", "ptr", "ptr")
+def make_object(f: Entrance, kind: Word, count: Word, how: Word, items: Word) -> None:
     """(kind, count, how, items) -> what a call makes of the items, or an object with them as attributes; null with an error set.
     Lets go of the items."""
-    f = Entrance(MADE, ["i64", "i64", "ptr", "ptr"], "ptr")
-    kind, count, how, items = f.parameters
     made = f.variable(NULL)
     with f.case(kind, Build.CALL):
         made.set(f.python("ptr", "PyObject_Vectorcall", how, items, count, NULL))
@@ -88,10 +89,8 @@ def make_object() -> str:
             with f.unless(f.eq(wrong, 0)):
                 f.release(x)
                 made.set(NULL)
-    f.call("void", function_at(DROP), items, 0, count)
+    f.use(drop, items, 0, count)
     f.give(made.get())
-    return f.text
 
 
-def texts() -> list[str]:
-    return [make() for make in (take_fields, take_apart, make_object)]
+PARTS: list[Part] = [drop, take_fields, take_apart, make_object]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pullback.runtime import abi
-from pullback.runtime.entrance_checks import CHECK, OUTSIDE
-from pullback.runtime.entrance_memory import DEMANDS, PUTS
-from pullback.runtime.entrance_objects import MADE
-from pullback.runtime.entrance_text import NULL, Entrance, Word, function_at
-from pullback.runtime.layouts import Build, Fill, Result
+from pullback.runtime.entrance_checks import check, outside
+from pullback.runtime.entrance_memory import demands_hold, put_all
+from pullback.runtime.entrance_objects import drop, make_object
+from pullback.runtime.entrance_text import NULL, Entrance, Part, Word, part
+from pullback.runtime.layouts import CONTAINERS, Build, Fill, Result
 from pullback.runtime.native import Variable
 
-FILLS, FILL_ONE, MAKE, STEPS, DROP, COLLECT, BUILT, SERVE, ATTEMPT = (
-    "fill_all", "fill_one", "make_results", "run_steps", "drop", "collect", "build", "serve", "attempt",
-)  # fmt: skip
+ATTEMPT = "pullback_call_attempt"
 LONG_NS = 20_000
 """A run of so many nanoseconds lets other threads go on meanwhile."""
 SHORT_RUNS = 4
@@ -24,10 +24,9 @@ def missed(f: Entrance) -> Word:
     return f.as_pointer(Word("1"))
 
 
-def fill_one() -> str:
+@part("i64", "ptr", "ptr", "ptr", "ptr", is_inline=True)
+def fill_one(f: Entrance, fill: Word, x: Word, frame: Word, arena: Word) -> None:
     """(fill, object, frame, arena) -> 0, or 1 where the object's number does not fit"""
-    f = Entrance(FILL_ONE, ["ptr", "ptr", "ptr", "ptr"], inline=True)
-    fill, x, frame, arena = f.parameters
     kind, extra = f.field("fill", fill, "kind"), f.field("fill", fill, "extra")
     target = f.at(frame, f.field("fill", fill, "target"))
     with f.case(kind, Fill.POINTER):
@@ -57,31 +56,27 @@ def fill_one() -> str:
         f.give(0)
     f.let_nothing(f"call void @llvm.memcpy.p0.p0.i64({target}, {source.get()}, {extra}, i1 false)")
     f.give(0)
-    return f.text
 
 
-def fill_all() -> str:
+@part("i64", "ptr", "i64", "ptr", "ptr", "ptr", is_inline=True)
+def fill_all(f: Entrance, fills: Word, count: Word, registers: Word, frame: Word, arena: Word) -> None:
     """(fills, count, registers, frame, arena) -> 0, or 1 where a number does not fit"""
-    f = Entrance(FILLS, ["ptr", "i64", "ptr", "ptr", "ptr"], inline=True)
-    fills, count, registers, frame, arena = f.parameters
-    with f.count_to(count) as k:
+    for k in f.each(count):
         fill = f.row("fill", fills, k)
         x = f.item(registers, f.field("fill", fill, "register"), "ptr")
-        wrong = f.call("i64", function_at(FILL_ONE), fill, x, frame, arena)
+        wrong = f.use(fill_one, fill, x, frame, arena)
         with f.unless(f.eq(wrong, 0)):
             f.give(1)
     f.give(0)
-    return f.text
 
 
-def make_results() -> str:
+@part("i64", "ptr", "ptr", is_inline=True)
+def make_results(f: Entrance, record: Word, registers: Word) -> None:
     """(record, registers) -> 0, or 1 with an error set. Arrays for the results, in their registers."""
-    f = Entrance(MAKE, ["ptr", "ptr"], inline=True)
-    record, registers = f.parameters
     specs = f.field("record", record, "results")
     own = f.at(registers, f.scaled(f.field("record", record, "first_result")))
     i32 = Word("0", "i32")
-    with f.count_to(f.field("record", record, "result_count")) as k:
+    for k in f.each(f.field("record", record, "result_count")):
         spec = f.row("result", specs, k)
         kind, dtype = f.field("result", spec, "kind"), f.field("result", spec, "dtype")
         made = f.variable(NULL)
@@ -104,13 +99,11 @@ def make_results() -> str:
                 f.give(1)
         f.put(made.get(), own, k)
     f.give(0)
-    return f.text
 
 
-def run_steps() -> str:
+@part("i64", "ptr", "ptr", is_inline=True)
+def run_steps(f: Entrance, record: Word, frame: Word) -> None:
     """(record, frame) -> the status, as the launcher's"""
-    f = Entrance(STEPS, ["ptr", "ptr"], inline=True)
-    record, frame = f.parameters
     functions, offsets = f.field("record", record, "functions"), f.field("record", record, "offsets")
     mode = f.field("record", record, "mode")
     thread, before, after = f.variable(NULL), f.words(2), f.words(2)
@@ -121,7 +114,7 @@ def run_steps() -> str:
     with f.when(is_timed):
         f.call("i32", clock, monotonic, before)
     status = f.variable(0)
-    with f.count_to(f.field("record", record, "steps")) as k:
+    for k in f.each(f.field("record", record, "steps")):
         own = f.at(frame, f.scaled(f.item(offsets, k)))
         found = f.call("i64", f.item(functions, k, "ptr"), own)
         with f.unless(f.eq(found, 0)):
@@ -138,97 +131,85 @@ def run_steps() -> str:
         with f.when(f.ge(took, LONG_NS)):
             left.set(SHORT_RUNS)
         f.set_field("record", record, "mode", left.get())
+        with f.when(f.lt(took, f.field("record", record, "took"))):
+            f.set_field("record", record, "took", took)
     f.give(status.get())
-    return f.text
 
 
-def drop() -> str:
-    """(objects, from, to): lets go of those in a row of registers; null is none."""
-    f = Entrance(DROP, ["ptr", "i64", "i64"], "void")
-    registers, first, end = f.parameters
-    with f.count_to(end, first) as k:
-        f.release(f.item(registers, k, "ptr"))
-    f.give_nothing()
-    return f.text
-
-
-def collect() -> str:
+@part("ptr", "ptr", "ptr", "i64")
+def collect(f: Entrance, registers: Word, which: Word, count: Word) -> None:
     """(registers, which, count) -> a list of what is in them, or null"""
-    f = Entrance(COLLECT, ["ptr", "ptr", "i64"], "ptr")
-    registers, which, count = f.parameters
     made = f.python("ptr", "PyList_New", count)
     with f.when(f.is_null(made)):
         f.give(NULL)
     items = f.load(made, abi.ITEMS, "ptr")
-    with f.count_to(count) as k:
+    for k in f.each(count):
         x = f.item(registers, f.item(which, k), "ptr")
         f.hold(x)
         f.put(x, items, k)
     f.give(made)
-    return f.text
 
 
-def build() -> str:
+@part("ptr", "ptr", "ptr")
+def build(f: Entrance, record: Word, registers: Word) -> None:
     """(record, registers) -> the result of the call, or null with an error set. It takes results out of their registers."""
-    f = Entrance(BUILT, ["ptr", "ptr"], "ptr")
-    record, registers = f.parameters
     rows = f.field("record", record, "build")
     count = f.field("record", record, "build_count")
     stack = f.many_words(f.add(count, 1))
     own = f.at(registers, f.scaled(f.field("record", record, "first_result")))
-    height = f.variable(0)
 
-    def push(x: Word) -> None:
-        f.put(x, stack, height.get())
-        height.set(f.add(height.get(), 1))
+    def push(x: Word, place: Word) -> None:
+        f.put(x, stack, place)
         with f.when(f.is_null(x)):
-            f.call("void", function_at(DROP), stack, 0, height.get())
+            f.use(drop, stack, 0, place)
             f.give(NULL)
 
-    with f.count_to(count) as k:
+    for k in f.each(count):
         row = f.row("build", rows, k)
-        kind, a = f.field("build", row, "kind"), f.field("build", row, "a")
+        kind, a, place = (f.field("build", row, name) for name in ("kind", "a", "place"))
         with f.case(kind, Build.RESULT):
             found = f.item(own, a, "ptr")
             f.put(NULL, own, a)
-            push(found)
+            push(found, place)
         with f.case(kind, Build.SHARED):
             found = f.item(own, a, "ptr")
             f.hold(found)
-            push(found)
+            push(found, place)
         with f.case(kind, Build.AGAIN):
-            found = f.item(own, a, "ptr")
-            is_array = f.same(f.type_of(found), f.api("ndarray"))
-            again = f.variable(found)
-            with f.when(is_array):
-                again.set(f.python("ptr", "PyArray_NewCopy", found, Word("0", "i32")))
-            with f.unless(is_array):
-                f.hold(found)
-            push(again.get())
+            push(_again(f, f.item(own, a, "ptr")), place)
         with f.case(kind, Build.REGISTER):
             found = f.item(registers, a, "ptr")
             f.hold(found)
-            push(found)
+            push(found, place)
         with f.case(kind, Build.OBJECT):
             found = f.as_pointer(a)
             f.hold(found)
-            push(found)
+            push(found, place)
         with f.case(kind, Build.COPY):
-            push(f.python("ptr", "PyArray_NewCopy", f.item(registers, a, "ptr"), Word("0", "i32")))
-        with f.case(kind, Build.TUPLE, Build.LIST, Build.DICT, Build.CALL, Build.FIELDS):
-            height.set(f.sub(height.get(), a))
-            items = f.at(stack, f.scaled(height.get()))
+            push(f.python("ptr", "PyArray_NewCopy", f.item(registers, a, "ptr"), Word("0", "i32")), place)
+        with f.case(kind, *CONTAINERS):
+            items = f.at(stack, f.scaled(place))
             made = f.variable(NULL)
             _container(f, kind, a, f.pointer("build", row, "b"), items, made)
-            push(made.get())
+            push(made.get(), place)
     f.give(f.load(stack, 0, "ptr"))
-    return f.text
+
+
+def _again(f: Entrance, x: Word) -> Word:
+    """A copy of an array; another object itself, held."""
+    is_array = f.same(f.type_of(x), f.api("ndarray"))
+    again = f.variable(x)
+    with f.when(is_array):
+        again.set(f.python("ptr", "PyArray_NewCopy", x, Word("0", "i32")))
+    with f.unless(is_array):
+        f.hold(x)
+    return again.get()
 
 
 def _container(f: Entrance, kind: Word, count: Word, keys: Word, items: Word, made: Variable) -> None:
     """What is made of the items, which it takes over; where nothing could be made they are let go."""
     with f.case(kind, Build.CALL, Build.FIELDS):
-        made.set(f.call("ptr", function_at(MADE), kind, count, keys, items))
+        made.set(f.use(make_object, kind, count, keys, items))
     with f.case(kind, Build.TUPLE, Build.LIST, Build.DICT):
         _filled(f, kind, count, keys, items, made)
 
@@ -243,18 +224,18 @@ def _filled(f: Entrance, kind: Word, count: Word, keys: Word, items: Word, made:
         made.set(f.python("ptr", "PyDict_New"))
     x = made.get()
     with f.when(f.is_null(x)):
-        f.call("void", function_at(DROP), items, 0, count)
+        f.use(drop, items, 0, count)
     with f.unless(f.is_null(x)):
         is_dict = f.eq(kind, Build.DICT)
         with f.unless(is_dict):
             place = f.variable(f.at(x, abi.ITEMS))
             with f.case(kind, Build.LIST):
                 place.set(f.load(x, abi.ITEMS, "ptr"))
-            with f.count_to(count) as k:
+            for k in f.each(count):
                 f.put(f.item(items, k), place.get(), k)
         with f.when(is_dict):
             failed = f.variable(Word("0", "i32"))
-            with f.count_to(count) as k:
+            for k in f.each(count):
                 value = f.item(items, k, "ptr")
                 wrong = f.python("i32", "PyDict_SetItem", x, f.item(keys, k, "ptr"), value)
                 f.release(value)
@@ -269,7 +250,7 @@ def _called_back(f: Entrance, function: Word, first: Word, record: Word, registe
     """The result of ``function(first, leaves)``; lets go of ``first``."""
     leaves, count = f.field("record", record, "leaves"), f.field("record", record, "leaf_count")
     pair = f.words(2)
-    values = f.call("ptr", function_at(COLLECT), registers, leaves, count)
+    values = f.use(collect, registers, leaves, count)
     found = f.variable(NULL)
     with f.unless(f.either(f.is_null(values), f.is_null(first))):
         f.put(first, pair, 0)
@@ -280,10 +261,9 @@ def _called_back(f: Entrance, function: Word, first: Word, record: Word, registe
     return found.get()
 
 
-def outcome() -> str:
+@part("ptr", "ptr", "ptr", "ptr", "i64", is_inline=True)
+def outcome(f: Entrance, record: Word, registers: Word, frame: Word, status: Word) -> None:
     """(record, registers, frame, status) -> the result of the call, null with an error set, or ``missed``."""
-    f = Entrance("outcome", ["ptr", "ptr", "ptr", "i64"], "ptr", inline=True)
-    record, registers, frame, status = f.parameters
     first, count = f.field("record", record, "first_result"), f.field("record", record, "result_count")
     own, specs = f.at(registers, f.scaled(first)), f.field("record", record, "results")
     with f.unless(f.eq(status, 0)):
@@ -293,7 +273,7 @@ def outcome() -> str:
             f.release(found)
             f.give(missed(f))
         f.give(found)
-    with f.count_to(count) as k:
+    for k in f.each(count):
         spec = f.row("result", specs, k)
         with f.case(f.field("result", spec, "kind"), Result.NUMBER):
             place = f.at(frame, f.field("result", spec, "offset"))
@@ -310,25 +290,27 @@ def outcome() -> str:
             f.put(x, own, k)
     finish = f.field("record", record, "finish")
     with f.when(f.is_null(finish)):
-        made = f.call("ptr", function_at(BUILT), record, registers)
+        made = f.use(build, record, registers)
         with f.when(f.either(f.is_null(made), f.eq(f.field("record", record, "put_count"), 0))):
             f.give(made)
-        f.give(f.call("ptr", function_at(PUTS), record, registers, made))
+        f.give(f.use(put_all, record, registers, made))
     which = f.many_words(f.add(count, 1))
-    with f.count_to(count) as k:
+    for k in f.each(count):
         f.put(k, which, k)
-    f.give(_called_back(f, finish, f.call("ptr", function_at(COLLECT), own, which, count), record, registers))
-    return f.text
+    f.give(_called_back(f, finish, f.use(collect, own, which, count), record, registers))
 
 
-def serve() -> str:
-    """(record, registers) -> as ``outcome``. Takes a frame, and an arena, for the time of the run."""
-    f = Entrance(SERVE, ["ptr", "ptr"], "ptr", inline=True)
-    record, registers = f.parameters
-    size = f.field("record", record, "frame_bytes")
-    own_frame = f.field("record", record, "frame")
+def _frame(f: Entrance, record: Word, registers: Word) -> tuple[Word, Callable[[], None]]:
+    """The memory of one call, the record's own if no other call has it, and what writes that it is given back."""
+    size, filled = f.field("record", record, "frame_bytes"), f.field("record", record, "filled_bytes")
+    own = f.field("record", record, "frame")
+    fills = f.field("record", record, "frame_fills"), f.field("record", record, "frame_fill_count")
+    stacked = f.on_stack(own, size, filled)
+    if stacked is not None:
+        f.use(fill_all, *fills, registers, stacked, NULL)
+        return stacked, lambda: None
     is_own = f.eq(f.field("record", record, "busy"), 0)
-    frame, block = f.variable(own_frame), f.variable(NULL)
+    frame, block = f.variable(own), f.variable(NULL)
     with f.when(is_own):
         f.set_field("record", record, "busy", 1)
     with f.unless(is_own):
@@ -337,9 +319,23 @@ def serve() -> str:
             f.give(f.python("ptr", "PyErr_NoMemory"))
         past = f.as_word(block.get())
         frame.set(f.at(block.get(), f.both(f.sub(Word("0"), past), 63)))
-        f.let_nothing(f"call void @llvm.memcpy.p0.p0.i64({frame.get()}, {own_frame}, {size}, i1 false)")
-        fills = f.field("record", record, "frame_fills"), f.field("record", record, "frame_fill_count")
-        f.call("i64", function_at(FILLS), *fills, registers, frame.get(), NULL)
+        f.let_nothing(f"call void @llvm.memcpy.p0.p0.i64({frame.get()}, {own}, {filled}, i1 false)")
+        f.use(fill_all, *fills, registers, frame.get(), NULL)
+
+    def give_back() -> None:
+        with f.when(is_own):
+            f.set_field("record", record, "busy", 0)
+        f.python("void", "PyMem_RawFree", block.get())
+
+    return frame.get(), give_back
+
+
+@part("ptr", "ptr", "ptr", is_inline=True)
+def serve(f: Entrance, record: Word, registers: Word) -> None:
+    """(record, registers) -> as ``outcome``. Takes a frame, and an arena, for the time of the run."""
+    with f.when(f.ne(f.use(make_results, record, registers), 0)):
+        f.give(NULL)
+    frame, give_back = _frame(f, record, registers)
     arena_bytes = f.field("record", record, "arena_bytes")
     arena = f.variable(NULL)
     found = f.variable(missed(f))
@@ -350,43 +346,38 @@ def serve() -> str:
     with f.when(lacks):
         found.set(f.python("ptr", "PyErr_NoMemory"))
     with f.unless(lacks):
-        with f.when(f.ne(f.call("i64", function_at(MAKE), record, registers), 0)):
-            found.set(NULL)
-        with f.unless(f.is_null(found.get())):
-            fills = f.field("record", record, "fills"), f.field("record", record, "fill_count")
-            with f.when(f.eq(f.call("i64", function_at(FILLS), *fills, registers, frame.get(), arena.get()), 0)):
-                status = f.call("i64", function_at(STEPS), record, frame.get())
-                found.set(f.call("ptr", function_at("outcome"), record, registers, frame.get(), status))
+        fills = f.field("record", record, "fills"), f.field("record", record, "fill_count")
+        with f.when(f.eq(f.use(fill_all, *fills, registers, frame, arena.get()), 0)):
+            status = f.use(run_steps, record, frame)
+            found.set(f.use(outcome, record, registers, frame, status))
     with f.unless(f.is_null(arena.get())):
         f.call("void", f.field("record", record, "arena_free"), context, arena.get(), arena_bytes)
-    with f.when(is_own):
-        f.set_field("record", record, "busy", 0)
-    f.python("void", "PyMem_RawFree", block.get())
+    give_back()
     f.give(found.get())
-    return f.text
 
 
-def attempt() -> str:
+@part("ptr", "ptr", "ptr", "i64", "i64", "ptr")
+def attempt(f: Entrance, record: Word, arguments: Word, positional: Word, keywords: Word, names: Word) -> None:
     """(record, arguments, positional, keywords, names) -> as ``outcome``, for a record that is held."""
-    f = Entrance(ATTEMPT, ["ptr", "ptr", "i64", "i64", "ptr"], "ptr")
-    record, arguments, positional, keywords, names = f.parameters
-    with f.unless(f.eq(positional, f.field("record", record, "positional"))):
-        f.give(missed(f))
-    with f.unless(f.eq(keywords, f.field("record", record, "keywords"))):
-        f.give(missed(f))
+    wanted = f.field("record", record, "positional"), f.field("record", record, "keywords")
+    for count, expected in zip((positional, keywords), wanted, strict=True):
+        with f.unless(f.eq(count, expected)):
+            f.give(missed(f))
+    positional, keywords = wanted
     expected = f.field("record", record, "names")
-    with f.count_to(keywords) as k, f.unless(f.same(f.item(f.at(names, abi.ITEMS), k, "ptr"), f.item(expected, k, "ptr"))):
-        f.give(missed(f))
+    for k in f.each(keywords):
+        with f.unless(f.same(f.item(f.at(names, abi.ITEMS), k, "ptr"), f.item(expected, k, "ptr"))):
+            f.give(missed(f))
     count = f.field("record", record, "registers")
     given = f.add(positional, keywords)
     inside = f.add(given, f.field("record", record, "read_count"))
     registers = f.many_words(f.add(count, 1))
-    with f.count_to(given) as k:
+    for k in f.each(given):
         f.put(f.item(arguments, k), registers, k)
     first = f.field("record", record, "first_result")
-    with f.count_to(count, first) as k:
+    for k in f.each(count, first):
         f.put(0, registers, k)
-    with f.unless(f.call("i1", function_at(OUTSIDE), record, registers)):
+    with f.unless(f.use(outside, record, registers)):
         f.give(missed(f))
     held = f.words(1)
     f.store(inside, held)
@@ -394,18 +385,34 @@ def attempt() -> str:
     is_simple = f.both(f.eq(mode, 0), f.is_null(f.field("record", record, "finish")))
     holds = f.both(f.ne(has_inside, 0), f.either(f.xor(is_simple, 1), f.eq(has_inside, 2)))
     found = f.variable(missed(f))
-    with f.when(f.call("i1", function_at(CHECK), record, registers, holds, held)):
+    with f.when(f.use(check, record, registers, holds, held)):
         fits = f.variable(Word("true", "i1"))
         with f.unless(f.eq(f.field("record", record, "demand_count"), 0)):
-            fits.set(f.call("i1", function_at(DEMANDS), record, registers))
+            fits.set(f.use(demands_hold, record, registers))
         with f.when(fits.get()):
-            found.set(f.call("ptr", function_at(SERVE), record, registers))
-    f.call("void", function_at(DROP), registers, given, inside)
-    f.call("void", function_at(DROP), registers, inside, f.load(held))
-    f.call("void", function_at(DROP), registers, first, count)
+            found.set(f.use(serve, record, registers))
+    f.use(drop, registers, given, inside)
+    with f.when(holds):
+        f.use(drop, registers, inside, f.load(held))
+    f.use(drop, registers, first, count)
     f.give(found.get())
-    return f.text
 
 
-def texts() -> list[str]:
-    return [make() for make in (fill_one, fill_all, make_results, run_steps, drop, collect, build, outcome, serve, attempt)]
+@part("ptr", "ptr", "ptr", "i64", "i64", "ptr", symbol=ATTEMPT)
+def first_attempt(f: Entrance, record: Word, arguments: Word, positional: Word, keywords: Word, names: Word) -> None:
+    """As ``attempt``, of a record that counts its calls until it is ``warm``, which Python is then told."""
+    left = f.sub(f.field("record", record, "countdown"), 1)
+    f.set_field("record", record, "countdown", left)
+    with f.when(f.eq(left, 0)):
+        own = f.words(1)
+        f.store(f.field("record", record, "owner"), own)
+        said = f.python("ptr", "PyObject_Vectorcall", f.field("record", record, "warm"), own, 1, NULL)
+        with f.when(f.is_null(said)):
+            f.give(NULL)
+        f.release(said)
+    f.give(f.use(attempt, record, arguments, positional, keywords, names))
+
+
+PARTS: list[Part] = [
+    fill_one, fill_all, make_results, run_steps, collect, build, outcome, serve, attempt, first_attempt,
+]  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from pullback.runtime import abi
 from pullback.runtime.layouts import TABLES
@@ -19,12 +20,49 @@ GLOBALS = f"@{STATE} = internal global [{len(abi.ADDRESSES) + len(STATE_FIELDS)}
 _POINTERS = frozenset((
     "owner", "names", "nodes", "guards", "reads", "watch", "frame", "fills", "frame_fills", "functions", "offsets", "results",
     "context", "build", "finish", "failed", "leaves", "type", "dtype", "shape", "slots", "only", "arena_context", "arena_malloc",
-    "arena_free", "demands", "puts",
+    "arena_free", "demands", "puts", "attempt", "warm", "state",
 ))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """A native function of the call path: ``write`` writes what it does, given an Entrance and its operands."""
+
+    symbol: str
+    result: str
+    parameters: tuple[str, ...]
+    is_inline: bool
+    is_internal: bool
+    write: Callable[..., None]
+
+    @property
+    def text(self) -> str:
+        """The function by itself."""
+        f = Entrance(self.symbol, self.parameters, self.result, internal=self.is_internal, inline=self.is_inline)
+        self.write(f, *f.parameters)
+        return f.text
+
+
+def part(result: str, *parameters: str, symbol: str = "", is_inline: bool = False) -> Callable[[Callable[..., None]], Part]:
+    """Makes a part of what writes it. One with a ``symbol`` is seen from outside."""
+
+    def made(write: Callable[..., None]) -> Part:
+        name = symbol or write.__name__.lstrip("_")
+        return Part(name, result, parameters, is_inline, not symbol, write)
+
+    return made
 
 
 class Entrance(Native):
     """A native function of the call path."""
+
+    def use(self, called: Part, *operands: Operand) -> Word:
+        """What a part gives."""
+        return self.call(called.result, function_at(called.symbol), *operands)
+
+    def on_stack(self, frame: Word, bytes: Word, filled: Word) -> Word | None:
+        """A copy on the stack of a frame of so many bytes, the first of which are filled; None where it is not to be there."""
+        return None
 
     def api(self, name: str) -> Word:
         """An address that Python or NumPy gave."""
@@ -88,4 +126,4 @@ class Entrance(Native):
             yield
 
 
-__all__ = ["GLOBALS", "NULL", "STATE", "STATE_FIELDS", "Entrance", "Operand", "Word", "function_at"]
+__all__ = ["GLOBALS", "NULL", "STATE", "STATE_FIELDS", "Entrance", "Operand", "Part", "Word", "function_at", "part"]

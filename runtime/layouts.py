@@ -13,7 +13,8 @@ RECORD = (
     "owner", "positional", "keywords", "names",
     "registers", "nodes", "node_count", "has_inside",
     "guards", "guard_count", "reads", "read_count", "watch",
-    "mode", "frame", "busy", "frame_bytes", "arena_bytes", "arena_context", "arena_malloc", "arena_free",
+    "attempt", "countdown", "warm", "state",
+    "mode", "took", "frame", "busy", "frame_bytes", "filled_bytes", "arena_bytes", "arena_context", "arena_malloc", "arena_free",
     "fills", "fill_count", "frame_fills", "frame_fill_count",
     "functions", "offsets", "steps",
     "results", "result_count", "first_result", "context",
@@ -21,9 +22,11 @@ RECORD = (
     "demands", "demand_count", "puts", "put_count",
 )  # fmt: skip
 """``owner``: the Python object that all of it lies in. ``names``: of ``keywords`` arguments. ``watch``: what reads everything
-from outside in Python, or 0. ``mode``: below 0 Python's lock is let go while the program runs, above 0 too and the run is timed,
-0 not. ``has_inside``: 0 without containers, 2 where what is inside is held in any case.
-``arena_*``: memory for temporaries that do not lie in the frame. ``finish``: what builds the result in Python, or 0.
+from outside in Python, or 0. ``attempt``: what serves a call. ``countdown``: after so many calls ``warm`` is called. ``state``:
+the addresses of Python's and NumPy's functions. ``mode``: below 0 Python's lock is let go while the program runs, above 0 too
+and the run is timed, 0 not. ``took``: nanoseconds of the shortest run that was timed. ``filled_bytes``: so many of a frame have
+values before a call; the rest is for temporaries. ``has_inside``: 0 without containers, 2 where what is inside is held in any
+case. ``arena_*``: memory for temporaries that do not lie in the frame. ``finish``: what builds the result in Python, or 0.
 ``failed``: what is called with a status. ``demands``: of the memory of arrays. ``puts``: arrays that are filled when the result
 is built."""
 
@@ -32,7 +35,7 @@ GUARD = ("kind", "a", "b", "expected", "tag", "by_value")
 READ = ("kind", "a", "b", "spare")
 FILL = ("kind", "register", "target", "extra")
 RESULT = ("kind", "dtype", "rank", "shape", "offset", "allocate")
-BUILD = ("kind", "a", "b")
+BUILD = ("kind", "a", "b", "place")
 DEMAND = ("kind", "register", "a", "b")
 SPAN = ("register", "item_bytes", "is_written")
 """An array whose memory is compared with others'."""
@@ -130,7 +133,7 @@ class Result(IntEnum):
 
 
 class Build(IntEnum):
-    """What is put on the stack of results, or taken from it."""
+    """What is put on the stack of results at ``place``, a container in place of its items."""
 
     RESULT = 1
     REGISTER = 2
@@ -148,6 +151,10 @@ class Build(IntEnum):
     """a copy of a result"""
     SHARED = 11
     """a result that is read again afterwards"""
+
+
+CONTAINERS = (Build.TUPLE, Build.LIST, Build.DICT, Build.CALL, Build.FIELDS)
+"""What takes things from the stack."""
 
 
 class Demand(IntEnum):

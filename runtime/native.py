@@ -1,16 +1,20 @@
 """Writes native functions as LLVM IR text: loads, stores, calls, conditions and loops over 64-bit words and pointers.
 
 A function's variables are stack slots at its head, which LLVM turns into registers. A ``Word`` is a value: the text of an operand
-and its type.
+and its type. What is known when the text is written is worked out then: of conditions that are constants one side is written,
+loops over ``each`` of few are written out, and loads from memory that is ``Known`` are what lies there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 WORD_BYTES = 8
+MOST_WRITTEN_OUT = 64
+"""Loops over ``each`` of more stay loops."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,37 @@ class Word:
         return f"{self.type} {self.text}"
 
 
+@dataclass(frozen=True)
+class Known(Word):
+    """A pointer to memory of which something is known: what lies ``contents[offset]`` bytes further, a number, an operand, or the
+    contents of what a pointer there leads to."""
+
+    type: str = "ptr"
+    contents: Mapping[int, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parted(Word):
+    """A pointer to memory in several parts, each with its first offset, its end and a pointer of its own."""
+
+    type: str = "ptr"
+    parts: tuple[tuple[int, int, Word], ...] = ()
+
+
 Operand = Word | int
 NULL = Word("null", "ptr")
+YES, NO = Word("true", "i1"), Word("false", "i1")
+_CONSTANTS = {"true": 1, "false": 0, "null": 0}
+
+
+def constant_of(value: Operand) -> int | None:
+    """The number that an operand is known to be."""
+    if isinstance(value, int):
+        return value
+    found = _CONSTANTS.get(value.text)
+    if found is None and value.text.lstrip("-").isdecimal():
+        return int(value.text)
+    return found
 
 
 def function_at(name: str) -> Word:
@@ -46,7 +79,8 @@ class Native:
         self._places: list[str] = []
         self._lines: list[str] = []
         self._count = 0
-        self._loops: list[tuple[str, str]] = []
+        self._loops: list[_Loop] = []
+        self._inlined: list[_Inlined] = []
         self._has_left = False
 
     @property
@@ -68,7 +102,14 @@ class Native:
 
     def load(self, base: Word, offset: Operand = 0, type: str = "i64") -> Word:
         """What lies at an address, ``offset`` bytes further."""
-        return self.let(f"load {type}, {self.at(base, offset)}", type)
+        at = constant_of(offset)
+        known = base.contents.get(at) if isinstance(base, Known) and at is not None else None
+        if isinstance(known, Word):
+            return known
+        if isinstance(known, int):
+            return NULL if type == "ptr" and not known else Word(str(known), type)
+        found = self.let(f"load {type}, {self.at(base, offset)}", type)
+        return found if known is None else Known(found.text, contents=known)
 
     def item(self, base: Word, index: Operand, type: str = "i64") -> Word:
         """Word ``index`` at an address."""
@@ -83,12 +124,19 @@ class Native:
 
     def at(self, base: Word, offset: Operand) -> Word:
         """An address some bytes further."""
-        if offset == 0:
+        n = constant_of(offset)
+        if isinstance(base, Parted) and n is not None:
+            first, _, pointer = next(part for part in base.parts if n < part[1])
+            return self.at(pointer, n - first)
+        if n == 0:
             return base
-        return self.let(f"getelementptr i8, {base}, {_word(offset)}", "ptr")
+        found = self.let(f"getelementptr i8, {base}, {_word(offset)}", "ptr")
+        if isinstance(base, Known) and n is not None:
+            return Known(found.text, contents={at - n: x for at, x in base.contents.items() if at >= n})
+        return found
 
     def scaled(self, index: Operand) -> Operand:
-        return index * WORD_BYTES if isinstance(index, int) else self.shl(index, 3)
+        return self.shl(_word(index), 3)
 
     def add(self, a: Word, b: Operand) -> Word:
         return self._binary("add", a, b)
@@ -127,15 +175,21 @@ class Native:
         return self._compare("sge", a, b)
 
     def is_null(self, a: Word) -> Word:
+        if isinstance(a, Known) or a.text == "null":
+            return NO if isinstance(a, Known) else YES
         return self.let(f"icmp eq {a}, null", "i1")
 
     def as_pointer(self, a: Word) -> Word:
         return self.let(f"inttoptr {a} to ptr", "ptr")
 
     def as_word(self, a: Word) -> Word:
+        if a.type != "ptr" and (known := constant_of(a)) is not None:
+            return Word(str(known))
         return self.let(f"{'ptrtoint' if a.type == 'ptr' else 'zext'} {a} to i64")
 
     def narrowed(self, a: Word, type: str) -> Word:
+        if constant_of(a) is not None:
+            return Word(a.text, type)
         return self.let(f"trunc {a} to {type}", type)
 
     def call(self, result: str, function: Word, *operands: Operand) -> Word:
@@ -150,22 +204,29 @@ class Native:
 
     def variable(self, value: Operand) -> Variable:
         """A variable that starts with a value."""
-        self._count += 1
         word = _word(value)
-        place = Word(f"%s{self._count}", "ptr")
-        self._places.append(f"  {place.text} = alloca {word.type}")
-        made = Variable(self, place, word.type)
+        made = self.variable_of(word.type)
         made.set(word)
         return made
 
-    def words(self, count: int) -> Word:
+    def variable_of(self, type: str) -> Variable:
+        """A variable with no value yet."""
+        self._count += 1
+        place = Word(f"%s{self._count}", "ptr")
+        self._places.append(f"  {place.text} = alloca {type}")
+        return Variable(self, place, type)
+
+    def words(self, count: int, align: int = 16) -> Word:
         """A few words on the stack."""
         self._count += 1
-        self._places.append(f"  %s{self._count} = alloca [{count} x i64], align 16")
+        self._places.append(f"  %s{self._count} = alloca [{count} x i64], align {align}")
         return Word(f"%s{self._count}", "ptr")
 
     def many_words(self, count: Word) -> Word:
         """As many words on the stack as the call asks for, until the function returns."""
+        known = constant_of(count)
+        if known is not None:
+            return self.words(max(known, 1))
         return self.let(f"alloca i64, {count}, align 16", "ptr")
 
     # control
@@ -173,6 +234,13 @@ class Native:
     @contextmanager
     def when(self, condition: Word) -> Iterator[None]:
         """What is written inside runs if the condition holds."""
+        known = constant_of(condition)
+        if self._has_left or known is not None:
+            before = self._has_left
+            self._has_left = before or not known
+            yield
+            self._has_left = before or (bool(known) and self._has_left)
+            return
         inside, after = self._label(), self._label()
         self._line(f"br {condition}, label %{inside}, label %{after}")
         self._start(inside)
@@ -189,18 +257,40 @@ class Native:
     @contextmanager
     def loop(self) -> Iterator[None]:
         """What is written inside runs until it leaves."""
+        if self._has_left:
+            self._loops.append(_Loop(""))
+            yield
+            self._loops.pop()
+            return
         inside, after = self._label(), self._label()
         self._jump(inside)
         self._start(inside)
-        self._loops.append((inside, after))
+        self._loops.append(_Loop(after))
         yield
-        self._loops.pop()
         self._jump(inside)
-        self._start(after)
+        if self._loops.pop().is_left:
+            self._start(after)
+
+    def each(self, count: Operand, start: Operand = 0) -> Iterator[Word]:
+        """``start``, ``start + 1``, ... below ``count``, for a Python loop. A few that are known are written out, of others once
+        what is done with any. What ends early has to ``leave``."""
+        first, end = constant_of(start), constant_of(count)
+        if first is None or end is None or end - first > MOST_WRITTEN_OUT:
+            with self.count_to(count, start) as k:
+                yield k
+            return
+        left = _Loop(self._label())
+        for n in range(first, end):
+            self._loops.append(left)
+            yield Word(str(n))
+            self._loops.pop()
+        if left.is_left:
+            self._jump(left.after)
+            self._start(left.after)
 
     @contextmanager
     def count_to(self, count: Operand, start: Operand = 0) -> Iterator[Word]:
-        """Gives ``start``, ``start + 1``, ... below ``count``. What leaves early has to ``leave``; there is no ``again``."""
+        """As ``each``, never written out."""
         k = self.variable(start)
         with self.loop():
             now = k.get()
@@ -210,26 +300,62 @@ class Native:
 
     def leave_if(self, condition: Word) -> None:
         """Leave the innermost loop."""
-        on = self._label()
-        self._line(f"br {condition}, label %{self._loops[-1][1]}, label %{on}")
-        self._start(on)
+        with self.when(condition):
+            self.leave()
 
     def leave(self) -> None:
-        self._jump(self._loops[-1][1])
+        if not self._has_left:
+            self._loops[-1].is_left = True
+            self._jump(self._loops[-1].after)
+
+    @contextmanager
+    def inlined(self, result: str) -> Iterator[Callable[[], Word]]:
+        """What is written inside gives its value to what stands behind, where the object given says it. No loop of outside can be
+        left inside."""
+        made, loops = _Inlined(None if result == "void" else self.variable_of(result), self._label()), self._loops
+        self._loops = []
+        self._inlined.append(made)
+        yield lambda: Word("", "void") if made.value is None else made.value.get()
+        self._inlined.pop()
+        self._loops = loops
+        if made.is_left:
+            self._jump(made.after)
+            self._start(made.after)
 
     def give(self, value: Operand) -> None:
         """Return a value."""
+        if self._has_left:
+            return
+        if self._inlined:
+            inner = self._inlined[-1]
+            if inner.value is not None:
+                inner.value.set(value)
+            inner.is_left = True
+            self._jump(inner.after)
+            return
         self._line(f"ret {_word(value)}")
         self._has_left = True
 
     def give_nothing(self) -> None:
+        if self._inlined:
+            self.give(0)
+            return
         self._line("ret void")
         self._has_left = True
 
     def _binary(self, name: str, a: Word, b: Operand) -> Word:
+        x, y = constant_of(a), constant_of(b)
+        if x is not None and y is not None and a.type in ("i64", "i1"):
+            return _folded(name, x, y, a.type)
+        if a.type == "i1" and name in ("and", "or") and (x is not None or y is not None):
+            known, other = (x, _word(b)) if x is not None else (y, a)
+            return other if bool(known) == (name == "and") else (YES if known else NO)
         return self.let(f"{name} {a}, {_text(b)}", a.type)
 
     def _compare(self, name: str, a: Word, b: Operand) -> Word:
+        x, y = constant_of(a), constant_of(b)
+        if x is not None and y is not None and a.type != "ptr":
+            return YES if {"eq": x == y, "ne": x != y, "slt": x < y, "sge": x >= y}[name] else NO
         return self.let(f"icmp {name} {a}, {_text(b)}", "i1")
 
     def _label(self) -> str:
@@ -237,9 +363,8 @@ class Native:
         return f"l{self._count}"
 
     def _line(self, text: str) -> None:
-        if self._has_left:
-            self._start(self._label())
-        self._lines.append(f"  {text}")
+        if not self._has_left:
+            self._lines.append(f"  {text}")
 
     def _jump(self, label: str) -> None:
         if not self._has_left:
@@ -251,6 +376,23 @@ class Native:
             self._line(f"br label %{label}")
         self._lines.append(f"{label}:")
         self._has_left = False
+
+
+@dataclass
+class _Loop:
+    """A loop in the making: where it is left to, and whether it is."""
+
+    after: str
+    is_left: bool = False
+
+
+@dataclass
+class _Inlined:
+    """A function that is written inside another one: what it gives, and what comes after it."""
+
+    value: Variable | None
+    after: str
+    is_left: bool = False
 
 
 @dataclass(frozen=True)
@@ -270,6 +412,20 @@ class Variable:
 
 def _word(value: Operand) -> Word:
     return Word(str(value)) if isinstance(value, int) else value
+
+
+def _folded(name: str, x: int, y: int, type: str) -> Word:
+    found = {
+        "add": lambda: x + y, "sub": lambda: x - y, "mul": lambda: x * y, "and": lambda: x & y, "or": lambda: x | y,
+        "xor": lambda: x ^ y, "shl": lambda: x << y, "lshr": lambda: (x & _MASK) >> y,
+    }[name]()  # fmt: skip
+    if type == "i1":
+        return YES if found & 1 else NO
+    found &= _MASK
+    return Word(str(found - (1 << 64) if found >> 63 else found))
+
+
+_MASK = (1 << 64) - 1
 
 
 def _text(value: Operand) -> str:

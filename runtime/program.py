@@ -43,6 +43,8 @@ else:
 
 KEPT_FRAMES = 4
 KEPT_INSTANCES = 64
+MOST_TEXT = 1 << 16
+"""Programs of more LLVM text get no entry of their own (``fused``)."""
 MOST_OF_LAPACK = 2**31 - 1
 
 NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared"})
@@ -130,11 +132,13 @@ class Frame:
 
 
 class LoadedKernel:
-    """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are."""
+    """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are. ``text``:
+    what it was made of; empty where the kernels of the program are long."""
 
-    __slots__ = ("address", "code", "key", "slots", "symbol")
+    __slots__ = ("address", "code", "key", "slots", "symbol", "text")
 
-    def __init__(self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...]) -> None:
+    def __init__(self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...], text: str) -> None:
+        self.text = text
         self.code = code
         self.symbol = symbol
         self.key = key
@@ -145,7 +149,7 @@ class LoadedKernel:
 def _load(emitted: Emitted | Driver) -> LoadedKernel:
     engine = default_engine()
     code = engine.kernel(emitted.text, symbols=[emitted.name])
-    return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots)
+    return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots, emitted.text)
 
 
 Schedule = Callable[[Function], Function]
@@ -208,6 +212,9 @@ class Executable:
         self.program = program
         self.home = home
         self.kernels = kernels
+        if sum(len(kernel.text) for kernel in kernels.values()) > MOST_TEXT:
+            for kernel in kernels.values():
+                kernel.text = ""
         self.driver = None if driver is None else replace(driver, text="")
         self.launcher = launcher()
         self.plan = Plan(program, driver)

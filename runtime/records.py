@@ -14,9 +14,10 @@ import numpy as np
 
 from pullback.ir.types import DTYPES
 from pullback.runtime import abi, memory
+from pullback.runtime.entrance import Entry as Entrance
 from pullback.runtime.entrance_run import SHORT_RUNS
 from pullback.runtime.launcher import address_of
-from pullback.runtime.layouts import RECORD, SLOT, TABLE, Build, Demand, Fill, Guard, Node, Reading, Result
+from pullback.runtime.layouts import CONTAINERS, RECORD, SLOT, TABLE, Build, Demand, Fill, Guard, Node, Reading, Result
 from pullback.runtime.packing import ALIGNMENT, SMALL_ARENA
 from pullback.runtime.program import Executable, Instance
 
@@ -83,21 +84,29 @@ class Description:
 
 class Record:
     """The tables of one compiled signature, which is that of ``entry``. They live as long as this, which every call under way
-    holds. Raises NotNative."""
+    holds. Without ``native`` they are for looking at. Raises NotNative."""
 
-    __slots__ = ("_kept", "address", "entry", "hash", "words")
+    __slots__ = (
+        "_kept", "address", "description", "entry", "executable", "hash", "instance", "is_looked_for", "rows",
+        "words",
+    )  # fmt: skip
 
     def __init__(
         self, entry: Any, description: Description, executable: Executable | None, instance: Instance | None, hash: int,
-        clock: bool,
+        native: Entrance | None,
     ) -> None:  # fmt: skip
         self.entry = entry
         self.hash = hash
-        self._kept: list[Any] = [description, executable, instance]
+        self.description, self.executable, self.instance = description, executable, instance
+        self._kept: list[Any] = []
+        self.rows: dict[str, list[list[int]]] = {}
+        self.is_looked_for = False
         self.words: dict[str, int] = dict.fromkeys(RECORD, 0)
+        if native is not None:
+            self.words |= {"attempt": native.attempt, "state": native.state}
         self._checks(description)
         self._outside(description)
-        self._run(description, executable, instance, clock)
+        self._run(description, executable, instance, native is not None and native.has_clock)
         self._results(description, instance)
         if self.words["registers"] > LARGEST_STACK:
             raise NotNative(f"{self.words['registers']:,} objects go in and out")
@@ -108,7 +117,7 @@ class Record:
         """Whether it serves the calls that another one does."""
         if self.entry is not other.entry or self.hash != other.hash:
             return False
-        a, b = self._kept[0], other._kept[0]
+        a, b = self.description, other.description
         try:
             names = ("keywords", "nodes", "guards", "reads", "demands", "puts")
             same = all(getattr(a, name) == getattr(b, name) for name in names)
@@ -123,7 +132,23 @@ class Record:
 
     @property
     def mode(self) -> int:
-        return abi.word_at(self.address + 8 * RECORD.index("mode"))
+        return self["mode"]
+
+    def __getitem__(self, name: str) -> int:
+        """A word of the record, as it is now."""
+        return abi.word_at(self.address + 8 * RECORD.index(name))
+
+    def __setitem__(self, name: str, value: int) -> None:
+        abi.set_word(self.address + 8 * RECORD.index(name), value)
+
+    def keep(self, x: Any) -> None:
+        """Have an object live as long as the record."""
+        self._kept.append(x)
+
+    def _named(self, name: str, rows: list[list[int]]) -> int:
+        """As ``_table``; the rows are found by name."""
+        self.rows[name] = rows
+        return self._table(rows)
 
     def _table(self, rows: Sequence[Sequence[int]]) -> int:
         """The address of words that live as long as the record."""
@@ -154,7 +179,7 @@ class Record:
             rows.append([node.kind, self._id(node.type), a, b, c, node.first, node.count, 0])
         names = self._table([[self._id(k) for k in given.keywords]])
         self.words |= {"positional": given.positional, "keywords": len(given.keywords), "names": names}
-        self.words |= {"nodes": self._table(rows), "node_count": len(rows), "has_inside": given.has_inside}
+        self.words |= {"nodes": self._named("nodes", rows), "node_count": len(rows), "has_inside": given.has_inside}
         self.words |= {"leaves": self._table([list(given.leaves)] if given.leaves else []), "leaf_count": len(given.leaves)}
 
     def _outside(self, given: Description) -> None:
@@ -164,8 +189,8 @@ class Record:
             last = id(None) if expected is None else self._id(expected)
             guards.append([tagged if kind is Guard.ITEM else kind, self._id(a), self._id(b), last, 0, by_value])
         reads = [[kind, self._id(a), self._id(b), 0] for kind, a, b in given.reads]
-        self.words |= {"guards": self._table(guards), "guard_count": len(guards), "watch": self._id(given.watch)}
-        self.words |= {"reads": self._table(reads), "read_count": given.outside}
+        self.words |= {"guards": self._named("guards", guards), "guard_count": len(guards), "watch": self._id(given.watch)}
+        self.words |= {"reads": self._named("reads", reads), "read_count": given.outside}
 
     def _run(self, given: Description, executable: Executable | None, instance: Instance | None, clock: bool) -> None:
         self.words["finish"], self.words["failed"] = self._id(given.finish), self._id(given.failed)
@@ -181,9 +206,10 @@ class Record:
         self._kept.append(instance.tables)
         own, others = places.fills(address_of(frame), frame)
         waits = bool(instance.hosts) or bool(instance.looks) or executable.polls or not clock
-        self.words |= {"mode": -1 if waits else SHORT_RUNS, "frame": address_of(frame), "frame_bytes": places.bytes}
-        self.words |= {"fills": self._table(own), "fill_count": len(own)}
-        self.words |= {"frame_fills": self._table(others), "frame_fill_count": len(others)}
+        self.words |= {"mode": -1 if waits else SHORT_RUNS, "took": 1 << 62, "frame": address_of(frame)}
+        self.words |= {"frame_bytes": places.bytes, "filled_bytes": places.arena}
+        self.words |= {"fills": self._named("fills", own), "fill_count": len(own)}
+        self.words |= {"frame_fills": self._named("frame_fills", others), "frame_fill_count": len(others)}
         self.words |= {"functions": address_of(functions), "offsets": address_of(starts), "steps": len(functions)}
         if places.arena_bytes:
             pool = memory.pool()
@@ -199,7 +225,7 @@ class Record:
             allocate = 0 if shape else abi.allocator(dtype.type)
             place = self._table([shape]) if shape else self._id(dtype.type)
             rows.append([kind, self._id(dtype), len(shape), place, offset, allocate])
-        self.words |= {"results": self._table(rows), "result_count": len(rows)}
+        self.words |= {"results": self._named("results", rows), "result_count": len(rows)}
         if any(places.large):
             pool = memory.pool()
             assert pool is not None
@@ -207,15 +233,17 @@ class Record:
 
     def _results(self, given: Description, instance: Instance | None) -> None:
         count = 0 if instance is None else len(instance.results)
-        rows = []
+        rows, place = [], 0
         for kind, a, keys in given.build:
+            place -= a if kind in CONTAINERS else 0
             if kind is Build.OBJECT:
-                rows.append([kind, id(None) if a is None else self._id(a), 0])
+                rows.append([kind, id(None) if a is None else self._id(a), 0, place])
             elif kind is Build.CALL:
-                rows.append([kind, a, self._id(keys)])
+                rows.append([kind, a, self._id(keys), place])
             else:
-                rows.append([kind, a, self._table([[self._id(k) for k in keys]]) if keys else 0])
-        self.words |= {"build": self._table(rows), "build_count": len(rows)}
+                rows.append([kind, a, self._table([[self._id(k) for k in keys]]) if keys else 0, place])
+            place += 1
+        self.words |= {"build": self._named("build", rows), "build_count": len(rows)}
         self.words |= {"first_result": len(given.nodes), "registers": len(given.nodes) + count}
         self._memory(given)
 

@@ -80,7 +80,7 @@ def encoded(executable: Executable) -> bytes | None:
         payload = default_engine().object_code(kernel.key)
         if payload is None:
             return None
-        kernels.append([name, kernel.symbol, kernel.key, kernel.slots, len(payload)])
+        kernels.append([name, kernel.symbol, kernel.key, kernel.slots, len(payload), kernel.text])
         payloads.append(payload)
     made = {"program": text, "kernels": kernels, "driver": driver, "home": sorted(executable.home.items())}
     data = json.dumps(made, separators=(",", ":")).encode()
@@ -94,20 +94,21 @@ def decoded(payload: bytes, origin: Origin) -> Executable:
         data = json.loads(payload[SIZE.size : SIZE.size + size])
         program = parse_function(data["program"])
         at, kernels = SIZE.size + size, []
-        for name, symbol, key, slots, length in data["kernels"]:
+        for name, symbol, key, slots, length, text in data["kernels"]:
             code = Object(key=str(key), symbol=str(symbol), payload=payload[at : at + length])
-            kernels.append((str(name), _tuples(slots), code))
+            kernels.append((str(name), _tuples(slots), code, str(text)))
             at += length
         if at != len(payload):
             raise Unreadable("the sizes do not add up")
         driver = None if data["driver"] is None else _driver_of(data["driver"], program)
         home = {int(result): int(parameter) for result, parameter in data["home"]}
-        _check_whole(program, {name for name, _, _ in kernels}, driver)
-        codes = default_engine().load_objects([code for _, _, code in kernels], origin)
+        _check_whole(program, {name for name, *_ in kernels}, driver)
+        codes = default_engine().load_objects([code for _, _, code, _ in kernels], origin)
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from None
     loaded = {
-        name: LoadedKernel(code, each.symbol, each.key, slots) for (name, slots, each), code in zip(kernels, codes, strict=True)
+        name: LoadedKernel(code, each.symbol, each.key, slots, text)
+        for (name, slots, each, text), code in zip(kernels, codes, strict=True)
     }
     return Executable.of(program, loaded, driver, home)
 

@@ -181,6 +181,23 @@ def test_out_that_is_wrong_raises_as_ever() -> None:
         outer(x)
 
 
+def test_an_argument_that_is_returned_is_as_it_was() -> None:
+    """Where an array of out shares memory with it, the result is a copy."""
+    compiled = pb.jit(lambda a, b: (b, a * 3))
+    for k in range(6):
+        block = np.arange(8.0) + k
+        a, b, out = block[:4], block[2:6], block[1:5]
+        expected = b.copy(), a * 3
+        found = compiled.into((None, out), a, b)
+        assert same(found[0], expected[0]) and found[1] is out and same(out, expected[1])
+        while direct.is_underway():
+            time.sleep(0.01)
+    separate = np.zeros(4)
+    for _ in range(6):
+        found = compiled.into((None, separate), a, b)
+        assert found[0] is b and found[1] is separate and same(separate, a * 3)
+
+
 # random views of one array, in calls through Python and in native ones
 
 

@@ -44,7 +44,7 @@ def prepare_jax(case: Case, arguments: Arguments) -> Call:
     names = {"np": jnp, "erf": special.erf, "pb": shim, **own}
     function = own.get(case.function.__name__) or retarget(case.function, names)
     if case.wanted:
-        function = jax.value_and_grad(function, argnums=case.wanted)
+        function = jax.value_and_grad(function, argnums=case.argnums)
     compiled = jax.jit(function)
     placed = jax.device_put(arguments)
     return lambda: jax.tree.map(np.asarray, compiled(*placed))

@@ -19,7 +19,7 @@ def prepare_pullback(case: Case, arguments: Arguments) -> Call:
 
     function = case.function
     if case.wanted:
-        function = pb.value_and_grad(function, argnums=case.wanted)
+        function = pb.value_and_grad(function, argnums=case.argnums)
     return functools.partial(pb.jit(function), *arguments)
 
 
