@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-WORD_BYTES = 8
 MOST_WRITTEN_OUT = 64
 """Loops over ``each`` of more stay loops."""
 
