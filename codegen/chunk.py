@@ -94,7 +94,9 @@ class _Cut:
     def __init__(self, loops: Loops, b: Builder, i: Instruction, scratch: Sequence[Value], cold: Mapping[str, Block]) -> None:
         self.loops, self.b, self.i, self.scratch, self.cold = loops, b, i, scratch, cold
         self.costs: dict[tuple[str, bool], Cost] = {}
-        self.inside = {v for k in walk(i.regions[0]) for v in k.results} | {i.regions[0].parameters[0]}
+        inner = list(walk(i.regions[0]))
+        regions = (i.regions[0], *(r for k in inner for r in k.regions))
+        self.inside = {v for k in inner for v in k.results} | {v for r in regions for v in r.parameters}
         self.extents: dict[object, Value] = {}
         self.numbers: dict[int, Value] = {}
 

@@ -3,8 +3,8 @@
 Requires: an optimised func. Keeps: all other instructions.
 
 A contraction with rows, columns and a summed axis, of float32 or float64, becomes "zmk,zkn->zmn" with any of its operands stored
-transposed (no z if there is no batch axis): a library call. Every other one, matrix-vector products included, becomes
-broadcasts, a product and a sum, which fuse with their neighbours.
+transposed (no z if there is no batch axis): a library call. Every other one, matrix-vector products included and products
+of one term, becomes broadcasts, a product and a sum, which fuse with their neighbours.
 """
 
 from __future__ import annotations
@@ -75,6 +75,10 @@ def _letters(spec: str) -> _Letters:
 
 def _canonical(b: Builder, x: Value, y: Value, spec: str) -> Value:
     p = _letters(spec)
+    ones = [k for k in p.summed if 1 in (x.type.shape[p.left.index(k)], y.type.shape[p.right.index(k)])]
+    if ones:
+        x, y = (b.squeeze(v, axes=tuple(sorted(word.index(k) for k in ones))) for v, word in ((x, p.left), (y, p.right)))
+        p = _letters("".join(k for k in spec if k not in ones))
     if p.rows and p.columns and p.summed and x.type.dtype.name in LIBRARY_DTYPES:
         if p.out.find(p.columns[0]) < p.out.find(p.rows[0]):
             return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"))

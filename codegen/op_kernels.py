@@ -10,21 +10,21 @@ from typing import Any
 
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.elements import wrapped
+from pullback.codegen.linalg_kernel import linalg_kernel, memory, product_kernel
 from pullback.codegen.scatters import scatter_sum_kernel
 from pullback.codegen.sorts import sort_kernel, unsort_kernel
 from pullback.codegen.together import together_kernel
 from pullback.ir.op import OPS
-from pullback.ir.ops.contract import Contract, split
+from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.fourier import Fourier
 from pullback.ir.ops.index import Place, Scatter, ScatterSum
-from pullback.ir.ops.kernel import sub_ref
 from pullback.ir.ops.linalg import Linalg
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.scan import Accumulate, Recur
 from pullback.ir.ops.sort import Sort, Unsort
 from pullback.ir.passes.complex_arithmetic import Pair, add, mul
 from pullback.ir.structure import Function, Instruction, Value
-from pullback.ir.types import I64, ArrayType, DType, RefType, Shape, interleaved
+from pullback.ir.types import I64, DType, Shape
 
 
 def op_kernel(instruction: Instruction, target: str = "cpu") -> Draft:
@@ -33,7 +33,7 @@ def op_kernel(instruction: Instruction, target: str = "cpu") -> Draft:
         return together_kernel(instruction)
     match instruction.op:
         case Contract():
-            return _matrix_product(instruction)
+            return product_kernel(instruction, target)
         case Scatter():
             return _update(instruction, _scatter)
         case ScatterSum():
@@ -55,18 +55,12 @@ def op_kernel(instruction: Instruction, target: str = "cpu") -> Draft:
         case Unsort():
             return unsort_kernel(instruction)
         case Linalg():
-            return _linear_algebra(instruction)
+            return linalg_kernel(instruction, target)
     raise NotImplementedError(f"there is no kernel for {instruction.op.name}")
 
 
-def _memory(b: KernelBuilder, t: Any) -> RefType:
-    """The reference that a kernel is given for a type."""
-    real = interleaved(ArrayType(t.dtype, t.shape)) if t.dtype.is_complex else t
-    return RefType(real.dtype, b.shape(real.shape))
-
-
 def _refs(b: KernelBuilder, values: Sequence[Value], names: str) -> list[Value]:
-    return [Value(_memory(b, v.type), name) for v, name in zip(values, names.split(), strict=True)]
+    return [Value(memory(b, v.type), name) for v, name in zip(values, names.split(), strict=True)]
 
 
 def _loops(b: KernelBuilder, shape: Shape, body: Any) -> None:
@@ -76,50 +70,6 @@ def _loops(b: KernelBuilder, shape: Shape, body: Any) -> None:
     body(tuple(index))
     for i, count in zip(reversed(index), reversed(counts), strict=True):
         b.close(i, count)
-
-
-def _matrix_product(i: Instruction) -> Draft:
-    (left, right), out = split(i.params["spec"])
-    b = KernelBuilder()
-    b.place = i.loc
-    parameters = _refs(b, (*i.operands, i.result), "a b c")
-    batch = out[:-2]
-    rows, columns = out[-2], out[-1]
-    params = {"ta": left[-1] == rows, "tb": right[-1] != columns}
-
-    def body(index: tuple[Value, ...]) -> None:
-        refs = parameters
-        for position in index:
-            refs = [b.put(len(b.levels) - 1, sub_ref, (ref, position), {})[0] for ref in refs]
-        b.here("gemm", *refs, **params)
-
-    _loops(b, i.result.type.shape[: len(batch)], body)
-    return Draft(kernel=b.kernel(parameters), sizes=b.sizes())
-
-
-def _linear_algebra(i: Instruction) -> Draft:
-    """A loop over the batch; the op says what is done for each element of it."""
-    op = i.op
-    assert isinstance(op, Linalg)
-    b = KernelBuilder()
-    b.place = i.loc
-    first, *rest = (v.type for v in (*i.operands, *i.results))
-    assert isinstance(first, ArrayType)
-    scratch = op.scratch(first, i.params)
-    types = (first, *rest, *scratch)
-    given = [Value(_memory(b, t), f"x{k}") for k, t in enumerate(types)]
-    ranks = [core + t.dtype.is_complex for core, t in zip(op.core, types, strict=True)]
-    batch = first.shape[: first.rank - op.core[0]]
-
-    def body(index: tuple[Value, ...]) -> None:
-        refs = given
-        for position in index:
-            parts = zip(refs, ranks, strict=True)
-            refs = [b.here("sub_ref", ref, position) if ref.type.rank > rank else ref for ref, rank in parts]
-        op.body(b, i.params, *refs)
-
-    _loops(b, batch, body)
-    return Draft(kernel=b.kernel(given), sizes=b.sizes(), scratch=scratch)
 
 
 def _transform(i: Instruction) -> Draft:

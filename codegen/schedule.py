@@ -64,7 +64,7 @@ def _map(block: Block) -> Block:
         inside = list(walk(i.regions[0]))
         blocked = any(isinstance(k.op, Library) or may_be_vector(k) for k in inside)
         how = {"map": "vector" if may_be_vector(i) and not blocked else "serial"} if isinstance(i.op, For) else {}
-        if i.params.get("map") == "core":
+        if "map" in i.params:
             how = {}
         regions = tuple(_map(r) for r in i.regions)
         made.append(Instruction(i.op, i.operands, i.results, {**i.params, **how}, regions, i.loc))

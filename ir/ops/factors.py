@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Op, Same
+from pullback.ir.ops import small
 from pullback.ir.ops.library import getrf, potrf, trsm
 from pullback.ir.ops.linalg import (
     I32,
@@ -35,6 +36,7 @@ from pullback.ir.ops.linalg import (
     part,
     place,
     position,
+    put,
     real_of,
     rectangular,
     rows_and_columns,
@@ -59,12 +61,6 @@ def _rows_at(b: Any, x: Value, perm: Value) -> list[Value]:
 def take_rows(b: Any, x: Value, perm: Value) -> Value:
     """Row perm[i] as row i."""
     found: Value = b.gather(x, *_rows_at(b, x, perm), axes=tuple(range(x.type.rank - 1)))
-    return found
-
-
-def put_rows(b: Any, x: Value, perm: Value) -> Value:
-    """Row i as row perm[i]."""
-    found: Value = b.scatter_set(b.zeros_like(x), *_rows_at(b, x, perm), x, axes=tuple(range(x.type.rank - 1)))
     return found
 
 
@@ -138,6 +134,7 @@ cholesky = Linalg(
     typed_as=_cholesky_type,
     core=(2, 2, 0),
     body=_cholesky_body,
+    small=small.cholesky,
 )
 """Results: the lower factor of a Hermitian matrix, of which the lower triangle is read; and, of i32, 0 or the order of the first
 leading minor that is not positive (the factor then is of no use)."""
@@ -166,8 +163,7 @@ def _triangular_body(b: Any, params: Mapping[str, Any], a: Value, given: Value, 
 
 def _product_of(b: Any, x: Value, y: Value) -> Value:
     """Minus the product of x and the transpose of y."""
-    found: Value = b.neg(matmul(b, x, y, "ik", "jk"))
-    return found
+    return matmul(b, b.neg(x), y, "ik", "jk")
 
 
 def _triangular_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -182,7 +178,7 @@ def _triangular_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params
 
 triangular_solve = Linalg(
     name="triangular_solve", reference=_triangular_solve, pullback=_triangular_rule, typed_as=_solve_type, core=(2, 2, 2),
-    body=_triangular_body,
+    body=_triangular_body, small=small.triangular_solve,
 )  # fmt: skip
 """Params ``lower``: which triangle of a is read, the other counting as zero; ``transposed``: op(a) is the transpose of that;
 ``unit_diagonal``: the diagonal is not read and counts as ones."""
@@ -260,12 +256,13 @@ def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, w
         outside = by_lower(triangle(b, ct, False))
     if form != "square":
         total = b.add(outside, place(b, b.sub(total, part(b, outside, 0, 0, k, k)), 0, 0, m, n))
-    return [put_rows(b, total, b.permutation(pivots))]
+    return [take_rows(b, total, b.permutation(pivots, inverse=True))]
 
 
 lu = Linalg(
-    name="lu", reference=_lu, pullback=_lu_rule, typed_as=_lu_type, core=(2, 2, 1, 2, 1, 0), body=_lu_body, scratch=_lu_scratch
-)
+    name="lu", reference=_lu, pullback=_lu_rule, typed_as=_lu_type, core=(2, 2, 1, 2, 1, 0), body=_lu_body, small=small.lu,
+    scratch=_lu_scratch,
+)  # fmt: skip
 """Results: U, with the part of L below its diagonal of ones, such that L U is the matrix with its rows exchanged; ``pivots``:
 row i was exchanged with row pivots[i], in order. A square matrix is singular where the diagonal of U has a zero. Param ``form``:
 "tall", "square" or "wide"."""
@@ -274,11 +271,12 @@ row i was exchanged with row pivots[i], in order. A square matrix is singular wh
 # permutation: where pivots take each row from
 
 
-def _permutation(pivots: Any) -> Any:
+def _permutation(pivots: Any, inverse: bool = False) -> Any:
     perm = np.empty_like(pivots)
     for index in np.ndindex(pivots.shape[:-1]):
         order = list(range(pivots.shape[-1]))
-        for i, k in enumerate(pivots[index]):
+        for i in reversed(range(len(order))) if inverse else range(len(order)):
+            k = pivots[index][i]
             order[i], order[k] = order[k], order[i]
         perm[index] = order
     return perm
@@ -296,19 +294,21 @@ def _permutation_body(b: Any, params: Mapping[str, Any], pivots: Value, perm: Va
     i = b.open("i")
     b.here("store", i, perm, i)
     b.close(i, rows)
-    i = b.open("i")
+    step = b.open("i")
+    i = b.sub(b.sub(rows, b.const(1, I64)), step) if params["inverse"] else step
     k = b.here("load", pivots, i)
     own, other = b.here("load", perm, i), b.here("load", perm, k)
     b.here("store", own, perm, k)
     b.here("store", other, perm, i)
-    b.close_ordered(i, rows)
+    b.close_ordered(step, rows)
 
 
 permutation = Linalg(
     name="permutation", reference=_permutation, nondifferentiable="a position is an integer", typed_as=_permutation_type,
-    core=(1, 1), body=_permutation_body,
+    core=(1, 1), body=_permutation_body, small=small.permutation,
 )  # fmt: skip
-"""Row i of the exchanged rows is row perm[i] of the matrix. The pivots must be in range."""
+"""Row i of the exchanged rows is row perm[i] of the matrix; with ``inverse`` row i of the matrix that of the exchanged ones. The
+pivots must be in range."""
 
 
 # solve and slogdet, given a with its factors
@@ -344,12 +344,31 @@ def _solve(a: Any, packed: Any, b: Any, pivots: Any, transposed: bool) -> Any:
     return np.take_along_axis(_triangular_solve(packed, x, True, True, True), np.argsort(at, -2), -2)
 
 
-def _compose_solve(b: Any, a: Value, packed: Value, given: Value, pivots: Value, transposed: bool) -> tuple[Value, ...]:
-    perm = b.permutation(pivots)
-    x = given if transposed else take_rows(b, given, perm)
+def _solve_body(
+    b: Any, params: Mapping[str, Any], a: Value, packed: Value, given: Value, pivots: Value, x: Value
+) -> None:  # fmt: skip
+    transposed, routine = params["transposed"], "trsv" if x.type.shape[1] == 1 else "trsm"
+    copy(b, given, x)
+    if not transposed:
+        _exchange_rows(b, x, pivots, inverse=False)
     for lower in (False, True) if transposed else (True, False):
-        x = b.triangular_solve(packed, x, lower=lower, transposed=transposed, unit_diagonal=lower)
-    return (put_rows(b, x, perm) if transposed else x,)
+        b.here(routine, packed, x, lower=lower, transposed=transposed, unit_diagonal=lower)
+    if transposed:
+        _exchange_rows(b, x, pivots, inverse=True)
+
+
+def _exchange_rows(b: Any, x: Value, pivots: Value, inverse: bool) -> None:
+    """Exchange each row with that of its pivot, from the first on or from the last."""
+    rows = length(b, x, 0)
+    step = b.open("i")
+    i = b.sub(b.sub(rows, b.const(1, I64)), step) if inverse else step
+    k = b.here("load", pivots, i)
+    j = b.open("j")
+    here, there = item(b, x, i, j), item(b, x, k, j)
+    put(b, here, x, k, j)
+    put(b, there, x, i, j)
+    b.close(j, length(b, x, 1))
+    b.close_ordered(step, rows)
 
 
 def _solve_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -361,7 +380,10 @@ def _solve_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any
     return [_product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0]), ZERO, ct, ZERO]
 
 
-solve = Composed(name="solve", reference=_solve, pullback=_solve_rule, typed_as=_solve_by_factors_type, compose=_compose_solve)
+solve = Linalg(
+    name="solve", reference=_solve, pullback=_solve_rule, typed_as=_solve_by_factors_type, core=(2, 2, 2, 1, 2), body=_solve_body,
+    small=small.solve,
+)  # fmt: skip
 """x with a x = b, or with ``transposed`` of the transpose of a; operands a, packed, b, pivots."""
 
 

@@ -77,11 +77,13 @@ def same_form(a: ArrayType, form: str, same: Same) -> Extent:
 class Linalg(Op):
     """``typed_as(types, params, same)`` is the type rule. ``body(b, params, *refs)`` emits, in kernel IR, the work on one element
     of the batch; the references are the operands, the results and the scratch buffers; ``core`` are the ranks they then have.
-    Those of complex arrays have one axis more, of the real and the imaginary part."""
+    Those of complex arrays have one axis more, of the real and the imaginary part. ``small(lane, params, *matrices)`` is the
+    work on one of many small real matrices (``ir.ops.small``), the matrices being the operands and the results."""
 
     typed_as: TypedAs
     core: tuple[int, ...]
     body: Callable[..., None]
+    small: Callable[..., None] | None = None
     scratch: Callable[[ArrayType, Mapping[str, Any]], tuple[RefType, ...]] = lambda t, params: ()
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:

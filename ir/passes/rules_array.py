@@ -208,6 +208,19 @@ def scan_of_flipped(b: Rewriter, *operands: Value, op: Op, axis: int, reverse: b
     return b.flip(b.emit(op, [i.operands[0] for i in made if i is not None], params)[0], axes=flipped)
 
 
+@rule("gather")
+def gather_of_transpose(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+    # (transpose x)[i] = transpose x[i], taken from the axes that were moved
+    made = b.made(x, "transpose")
+    if made is None:
+        return None
+    perm = made.params["perm"]
+    taken = sorted(((perm[a], index) for a, index in zip(axes, indices, strict=True)), key=lambda pair: pair[0])
+    found = b.gather(made.operands[0], *(index for _, index in taken), axes=tuple(a for a, _ in taken))
+    count, rest = indices[0].type.rank, [p for k, p in enumerate(perm) if k not in axes]
+    return b.transpose(found, perm=(*range(count), *(count + sorted(rest).index(p) for p in rest)))
+
+
 @rule("shift")
 def shift_by_nothing(b: Rewriter, x: Value, by: int, **_: Any) -> Value | None:
     # shift x {by=0} = x

@@ -219,7 +219,7 @@ def lu(
     if not x.size:
         none: Any = np.empty((*batch, 0), np.int32) if p_indices else np.empty((*batch, 0, 0), linalg.real_dtype(x.dtype))
         return (lower, upper) if permute_l else (as_traced(none), lower, upper)
-    perm = emit("permutation", pivots)
+    perm = emit("permutation", pivots, inverse=False)
     at = [*(positions(perm.shape, axis) for axis in range(len(batch))), perm]
     if permute_l:
         moved = emit("scatter_set", full(lower.shape, 0, x.dtype), *at, lower, axes=tuple(range(len(batch) + 1)))
@@ -249,7 +249,7 @@ def _by_pivots(packed: TracedArray, pivots: TracedArray, trans: bool, b: TracedA
     packed, b = broadcast_to(packed, (*batch, n, n)), broadcast_to(b, (*batch, *b.shape[-2:]))
     pivots = broadcast_to(cast(pivots, np.int64), (*batch, n))
     emit("check", (pivots >= 0) & (pivots < n), error="ValueError", message="a pivot is out of range")
-    perm = emit("permutation", pivots)
+    perm = emit("permutation", pivots, inverse=False)
     at = [*(positions(perm.shape, k) for k in range(len(batch))), perm]
     axes = tuple(range(len(batch) + 1))
     if not trans:

@@ -1,0 +1,111 @@
+"""Kernels of linear algebra: a loop over the batch around what an op does with one element of it.
+
+Of many small matrices each lane of a vector has one (``ir.ops.small``), in blocks whose own memory is near; of others one comes
+after the other, by calls of a library. The kernel has both, and the extents choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pullback.codegen.draft import Draft, KernelBuilder
+from pullback.ir.extents import product as extents_product
+from pullback.ir.ops.contract import split
+from pullback.ir.ops.linalg import Linalg
+from pullback.ir.ops.small import MOST, MOST_OF_PRODUCT, Lane, Matrix, Own, product
+from pullback.ir.structure import Instruction, Value
+from pullback.ir.types import I64, ArrayType, RefType, interleaved
+
+LANES = 16
+"""So many matrices make a block: a vector of the narrowest numbers there are routines for."""
+
+
+def memory(b: KernelBuilder, t: Any) -> RefType:
+    """The reference that a kernel is given for a type."""
+    real = interleaved(ArrayType(t.dtype, t.shape)) if t.dtype.is_complex else t
+    return RefType(real.dtype, b.shape(real.shape))
+
+
+def linalg_kernel(i: Instruction, target: str) -> Draft:
+    """The kernel of a ``Linalg`` op. ``target``: "cpu", which has lanes for small matrices, or "cuda"."""
+    op = i.op
+    assert isinstance(op, Linalg)
+    values = (*i.operands, *i.results)
+    first = values[0].type
+    assert isinstance(first, ArrayType)
+    work = _Batch(i, first.rank - op.core[0], op.scratch(first, i.params))
+    small = op.small if target == "cpu" and not any(v.type.dtype.is_complex for v in values) else None
+    return work.run(lambda *refs: op.body(work.b, i.params, *refs), small, MOST)
+
+
+def product_kernel(i: Instruction, target: str) -> Draft:
+    """The kernel of a canonical contraction, likewise."""
+    (left, right), out = split(i.params["spec"])
+    params = {"ta": left[-1] == out[-2], "tb": right[-1] != out[-1]}
+    work = _Batch(replace(i, params=params), len(out) - 2, ())
+    small = product if target == "cpu" else None
+    return work.run(lambda *refs: work.b.here("gemm", *refs, **params), small, MOST_OF_PRODUCT)
+
+
+class _Batch:
+    """A kernel in the making: the axes of the batch, ``rank`` of them, are one."""
+
+    def __init__(self, i: Instruction, rank: int, scratch: Sequence[RefType]) -> None:
+        self.b = b = KernelBuilder()
+        b.place = i.loc
+        self.params, self.scratch = i.params, tuple(scratch)
+        values = (*i.operands, *i.results)
+        self.core = [v.type.shape[rank:] for v in values]
+        self.flat = (extents_product(values[0].type.shape[:rank]),) if rank else ()
+        types = [ArrayType(v.type.dtype, (*self.flat, *shape)) for v, shape in zip(values, self.core, strict=True)]
+        given = [Value(memory(b, t), f"x{k}") for k, t in enumerate((*types, *scratch))]
+        self.refs, self.shared = given[: len(types)], given[len(types) :]
+
+    def run(self, body: Callable[..., None], small: Callable[..., None] | None, most: int) -> Draft:
+        """``body`` on each matrix, or ``small`` on those of at most so many rows and columns side by side."""
+        b = self.b
+        if not self.flat:
+            body(*self.refs, *self.shared)
+            return self.draft()
+        count: Value = b.extent_of(*self.flat)
+        if small is not None:
+            is_small, zero = self.is_small(most), b.const(0, I64)
+            self.side_by_side(small, b.select(is_small, count, zero))
+            count = b.select(is_small, zero, count)
+        at = b.open("z")
+        body(*(b.here("sub_ref", ref, at) for ref in self.refs), *self.shared)
+        b.close(at, count)
+        return self.draft()
+
+    def draft(self) -> Draft:
+        return Draft(kernel=self.b.kernel([*self.refs, *self.shared]), sizes=self.b.sizes(), scratch=self.scratch)
+
+    def is_small(self, most: int) -> Value:
+        b = self.b
+        found = b.const(True, "bool")
+        for extent in dict.fromkeys(e for shape in self.core for e in shape):
+            found = b.bitand(found, b.le(b.extent_of(extent), b.const(most, I64)))
+        return found
+
+    def side_by_side(self, small: Callable[..., None], count: Value) -> None:
+        """The work on ``count`` small matrices, in blocks."""
+        b = self.b
+        lanes, shift = b.const(LANES, I64), b.const(LANES.bit_length() - 1, I64)
+        blocks = b.raw_shr(b.add(count, b.const(LANES - 1, I64)), shift)
+        block = b.open("z")
+        first = b.raw_shl(block, shift)
+        here = b.minimum(lanes, b.sub(count, first))
+        dtype = self.refs[0].type.dtype
+        room = b.here("local", dtype=dtype, shape=(MOST * MOST * LANES,)) if dtype.is_float else None
+        lane = b.open("l")
+        at = b.here("add", first, lane)
+
+        def own(columns: Value) -> Own:
+            assert room is not None
+            return Own(b, room, columns, lane, LANES)
+
+        small(Lane(b, own, True), self.params, *(Matrix(b, ref, at) for ref in self.refs))
+        b.close(lane, here, apart=True, way="vector")
+        b.close(block, blocks, apart=True)
