@@ -1,0 +1,41 @@
+"""Matrix products of kernels that carry their neighbours: what is computed from operands before, and from results after.
+
+``product %m, %n, %k (%i, %p) {...} (%p, %j) {...} (%i, %j, %sum) {...}``: the first region yields the element of the left
+operand in row i and column p, the second that of the right one, each from whatever memory and by whatever arithmetic. The third
+takes each sum over p of their products, in any order of rows and columns, and writes places of its own; it yields nothing. The
+first two write nothing and may run any number of times. Sums are added in an order that depends on m, n and k alone, whatever
+the number of threads. How a target runs it, its ``schedule`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pullback.ir.op import Op, Same
+from pullback.ir.ops.kernel import KERNEL
+from pullback.ir.structure import Block
+from pullback.ir.types import F32, F64, I64, Type, scalar
+
+
+class Product(Op):
+    """Operands: the numbers of rows, columns and terms (i64). Elements are f32 or f64."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if list(types) != [scalar(I64)] * 3:
+            raise TypeError("takes the numbers of rows, columns and terms, three i64 scalars")
+        if len(regions) != 3:
+            raise TypeError("has three regions: left operand, right operand, results")
+        left, right, each = regions
+        for region in (left, right):
+            if [v.type for v in region.parameters] != [scalar(I64)] * 2 or len(region.results) != 1:
+                raise TypeError("the region of an operand takes two positions and yields an element")
+        t = left.results[0].type
+        if t not in (scalar(F32), scalar(F64)) or right.results[0].type != t:
+            raise TypeError("the operands' elements must be both f32 or both f64")
+        if [v.type for v in each.parameters] != [scalar(I64), scalar(I64), t] or each.results:
+            raise TypeError(f"the last region must take two positions and {t}, and yields nothing")
+        return ()
+
+
+product = Product(name="product", effect="effect", vocabularies=KERNEL)
