@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
+from pullback.codegen.carrying import beside_phase, carries, is_near, product_phase
 from pullback.codegen.clusters import ENDED, NEVER, Cluster, Read, updated
 from pullback.codegen.orders import is_by_rows, is_scanned, may_be_in_order, not_by_rows, order, taken
 from pullback.codegen.packed import packed
 from pullback.codegen.saving import weight
 from pullback.codegen.stencils import shifted
 from pullback.ir.ops.complexes import Interleave
+from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
@@ -33,8 +36,9 @@ MOST_FLOATING = 64
 
 
 class Grouping:
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, target: str) -> None:
         self.function = function
+        self.target = target
         self.producer = {v: i for i in function.instructions for v in i.results}
         self.clusters: list[Cluster] = []
         self.home: dict[Value, Cluster] = {}
@@ -43,12 +47,14 @@ class Grouping:
         self.checked: Cluster | None = None
         self.floating: dict[Value, int] = {}
         self.updates: dict[Value, Cluster] = {}
+        self.far: dict[Instruction, list[Value]] = {}
         self.reading: dict[Value, dict[int, None]] = {}
         self.position = {i: k for k, i in enumerate(function.instructions)}
         self.shifted = shifted(function)
         inside = Elementwise | Reduce | Check | Reindex | Gather | ScatterSum
         readers = (i for i in function.instructions if not isinstance(i.op, inside))
         self.whole = {*function.results, *(v for i in readers for v in i.operands)}
+
     def run(self) -> Grouping:
         """Place every instruction, and store the results."""
         for instruction in self.function.instructions:
@@ -97,6 +103,9 @@ class Grouping:
         if self.is_path(instruction):
             if isinstance(op, Gather):
                 self.store(instruction.operands[0])
+            return
+        if carries(instruction, self.target):
+            self.begin_product(instruction)
             return
         is_whole = any(v.type.dtype.is_complex for v in instruction.operands)
         is_member = isinstance(op, Elementwise | Reduce | Check | Interleave) or is_scanned(instruction)
@@ -152,7 +161,27 @@ class Grouping:
                     stack.append((operand, step, operand.type.rank))
         return found
 
+    def reads_of(self, instruction: Instruction) -> list[Read]:
+        """What an instruction reads, through paths."""
+        found = [r for v in instruction.operands for r in self.reads(v)]
+        return [replace(r, way="other") for r in found] if isinstance(instruction.op, Contract) else found
+
+    def in_memory(self, instruction: Instruction) -> Sequence[Value]:
+        """What an instruction of a group reads at places that are computed, and so must be stored."""
+        if isinstance(instruction.op, Gather):
+            return instruction.operands[:1]
+        if isinstance(instruction.op, ScatterSum):
+            return instruction.operands[:-1]
+        return self.far.get(instruction, ())
+
     # joining groups
+
+    def begin_product(self, instruction: Instruction) -> None:
+        """Begin a group with a contraction, which its readers may join."""
+        self.far[instruction] = [v for v in instruction.operands if not is_near(v, self.through)]
+        for value in self.far[instruction]:
+            self.store(value)
+        self.add(self.new_cluster(instruction.result.type.shape), instruction, self.reads_of(instruction), 0)
 
     def join_summed(self, instruction: Instruction) -> bool:
         """Have a group that computes or reads what is summed by rows visit the elements in the order of the rows, if one can."""
@@ -170,7 +199,7 @@ class Grouping:
     def join(self, instruction: Instruction) -> None:
         op = instruction.op
         space = instruction.operands[0].type.shape
-        reads = [r for v in instruction.operands for r in self.reads(v)]
+        reads = self.reads_of(instruction)
         before = self.checked if isinstance(op, Check) else None
         for cluster in self.candidates(reads, space, scalar=isinstance(op, Elementwise | Interleave) and not space):
             phase = self.phase_in(cluster, instruction, reads)
@@ -198,21 +227,26 @@ class Grouping:
         return self.clusters[-1]
 
     def candidates(self, reads: Sequence[Read], space: Shape, scalar: bool) -> list[Cluster]:
-        """Groups that might take an instruction: those it reads from, latest first, then those that read what it reads."""
+        """Groups that might take an instruction: those it reads from, those with contractions first, then the latest; then those
+        that read what it reads."""
         direct = {self.home[r.root].number for r in reads if r.root in self.home and r.way != "other"}
-        found = sorted((n for n in direct if not self.clusters[n].opaque), reverse=True)
+        found = sorted(
+            (n for n in direct if not self.clusters[n].opaque), key=lambda n: (self.clusters[n].product is not None, n), reverse=True
+        )
         if not scalar:
             wanted = {r.root for r in reads}
             sources = [wanted, *(c.reads for c in {self.home[v] for v in wanted if v in self.home})]
             for cluster in reversed(self.clusters[-24:]):
                 beside = not cluster.opaque and cluster.space == space and cluster.number not in direct
-                if beside and (not wanted or not all(map(cluster.reads.isdisjoint, sources))):
+                if beside and cluster.product is None and (not wanted or not all(map(cluster.reads.isdisjoint, sources))):
                     found.append(cluster.number)
         return [self.clusters[n] for n in found if self.clusters[n].weight < MOST_WEIGHT]
 
     def phase_in(self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read]) -> int | str:
         """The phase an instruction would have in a group; if it cannot be a member, why."""
         op, space = instruction.op, cluster.space
+        if isinstance(op, Contract):
+            return product_phase(cluster, instruction, any(self.holder(r.root) is cluster for r in reads))
         shape = taken(instruction)
         row_shape = None if cluster.rows is None else space[: cluster.rows]
         if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):
@@ -231,6 +265,8 @@ class Grouping:
             if isinstance(known, str):
                 return f"{op.name} {known}"
             phase = max(phase, known)
+        if cluster.product is not None:
+            return beside_phase(instruction, level)
         if isinstance(op, ScatterSum) or cluster.scan is not None or is_scanned(instruction):
             return self.phase_in_order(cluster, instruction, reads, level, phase)
         if isinstance(op, Check):
@@ -326,6 +362,8 @@ class Grouping:
             cluster.phase[value] = phase
             self.home[value] = cluster
         cluster.scan = cluster.scan or order(instruction)
+        if isinstance(instruction.op, Contract) and not cluster.opaque:
+            cluster.product = instruction
         if isinstance(instruction.op, Reduce) and phase != ENDED:
             cluster.rows = len(cluster.space) - len(instruction.params["axes"])
         self.link(cluster, reads)
@@ -388,18 +426,19 @@ class Grouping:
             return
         cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
         cluster.rows, cluster.reads, cluster.weight, cluster.space = joined.rows, joined.reads, joined.weight, joined.space
-        cluster.scan = joined.scan
+        cluster.scan, cluster.product = joined.scan, joined.product
         cluster.needs = (cluster.needs | other.needs) - {cluster.number, other.number}
         self.home.update(dict.fromkeys(homes, cluster))
         self.copied.update(dict.fromkeys(copied, cluster))
         other.members, other.copies, other.phase, other.needs = [], [], {}, {cluster.number}
+        other.product = None
         if self.checked is other:
             self.checked = cluster
 
     def fill(self, cluster: Cluster, members: Sequence[Instruction], copies: Sequence[Value]) -> bool:
         """Add members, in program order, and copies to an empty group; false where one has no phase in it."""
         for instruction in members:
-            reads = [r for v in instruction.operands for r in self.reads(v)]
+            reads = self.reads_of(instruction)
             is_placed = all(self.holder(r.root) is not cluster or r.root in cluster.phase for r in reads)
             phase = self.phase_in(cluster, instruction, reads) if is_placed else "not yet"
             if isinstance(phase, str):
