@@ -19,9 +19,10 @@ class Cluster:
     """A group in the making.
 
     ``scan``: in which order elements are visited, if it matters (``orders``); scanned values are known one phase
-    after their elements, to readers at the same place. ``product``: the contraction among the members (``carrying``). ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known
-    after the last, ``NEVER`` for a view, which other groups read. ``needs``: the groups whose values it reads. ``readers``: those
-    that read what it updates, and so come first where they can.
+    after their elements, to readers at the same place. ``product``: the contraction among the members (``carrying``). ``phase``
+    of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which other groups
+    read. ``needs``: the groups whose values it reads. ``readers``: those that read what it updates, and so come first where they
+    can.
     """
 
     number: int

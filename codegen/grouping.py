@@ -52,8 +52,9 @@ class Grouping:
         self.position = {i: k for k, i in enumerate(function.instructions)}
         self.shifted = shifted(function)
         inside = Elementwise | Reduce | Check | Reindex | Gather | ScatterSum
-        readers = (i for i in function.instructions if not isinstance(i.op, inside))
+        readers = [i for i in function.instructions if not isinstance(i.op, inside)]
         self.whole = {*function.results, *(v for i in readers for v in i.operands)}
+        self.stored = {*function.results, *(v for i in readers if not carries(i, target) for v in i.operands)}
 
     def run(self) -> Grouping:
         """Place every instruction, and store the results."""
@@ -176,9 +177,22 @@ class Grouping:
 
     # joining groups
 
+    def is_near(self, value: Value) -> bool:
+        """Whether an operand of a contraction is computed as it is read, if it is not in memory anyway. What moves on the way there
+        is; what is moved is stored, unless it is made by few cheap ops."""
+        if value in self.stored and self.through(value) is not None:
+            return False
+        roots = [r.root for r in self.reads(value) if r.root.type.shape == value.type.shape]
+        return is_near(value, self.through) and all(is_near(v, self.elementwise) for v in roots)
+
+    def elementwise(self, value: Value) -> Instruction | None:
+        """The elementwise instruction that makes a value, or what makes it for its readers."""
+        made = self.producer.get(value)
+        return made if made is not None and (isinstance(made.op, Elementwise) or self.through(value) is made) else None
+
     def begin_product(self, instruction: Instruction) -> None:
         """Begin a group with a contraction, which its readers may join."""
-        self.far[instruction] = [v for v in instruction.operands if not is_near(v, self.through)]
+        self.far[instruction] = [v for v in instruction.operands if not self.is_near(v)]
         for value in self.far[instruction]:
             self.store(value)
         self.add(self.new_cluster(instruction.result.type.shape), instruction, self.reads_of(instruction), 0)
@@ -230,9 +244,8 @@ class Grouping:
         """Groups that might take an instruction: those it reads from, those with contractions first, then the latest; then those
         that read what it reads."""
         direct = {self.home[r.root].number for r in reads if r.root in self.home and r.way != "other"}
-        found = sorted(
-            (n for n in direct if not self.clusters[n].opaque), key=lambda n: (self.clusters[n].product is not None, n), reverse=True
-        )
+        known = [self.clusters[n] for n in direct if not self.clusters[n].opaque]
+        found = [c.number for c in sorted(known, key=lambda c: (c.product is None, -c.number))]
         if not scalar:
             wanted = {r.root for r in reads}
             sources = [wanted, *(c.reads for c in {self.home[v] for v in wanted if v in self.home})]
@@ -266,7 +279,7 @@ class Grouping:
                 return f"{op.name} {known}"
             phase = max(phase, known)
         if cluster.product is not None:
-            return beside_phase(instruction, level)
+            return beside_phase(instruction, level, phase, space)
         if isinstance(op, ScatterSum) or cluster.scan is not None or is_scanned(instruction):
             return self.phase_in_order(cluster, instruction, reads, level, phase)
         if isinstance(op, Check):
