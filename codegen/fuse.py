@@ -183,8 +183,9 @@ class _Kernels:
             if cluster.number not in outputs and not cluster.opaque and not any(isinstance(i.op, Check) for i in cluster.members):
                 continue
             needed = outputs.get(cluster.number, [])
-            if cluster.opaque or self.closure(cluster, needed) == [cluster.product]:
-                (instruction,) = cluster.members
+            alone = cluster.members if cluster.opaque else self.closure(cluster, needed)
+            if cluster.opaque or alone == [cluster.product]:
+                (instruction,) = alone
                 operands = tuple(self.stored(builder, v, stored) for v in instruction.operands)
                 results = tuple(Value(v.type, v.name) for v in instruction.results)
                 made = Instruction(instruction.op, operands, results, instruction.params, instruction.regions, instruction.loc)

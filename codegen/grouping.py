@@ -178,8 +178,8 @@ class Grouping:
     # joining groups
 
     def is_near(self, value: Value) -> bool:
-        """Whether an operand of a contraction is computed as it is read, if it is not in memory anyway. What moves on the way there
-        is; what is moved is stored, unless it is made by few cheap ops."""
+        """Whether an operand of a contraction is read where its elements come from: through what moves them, and through few cheap
+        ops, but not where it is in memory anyway."""
         if value in self.stored and self.through(value) is not None:
             return False
         roots = [r.root for r in self.reads(value) if r.root.type.shape == value.type.shape]
