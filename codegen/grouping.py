@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
-from pullback.codegen.carrying import beside_phase, carries, is_near, product_phase
+from pullback.codegen.carrying import beside_phase, carries, product_phase
 from pullback.codegen.clusters import ENDED, NEVER, Cluster, Read, updated
 from pullback.codegen.orders import is_by_rows, is_scanned, may_be_in_order, not_by_rows, order, taken
-from pullback.codegen.packed import packed
+from pullback.codegen.paths import Paths
 from pullback.codegen.saving import weight
-from pullback.codegen.stencils import shifted
 from pullback.ir.ops.complexes import Interleave
 from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.control import Check
-from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, ScatterSum
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex, broadcast, squeeze
+from pullback.ir.ops.reindex import Reindex
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import Shape
@@ -35,26 +32,15 @@ MOST_FLOATING = 64
 """So many scalar instructions, of parameters and constants alone, are computed again by each group that needs them."""
 
 
-class Grouping:
+class Grouping(Paths):
     def __init__(self, function: Function, target: str) -> None:
-        self.function = function
-        self.target = target
-        self.producer = {v: i for i in function.instructions for v in i.results}
+        super().__init__(function, target)
         self.clusters: list[Cluster] = []
-        self.home: dict[Value, Cluster] = {}
         self.copied: dict[Value, Cluster] = {}
-        self.packed = packed(function.instructions)
         self.checked: Cluster | None = None
-        self.floating: dict[Value, int] = {}
         self.updates: dict[Value, Cluster] = {}
-        self.far: dict[Instruction, list[Value]] = {}
         self.reading: dict[Value, dict[int, None]] = {}
         self.position = {i: k for k, i in enumerate(function.instructions)}
-        self.shifted = shifted(function)
-        inside = Elementwise | Reduce | Check | Reindex | Gather | ScatterSum
-        readers = [i for i in function.instructions if not isinstance(i.op, inside)]
-        self.whole = {*function.results, *(v for i in readers for v in i.operands)}
-        self.stored = {*function.results, *(v for i in readers if not carries(i, target) for v in i.operands)}
 
     def run(self) -> Grouping:
         """Place every instruction, and store the results."""
@@ -63,31 +49,6 @@ class Grouping:
         for value in self.function.results:
             self.store(value)
         return self
-
-    # what an instruction is
-
-    def is_path(self, instruction: Instruction) -> bool:
-        """Whether an instruction is copied into its readers."""
-        op = instruction.op
-        if not self.packed.isdisjoint(instruction.results):
-            return False
-        if isinstance(op, Reindex):
-            return not self.is_view(instruction)
-        if isinstance(op, Constant | Count | Iota | Gather):
-            return True
-        return isinstance(op, Elementwise) and (instruction.result in self.floating or instruction.result in self.shifted)
-
-    def through(self, value: Value) -> Instruction | None:
-        """The instruction of a value that is copied into its readers."""
-        made = self.producer.get(value)
-        return made if made is not None and self.is_path(made) and value not in self.home else None
-
-    def is_view(self, instruction: Instruction) -> bool:
-        """Whether an instruction is a view of a stored value. A squeeze of what is copied into its readers is copied, too."""
-        if not isinstance(instruction.op, Reindex) or not instruction.op.view:
-            return False
-        made = self.producer.get(instruction.operands[0])
-        return instruction.op is not squeeze or made is None or not self.is_path(made)
 
     def place(self, instruction: Instruction) -> None:
         op = instruction.op
@@ -126,69 +87,7 @@ class Grouping:
             self.store(value)
         self.opaque(instruction)
 
-    def is_loose(self, value: Value) -> bool:
-        """Whether a scalar depends on parameters and constants alone."""
-        made = self.producer.get(value)
-        if made is None:
-            return not value.type.shape
-        return value in self.floating or isinstance(made.op, Constant | Count)
-
-    def reads(self, value: Value, packs: bool = False) -> list[Read]:
-        """What the evaluation of a value reads, through paths; ``packs``: by the group that packs it."""
-        found: list[Read] = []
-        stack = [(value, "same", value.type.rank)]
-        seen: set[tuple[Value, str]] = set()
-        while stack:
-            current, way, rank = stack.pop()
-            made = self.producer.get(current)
-            is_stored = made is None or not (self.is_path(made) or (packs and current is value))
-            if made is None or is_stored or current in self.home:
-                found.append(Read(current, "scalar" if not current.type.shape else way, rank))
-                continue
-            for position, operand in enumerate(made.operands):
-                if isinstance(made.op, Gather) and not position:
-                    found.append(Read(operand, "other", operand.type.rank))
-                    continue
-                step = "other"
-                if made.op is broadcast and way in ("same", "row"):
-                    axes, kept = made.params["axes"], operand.type.rank
-                    step = "row" if tuple(axes) == tuple(range(kept, rank)) and kept else "other"
-                elif isinstance(made.op, Elementwise) or (
-                    isinstance(made.op, Gather) and position and way == "same" and operand.type.rank == current.type.rank
-                ):
-                    step = way
-                if (operand, step) not in seen:
-                    seen.add((operand, step))
-                    stack.append((operand, step, operand.type.rank))
-        return found
-
-    def reads_of(self, instruction: Instruction) -> list[Read]:
-        """What an instruction reads, through paths."""
-        found = [r for v in instruction.operands for r in self.reads(v)]
-        return [replace(r, way="other") for r in found] if isinstance(instruction.op, Contract) else found
-
-    def in_memory(self, instruction: Instruction) -> Sequence[Value]:
-        """What an instruction of a group reads at places that are computed, and so must be stored."""
-        if isinstance(instruction.op, Gather):
-            return instruction.operands[:1]
-        if isinstance(instruction.op, ScatterSum):
-            return instruction.operands[:-1]
-        return self.far.get(instruction, ())
-
     # joining groups
-
-    def is_near(self, value: Value) -> bool:
-        """Whether an operand of a contraction is read where its elements come from: through what moves them, and through few cheap
-        ops, but not where it is in memory anyway."""
-        if value in self.stored and self.through(value) is not None:
-            return False
-        roots = [r.root for r in self.reads(value) if r.root.type.shape == value.type.shape]
-        return is_near(value, self.through) and all(is_near(v, self.elementwise) for v in roots)
-
-    def elementwise(self, value: Value) -> Instruction | None:
-        """The elementwise instruction that makes a value, or what makes it for its readers."""
-        made = self.producer.get(value)
-        return made if made is not None and (isinstance(made.op, Elementwise) or self.through(value) is made) else None
 
     def begin_product(self, instruction: Instruction) -> None:
         """Begin a group with a contraction, which its readers may join."""
@@ -493,14 +392,6 @@ class Grouping:
                 self.add_copy(cluster, value, reads, max(known, default=0))
                 return
         self.add_copy(self.new_cluster(space), value, reads, 0)
-
-    def base(self, value: Value) -> Value:
-        """What a view is a view of."""
-        made = self.producer.get(value)
-        while made is not None and self.is_view(made):
-            value = made.operands[0]
-            made = self.producer.get(value)
-        return value
 
     def add_copy(self, cluster: Cluster, value: Value, reads: Sequence[Read], phase: int) -> None:
         cluster.copies.append(value)
