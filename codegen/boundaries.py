@@ -22,7 +22,7 @@ def boundary(grouping: Grouping, reader: Cluster, value: Value) -> str | None:
 
 def _refusal(grouping: Grouping, reader: Cluster, maker: Cluster, value: Value) -> str | None:
     """Why a member of the reader cannot be one of the maker; those that read the value are asked first."""
-    needs = {i: [r for v in i.operands for r in grouping.reads(v)] for i in reader.members}
+    needs = {i: grouping.reads_of(i) for i in reader.members}
     asked = sorted(reader.members, key=lambda i: all(r.root is not value for r in needs[i]))
     for i in asked:
         phase = grouping.phase_in(maker, i, needs[i])

@@ -19,15 +19,17 @@ class Cluster:
     """A group in the making.
 
     ``scan``: in which order elements are visited, if it matters (``orders``); scanned values are known one phase
-    after their elements, to readers at the same place. ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known
-    after the last, ``NEVER`` for a view, which other groups read. ``needs``: the groups whose values it reads. ``readers``: those
-    that read what it updates, and so come first where they can.
+    after their elements, to readers at the same place. ``product``: the contraction among the members (``carrying``). ``phase``
+    of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which other groups
+    read. ``needs``: the groups whose values it reads. ``readers``: those that read what it updates, and so come first where they
+    can.
     """
 
     number: int
     space: Shape
     rows: int | None = None
     scan: tuple[object, ...] | None = None
+    product: Instruction | None = None
     members: list[Instruction] = field(default_factory=list)
     copies: list[Value] = field(default_factory=list)
     phase: dict[Value, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pullback.ir.extents import product
 from pullback.ir.ops.complexes import Interleave, component
+from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, ScatterSum
@@ -37,8 +38,15 @@ class Space:
         return [i for i in self.region.instructions if isinstance(i.op, ScatterSum)]
 
     @property
+    def product(self) -> Instruction | None:
+        """The contraction whose results are elements, if there is one."""
+        return next((i for i in self.region.instructions if isinstance(i.op, Contract)), None)
+
+    @property
     def order(self) -> str | None:
         """Why the elements cannot be visited in any order; None if they can."""
+        if self.product is not None:
+            return "elements are visited as a matrix product has them"
         if self.row_sums:
             return "elements are visited in the order of rows that they are summed to"
         return "elements are visited in the order of a scan" if self.scans else None

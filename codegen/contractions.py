@@ -3,8 +3,9 @@
 Requires: an optimised func. Keeps: all other instructions.
 
 A contraction with rows, columns and a summed axis, of float32 or float64, becomes "zmk,zkn->zmn" with any of its operands stored
-transposed (no z if there is no batch axis): a library call. Every other one, matrix-vector products included and products
-of one term, becomes broadcasts, a product and a sum, which fuse with their neighbours.
+transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). One of 16-bit floats
+is one of float32 between casts. Every other one, matrix-vector products included and products of one term, becomes broadcasts, a
+product and a sum, which fuse with their neighbours.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pullback.codegen.recipes import HALF
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product
 from pullback.ir.ops.contract import Contract, split
@@ -20,9 +22,7 @@ from pullback.ir.ops.reindex import Reindex
 from pullback.ir.passes.cse import key
 from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Block, Function, Instruction, Value
-from pullback.ir.types import Extent
-
-LIBRARY_DTYPES = ("f32", "f64")
+from pullback.ir.types import F32, F64, Extent
 
 
 def contractions(function: Function) -> Function:
@@ -78,8 +78,11 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str) -> Value:
     ones = [k for k in p.summed if 1 in (x.type.shape[p.left.index(k)], y.type.shape[p.right.index(k)])]
     if ones:
         x, y = (b.squeeze(v, axes=tuple(sorted(word.index(k) for k in ones))) for v, word in ((x, p.left), (y, p.right)))
-        p = _letters("".join(k for k in spec if k not in ones))
-    if p.rows and p.columns and p.summed and x.type.dtype.name in LIBRARY_DTYPES:
+        return _canonical(b, x, y, "".join(k for k in spec if k not in ones))
+    if p.rows and p.columns and p.summed and x.type.dtype in (F32, F64, *HALF):
+        if x.type.dtype in HALF:
+            wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec)
+            return b.cast(wide, dtype=x.type.dtype)
         if p.out.find(p.columns[0]) < p.out.find(p.rows[0]):
             return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"))
         return _matrix_product(b, x, y, p)

@@ -16,12 +16,13 @@ which are computed again by each group that reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from pullback.codegen.beside import beside
 from pullback.codegen.boundaries import boundary
+from pullback.codegen.carrying import LEFT, RIGHT
 from pullback.codegen.clusters import Cluster, Order
 from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
@@ -35,9 +36,9 @@ from pullback.codegen.sorted_twice import sorted_twice
 from pullback.codegen.stencils import patched
 from pullback.codegen.unsorted import unsorted
 from pullback.ir.builder import Builder
+from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.control import Check, group
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.index import Gather, ScatterSum
 from pullback.ir.passes.split import split
 from pullback.ir.structure import Block, Function, Instruction, Value
 
@@ -66,31 +67,25 @@ PREPARE: tuple[Callable[[Function], Function], ...] = (
 """What is rewritten before instructions are grouped, in order."""
 
 
-def fuse(function: Function) -> Function:
-    """Group the instructions of a function into kernels, in regions of loops and branches too: each on its own."""
-    return fused(function).function
+def fuse(function: Function, target: str = "cpu") -> Function:
+    """Group the instructions of a function into kernels, in regions of loops and branches too: each on its own. ``target``: "cpu"
+    or "cuda", which says whether contractions share kernels with their neighbours."""
+    return fused(function, target).function
 
 
-def fused(function: Function) -> Fused:
+def fused(function: Function, target: str = "cpu") -> Fused:
     """As ``fuse``, with what was decided."""
     prepared = reduce(lambda f, step: step(f), PREPARE, function)
     inside: list[_Kernels] = []
 
     def region(block: Block) -> Block:
-        found = fused(Function("region", block))
+        found = fused(Function("region", block), target)
         inside.extend(found.kernels)
         return found.function.body
 
     made = [replace(i, regions=tuple(map(region, i.regions))) if i.regions else i for i in prepared.instructions]
-    kernels = _Kernels(Grouping(replace(prepared, body=replace(prepared.body, instructions=tuple(made)))).run())
+    kernels = _Kernels(Grouping(replace(prepared, body=replace(prepared.body, instructions=tuple(made))), target).run())
     return Fused(kernels.run(), (kernels, *inside))
-
-
-def _in_memory(instruction: Instruction) -> Sequence[Value]:
-    """What an instruction of a group reads at places that are computed, and so must be stored."""
-    if isinstance(instruction.op, Gather):
-        return instruction.operands[:1]
-    return instruction.operands[:-1] if isinstance(instruction.op, ScatterSum) else ()
 
 
 class _Kernels:
@@ -121,19 +116,20 @@ class _Kernels:
         """Choose what groups compute again instead of reading it."""
         stored = dict.fromkeys(self.function.parameters, "an argument")
         stored.update((self.grouping.base(v), "a result") for v in self.function.results)
-        picked = (v for i in self.function.instructions for v in _in_memory(i))
-        stored.update((self.grouping.base(v), "elements are picked") for v in picked)
+        for i in self.function.instructions:
+            why = f"an operand of {i.op.name}" if isinstance(i.op, Contract) else "elements are picked"
+            stored.update((self.grouping.base(v), why) for v in self.grouping.in_memory(i))
         groups: list[list[Use]] = []
         for cluster in self.clusters:
-            values = [*(v for i in cluster.members for v in i.operands), *cluster.copies]
             if cluster.opaque:
                 (made,) = cluster.members
-                stored.update((self.grouping.base(v), f"an operand of {made.op.name}") for v in values)
+                stored.update((self.grouping.base(v), f"an operand of {made.op.name}") for v in made.operands)
                 stored.update((v, made.op.name) for v in made.results)
                 continue
+            if cluster.product is not None and cluster.members == [cluster.product] and not cluster.copies:
+                stored.update((v, cluster.product.op.name) for v in cluster.product.results)
             stored.update((v, "a copy") for v in cluster.copies)
-            reads = [(r, v) for v in values for r in self.grouping.reads(v, self.grouping.packs(cluster, v))]
-            groups.append([Use(r.root, v, self.grouping.holder(r.root) is cluster) for r, v in reads])
+            groups.append(list(self.uses(cluster)))
         for root in {use.root for uses in groups for use in uses if self.grouping.base(use.root) is not use.root}:
             stored.update((v, "seen as another shape") for v in (root, self.grouping.base(root)) if v not in stored)
         members = (i for c in self.clusters if not c.opaque for i in c.members)
@@ -143,6 +139,17 @@ class _Kernels:
         for cluster in self.clusters if self.saving.again else ():
             for value in [v for v in cluster.reads if v in self.saving.again]:
                 cluster.reads.update(self.sources_of(cluster, value))
+
+    def uses(self, cluster: Cluster) -> Iterator[Use]:
+        """What a group reads for its members and for what it copies."""
+        for i in cluster.members:
+            for k, v in enumerate(i.operands):
+                often = (LEFT, RIGHT)[k] if i is cluster.product else 1
+                for r in self.grouping.reads(v) if v not in self.grouping.in_memory(i) or i is not cluster.product else ():
+                    yield Use(r.root, v, self.grouping.holder(r.root) is cluster, often)
+        for v in cluster.copies:
+            for r in self.grouping.reads(v, self.grouping.packs(cluster, v)):
+                yield Use(r.root, v, self.grouping.holder(r.root) is cluster)
 
     def made_from(self, instruction: Instruction) -> list[Value]:
         """The values that an elementwise instruction is computed from, through paths."""
@@ -175,8 +182,10 @@ class _Kernels:
                 continue
             if cluster.number not in outputs and not cluster.opaque and not any(isinstance(i.op, Check) for i in cluster.members):
                 continue
-            if cluster.opaque:
-                (instruction,) = cluster.members
+            needed = outputs.get(cluster.number, [])
+            alone = cluster.members if cluster.opaque else self.closure(cluster, needed)
+            if cluster.opaque or alone == [cluster.product]:
+                (instruction,) = alone
                 operands = tuple(self.stored(builder, v, stored) for v in instruction.operands)
                 results = tuple(Value(v.type, v.name) for v in instruction.results)
                 made = Instruction(instruction.op, operands, results, instruction.params, instruction.regions, instruction.loc)
@@ -184,7 +193,7 @@ class _Kernels:
                 self.made[made] = cluster, instruction.operands
                 stored.update(zip(instruction.results, results, strict=True))
                 continue
-            self.emit_group(builder, cluster, outputs.get(cluster.number, []), stored)
+            self.emit_group(builder, cluster, needed, stored)
         results_ = [self.stored(builder, v, stored) for v in self.function.results]
         return builder.function(self.function.name, self.function.parameters, results_, self.function.kind)
 
@@ -201,14 +210,14 @@ class _Kernels:
         for cluster in self.clusters:
             for instruction in cluster.members:
                 for value in instruction.operands:
-                    is_whole = cluster.opaque or value in _in_memory(instruction)
+                    is_whole = cluster.opaque or value in self.grouping.in_memory(instruction)
                     for root in [value] if is_whole else self.sources_of(cluster, value):
                         need(root, cluster)
             for value in cluster.copies:
                 found.setdefault(cluster.number, {})[value] = None
                 for root in self.sources_of(cluster, value):
                     need(root, cluster)
-        picked = (v for i in self.function.instructions for v in _in_memory(i))
+        picked = (v for i in self.function.instructions for v in self.grouping.in_memory(i))
         for value in (*picked, *self.function.results):
             need(value, None)
         return {n: list(values) for n, values in found.items()}
@@ -227,7 +236,7 @@ class _Kernels:
     def emit_group(self, builder: Builder, cluster: Cluster, outputs: list[Value], stored: dict[Value, Value]) -> None:
         members = self.closure(cluster, outputs)
         inside = {v for i in members for v in i.results}
-        gathered = {v for i in members for v in _in_memory(i)}
+        gathered = {v for i in members for v in self.grouping.in_memory(i)}
         operands = list(dict.fromkeys(v for i in members for v in i.operands if v not in inside or v in gathered))
         given = {v: Value(v.type, v.name) for v in operands}
         env = dict(given)
@@ -235,7 +244,7 @@ class _Kernels:
         copied = []
         for i in members:
             results = tuple(Value(v.type, v.name) for v in i.results)
-            read = [given[v] if v in _in_memory(i) else env[v] for v in i.operands]
+            read = [given[v] if v in self.grouping.in_memory(i) else env[v] for v in i.operands]
             copied.append(Instruction(i.op, tuple(read), results, i.params, i.regions, i.loc))
             env.update(zip(i.results, results, strict=True))
         region = Block(parameters, tuple(copied), tuple(env[v] for v in outputs))
@@ -262,5 +271,5 @@ class _Kernels:
             if self.grouping.is_view(made):
                 continue
             wanted.add(made)
-            stack.extend(v for v in made.operands if v not in _in_memory(made))
+            stack.extend(v for v in made.operands if v not in self.grouping.in_memory(made))
         return sorted(wanted, key=lambda i: self.grouping.position[i])

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from pullback.codegen.carrying import beside_phase, carries, product_phase
 from pullback.codegen.clusters import ENDED, NEVER, Cluster, Read, updated
 from pullback.codegen.orders import is_by_rows, is_scanned, may_be_in_order, not_by_rows, order, taken
-from pullback.codegen.packed import packed
+from pullback.codegen.paths import Paths
 from pullback.codegen.saving import weight
-from pullback.codegen.stencils import shifted
 from pullback.ir.ops.complexes import Interleave
+from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.control import Check
-from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, ScatterSum
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex, broadcast, squeeze
+from pullback.ir.ops.reindex import Reindex
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import Shape
@@ -32,23 +32,16 @@ MOST_FLOATING = 64
 """So many scalar instructions, of parameters and constants alone, are computed again by each group that needs them."""
 
 
-class Grouping:
-    def __init__(self, function: Function) -> None:
-        self.function = function
-        self.producer = {v: i for i in function.instructions for v in i.results}
+class Grouping(Paths):
+    def __init__(self, function: Function, target: str) -> None:
+        super().__init__(function, target)
         self.clusters: list[Cluster] = []
-        self.home: dict[Value, Cluster] = {}
         self.copied: dict[Value, Cluster] = {}
-        self.packed = packed(function.instructions)
         self.checked: Cluster | None = None
-        self.floating: dict[Value, int] = {}
         self.updates: dict[Value, Cluster] = {}
         self.reading: dict[Value, dict[int, None]] = {}
         self.position = {i: k for k, i in enumerate(function.instructions)}
-        self.shifted = shifted(function)
-        inside = Elementwise | Reduce | Check | Reindex | Gather | ScatterSum
-        readers = (i for i in function.instructions if not isinstance(i.op, inside))
-        self.whole = {*function.results, *(v for i in readers for v in i.operands)}
+
     def run(self) -> Grouping:
         """Place every instruction, and store the results."""
         for instruction in self.function.instructions:
@@ -56,31 +49,6 @@ class Grouping:
         for value in self.function.results:
             self.store(value)
         return self
-
-    # what an instruction is
-
-    def is_path(self, instruction: Instruction) -> bool:
-        """Whether an instruction is copied into its readers."""
-        op = instruction.op
-        if not self.packed.isdisjoint(instruction.results):
-            return False
-        if isinstance(op, Reindex):
-            return not self.is_view(instruction)
-        if isinstance(op, Constant | Count | Iota | Gather):
-            return True
-        return isinstance(op, Elementwise) and (instruction.result in self.floating or instruction.result in self.shifted)
-
-    def through(self, value: Value) -> Instruction | None:
-        """The instruction of a value that is copied into its readers."""
-        made = self.producer.get(value)
-        return made if made is not None and self.is_path(made) and value not in self.home else None
-
-    def is_view(self, instruction: Instruction) -> bool:
-        """Whether an instruction is a view of a stored value. A squeeze of what is copied into its readers is copied, too."""
-        if not isinstance(instruction.op, Reindex) or not instruction.op.view:
-            return False
-        made = self.producer.get(instruction.operands[0])
-        return instruction.op is not squeeze or made is None or not self.is_path(made)
 
     def place(self, instruction: Instruction) -> None:
         op = instruction.op
@@ -97,6 +65,9 @@ class Grouping:
         if self.is_path(instruction):
             if isinstance(op, Gather):
                 self.store(instruction.operands[0])
+            return
+        if carries(instruction, self.target):
+            self.begin_product(instruction)
             return
         is_whole = any(v.type.dtype.is_complex for v in instruction.operands)
         is_member = isinstance(op, Elementwise | Reduce | Check | Interleave) or is_scanned(instruction)
@@ -116,43 +87,14 @@ class Grouping:
             self.store(value)
         self.opaque(instruction)
 
-    def is_loose(self, value: Value) -> bool:
-        """Whether a scalar depends on parameters and constants alone."""
-        made = self.producer.get(value)
-        if made is None:
-            return not value.type.shape
-        return value in self.floating or isinstance(made.op, Constant | Count)
-
-    def reads(self, value: Value, packs: bool = False) -> list[Read]:
-        """What the evaluation of a value reads, through paths; ``packs``: by the group that packs it."""
-        found: list[Read] = []
-        stack = [(value, "same", value.type.rank)]
-        seen: set[tuple[Value, str]] = set()
-        while stack:
-            current, way, rank = stack.pop()
-            made = self.producer.get(current)
-            is_stored = made is None or not (self.is_path(made) or (packs and current is value))
-            if made is None or is_stored or current in self.home:
-                found.append(Read(current, "scalar" if not current.type.shape else way, rank))
-                continue
-            for position, operand in enumerate(made.operands):
-                if isinstance(made.op, Gather) and not position:
-                    found.append(Read(operand, "other", operand.type.rank))
-                    continue
-                step = "other"
-                if made.op is broadcast and way in ("same", "row"):
-                    axes, kept = made.params["axes"], operand.type.rank
-                    step = "row" if tuple(axes) == tuple(range(kept, rank)) and kept else "other"
-                elif isinstance(made.op, Elementwise) or (
-                    isinstance(made.op, Gather) and position and way == "same" and operand.type.rank == current.type.rank
-                ):
-                    step = way
-                if (operand, step) not in seen:
-                    seen.add((operand, step))
-                    stack.append((operand, step, operand.type.rank))
-        return found
-
     # joining groups
+
+    def begin_product(self, instruction: Instruction) -> None:
+        """Begin a group with a contraction, which its readers may join."""
+        self.far[instruction] = [v for v in instruction.operands if not self.is_near(v)]
+        for value in self.far[instruction]:
+            self.store(value)
+        self.add(self.new_cluster(instruction.result.type.shape), instruction, self.reads_of(instruction), 0)
 
     def join_summed(self, instruction: Instruction) -> bool:
         """Have a group that computes or reads what is summed by rows visit the elements in the order of the rows, if one can."""
@@ -170,7 +112,7 @@ class Grouping:
     def join(self, instruction: Instruction) -> None:
         op = instruction.op
         space = instruction.operands[0].type.shape
-        reads = [r for v in instruction.operands for r in self.reads(v)]
+        reads = self.reads_of(instruction)
         before = self.checked if isinstance(op, Check) else None
         for cluster in self.candidates(reads, space, scalar=isinstance(op, Elementwise | Interleave) and not space):
             phase = self.phase_in(cluster, instruction, reads)
@@ -198,21 +140,25 @@ class Grouping:
         return self.clusters[-1]
 
     def candidates(self, reads: Sequence[Read], space: Shape, scalar: bool) -> list[Cluster]:
-        """Groups that might take an instruction: those it reads from, latest first, then those that read what it reads."""
+        """Groups that might take an instruction: those it reads from, those with contractions first, then the latest; then those
+        that read what it reads."""
         direct = {self.home[r.root].number for r in reads if r.root in self.home and r.way != "other"}
-        found = sorted((n for n in direct if not self.clusters[n].opaque), reverse=True)
+        known = [self.clusters[n] for n in direct if not self.clusters[n].opaque]
+        found = [c.number for c in sorted(known, key=lambda c: (c.product is None, -c.number))]
         if not scalar:
             wanted = {r.root for r in reads}
             sources = [wanted, *(c.reads for c in {self.home[v] for v in wanted if v in self.home})]
             for cluster in reversed(self.clusters[-24:]):
                 beside = not cluster.opaque and cluster.space == space and cluster.number not in direct
-                if beside and (not wanted or not all(map(cluster.reads.isdisjoint, sources))):
+                if beside and cluster.product is None and (not wanted or not all(map(cluster.reads.isdisjoint, sources))):
                     found.append(cluster.number)
         return [self.clusters[n] for n in found if self.clusters[n].weight < MOST_WEIGHT]
 
     def phase_in(self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read]) -> int | str:
         """The phase an instruction would have in a group; if it cannot be a member, why."""
         op, space = instruction.op, cluster.space
+        if isinstance(op, Contract):
+            return product_phase(cluster, instruction, any(self.holder(r.root) is cluster for r in reads))
         shape = taken(instruction)
         row_shape = None if cluster.rows is None else space[: cluster.rows]
         if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):
@@ -231,6 +177,8 @@ class Grouping:
             if isinstance(known, str):
                 return f"{op.name} {known}"
             phase = max(phase, known)
+        if cluster.product is not None:
+            return beside_phase(instruction, level, phase, space)
         if isinstance(op, ScatterSum) or cluster.scan is not None or is_scanned(instruction):
             return self.phase_in_order(cluster, instruction, reads, level, phase)
         if isinstance(op, Check):
@@ -326,6 +274,8 @@ class Grouping:
             cluster.phase[value] = phase
             self.home[value] = cluster
         cluster.scan = cluster.scan or order(instruction)
+        if isinstance(instruction.op, Contract) and not cluster.opaque:
+            cluster.product = instruction
         if isinstance(instruction.op, Reduce) and phase != ENDED:
             cluster.rows = len(cluster.space) - len(instruction.params["axes"])
         self.link(cluster, reads)
@@ -388,18 +338,19 @@ class Grouping:
             return
         cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
         cluster.rows, cluster.reads, cluster.weight, cluster.space = joined.rows, joined.reads, joined.weight, joined.space
-        cluster.scan = joined.scan
+        cluster.scan, cluster.product = joined.scan, joined.product
         cluster.needs = (cluster.needs | other.needs) - {cluster.number, other.number}
         self.home.update(dict.fromkeys(homes, cluster))
         self.copied.update(dict.fromkeys(copied, cluster))
         other.members, other.copies, other.phase, other.needs = [], [], {}, {cluster.number}
+        other.product = None
         if self.checked is other:
             self.checked = cluster
 
     def fill(self, cluster: Cluster, members: Sequence[Instruction], copies: Sequence[Value]) -> bool:
         """Add members, in program order, and copies to an empty group; false where one has no phase in it."""
         for instruction in members:
-            reads = [r for v in instruction.operands for r in self.reads(v)]
+            reads = self.reads_of(instruction)
             is_placed = all(self.holder(r.root) is not cluster or r.root in cluster.phase for r in reads)
             phase = self.phase_in(cluster, instruction, reads) if is_placed else "not yet"
             if isinstance(phase, str):
@@ -441,14 +392,6 @@ class Grouping:
                 self.add_copy(cluster, value, reads, max(known, default=0))
                 return
         self.add_copy(self.new_cluster(space), value, reads, 0)
-
-    def base(self, value: Value) -> Value:
-        """What a view is a view of."""
-        made = self.producer.get(value)
-        while made is not None and self.is_view(made):
-            value = made.operands[0]
-            made = self.producer.get(value)
-        return value
 
     def add_copy(self, cluster: Cluster, value: Value, reads: Sequence[Read], phase: int) -> None:
         cluster.copies.append(value)

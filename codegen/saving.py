@@ -51,11 +51,13 @@ def joined(savings: Sequence[Saving]) -> Saving:
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """A group's reading of a value for an operand. ``inside``: the group computes the value itself."""
+    """A group's reading of a value for an operand. ``inside``: the group computes the value itself. ``often``: how often it reads
+    it, as bits, two at most."""
 
     root: Value
     operand: Value
     inside: bool
+    often: int = 1
 
 
 class Graph:
@@ -82,10 +84,12 @@ class Graph:
                 self.why.setdefault(made, "repeated by a broadcast")
         own: dict[Value, int] = {}
         for k, uses in enumerate(groups):
-            outside = dict.fromkeys(use.root for use in uses if not use.inside)
+            outside: dict[Value, int] = {}
+            for use in (use for use in uses if not use.inside):
+                outside[use.root] = outside.get(use.root, 0) | use.often
             if any(v in self.makers and v not in self.stored for v in outside):
-                for value in outside:
-                    own[value] = own.get(value, 0) | 1 << k
+                for value, often in outside.items():
+                    own[value] = own.get(value, 0) | often << 2 * k
         if not own:
             return Saving(why=self.why)
         operands = self.operands(own)
@@ -128,7 +132,7 @@ class Graph:
         own: Mapping[Value, int],
         places: Mapping[Value, int],
     ) -> list[Node]:
-        """The nodes of values in program order; ``own``: which groups read each, as bits."""
+        """The nodes of values in program order; ``own``: which groups read each and how often, as bits, two a group."""
         counts = {v: groups.bit_count() for v, groups in own.items()}
         needed = dict(own)
         for value in reversed(values):

@@ -20,6 +20,7 @@ from pullback.codegen.jam import jam
 from pullback.codegen.pace import Work, paced
 from pullback.codegen.phases import phases
 from pullback.codegen.processors import PROCESSORS, Processor
+from pullback.codegen.products import products
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.codegen.transposes import transposes
 from pullback.ir.builder import Builder
@@ -39,9 +40,9 @@ Functions = dict[str, Instruction]
 def schedule(kernel: Function, target: str = "cpu", processor: str = "") -> Function:
     """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty."""
     if target == "cuda":
-        return Function(kernel.name, map_loops(kernel.body), kernel.kind)
+        return Function(kernel.name, map_loops(products(kernel.body)), kernel.kind)
     known = PROCESSORS.get(processor)
-    cut = chunk(_spelled(kernel.body, known))
+    cut = chunk(_spelled(products(kernel.body), known))
     rarely = tuple(i for i in cut.instructions if i.op is cold)
     often = replace(cut, instructions=tuple(i for i in cut.instructions if i.op is not cold))
     found = phases(_map(jam(transposes(borders(often)))), known)

@@ -7,7 +7,7 @@ once, before its uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,9 +122,10 @@ def walk(block: Block) -> Iterator[Instruction]:
             stack.pop()
 
 
-def copied(block: Block) -> Block:
-    """The same block of new values, regions included. What it reads from outside stays."""
-    env: dict[Value, Value] = {}
+def copied(block: Block, given: Sequence[Value] = ()) -> Block:
+    """The same block of new values, regions included; with ``given`` ones for its parameters, which it then does not have. What
+    it reads from outside stays."""
+    env: dict[Value, Value] = dict(zip(block.parameters, given, strict=True)) if given else {}
 
     def define(values: tuple[Value, ...]) -> tuple[Value, ...]:
         env.update((v, Value(v.type, v.name)) for v in values)
@@ -134,7 +135,7 @@ def copied(block: Block) -> Block:
         return tuple(env.get(v, v) for v in values)
 
     def copy(old: Block) -> Block:
-        parameters = define(old.parameters)
+        parameters = () if given and old is block else define(old.parameters)
         made = []
         for i in old.instructions:
             regions = tuple(copy(region) for region in i.regions)

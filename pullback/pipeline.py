@@ -276,7 +276,7 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     """The program of an abstract function and its kernels."""
     function = optimised(found, observe)
     with counters.timed("fuse"):
-        groups = fuse.fused(function)
+        groups = fuse.fused(function, device)
     observe("fuse", Module((groups.function,)), groups)
     with counters.timed("lower"):
         module = lower.lower(groups.function, layouts, device, over)

@@ -12,7 +12,7 @@ from cuda_device import missing
 from forced import at_random
 
 from pullback import pipeline
-from pullback.codegen import phases, schedules
+from pullback.codegen import carrying, phases, schedules
 from pullback.runtime import stored
 
 CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirectory(prefix="pullback-tests-")
@@ -72,6 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--schedules", default="cheapest", metavar="random:SEED", help="groups get a random schedule of those that fit"
     )
+    parser.addoption("--products", choices=("alone", "carrying"), help="whether contractions share kernels with their neighbours")
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +84,14 @@ def chosen_schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(schedules, "pick", at_random(int(seed)))
         for name, value in (("LONG", 8), ("WINDOW", 1 + int(seed) % 5), ("NEAR", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
             monkeypatch.setattr(phases, name, value)
+
+
+@pytest.fixture(autouse=True)
+def chosen_products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `--products`, contractions share kernels with their neighbours on all targets, or on none."""
+    how = request.config.getoption("--products")
+    if how is not None:
+        monkeypatch.setattr(carrying, "TARGETS", frozenset({"cpu", "cuda"} if how == "carrying" else ()))
 
 
 @pytest.fixture(autouse=True)

@@ -6,19 +6,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from forced import always
 from golden import argument_sets, assert_same
 from targets import Compiled, compiled
 
-from pullback.codegen import schedules
+from pullback.codegen import carrying, schedules
 from pullback.ir import Module
 from pullback.ir.extents import rename
 from pullback.ir.interpret import interpret
+from pullback.ir.ops.contract import Contract
 from pullback.ir.text import parse_module, print_module
 
 HERE = Path(__file__).parent / "kernels"
 PATHS = sorted(HERE.glob("*.ir"))
+MODERATE = 1e6
+"""Whether sums of products of larger numbers are finite depends on the order of the terms."""
 SEPARATOR = "# =>\n"
 
 
@@ -29,6 +33,7 @@ def text_of(found: Compiled) -> str:
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     given, _, expected = path.read_text().partition(SEPARATOR)
+    monkeypatch.setattr(carrying, "TARGETS", frozenset({"cpu"}))
     forced = re.search(r"^# schedule: *(\w+)$", given, re.MULTILINE)
     if forced:
         monkeypatch.setattr(schedules, "pick", always(forced[1]))
@@ -38,7 +43,10 @@ def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> No
         expected = text_of(found)
         path.write_text(f"{given.rstrip()}\n{SEPARATOR}{expected}")
     assert text_of(found) == expected
+    multiplies = any(isinstance(i.op, Contract) for i in function.instructions)
     for arguments in argument_sets(function)[::3]:
+        if multiplies and any(not (np.abs(a) < MODERATE).all() for a in arguments):
+            continue
         pairs = zip(function.parameters, arguments, strict=True)
         sizes = {e: n for v, a in pairs for e, n in zip(v.type.shape, a.shape, strict=True) if isinstance(e, str)}
         concrete = rename(function, sizes)

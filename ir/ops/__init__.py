@@ -24,6 +24,7 @@ from pullback.ir.ops import (
     loops,
     orthogonal,
     parts,
+    product,
     program,
     reduce,
     reindex,
@@ -38,5 +39,5 @@ from pullback.ir.ops import (
 __all__ = [
     "banded", "bessel", "complexes", "contract", "control", "create", "custom", "effect", "eigen", "elementwise",
     "exponential", "factors", "fourier", "host", "hypergeometric", "index", "kernel", "lapack", "library", "linalg", "loops",
-    "orthogonal", "parts", "program", "reduce", "reindex", "roots", "scan", "schur", "sort", "special", "spectral",
+    "orthogonal", "parts", "product", "program", "reduce", "reindex", "roots", "scan", "schur", "sort", "special", "spectral",
 ]  # fmt: skip

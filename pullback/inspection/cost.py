@@ -18,6 +18,7 @@ from pullback.ir.ops.create import Constant, Count
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.product import Product
 from pullback.ir.structure import Block, Instruction, Loc, Value, walk
 from pullback.ir.types import DType, RefType
 
@@ -239,6 +240,8 @@ class _Counter:
                 self.branch(i)
             case Library():
                 self.library(i)
+            case Product():
+                self.product(i)
             case Elementwise():
                 self.elementwise(i)
             case Fail() | Local() | Prefetch() | Private():
@@ -293,6 +296,18 @@ class _Counter:
         for counts, positions in ((self.loads, i.op.reads), (self.stores, i.op.writes)):
             for k in positions:
                 self.moved(counts, i.operands[k], math.prod(shapes[k]) * self.runs)
+
+    def product(self, i: Instruction) -> None:
+        """A matrix product that reads each element of its operands once."""
+        sizes = [self.known.get(v) for v in i.operands[:3]]
+        self.is_exact &= all(size is not None for size in sizes)
+        rows, columns, terms = (1 if size is None else size for size in sizes)
+        for region, times in zip(i.regions, (rows * terms, terms * columns, rows * columns), strict=True):
+            self.part(region, self.times * times)
+        for name in ("multiply", "add"):
+            self.counts[name] += int((self.times * rows * columns * terms).sum())
+        for name, value in zip(i.params.get("combine", ()), i.regions[-1].results, strict=True):
+            self.count(OPS[name], value.type.dtype, int((self.times * rows * columns).sum()))
 
     def elementwise(self, i: Instruction) -> None:
         assert isinstance(i.op, Elementwise)

@@ -1,0 +1,80 @@
+"""carrying: contractions that take their neighbours along, in one kernel (``product_kernel``).
+
+A group may hold one contraction whose results are elements of its space. Elementwise ops that read these at their own place join
+it, others of that space that they read, and reductions down the columns. What its operands are computed from, reindexing and
+elementwise ops alike, is computed as they are read, if that is cheap. A contraction that finds no neighbours stays what it was: a
+kernel of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pullback.codegen.clusters import ENDED, Cluster
+from pullback.codegen.saving import weight
+from pullback.ir.ops.contract import Contract
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.product import COMBINERS
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.structure import Instruction, Value
+from pullback.ir.types import F32, F64, Shape
+
+TARGETS: frozenset[str] = frozenset()
+"""The targets whose products with neighbours are as fast as a library's without."""
+MOST_WORK = 8
+"""So many cheap ops between memory and an operand are computed each time that it is read; more go through memory."""
+LEFT, RIGHT = 3, 1
+"""How often operands are read, as bits: the left one for each block of columns, the right one once."""
+
+
+def carries(i: Instruction, target: str) -> bool:
+    """Whether a contraction in canonical form may share a kernel with others."""
+    return target in TARGETS and isinstance(i.op, Contract) and i.result.type.dtype in (F32, F64)
+
+
+def is_near(value: Value, maker: Callable[[Value], Instruction | None]) -> bool:
+    """Whether an operand can be computed each time that it is read. ``maker(v)``: what makes a value that need not be stored."""
+    work, stack = 0, [value]
+    while stack and work <= MOST_WORK:
+        made = maker(stack.pop())
+        if made is not None and made.result.type.shape:
+            work += weight(made)
+            stack += made.operands
+    return work <= MOST_WORK
+
+
+def product_phase(cluster: Cluster, product: Instruction, is_inside: bool) -> int | str:
+    """The phase of a contraction in a group; if it cannot be a member, why. ``is_inside``: whether it reads what the group
+    computes."""
+    name = product.op.name
+    if cluster.product not in (None, product):
+        return f"{name} would be a second one in its kernel"
+    if product.result.type.shape != cluster.space:
+        return f"{name} is not of the kernel's shape"
+    if is_inside:
+        return f"{name} reads it at other places than its own"
+    if not all(_may_be_beside(i, cluster.space) for i in cluster.members):
+        return f"{name} shares a kernel with elementwise ops and sums down its columns alone"
+    return 0
+
+
+def beside_phase(instruction: Instruction, level: str, phase: int, space: Shape) -> int | str:
+    """The phase of another instruction in a group that has a contraction; if it cannot be a member, why. ``phase``: of what it
+    reads."""
+    op = instruction.op
+    if not _may_be_beside(instruction, space) or level == "row":
+        return f"{op.name} is neither elementwise on the results of contract nor down their columns"
+    if isinstance(op, Reduce):
+        return ENDED
+    if level == "scalar":
+        return ENDED if phase else f"{op.name} reads nothing that the kernel reduces"
+    return phase
+
+
+def _may_be_beside(i: Instruction, space: Shape) -> bool:
+    """Whether an instruction can share a kernel with a contraction: an elementwise one, or a reduction down the columns, be it of
+    other axes too."""
+    if isinstance(i.op, Reduce):
+        is_down = i.operands[0].type.shape == space and len(space) - 2 in i.params["axes"]
+        return is_down and i.op.combine in COMBINERS and i.result.type.dtype in (F32, F64)
+    return isinstance(i.op, Elementwise) and i.result.type.shape in (space, ())

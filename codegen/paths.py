@@ -1,0 +1,134 @@
+"""paths: what is not stored but copied into each group that reads it, and what a group reads through it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pullback.codegen.carrying import carries, is_near
+from pullback.codegen.clusters import Cluster, Read
+from pullback.codegen.packed import packed
+from pullback.codegen.stencils import shifted
+from pullback.ir.ops.contract import Contract
+from pullback.ir.ops.control import Check
+from pullback.ir.ops.create import Constant, Count, Iota
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.index import Gather, ScatterSum
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.reindex import Reindex, broadcast, squeeze
+from pullback.ir.structure import Function, Instruction, Value
+
+
+class Paths:
+    """The instructions of a function by what becomes of them.
+
+    ``home``: the groups of members. ``floating``: scalars of parameters and constants alone, with what they weigh. ``far``: the
+    operands of contractions that are read from memory. ``whole``: what is read at other places than where it is computed, or is
+    a result; ``stored``: so, but not what contractions of groups read alone."""
+
+    def __init__(self, function: Function, target: str) -> None:
+        self.function = function
+        self.target = target
+        self.producer = {v: i for i in function.instructions for v in i.results}
+        self.home: dict[Value, Cluster] = {}
+        self.packed = packed(function.instructions)
+        self.floating: dict[Value, int] = {}
+        self.far: dict[Instruction, list[Value]] = {}
+        self.shifted = shifted(function)
+        inside = Elementwise | Reduce | Check | Reindex | Gather | ScatterSum
+        readers = [i for i in function.instructions if not isinstance(i.op, inside)]
+        self.whole = {*function.results, *(v for i in readers for v in i.operands)}
+        self.stored = {*function.results, *(v for i in readers if not carries(i, target) for v in i.operands)}
+
+    def is_path(self, instruction: Instruction) -> bool:
+        """Whether an instruction is copied into its readers."""
+        op = instruction.op
+        if not self.packed.isdisjoint(instruction.results):
+            return False
+        if isinstance(op, Reindex):
+            return not self.is_view(instruction)
+        if isinstance(op, Constant | Count | Iota | Gather):
+            return True
+        return isinstance(op, Elementwise) and (instruction.result in self.floating or instruction.result in self.shifted)
+
+    def through(self, value: Value) -> Instruction | None:
+        """The instruction of a value that is copied into its readers."""
+        made = self.producer.get(value)
+        return made if made is not None and self.is_path(made) and value not in self.home else None
+
+    def is_view(self, instruction: Instruction) -> bool:
+        """Whether an instruction is a view of a stored value. A squeeze of what is copied into its readers is copied, too."""
+        if not isinstance(instruction.op, Reindex) or not instruction.op.view:
+            return False
+        made = self.producer.get(instruction.operands[0])
+        return instruction.op is not squeeze or made is None or not self.is_path(made)
+
+    def is_loose(self, value: Value) -> bool:
+        """Whether a scalar depends on parameters and constants alone."""
+        made = self.producer.get(value)
+        if made is None:
+            return not value.type.shape
+        return value in self.floating or isinstance(made.op, Constant | Count)
+
+    def reads(self, value: Value, packs: bool = False) -> list[Read]:
+        """What the evaluation of a value reads, through paths; ``packs``: by the group that packs it."""
+        found: list[Read] = []
+        stack = [(value, "same", value.type.rank)]
+        seen: set[tuple[Value, str]] = set()
+        while stack:
+            current, way, rank = stack.pop()
+            made = self.producer.get(current)
+            is_stored = made is None or not (self.is_path(made) or (packs and current is value))
+            if made is None or is_stored or current in self.home:
+                found.append(Read(current, "scalar" if not current.type.shape else way, rank))
+                continue
+            for position, operand in enumerate(made.operands):
+                if isinstance(made.op, Gather) and not position:
+                    found.append(Read(operand, "other", operand.type.rank))
+                    continue
+                step = "other"
+                if made.op is broadcast and way in ("same", "row"):
+                    axes, kept = made.params["axes"], operand.type.rank
+                    step = "row" if tuple(axes) == tuple(range(kept, rank)) and kept else "other"
+                elif isinstance(made.op, Elementwise) or (
+                    isinstance(made.op, Gather) and position and way == "same" and operand.type.rank == current.type.rank
+                ):
+                    step = way
+                if (operand, step) not in seen:
+                    seen.add((operand, step))
+                    stack.append((operand, step, operand.type.rank))
+        return found
+
+    def reads_of(self, instruction: Instruction) -> list[Read]:
+        """What an instruction reads, through paths."""
+        found = [r for v in instruction.operands for r in self.reads(v)]
+        return [replace(r, way="other") for r in found] if isinstance(instruction.op, Contract) else found
+
+    def in_memory(self, instruction: Instruction) -> Sequence[Value]:
+        """What an instruction of a group reads at places that are computed, and so must be stored."""
+        if isinstance(instruction.op, Gather):
+            return instruction.operands[:1]
+        if isinstance(instruction.op, ScatterSum):
+            return instruction.operands[:-1]
+        return self.far.get(instruction, ())
+
+    def is_near(self, value: Value) -> bool:
+        """Whether an operand of a contraction is computed as it is read: if it is not in memory anyway, and only moved or made by
+        few cheap ops."""
+        if value in self.stored and self.through(value) is not None:
+            return False
+        roots = [r.root for r in self.reads(value) if r.root.type.shape == value.type.shape]
+        return is_near(value, self.through) and all(is_near(v, self.elementwise) for v in roots)
+
+    def elementwise(self, value: Value) -> Instruction | None:
+        """The elementwise instruction that makes a value, or what makes it for its readers."""
+        made = self.producer.get(value)
+        return made if made is not None and (isinstance(made.op, Elementwise) or self.through(value) is made) else None
+
+    def base(self, value: Value) -> Value:
+        """What a view is a view of."""
+        made = self.producer.get(value)
+        while made is not None and self.is_view(made):
+            value = made.operands[0]
+            made = self.producer.get(value)
+        return value

@@ -1,0 +1,35 @@
+"""Kernels with a matrix product and its neighbours (tests/products), written by hand: on the CPU as the interpreter says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from targets import assert_close, checked
+
+from pullback.codegen.schedule import schedule
+from pullback.ir import Module
+from pullback.ir.interpret import interpret
+from pullback.ir.text import parse_module
+from pullback.runtime.program import Executable
+
+PATHS = sorted((Path(__file__).parent / "products").glob("*.ir"))
+SIZES = ((0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 7, 5), (6, 1, 9), (5, 8, 1), (17, 33, 15), (13, 20, 41))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_products(path: Path, sizes: tuple[int, int, int]) -> None:
+    module = checked(parse_module(path.read_text()))
+    program, *kernels = module.functions
+    known = dict(zip("mkn", sizes, strict=True))
+    rng = np.random.default_rng(sum(sizes))
+    arguments: list[Any] = [
+        rng.normal(size=[known[e] for e in v.type.shape]).astype(v.type.dtype.numpy) for v in program.parameters
+    ]
+    (expected,) = interpret(program, *arguments, sizes=known, module=module)
+    scheduled = checked(Module((program, *map(schedule, kernels))))
+    (found,) = Executable(scheduled).run(arguments, known)
+    assert_close(found, expected, 4 + sizes[1], floor=1.0, note=sizes)
