@@ -16,6 +16,12 @@ from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, DType, RefType
 
 
+MOST_ON_STACK = 1 << 14
+"""The bytes that memory of the kernel's own whose size it computes takes at most on the stack."""
+NO_MEMORY = 0xFFFFFFFE
+"""The status of a kernel that got no memory of its own."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a reference's elements are: base pointer, the extents or byte strides, the remaining type."""
@@ -29,7 +35,7 @@ class Place:
 class Accesses(Values):
     """``mask``: the lanes of the last, partial vector; None where all run. ``part``: which of an iteration's vectors is written.
     ``firsts``: the addresses of the first part's accesses, of which ``met`` were met again. ``asks_ahead``: whether loads ask for
-    the lines behind theirs."""
+    the lines behind theirs. ``blocks``: the slots of the blocks of memory that the function holds."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -40,6 +46,7 @@ class Accesses(Values):
         self.met = 0
         self.asks_ahead = False
         self.streams: Streams | None = None
+        self.blocks: list[str] = []
 
     def offset(self, place: Place, index: Sequence[Lanes]) -> Lanes:
         """The position of an element: in elements, or in bytes for strided references."""
@@ -226,5 +233,33 @@ class Accesses(Values):
     def local(self, i: Instruction) -> None:
         t = i.result.type
         assert isinstance(t, RefType)
-        pointer = self.at_entry(f"alloca [{math.prod(e for e in t.shape if isinstance(e, int))} x {stored(t.dtype)}], align 64")
+        numbers = math.prod(e for e in t.shape if isinstance(e, int))
+        if i.operands and numbers * t.dtype.bytes > MOST_ON_STACK:
+            count = self.multiply(self.env[i.operands[0]], Lanes(str(numbers // max(int(t.shape[0]), 1) * t.dtype.bytes)))
+            pointer = self.heap(count.text)
+        else:
+            pointer = self.at_entry(f"alloca [{numbers} x {stored(t.dtype)}], align 64")
         self.places[i.result] = Place(pointer, t, tuple(self.extent(e) for e in t.shape), ())
+
+    def heap(self, count: str) -> str:
+        """So many bytes, which the function gives back when it ends; where there is no memory, it ends."""
+        block = self.at_entry("alloca ptr")
+        self.entry.append(f"  store ptr null, ptr {block}")
+        self.blocks.append(block)
+        wanted = self.let(f"add i64 {count}, {LINE}")
+        before = self.let(f"load ptr, ptr {block}")
+        found = self.let(f"call ptr {self.callee('c', 'realloc')}(ptr {before}, i64 {wanted})")
+        self.count += 1
+        none, some = f"none{self.count}", f"some{self.count}"
+        self.line(f"br i1 {self.let(f'icmp eq ptr {found}, null')}, label %{none}, label %{some}")
+        with self.aside():
+            self.label(none, follows=True)
+            self.leave(NO_MEMORY)
+        self.label(some, follows=True)
+        self.line(f"store ptr {found}, ptr {block}")
+        last = self.let(f"add i64 {self.let(f'ptrtoint ptr {found} to i64')}, {LINE - 1}")
+        return self.let(f"inttoptr i64 {self.let(f'and i64 {last}, {-LINE}')} to ptr")
+
+    def leave(self, status: int) -> None:
+        """Give back what the function holds, and return a status, its own unless there is one."""
+        raise NotImplementedError
