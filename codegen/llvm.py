@@ -131,8 +131,7 @@ class Emitter(Accesses):
     def release(self) -> None:
         """Give back the blocks of memory of the function's own."""
         for block in self.blocks:
-            held = self.let(f"load ptr, ptr {block}")
-            self.line(f"call void {self.callee('c', 'free')}(ptr {held})")
+            self.give_back(block)
 
     def leave(self, status: int) -> None:
         self.join_status(str(status))
@@ -239,7 +238,8 @@ class Emitter(Accesses):
                 else:
                     self.store(value, place, [self.env[v] for v in i.operands[3 if masked else 2 :]], guard)
             case Prefetch():
-                self.prefetch(self.places[i.operands[0]], [self.env[v] for v in i.operands[1:]])
+                near = bool(i.params.get("near"))
+                self.prefetch(self.places[i.operands[0]], [self.env[v] for v in i.operands[1:]], near)
             case Sub():
                 self.sub(i)
             case Local():

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.ir.types import DType
 
+LINE = 64
 GROUP = 4
 """So many rows or columns are turned together where terms are neighbours in memory; a tile has a multiple of it."""
 FIRST_CACHE = 32 << 10
 """The bytes of the first cache; the same for all processors, so that the order of additions is."""
+MOST_TERMS = 2048
+"""The bytes of one row that are packed at a time."""
 WORTH = 1 << 17
 """So many cycles of multiply-adds are worth a second thread."""
 
@@ -51,15 +54,15 @@ def shape_for(target: Target, dtype: DType) -> Shape:
     """The shape of products of floats on a machine."""
     lanes = max(1, target.vector_bytes // dtype.bytes)
     rows, vectors = (12, 2) if target.vector_bytes == 64 else (4, 3) if target.has_fma else (4, 2)
-    terms = _terms(rows, vectors * lanes, dtype.bytes)
+    terms = _terms(rows, dtype.bytes)
     panel = terms * vectors * lanes * dtype.bytes
-    most_wide = max(1, target.cache // 4 // panel)
+    most_wide = max(1, target.cache // 2 // panel)
     row = rows * most_wide * vectors * lanes * dtype.bytes
     return Shape(
-        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, target.cache // 2 // row)
+        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, target.cache // row)
     )
 
 
-def _terms(rows: int, columns: int, bytes_: int) -> int:
-    """As many as fill three eighths of the first cache with rows, and for short vectors at most 256."""
-    return min(256, FIRST_CACHE * 3 // 8 // (rows * bytes_) // 16 * 16)
+def _terms(rows: int, bytes_: int) -> int:
+    """As many as fill three quarters of the first cache with the rows of a tile, but the same bytes of each row at most."""
+    return min(MOST_TERMS // bytes_, FIRST_CACHE * 3 // 4 // (rows * bytes_))

@@ -195,7 +195,8 @@ class Fail(Op):
 
 
 class Prefetch(Op):
-    """Asks for an element that will be read soon: a reference, one index an axis, which may lie outside. Changes nothing."""
+    """Asks for an element that will be read soon: a reference, one index an axis, which may lie outside. Changes nothing. With
+    ``near`` it will be read at once, and is brought nearest."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         _scalars(types[1:], _ref(types[0]).rank)
