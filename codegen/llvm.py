@@ -31,6 +31,7 @@ from pullback.codegen.llvm_scan import Scan
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import written_only
 from pullback.codegen.llvm_text import Emitted
+from pullback.codegen.llvm_turned import TURNED, store_turned, turned
 from pullback.codegen.processors import PROCESSORS, Target
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
@@ -124,6 +125,17 @@ class Emitter(Accesses):
         if self.past_slot is not None:
             with self.when(self.let(f"load i1, ptr {self.past_slot}")):
                 self.line("fence seq_cst")
+        self.release()
+        self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
+
+    def release(self) -> None:
+        """Give back the blocks of memory of the function's own."""
+        for block in self.blocks:
+            self.give_back(block)
+
+    def leave(self, status: int) -> None:
+        self.join_status(str(status))
+        self.release()
         self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
 
     def run(self) -> Emitted:
@@ -181,16 +193,23 @@ class Emitter(Accesses):
 
     def block(self, block: Block) -> None:
         waiting: Instruction | None = None
+        left = 0
         if self.target.vector_bytes == LANES * _F64.bytes:
             self.pairs.update(pairs_of(block))
         if self.target.vector_bytes == REGISTER and self.width > 1 and self.target.cpu in PROCESSORS:
             self.by_multipliers |= plan(block, PROCESSORS[self.target.cpu], self.width)
-        for i, after in zip(block.instructions, (*block.instructions[1:], None)):
-            if waiting is not None:
+        made = {v: i for i in block.instructions for v in i.results}
+        for k, (i, after) in enumerate(zip(block.instructions, (*block.instructions[1:], None))):
+            if left:
+                left -= 1
+            elif waiting is not None:
                 store_pair(self, waiting, i)
                 waiting = None
             elif after is not None and are_pair(self, i, after):
                 waiting = i
+            elif group := turned(self, block.instructions[k : k + TURNED], made):
+                store_turned(self, group)
+                left = TURNED - 1
             else:
                 self.instruction(i)
 
@@ -219,7 +238,8 @@ class Emitter(Accesses):
                 else:
                     self.store(value, place, [self.env[v] for v in i.operands[3 if masked else 2 :]], guard)
             case Prefetch():
-                self.prefetch(self.places[i.operands[0]], [self.env[v] for v in i.operands[1:]])
+                near = bool(i.params.get("near"))
+                self.prefetch(self.places[i.operands[0]], [self.env[v] for v in i.operands[1:]], near)
             case Sub():
                 self.sub(i)
             case Local():
@@ -349,7 +369,7 @@ class Emitter(Accesses):
     # branches and loops
 
     def branch(self, i: Instruction) -> None:
-        assert self.width == 1, "lanes of one vector do not part"
+        assert self.env[i.operands[0]].is_scalar, "lanes of one vector do not part"
         saved = self.env, self.splats
         self.env, self.splats = dict(self.env), dict(self.splats)
         with self.when(saved[0][i.operands[0]].text):

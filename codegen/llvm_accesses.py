@@ -10,10 +10,15 @@ from pullback.codegen.lanes import Lanes, mangled, stored, wide
 from pullback.codegen.llvm_backwards import load_backwards, store_backwards
 from pullback.codegen.llvm_pairs import every_other
 from pullback.codegen.llvm_streams import LINE, Streams, ask_ahead
+from pullback.codegen.llvm_text import NO_MEMORY
 from pullback.codegen.llvm_values import Values
 from pullback.codegen.processors import Target
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, DType, RefType
+
+
+MOST_ON_STACK = 1 << 14
+"""The bytes that memory of the kernel's own whose size it computes takes at most on the stack."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Place:
 class Accesses(Values):
     """``mask``: the lanes of the last, partial vector; None where all run. ``part``: which of an iteration's vectors is written.
     ``firsts``: the addresses of the first part's accesses, of which ``met`` were met again. ``asks_ahead``: whether loads ask for
-    the lines behind theirs."""
+    the lines behind theirs. ``blocks``: the slots of the blocks of memory that the function holds."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -40,6 +45,7 @@ class Accesses(Values):
         self.met = 0
         self.asks_ahead = False
         self.streams: Streams | None = None
+        self.blocks: list[str] = []
 
     def offset(self, place: Place, index: Sequence[Lanes]) -> Lanes:
         """The position of an element: in elements, or in bytes for strided references."""
@@ -206,14 +212,14 @@ class Accesses(Values):
         given = [(t, text), ("ptr", pointer), ("i32", str(align)), (wide("i1", self.width), mask)]
         self.intrinsic("void", f"llvm.masked.store.{mangled(name, self.width)}.p0", given)
 
-    def prefetch(self, place: Place, index: Sequence[Lanes]) -> None:
-        """Ask for the lines of elements side by side, each once; of others for none."""
+    def prefetch(self, place: Place, index: Sequence[Lanes], near: bool) -> None:
+        """Ask for the lines of elements side by side, each once; of others for none. ``near``: into the first cache."""
         offset = self.offset(place, index)
         stride = place.type.dtype.bytes * self.width
         is_new = stride >= LINE or self.part * stride % LINE == 0
         if offset.step is not None and offset.step <= 1 and not place.strides and is_new:
             pointer = self.pointers(place, Lanes(offset.text))
-            self.intrinsic("void", "llvm.prefetch.p0", [("ptr", pointer), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+            self.intrinsic("void", "llvm.prefetch.p0", [("ptr", pointer), ("i32", "0"), ("i32", "3" if near else "2"), ("i32", "1")])
 
     def sub(self, i: Instruction) -> None:
         place, index = self.places[i.operands[0]], self.env[i.operands[1]]
@@ -226,5 +232,39 @@ class Accesses(Values):
     def local(self, i: Instruction) -> None:
         t = i.result.type
         assert isinstance(t, RefType)
-        pointer = self.at_entry(f"alloca [{math.prod(e for e in t.shape if isinstance(e, int))} x {stored(t.dtype)}], align 64")
+        numbers = math.prod(e for e in t.shape if isinstance(e, int))
+        if i.operands and numbers * t.dtype.bytes > MOST_ON_STACK:
+            count = self.multiply(self.env[i.operands[0]], Lanes(str(numbers // max(int(t.shape[0]), 1) * t.dtype.bytes)))
+            pointer = self.heap(count.text)
+        else:
+            pointer = self.at_entry(f"alloca [{numbers} x {stored(t.dtype)}], align 64")
         self.places[i.result] = Place(pointer, t, tuple(self.extent(e) for e in t.shape), ())
+
+    def heap(self, count: str) -> str:
+        """So many bytes, which the function gives back when it ends; where there is no memory, it ends."""
+        block = self.at_entry("alloca ptr")
+        self.entry.append(f"  store ptr null, ptr {block}")
+        self.blocks.append(block)
+        self.give_back(block)
+        wanted = self.let(f"add i64 {count}, {LINE}")
+        found = self.let(f"call ptr {self.callee('room', 'take')}(ptr {self.callee('room', 'state')}, i64 {wanted})")
+        self.line(f"store ptr {found}, ptr {block}")
+        self.count += 1
+        none, some = f"none{self.count}", f"some{self.count}"
+        self.line(f"br i1 {self.let(f'icmp eq ptr {found}, null')}, label %{none}, label %{some}")
+        with self.aside():
+            self.label(none, follows=True)
+            self.leave(NO_MEMORY)
+        self.label(some, follows=True)
+        last = self.let(f"add i64 {self.let(f'ptrtoint ptr {found} to i64')}, {LINE - 1}")
+        return self.let(f"inttoptr i64 {self.let(f'and i64 {last}, {-LINE}')} to ptr")
+
+    def give_back(self, block: str) -> None:
+        """Give back what a slot holds, if it holds anything."""
+        held = self.let(f"load ptr, ptr {block}")
+        with self.when(self.let(f"icmp ne ptr {held}, null")):
+            self.line(f"call void {self.callee('room', 'give')}(ptr {self.callee('room', 'state')}, ptr {held}, i64 0)")
+
+    def leave(self, status: int) -> None:
+        """Give back what the function holds, and return a status, its own unless there is one."""
+        raise NotImplementedError

@@ -160,6 +160,16 @@ define internal void @release(ptr %block) nounwind {{
   ret void
 }}
 
+define internal ptr @take_room(ptr %state, i64 %bytes) nounwind {{
+  %found = call ptr @reallocate(ptr null, i64 %bytes)
+  ret ptr %found
+}}
+
+define internal void @give_room(ptr %state, ptr %block, i64 %bytes) nounwind {{
+  call void @release(ptr %block)
+  ret void
+}}
+
 ; The clock of loops that nobody interrupts: it stands still.
 define internal i64 @clock() nounwind {{
   ret i64 0

@@ -293,6 +293,8 @@ class Body(Sizes):
                 return self.word(self.let(f"select i1 {is_null}, ptr @poll, ptr {own}"))
             case "c", [str(name)]:
                 return self.word({"realloc": "@reallocate", "free": "@release"}[name])
+            case "room", [str(name)]:
+                return "0" if name == "state" else self.word(f"@{name}_room")
             case "shared", [str(name), str()]:
                 self.declared[f"declare void @{name}()"] = None
                 return self.word(f"@{name}")

@@ -243,7 +243,8 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
 
     rows: Rows | None = None
     e.asks_ahead = weight > MOST_WEIGHT and not e.inlined and not e.kernel_asks
-    if short or (weight > MOST_TWICE and masks_are_cheap(e, region)) or (e.target.vector_bytes == 64 and i.params.get("few")):
+    heavy = weight > MOST_TWICE and masks_are_cheap(e, region)
+    if short or (not is_whole and (heavy or (e.target.vector_bytes == 64 and i.params.get("few")))):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     elif _can_end_masked(e, i, weight, addresses) and not (rows := Rows(e, region, addresses)).of and not is_whole:
         _with_rest(e, slot, count.text, sums, body)

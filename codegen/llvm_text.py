@@ -11,6 +11,8 @@ from pullback.ir.types import Extent
 
 THREADS = ("run", "enter", "leave", "gemm")
 """The functions whose addresses begin the table of the slot ("threads",); the number of threads follows."""
+NO_MEMORY = 0xFFFFFFFE
+"""The status of a kernel that got no memory of its own."""
 # The other way of the branch is taken this many times as often.
 RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
 _EACH_TIME = frozenset({"load", "call", "alloca"})
@@ -21,7 +23,8 @@ _EACH_TIME = frozenset({"load", "call", "alloca"})
 class Emitted:
     """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
     position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("gemm", name), ("sort", name),
-    ("ufunc", name, types, part), ("threads",), and ("shared", name, text): a function of another module."""
+    ("ufunc", name, types, part), ("threads",), ("room", "state", "take" or "give"): memory for the kernel alone, and ("shared",
+    name, text): a function of another module."""
 
     name: str
     text: str

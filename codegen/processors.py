@@ -32,14 +32,19 @@ class Processor:
         return of.get(i.result.type.dtype.bits, 0) if of is not None else 0
 
 
+SECOND_CACHE = 1 << 20
+"""The bytes of the second cache where that is not known."""
+
+
 @dataclass(frozen=True)
 class Target:
-    """What code is made for: the bytes of the widest vector register, whether it multiplies and adds in one, and the processor's
-    name in ``PROCESSORS``, if it is there."""
+    """What code is made for: the bytes of the widest vector register, whether it multiplies and adds in one, the processor's
+    name in ``PROCESSORS``, if it is there, and the bytes of the second cache, of a core's own."""
 
     vector_bytes: int
     has_fma: bool = True
     cpu: str = ""
+    cache: int = SECOND_CACHE
 
 
 _QUOTIENT, _ROOT = {64: 16, 32: 10}, {64: 24, 32: 12}

@@ -1,12 +1,15 @@
 """products: matrix products spelled out in loops.
 
-Requires: a lowered kernel. Keeps: its meaning. Every ``product`` becomes loops over rows and columns, each sum a loop over terms.
+Requires: a lowered kernel. Keeps: its meaning. On the CPU a ``product`` becomes loops over blocks (``product_blocks``), for a GPU
+plain ones over rows, columns and terms.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from pullback.codegen.processors import Target
+from pullback.codegen.product_blocks import Blocks
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.product import ROWS, Product
@@ -14,14 +17,17 @@ from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
 
-def products(block: Block) -> Block:
-    """A kernel's body without products."""
+def products(block: Block, target: Target | None = None, outermost: bool = True) -> Block:
+    """A kernel's body without products: for a CPU, or for a GPU if there is no ``target``."""
     made: list[Instruction] = []
     for i in block.instructions:
-        if isinstance(i.op, Product):
+        if isinstance(i.op, Product) and target is not None:
+            Blocks(Builder(i.loc, made), i, target, outermost).spell()
+        elif isinstance(i.op, Product):
             _spell(Builder(i.loc, made), i)
         else:
-            made.append(replace(i, regions=tuple(map(products, i.regions))) if i.regions else i)
+            regions = tuple(products(r, target, False) for r in i.regions)
+            made.append(replace(i, regions=regions) if i.regions else i)
     return replace(block, instructions=tuple(made))
 
 

@@ -19,7 +19,7 @@ from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.jam import jam
 from pullback.codegen.pace import Work, paced
 from pullback.codegen.phases import phases
-from pullback.codegen.processors import PROCESSORS, Processor
+from pullback.codegen.processors import PROCESSORS, Processor, Target
 from pullback.codegen.products import products
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.codegen.transposes import transposes
@@ -37,12 +37,16 @@ Functions = dict[str, Instruction]
 """The functions that code rarely calls, by name."""
 
 
-def schedule(kernel: Function, target: str = "cpu", processor: str = "") -> Function:
-    """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty."""
+ANY = Target(64)
+
+
+def schedule(kernel: Function, target: str = "cpu", processor: str = "", machine: Target = ANY) -> Function:
+    """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty; ``machine``:
+    what matrix products are made for."""
     if target == "cuda":
         return Function(kernel.name, map_loops(products(kernel.body)), kernel.kind)
     known = PROCESSORS.get(processor)
-    cut = chunk(_spelled(products(kernel.body), known))
+    cut = chunk(_spelled(products(kernel.body, machine), known))
     rarely = tuple(i for i in cut.instructions if i.op is cold)
     often = replace(cut, instructions=tuple(i for i in cut.instructions if i.op is not cold))
     found = phases(_map(jam(transposes(borders(often)))), known)

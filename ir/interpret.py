@@ -216,7 +216,8 @@ class _Kernel:
             case Sub():
                 return [operands[0][int(operands[1]), ...]]
             case Local():
-                return [undefined(params["dtype"], params["shape"])]
+                shape = (int(operands[0]), *params["shape"][1:]) if operands else params["shape"]
+                return [undefined(params["dtype"], shape)]
             case Private():
                 return [undefined(instruction.result.type.dtype, operands[0].shape)]
             case For():

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from pullback.codegen.dependencies import accesses, owners
+from pullback.codegen.processors import Target
 from pullback.ir import OPS, OWN_OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.classes import templated
 from pullback.ir.extents import Abstract, rename
@@ -284,17 +285,18 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     return module
 
 
-def scheduled(module: Module, device: str, processor: str | None = None) -> Module:
+def scheduled(module: Module, device: str, machine: Target | None = None) -> Module:
     """A lowered program with its kernels scheduled for a device; see ``scheduled_kernel``."""
     module = thin.thin(module) if device == "cpu" else module
-    return Module(tuple(scheduled_kernel(f, device, processor) if f.kind == "kernel" else f for f in module.functions))
+    return Module(tuple(scheduled_kernel(f, device, machine) if f.kind == "kernel" else f for f in module.functions))
 
 
-def scheduled_kernel(kernel: Function, device: str, processor: str | None = None) -> Function:
-    """A kernel scheduled for a device; if that is the CPU, for a processor, the one that runs this if none is named."""
-    if processor is None:
-        processor = default_engine().host().core if device == "cpu" else ""
-    return schedule.schedule(kernel, device, processor)
+def scheduled_kernel(kernel: Function, device: str, machine: Target | None = None) -> Function:
+    """A kernel scheduled for a device; if that is the CPU, for a machine, this one if none is named."""
+    if device != "cpu":
+        return schedule.schedule(kernel, device)
+    machine = machine or default_engine().host().target
+    return schedule.schedule(kernel, device, machine.cpu, machine)
 
 
 def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pullback.codegen.processors import Target, core
+from pullback.codegen.processors import SECOND_CACHE, Target, core
 from pullback.runtime import counters
 from pullback.runtime.ahead import Ahead, Begun
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
@@ -39,6 +39,8 @@ MOST_HELPERS = 7
 _RUNTIME_SYMBOLS = {"": {"memcpy", "memmove", "memset"}, "darwin": {"bzero"}, "windows": {"__chkstk"}}
 # An object of Windows that computes with floats asks its linker for this name.
 _FLOATS_USED = "@_fltused = global i32 0\n"
+
+LEAST_CACHE, MOST_CACHE = 1 << 18, 1 << 21
 
 # Each library of a linker makes its next one dearer (35 us per thousand), so a fresh one follows in time.
 _LIBRARIES_PER_LINKER = 128
@@ -98,13 +100,15 @@ class CompileError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What code is made for: LLVM's names, the bytes of the widest vector register, and whether it multiplies and adds in one."""
+    """What code is made for: LLVM's names, the bytes of the widest vector register, whether it multiplies and adds in one, and the
+    bytes of the second cache."""
 
     triple: str
     cpu: str
     features: str
     vector_bytes: int
     has_fma: bool
+    cache: int = SECOND_CACHE
 
     @property
     def core(self) -> str:
@@ -114,7 +118,7 @@ class Host:
     @property
     def target(self) -> Target:
         """What the generator asks of it."""
-        return Target(self.vector_bytes, self.has_fma, self.core)
+        return Target(self.vector_bytes, self.has_fma, self.core, self.cache)
 
 
 @functools.cache
@@ -173,6 +177,16 @@ def llvm_version() -> str:
     return f"llvmlite {llvmlite.__version__} LLVM {'.'.join(map(str, _llvm().llvm_version_info))}"
 
 
+def second_cache() -> int:
+    """The bytes of this machine's second cache, a power of two within what there is; the usual ones where Linux does not say."""
+    try:
+        with open("/sys/devices/system/cpu/cpu0/cache/index2/size", encoding="ascii") as file:
+            found = int(file.read().strip().removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return SECOND_CACHE
+    return min(max(1 << found.bit_length() - 1, LEAST_CACHE), MOST_CACHE) if found > 0 else SECOND_CACHE
+
+
 def find_host(level: str | None = None) -> Host:
     """This machine as a target.
 
@@ -187,7 +201,10 @@ def find_host(level: str | None = None) -> Host:
     if level == "native":
         wide = 64 if have.get("avx512f") else 32 if have.get("avx2") else 16
         has_fma = bool(have.get("fma")) or triple.startswith(("aarch64", "arm64"))
-        return Host(triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide, has_fma=has_fma)
+        return Host(
+            triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide, has_fma=has_fma,
+            cache=second_cache(),
+        )  # fmt: skip
     if level not in LEVELS:
         raise ValueError(f"PULLBACK_CPU={level}: native, {', '.join(LEVELS)} are known")
     if platform.machine().lower() not in ("x86_64", "amd64"):

@@ -28,7 +28,7 @@ from pullback.runtime.objects import object_symbols
 from pullback.runtime.program import Plan, emit_driver, emit_kernel, shared_with
 
 _LOOP = "void (char **, const ptrdiff_t *, const ptrdiff_t *, void *)"
-_PLACED_BY_OBJECT = frozenset({"size", "pointer", "scalar", "stride", "threads", "poll", "c", "shared"})
+_PLACED_BY_OBJECT = frozenset({"size", "pointer", "scalar", "stride", "threads", "poll", "c", "shared", "room"})
 
 
 class HostStepMet(Exception):

@@ -18,7 +18,7 @@ from weakref import WeakSet
 import numpy as np
 
 from pullback.codegen.driver import Driver, has_control_flow, on_stack
-from pullback.codegen.llvm_text import Emitted
+from pullback.codegen.llvm_text import NO_MEMORY, Emitted
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
 from pullback.ir.later import later
@@ -28,7 +28,7 @@ from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
-from pullback.runtime import cache, interrupts, memory, polling, symbols, threads
+from pullback.runtime import cache, interrupts, memory, polling, room, symbols, threads
 from pullback.runtime.engine import Host, Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -47,7 +47,7 @@ MOST_TEXT = 1 << 16
 """Programs of more LLVM text get no entry of their own (``fused``)."""
 MOST_OF_LAPACK = 2**31 - 1
 
-NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared"})
+NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared", "room"})
 """The kinds of slots that hold addresses of native functions, the same for all programs."""
 
 Table = np.ndarray[Any, Any]
@@ -280,6 +280,8 @@ class Executable:
         """What a status says: the step above bit 32, the kernel's own code below."""
         if status & 0xFFFFFFFF == polling.STOPPED:
             return raised()
+        if status & 0xFFFFFFFF == NO_MEMORY:
+            return MemoryError("there is no memory for what a step computes with")
         step = self.plan.steps[(status >> 32) - 1]
         if isinstance(step.op, HostOp):
             return raised()
@@ -502,6 +504,8 @@ def native_address(slot: tuple[Any, ...]) -> int:
         threads.tame_library()
     if slot[0] in ("library", "gemm", "sort"):
         return symbols.address(slot[1])
+    if slot[0] == "room":
+        return room.addresses()[slot[1]]
     if slot[0] == "c":
         return symbols.address(f"c.{slot[1]}")
     loop = symbols.ufunc_loop(slot[1], slot[2])

@@ -104,11 +104,13 @@ class Sub(Op):
 
 
 class Local(Op):
-    """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel runs."""
+    """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel, or the chunk of a loop that
+    it is in, runs. With an operand, only so many entries of the first axis are there."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        if types:
-            raise TypeError("takes no operands")
+        _scalars(types[:1], min(len(types), 1))
+        if len(types) > 1:
+            raise TypeError("takes one operand at most, the number of entries of the first axis")
         shape = tuple(params["shape"])
         if not all(isinstance(e, int) for e in shape):
             raise TypeError("the extents must be numbers")
@@ -193,7 +195,8 @@ class Fail(Op):
 
 
 class Prefetch(Op):
-    """Asks for an element that will be read soon: a reference, one index an axis, which may lie outside. Changes nothing."""
+    """Asks for an element that will be read soon: a reference, one index an axis, which may lie outside. Changes nothing. With
+    ``near`` it will be read at once, and is brought nearest."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         _scalars(types[1:], _ref(types[0]).rank)

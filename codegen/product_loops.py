@@ -1,0 +1,103 @@
+"""What the loops of matrix products are made of: loops, conditions, quotients, and the regions of an operand at a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pullback.codegen.cuda_loops import is_shifted
+from pullback.codegen.llvm_addresses import ref_and_index
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
+from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.structure import Block, Instruction, Value, copied
+from pullback.ir.types import I64, scalar
+
+Body = Callable[[Builder, Value], None]
+
+
+def number(b: Builder, value: int) -> Value:
+    return b.const(value, I64)
+
+
+def loop(b: Builder, count: Value, body: Body, **params: object) -> None:
+    inner, index = Builder(b.loc), Value(scalar(I64))
+    body(inner, index)
+    b.emit(OPS["for"], (count,), params, [inner.block([index], [])])
+
+
+def serial(b: Builder, count: Value, body: Body) -> None:
+    loop(b, count, body, map="serial", ordered=True)
+
+
+def vector(b: Builder, count: Value, multiple: int, body: Body) -> None:
+    """A loop of vectors; the count is known to be such a multiple."""
+    loop(b, count, body, map="vector", **({"multiple": multiple} if multiple > 1 else {}))
+
+
+def when(b: Builder, condition: Value, body: Callable[[Builder], None]) -> None:
+    inner = Builder(b.loc)
+    body(inner)
+    b.emit(OPS["if"], (condition,), {}, [inner.block([], [])])
+
+
+def parts(b: Builder, count: Value, size: int) -> Value:
+    """How many parts of a size hold a count."""
+    return whole(b, b.add(count, number(b, size - 1)), size)
+
+
+def whole(b: Builder, count: Value, size: int) -> Value:
+    """How many parts of a size a count holds."""
+    is_power = size & (size - 1) == 0
+    found: Value = b.raw_shr(count, number(b, size.bit_length() - 1)) if is_power else b.idiv(count, number(b, size))
+    return found
+
+
+def shared(b: Builder, count: Value, among: Value) -> Value:
+    """A count shared out among so many, at least one, rounded up."""
+    return b.idiv(b.add(count, b.sub(among, number(b, 1))), among)
+
+
+def element(b: Builder, region: Block, *at: Value) -> Value:
+    """An element of an operand."""
+    found = copied(region, at)
+    b.instructions.extend(found.instructions)
+    return found.results[0]
+
+
+def walks(region: Block, one: int, other: int) -> bool:
+    """Whether more of what a region reads lies side by side along one of its parameters than along another one."""
+    return _along(region, region.parameters[one]) > _along(region, region.parameters[other])
+
+
+def _along(region: Block, index: Value) -> int:
+    """How many of a region's loads read neighbours along an index."""
+    made = {v: i for i in region.instructions for v in i.results}
+    varies = {index}
+    for i in region.instructions:
+        if not varies.isdisjoint(i.operands):
+            varies.update(i.results)
+    found = 0
+    for i in region.instructions:
+        at = ref_and_index(i)[1] if isinstance(i.op, Load) else ()
+        found += bool(at) and at[-1] in varies and is_shifted(at[-1], index, made, varies) and varies.isdisjoint(at[:-1])
+    return found
+
+
+def ask(b: Builder, region: Block, *at: Value) -> None:
+    """Ask for the memory that a region reads or writes, as far as its first parameters say where that is and no memory does."""
+    env = dict(zip(region.parameters, at, strict=False))
+    inside = {*region.parameters, *(v for i in region.instructions for v in i.results)}
+    moves = set(env)
+    for i in region.instructions:
+        if isinstance(i.op, Load | Store):
+            ref, index = ref_and_index(i)
+            if not moves.isdisjoint(index) and all(v in env or v not in inside for v in (ref, *index)):
+                b.emit(OPS["prefetch"], [ref, *(env.get(v, v) for v in index)])
+        elif _is_position(i) and all(v in env or v not in inside for v in i.operands):
+            env[i.result] = b.emit(i.op, [env.get(v, v) for v in i.operands], dict(i.params))[0]
+            if not moves.isdisjoint(i.operands):
+                moves.add(i.result)
+
+
+def _is_position(i: Instruction) -> bool:
+    return not i.regions and len(i.results) == 1 and all(v.type == scalar(I64) for v in (*i.operands, *i.results))

@@ -1,0 +1,132 @@
+"""The packed operands of a matrix product: panels of some rows, or columns, term by term.
+
+Packing is where the regions of the operands run, in vectors along what lies side by side in memory: along a panel's rows (or
+columns) of one term, or along the terms, and then some rows at a time are turned in registers. Rows that are not there are zero,
+or copies of the last one: nobody reads their sums, but numbers left over from elsewhere might be slow ones.
+
+Rows of memory that are read for the length of a panel are no streams that a processor sees coming, so what is packed some terms
+later is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pullback.codegen.product_loops import Body, ask, element, number, serial, vector, walks, when, whole
+from pullback.codegen.product_shapes import GROUP, LINE
+from pullback.ir.builder import Builder
+from pullback.ir.structure import Block, Value
+
+AHEAD = 8
+"""So many terms ahead memory is asked for."""
+Span = tuple[Value, Value]
+"""A first one and how many."""
+
+
+class Panels:
+    """Packs one operand. ``region`` takes a term where ``term`` says, and a row or column, of which there are ``total``, in the
+    other place; a panel has ``size`` of these."""
+
+    def __init__(self, region: Block, term: int, total: Value, size: int) -> None:
+        self.region, self.term, self.total, self.size = region, term, total, size
+        self.dtype = region.results[0].type.dtype
+        self.is_turned = walks(region, term, 1 - term)
+        self.line = LINE // self.dtype.bytes
+
+    def at(self, p: Value, k: Value) -> tuple[Value, Value]:
+        """The arguments of the region for a term and a row or column."""
+        return (p, k) if self.term == 0 else (k, p)
+
+    def element(self, b: Builder, p: Value, k: Value) -> Value:
+        return element(b, self.region, *self.at(p, k))
+
+    def ask(self, b: Builder, p: Value, k: Value) -> None:
+        ask(b, self.region, *self.at(p, k))
+
+    # one panel
+
+    def pack(self, b: Builder, panel: Value, terms: Span, of: Span) -> None:
+        """Pack the terms of a panel that may have fewer rows than fit."""
+        if self.is_turned:
+            self.turn(b, panel, terms, of[0])
+            return
+        serial(b, terms[1], lambda b, p: self.part(b, panel, p, b.add(terms[0], p), of))
+
+    def part(self, b: Builder, panel: Value, p: Value, at: Value, of: Span) -> None:
+        """One term of such a panel."""
+        first, count = of
+        size = number(b, self.size)
+        zero = b.const(0.0, self.dtype)
+        clear: Body = lambda b, v: b.store(zero, panel, p, v)
+        when(b, b.lt(count, size), lambda b: vector(b, size, self.size, clear))
+        vector(b, count, 1, lambda b, v: b.store(self.element(b, at, b.add(first, v)), panel, p, v))
+
+    def turn(self, b: Builder, panel: Value, terms: Span, first: Value) -> None:
+        """Pack a panel of which terms are neighbours in memory."""
+        last = b.sub(self.total, number(b, 1))
+
+        def group(b: Builder, g: Value) -> None:
+            start = b.mul(g, number(b, GROUP))
+
+            def some(b: Builder, p: Value) -> None:
+                at = b.add(terms[0], p)
+                places = [start, *(b.add(start, number(b, k)) for k in range(1, GROUP))]
+                values = [self.element(b, at, b.minimum(b.add(first, k), last)) for k in places]
+                for value, k in zip(values, places, strict=True):
+                    b.store(value, panel, p, k)
+
+            vector(b, terms[1], 1, some)
+
+        serial(b, number(b, self.size // GROUP), group)
+
+    # several
+
+    def pack_all(self, b: Builder, panels: Value, terms: Span, of: Span, number_of: Value) -> None:
+        """Pack panels that lie side by side."""
+        first, count = of
+
+        def start(b: Builder, j: Value) -> Value:
+            found: Value = b.add(first, b.mul(j, number(b, self.size)))
+            return found
+
+        if self.is_turned:
+            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, j), terms, start(b, j)))
+            return
+        full = whole(b, count, self.size)
+        done = b.mul(full, number(b, self.size))
+        rest = b.sub(count, done)
+
+        def term(b: Builder, p: Value) -> None:
+            at = b.add(terms[0], p)
+            coming = b.add(at, number(b, AHEAD))
+
+            def panel_of(b: Builder, j: Value) -> None:
+                panel, here = b.sub_ref(panels, j), start(b, j)
+                for x in range(0, self.size, self.line):
+                    self.ask(b, coming, b.add(here, number(b, x)))
+                vector(b, number(b, self.size), self.size, lambda b, v: b.store(
+                    self.element(b, at, b.add(here, v)), panel, p, v))
+
+            serial(b, full, panel_of)
+
+        serial(b, terms[1], term)
+        last = b.sub_ref(panels, full)
+        end: Callable[[Builder], None] = lambda b: self.pack(b, last, terms, (b.add(first, done), rest))
+        when(b, b.gt(rest, number(b, 0)), end)
+
+    def ask_for(self, b: Builder, terms: Span, first: Value) -> None:
+        """Ask for some terms of a panel."""
+        def some(b: Builder, p: Value) -> None:
+            at = b.add(terms[0], p)
+            for x in range(0, self.size, self.line):
+                self.ask(b, at, b.add(first, number(b, x)))
+
+        def lines(b: Builder, p: Value) -> None:
+            at = b.add(terms[0], b.mul(p, number(b, self.line)))
+            for k in range(self.size):
+                self.ask(b, at, b.add(first, number(b, k)))
+
+        if self.is_turned:
+            serial(b, whole(b, b.add(terms[1], number(b, self.line - 1)), self.line), lines)
+        else:
+            serial(b, terms[1], some)

@@ -1,0 +1,68 @@
+"""How large the tiles and blocks of matrix products are, by the analytical model of Low, Igual, Smith and Quintana-Orti (2016):
+"Analytical modeling is enough for high-performance BLIS".
+
+A tile of sums fills the registers that the operands leave. In the time that its terms take, they come from memory near enough:
+the packed rows of the left operand from the first cache, a panel of columns of the right one through it from the second, where
+all panels of a block stay, and the block's sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pullback.codegen.processors import Target
+from pullback.ir.types import DType
+
+LINE = 64
+GROUP = 4
+"""So many rows or columns are turned together where terms are neighbours in memory; a tile has a multiple of it."""
+FIRST_CACHE = 32 << 10
+"""The bytes of the first cache; the same for all processors, so that the order of additions is."""
+MOST_TERMS = 2048
+"""The bytes of one row that are packed at a time."""
+WORTH = 1 << 17
+"""So many cycles of multiply-adds are worth a second thread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A tile: ``rows`` by ``vectors`` of so many ``lanes``. ``terms``: how many are packed at a time; ``most_wide``, ``most_high``:
+    the panels of columns and of rows of a block; ``worth``: the products that are worth a second thread."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    terms: int
+    most_wide: int
+    most_high: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def strip(self) -> int:
+        """How far apart rows of sums lie: not a power of two, which would bring them to the same places of a cache."""
+        return self.most_wide * self.columns + self.lanes
+
+    @property
+    def worth(self) -> int:
+        return WORTH * self.lanes
+
+
+def shape_for(target: Target, dtype: DType) -> Shape:
+    """The shape of products of floats on a machine."""
+    lanes = max(1, target.vector_bytes // dtype.bytes)
+    rows, vectors = (12, 2) if target.vector_bytes == 64 else (4, 3) if target.has_fma else (4, 2)
+    terms = _terms(rows, dtype.bytes)
+    panel = terms * vectors * lanes * dtype.bytes
+    most_wide = max(1, target.cache // 2 // panel)
+    row = rows * most_wide * vectors * lanes * dtype.bytes
+    return Shape(
+        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, target.cache // row)
+    )
+
+
+def _terms(rows: int, bytes_: int) -> int:
+    """As many as fill three quarters of the first cache with the rows of a tile, but the same bytes of each row at most."""
+    return min(MOST_TERMS // bytes_, FIRST_CACHE * 3 // 4 // (rows * bytes_))
