@@ -62,10 +62,10 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Tiles:
-    """The tiles of matrix products: results of ``rows`` by ``columns`` for each of a ``batch``, of ``terms``, 0 if the kernel computes
-    how many. ``large``, ``small``: the rows and columns of a tile, of which the large ones are taken if there are enough. Where even
-    the small ones are few and sums are long, several blocks share the terms of each. ``role``: "large"; "small", of all terms;
-    "part", of some; "join", what adds up the parts."""
+    """The tiles of matrix products: results of ``rows`` by ``columns`` for each of a ``batch``, sums of ``terms``, 0 if the
+    kernel computes how many. ``large``, ``small``: the rows and columns of a tile, of which the large ones are taken if there are
+    enough. Where even the small ones are few and sums are long, several blocks share the terms of each. ``role``: "large";
+    "small", of all terms; "part", of some; "join", what adds up the parts."""
 
     rows: Extent
     columns: Extent

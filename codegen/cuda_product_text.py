@@ -1,9 +1,10 @@
 """The device functions of matrix products: tiles in shared memory, of which each warp has a part in registers.
 
 A block of 256 threads computes a tile of the results. Its operands' elements come to shared memory ``depth`` terms at a time, the
-next ones while the last are multiplied: copied beside the threads (cp.async) where they lie in memory as they shall lie there, else
-by way of registers. A *unit* says how a warp multiplies: ``pb_fma`` by multiply-adds of each thread, ``pb_mma_...`` by tensor
-cores. The sums leave through shared memory, so that what is done with each is written once and meets neighbours side by side.
+next ones while the last are multiplied: copied beside the threads (cp.async) where they lie in memory as they shall lie there,
+else by way of registers. A *unit* says how a warp multiplies: ``pb_fma`` by multiply-adds of each thread, those of
+``cuda_product_units`` by tensor cores. The sums leave through shared memory, so that what is done with each is written once and
+meets neighbours side by side.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ template <class T> struct pb_dense {
 };
 template <class> constexpr bool pb_is_dense = false;
 template <class T> constexpr bool pb_is_dense<pb_dense<T>> = true;""",
+    "pb_least": """\
+__device__ __forceinline__ int pb_least(long long x, int y) { return x < y ? (int)x : y; }""",
     "pb_words": """\
 // Neighbours in memory that are read and written at once.
 template <class T, int count> struct alignas(count * sizeof(T)) pb_words { T x[count]; };""",
@@ -50,7 +53,8 @@ template <class unit, bool is_left, bool along, class F> struct pb_side {
     using T = typename unit::stored;
     static constexpr int side = is_left ? unit::rows : unit::columns, depth = unit::depth;
     static constexpr bool is_dense = pb_is_dense<F>, by_rows = along && unit::follows, is_copied = is_dense && along == by_rows;
-    static constexpr int pitch = by_rows ? depth + unit::pad_along : side + unit::pad_across, size = (by_rows ? side : depth) * pitch;
+    static constexpr int pitch = by_rows ? depth + unit::pad_along : side + unit::pad_across;
+    static constexpr int size = (by_rows ? side : depth) * pitch;
     // A thread has ``each`` elements, in groups of neighbours; a round of the block's threads goes so many rows or terms on.
     static constexpr int each = side * depth / 256, group = is_dense ? 16 / (int)sizeof(T) : 1;
     static constexpr int line = along ? depth : side, round = 256 * group / line;
@@ -62,10 +66,11 @@ template <class unit, bool is_left, bool along, class F> struct pb_side {
     bool is_wide;
     T next[is_copied ? 1 : each];
     __device__ __forceinline__ pb_side(const F& element, long long first, long long count, long long start, long long terms)
-        : element(element), from(nullptr), first(first), height(count - first < side ? (int)(count - first) : side), is_wide(false) {
+        : element(element), from(nullptr), first(first), height(pb_least(count - first, side)), is_wide(false) {
         if constexpr (is_dense) {
-            from = element.base + (along ? (first + outer(0)) * element.step + start + term(0) : (start + term(0)) * element.step + first + outer(0));
-            is_wide = (unsigned long long)element.base % 16 == 0 && element.step % group == 0 && (along ? terms : count) % group == 0;
+            long long i = first + outer(0), p = start + term(0), step = element.step;
+            from = element.base + (along ? i * step + p : p * step + i);
+            is_wide = (unsigned long long)element.base % 16 == 0 && step % group == 0 && (along ? terms : count) % group == 0;
         }
     }
     // Where the thread's element n is in the tile.
@@ -136,7 +141,7 @@ struct pb_bf16 {
     __device__ static float from(unsigned short x) { return pb_from_bf16(x); }
 };""",
     "pb_fma": """\
-// Multiplies by multiply-adds: a warp has a part of the tile, 4 by 2 of them, each of its 4 by 8 threads groups of 16 bytes of it.
+// Multiplies by multiply-adds: 4 by 2 warps share the tile, and each one's 4 by 8 threads its part, in groups of 16 bytes.
 template <class kind, int rows_, int columns_, int depth_> struct pb_fma {
     using stored = typename kind::stored;
     using sum = typename kind::sum;
@@ -144,17 +149,18 @@ template <class kind, int rows_, int columns_, int depth_> struct pb_fma {
     static constexpr bool follows = false;
     static constexpr int group = 16 / (int)sizeof(sum), down = rows / 16, across = columns / 16;
     static constexpr int strip = 4 * group, strips = down / group, wide = columns / 2;
+    using words = pb_words<stored, group>;
     sum total[down][across] = {};
     template <class A, class B> __device__ void multiply(const stored* left, const stored* right) {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         int y = warp / 2 * (rows / 4) + lane / 8 * group, x = warp % 2 * wide + lane % 8 * group;
 #pragma unroll (sizeof(sum) == 4 ? 8 : 2)
         for (int k = 0; k < depth; ++k) {
-            pb_words<stored, group> p[down / group], q[across / group];
+            words p[down / group], q[across / group];
 #pragma unroll
-            for (int n = 0; n < down / group; ++n) p[n] = *(const pb_words<stored, group>*)(left + A::place(y + n * strip, k));
+            for (int n = 0; n < down / group; ++n) p[n] = *(const words*)(left + A::place(y + n * strip, k));
 #pragma unroll
-            for (int n = 0; n < across / group; ++n) q[n] = *(const pb_words<stored, group>*)(right + B::place(x + n * 8 * group, k));
+            for (int n = 0; n < across / group; ++n) q[n] = *(const words*)(right + B::place(x + n * 8 * group, k));
 #pragma unroll
             for (int n = 0; n < down; ++n)
 #pragma unroll
@@ -181,8 +187,8 @@ template <class kind, int rows_, int columns_, int depth_> struct pb_fma {
     }
 };""",
     "pb_product": """\
-// The tile of a product that a block computes, numbered within that product: ``each(i, j, sum)`` is called for every sum in it.
-// Of ``parts`` of the terms a block may sum one alone, for ``pb_joined``. Tiles in a row of eight tiles' height follow each other.
+// The tile of a product that a block computes: ``each(i, j, sum)`` is called for every sum in it. Of ``parts`` of the terms it
+// may take one alone, and keep its sums. Tiles follow each other by columns of eight, which read the same of the right operand.
 template <class unit, bool left_along, bool right_along, class L, class R, class E>
 __device__ void pb_product(const L& left, const R& right, E each, long long rows, long long columns, long long terms,
                            long long tile, long long part = 0, long long parts = 1, typename unit::sum* kept = nullptr) {
@@ -208,7 +214,7 @@ __device__ void pb_product(const L& left, const R& right, E each, long long rows
         T *now = fetch + step % 2 * stage, *before = fetch + (step + 1) % 2 * stage;
         if (step < steps) {
             long long start = begin + (long long)step * unit::depth;
-            int left = end - start < unit::depth ? (int)(end - start) : unit::depth;
+            int left = pb_least(end - start, unit::depth);
             a.fetch(start, left, now);
             b.fetch(start, left, now + A::size);
             pb_cp_async_commit();
@@ -229,7 +235,8 @@ __device__ void pb_product(const L& left, const R& right, E each, long long rows
         __syncwarp();
 #pragma unroll 4
         for (int n = lane; n < unit::strip * unit::wide; n += 32) {
-            int r = warp / 2 * (unit::rows / 4) + strip * unit::strip + n / unit::wide, c = warp % 2 * unit::wide + n % unit::wide;
+            int r = warp / 2 * (unit::rows / 4) + strip * unit::strip + n / unit::wide;
+            int c = warp % 2 * unit::wide + n % unit::wide;
             S sum = sums[n / unit::wide * pitch + n % unit::wide];
             long long i = y * unit::rows + r, j = x * unit::columns + c;
             if (i >= rows || j >= columns) continue;

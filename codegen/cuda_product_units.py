@@ -49,7 +49,8 @@ template <int rows_, int columns_, int depth_> struct pb_unit_{name}
 _HALF = """\
 #ifndef __CUDA_HOST__
 __device__ __forceinline__ void pb_mma_m16n8k16_{name}(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32 "
+        "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }}
@@ -93,15 +94,18 @@ __device__ __forceinline__ unsigned pb_tf32(unsigned x) {
     return found;
 }
 __device__ __forceinline__ void pb_mma_m16n8k8_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(pb_tf32(a[0])), "r"(pb_tf32(a[1])), "r"(pb_tf32(a[2])), "r"(pb_tf32(a[3])), "r"(pb_tf32(b[0])), "r"(pb_tf32(b[1])));
+        : "r"(pb_tf32(a[0])), "r"(pb_tf32(a[1])), "r"(pb_tf32(a[2])), "r"(pb_tf32(a[3])),
+          "r"(pb_tf32(b[0])), "r"(pb_tf32(b[1])));
 }
 #endif""",
     "pb_mma_m8n8k4_f64": """\
 #ifndef __CUDA_HOST__
 __device__ __forceinline__ void pb_mma_m8n8k4_f64(double (&d)[2], double a, double b) {
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(d[0]), "+d"(d[1]) : "d"(a), "d"(b));
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(d[0]), "+d"(d[1]) : "d"(a), "d"(b));
 }
 #endif""",
     "pb_unit_f32": """\
@@ -128,7 +132,8 @@ template <int rows_, int columns_, int depth_> struct pb_unit_tf32
 #pragma unroll
             for (int n = 0; n < down; ++n)
 #pragma unroll
-                for (int e = 0; e < 4; ++e) p[n][e] = __float_as_uint(left[A::place(y + n * 16 + e % 2 * 8, k + lane % 4 + e / 2 * 4)]);
+                for (int e = 0; e < 4; ++e)
+                    p[n][e] = __float_as_uint(left[A::place(y + n * 16 + e % 2 * 8, k + lane % 4 + e / 2 * 4)]);
 #pragma unroll
             for (int m = 0; m < across; ++m)
 #pragma unroll

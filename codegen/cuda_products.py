@@ -19,7 +19,7 @@ from pullback.codegen.cuda_words import bare, stored, stored_name, type_name
 from pullback.codegen.cuda_writer import Writer, digits
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.kernel import Extent, Load
-from pullback.ir.structure import NOWHERE, Block, Instruction, Value, walk
+from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import I64, RefType, scalar
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ class ProductText:
         left, right = (self.operand(w, product, k) for k in (0, 1))
         each = self.name(w, product, "each")
         i, j, total = product.regions[2].parameters
-        head = f"long long {self.counter(w, i)}, long long {self.counter(w, j)}, {type_name(total.type.dtype)} {w.names.of(total)}"
         w.texts[total] = w.names.of(total)
+        head = f"long long {self.counter(w, i)}, long long {self.counter(w, j)}, {type_name(total.type.dtype)} {w.texts[total]}"
         with self.function(w, f"auto {each} = [&]({head}) {{"):
             w.block(product.regions[2])
         flags = ", ".join("true" if operand.along else "false" for operand in (left, right))

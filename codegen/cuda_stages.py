@@ -24,12 +24,11 @@ TILES = ("tiles_large", "tiles_small", "tiles_part", "tiles_join")
 @dataclass(eq=False)
 class Stage:
     """One launch. ``kind``: "grid" (an iteration a thread), "block" (an iteration a block), "serial" (one block), "one" (one
-    thread), "library" (a routine), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies of
-    ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
-    and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count",
-    "sort_begin" and "sort_place" of each ``turn``; of a product, ``loop`` or in it, "tiles_large", "tiles_small", "tiles_part" and
-    "tiles_join" (see ``cuda_launch.Tiles``). ``turned``: what a grid
-    reads across memory. ``tail``: what one thread runs after the loop."""
+    thread), "library" (a routine), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies
+    of ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
+    and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count", "sort_begin" and "sort_place" of each ``turn``; of a
+    product, ``loop`` or in it, "tiles_large", "tiles_small", "tiles_part" and "tiles_join" (see ``cuda_launch.Tiles``).
+    ``turned``: what a grid reads across memory. ``tail``: what one thread runs after the loop."""
 
     kind: str
     loop: Instruction | None = None

@@ -1,13 +1,13 @@
 """cuda_tiled: which matrix products of a kernel a GPU computes in tiles.
 
-Requires: a lowered kernel. Keeps: its meaning. ``gemm`` becomes ``product``. A product stays if it stands at the top of the body, or
-alone in loops there, a batch, whose iterations write places of their own; the numbers of rows, columns and iterations have to be
-extents, by which the host knows how many tiles there are. Any other product becomes loops.
+Requires: a lowered kernel. Keeps: its meaning. ``gemm`` becomes ``product``. A product stays if it stands at the top of the body,
+or alone in loops there, a batch, whose iterations write places of their own; the numbers of rows, columns and iterations have to
+be extents, by which the host knows how many tiles there are. Any other product becomes loops.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.codegen.cuda_loops import OWN, Loops, is_independent
 from pullback.codegen.product_loops import product_loops
