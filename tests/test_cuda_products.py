@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import product_forms
 import pytest
 from cuda_program import CudaProgram, Make, expected, run_program, traced
 from cuda_targets import on_each
@@ -83,3 +84,26 @@ def test_products_with_neighbours(machine: Make, path: Path, role: str, monkeypa
         found = run_module(machine, module, arguments, known)
         for a, b in zip(found, wanted, strict=True):
             assert_close(a, b, 4 + sizes[1], floor=1.0, note=(sizes, role))
+
+
+FORMS = {
+    "f32": [("plain", "plain"), ("plain", "turned"), ("turned", "plain"), ("turned", "turned"), ("strided", "both"),
+            ("scaled", "plain"), ("masked", "turned"), ("gathered", "both")],
+    "f64": [("plain", "turned"), ("turned", "plain"), ("scaled", "both"), ("gathered", "plain")],
+    "f16": [("plain", "plain"), ("turned", "turned"), ("scaled", "both"), ("gathered", "plain")],
+    "bf16": [("plain", "turned"), ("turned", "plain"), ("strided", "turned"), ("masked", "plain")],
+}  # fmt: skip
+SIZES = ((0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (5, 39, 36), (150, 41, 133), (64, 72, 128))
+
+
+@on_each
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(("dtype", "left", "right"), [(dtype, *form) for dtype, forms in FORMS.items() for form in forms])
+def test_forms(machine: Make, dtype: str, left: str, right: str, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands as they lie, turned, computed, masked, gathered; sums with a value of their row and one of their column."""
+    choose(monkeypatch, role)
+    module = checked(parse_module(product_forms.text(dtype, left, right)))
+    for m, k, n in SIZES:
+        given = product_forms.arguments(dtype, left, right, m, k, n)
+        run_module(machine, module, list(given.values()), {"m": m, "k": k, "n": n})
+        product_forms.check(dtype, left, right, given, 53 if dtype == "f64" else 24)
