@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cuda_device import DEVICE, functions
-from pullback.codegen.cuda_gemm import PRODUCTS, SMALL_SIDE, batch_of
 from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, UNKNOWN, Launch, Launches, Scratch
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
+from pullback.codegen.cuda_product_text import PRODUCTS
+from pullback.codegen.cuda_product_units import UNITS
+from pullback.codegen.cuda_products import ProductText, bounds
 from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
 from pullback.codegen.cuda_sort import written as sort_written
@@ -27,7 +29,7 @@ from pullback.codegen.cuda_writer import Place, Writer
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import combined_values
-from pullback.ir.ops.library import Library, gemm
+from pullback.ir.ops.library import Library
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
 
@@ -59,7 +61,7 @@ def joined(kernels: Sequence[Emitted]) -> str:
 
 
 def _with_device_functions(body: str) -> str:
-    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING | PRODUCTS
+    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING | PRODUCTS | UNITS
     prelude = functions(body, own)
     return f"{prelude}\n\n{body}" if prelude else body
 
@@ -79,6 +81,7 @@ class _Emitter:
         self.saved: dict[Value, int] = {}
         self.scans = ScanText(self)
         self.sorts = SortText(self)
+        self.products = ProductText(self)
         self.maker = {v: stage for stage in self.stages for v in stage.made()}
         self.needs = [self.needed(stage) for stage in self.stages]
         self.imported = {v for _, imports in self.needs for v in imports}
@@ -90,7 +93,7 @@ class _Emitter:
         for k, stage in enumerate(self.stages):
             w, about, launch = self.launch(k, stage)
             name = self.name if len(self.stages) == 1 else f"{self.name}_{k}"
-            text = w.function("{}", about, "__launch_bounds__(256, 2) " if stage.kind == "gemm" else "")
+            text = w.function("{}", about, bounds(stage.kind))
             launches.append(Launch(name=functions.setdefault(text, name), slots=w.slots(), **launch))
         body = "\n\n".join(text.replace("{}(", f"{name}(", 1) for text, name in functions.items()) + "\n"
         return Emitted(name=self.name, body=body, launches=tuple(launches), scratch=tuple(self.scratch))
@@ -162,8 +165,11 @@ class _Emitter:
                     w.instruction(i)
                 self.save(w, stage)
                 return {"threads": 1, "count": (), "per_block": 1}
-            case "gemm":
-                return self.gemm(w, stage)
+            case "library":
+                names = [i.op.name for i in walk(Block((), (stage_loop(stage),))) if isinstance(i.op, Library)]
+                raise NotImplementedError(f"{names[0]} has no CUDA spelling")
+            case "tiles_large" | "tiles_small" | "tiles_part" | "tiles_join":
+                return self.products.write(w, number, stage)
             case "fold":
                 return self.fold(w, stage)
             case "scan_totals" | "scan_begin" | "scan":
@@ -328,19 +334,6 @@ class _Emitter:
             w.line(f"if (threadIdx.x < 32 && {base} + threadIdx.x < {size}) {target} = {joined};")
         return {"threads": MANY_THREADS, "count": t.shape, "per_block": 32}
 
-    def gemm(self, w: Writer, stage: Stage) -> dict[str, Any]:
-        """All blocks share out the tiles of the products of a batch."""
-        loop = stage_loop(stage)
-        w.products = batch_of(loop)
-        w.instruction(loop)
-        product = next(i for i in (loop, *(k for r in loop.regions for k in walk(r))) if isinstance(i.op, Library))
-        if product.op is not gemm:
-            raise NotImplementedError(f"{product.op.name} has no CUDA spelling")
-        t = product.operands[2].type
-        assert isinstance(t, RefType)
-        count = (*(self.extent(i.operands[0]) for i in w.products), *t.shape)
-        return {"threads": THREADS, "count": count, "per_block": SMALL_SIDE * SMALL_SIDE}
-
 
 def stage_loop(stage: Stage) -> Instruction:
     """The instruction a launch stands for."""
@@ -393,8 +386,12 @@ def _about(stage: Stage, names: Names) -> str:
         case "fold":
             assert stage.ref is not None
             return f"A block adds up what all blocks found, 32 elements of {names.of(stage.ref)} at a time, side by side."
-        case "gemm":
-            return "A block for each tile."
+        case "tiles_large":
+            return "A block for each large tile of the product."
+        case "tiles_small" | "tiles_part":
+            return "A block for each small tile of the product, or for each part of the terms of one."
+        case "tiles_join":
+            return "A thread for each sum joins its parts."
         case "serial":
             return "One block."
     return "One thread."

@@ -22,6 +22,10 @@ EACH = 8
 MOST_SHARED = 48 << 10
 """Bytes of shared memory that every device gives a block."""
 MOST_COPIED = 1 << 25
+ENOUGH_TILES = 128
+"""So many tiles give a device work."""
+LEAST_TERMS = 256
+"""A block that shares the terms of sums with others has so many at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +61,52 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tiles:
+    """The tiles of matrix products: results of ``rows`` by ``columns`` for each of a ``batch``, sums of ``terms``, 0 if the
+    kernel computes how many. ``large``, ``small``: the rows and columns of a tile, of which the large ones are taken if there are
+    enough. Where even the small ones are few and sums are long, several blocks share the terms of each. ``role``: "large";
+    "small", of all terms; "part", of some; "join", what adds up the parts."""
+
+    rows: Extent
+    columns: Extent
+    terms: Extent
+    batch: Shape
+    large: tuple[int, int]
+    small: tuple[int, int]
+    role: str
+
+    def count(self, side: tuple[int, int], sizes: Mapping[str, int]) -> int:
+        rows, columns = (-(-value_of(e, sizes) // n) for e, n in zip((self.rows, self.columns), side, strict=True))
+        return rows * columns * math.prod(value_of(e, sizes) for e in self.batch)
+
+    def parts(self, sizes: Mapping[str, int]) -> int:
+        """Among how many blocks the terms of each small tile are shared out."""
+        tiles, terms = self.count(self.small, sizes), value_of(self.terms, sizes)
+        if not tiles or self.count(self.large, sizes) >= ENOUGH_TILES or terms < 4 * LEAST_TERMS:
+            return 1
+        return max(1, min(2 * ENOUGH_TILES // tiles, terms // LEAST_TERMS))
+
+    def blocks(self, sizes: Mapping[str, int]) -> int:
+        """0 if another role has these sizes."""
+        parts, large, small = self.parts(sizes), self.count(self.large, sizes), self.count(self.small, sizes)
+        match self.role:
+            case "large":
+                return large if large >= ENOUGH_TILES else 0
+            case "small":
+                return small if parts == 1 and large < ENOUGH_TILES else 0
+            case "part":
+                return small * parts if parts > 1 else 0
+        return min(-(-self.count((1, 1), sizes) // THREADS), MOST_BLOCKS) if parts > 1 else 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """A device function and how to launch it: ``blocks(sizes)`` blocks of ``threads`` threads.
 
     ``slots``: what the arguments are, in order, as tuples ("pointer", position), ("stride", position, axis) in bytes, ("scalar",
     position, dtype), ("size", number), ("number", its value), an int, ("scratch", number), ("blocks", launch), ("status",), an
-    int that starts as 0, ("shared",), an int, the bytes of shared memory. ``threads`` are the most; ``along``: the extents that
+    int that starts as 0, ("shared",), an int, the bytes of shared memory, ("parts",), among how many blocks terms are shared out.
+    ``threads`` are the most; ``along``: the extents that
     the threads of a block share out. ``count``: the extents that are shared out, ``per_block`` of their iterations a block;
     ``copied``: the shapes of which each block has a copy; ``only``: an extent and what it must be above.
     """
@@ -76,6 +120,7 @@ class Launch:
     cut: Cut | None = None
     only: tuple[Extent, int] | None = None
     along: Shape = ()
+    tiles: Tiles | None = None
     local: tuple[tuple[Shape, int], ...] = ()
     """What each block has in shared memory if there is room: arrays of a shape and bytes an element."""
 
@@ -89,6 +134,10 @@ class Launch:
         wanted = -(-most // EACH)
         return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
 
+    def parts(self, sizes: Mapping[str, int]) -> int:
+        """Among how many blocks the terms of a product are shared out."""
+        return self.tiles.parts(sizes) if self.tiles is not None else 1
+
     def shared(self, sizes: Mapping[str, int]) -> int:
         """The bytes of shared memory that a block is given; 0 if there is no room."""
         found = sum(-(-math.prod(value_of(e, sizes) for e in shape) * size // 8) * 8 for shape, size in self.local)
@@ -98,6 +147,8 @@ class Launch:
         """How many blocks share the iterations, a function of the sizes s0, s1, ... alone; 0 if there is nothing to launch."""
         if self.only is not None and value_of(self.only[0], sizes) <= self.only[1]:
             return 0
+        if self.tiles is not None:
+            return self.tiles.blocks(sizes)
         iterations = math.prod(value_of(e, sizes) for e in self.count)
         if self.cut is not None:
             units = self.cut.units(iterations, sizes)

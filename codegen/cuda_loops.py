@@ -15,6 +15,7 @@ from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.product import Product
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
@@ -230,7 +231,7 @@ def map_loops(body: Block) -> Block:
 
 
 def _top(loops: Loops, loop: Instruction) -> Instruction:
-    if any(isinstance(i.op, Library) for i in walk(loop.regions[0])):
+    if any(isinstance(i.op, Library | Product) for i in walk(loop.regions[0])):
         return _all_serial(loop)
     scan = scan_nest(loops, loop)
     if scan is not None:

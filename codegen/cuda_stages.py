@@ -10,21 +10,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, perfect_nest
+from pullback.codegen.cuda_tiled import has_product
 from pullback.codegen.cuda_tiles import Turned, turned
 from pullback.ir.ops.kernel import Fail, For, If, Load, Store, scanned_element
 from pullback.ir.ops.library import Library
+from pullback.ir.ops.product import Product
 from pullback.ir.ops.sort import RowSort
 from pullback.ir.structure import Function, Instruction, Value, walk
+
+TILES = ("tiles_large", "tiles_small", "tiles_part", "tiles_join")
 
 
 @dataclass(eq=False)
 class Stage:
     """One launch. ``kind``: "grid" (an iteration a thread), "block" (an iteration a block), "serial" (one block), "one" (one
-    thread), "gemm" (tiles), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies of
-    ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
-    and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count",
-    "sort_begin" and "sort_place" of each ``turn``. ``turned``: what a grid
-    reads across memory. ``tail``: what one thread runs after the loop."""
+    thread), "library" (a routine), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies
+    of ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
+    and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count", "sort_begin" and "sort_place" of each ``turn``; of a
+    product, ``loop`` or in it, "tiles_large", "tiles_small", "tiles_part" and "tiles_join" (see ``cuda_launch.Tiles``).
+    ``turned``: what a grid reads across memory. ``tail``: what one thread runs after the loop."""
 
     kind: str
     loop: Instruction | None = None
@@ -84,7 +88,9 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
         match i.op:
             case For():
                 if any(isinstance(k.op, Library) for k in walk(i.regions[0])):
-                    found.append(Stage("gemm", i))
+                    found.append(Stage("library", i))
+                elif has_product(i):
+                    found.extend(Stage(kind, i) for kind in TILES)
                 elif scan_of(i) is not None:
                     found.extend(_scanned(i))
                 elif i.params.get("map") in ("grid", "block"):
@@ -97,8 +103,10 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
                 found.append(Stage("sort_rows", i))
                 steps = ("sort_count", "sort_begin", "sort_place")
                 found.extend(Stage(kind, i, turn=turn) for turn in range(i.operands[0].type.dtype.bytes) for kind in steps)
+            case Product():
+                found.extend(Stage(kind, i) for kind in TILES)
             case Library():
-                found.append(Stage("gemm", i))
+                found.append(Stage("library", i))
             case Store() | Fail() | If():
                 append(i)
             case Load() if loops.place(i.operands[0])[0] in written:

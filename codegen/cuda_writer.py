@@ -17,7 +17,6 @@ from pullback.codegen.cuda_words import HALF, Names, bare, literal, loaded, stor
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
-from pullback.ir.ops.library import gemm
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.text import short_file
 from pullback.ir.types import I64, DType, RefType, Shape
@@ -25,7 +24,7 @@ from pullback.ir.types import I64, DType, RefType, Shape
 SMALL = 1 << 20
 SHORT = 24
 WIDTH = 118
-_KINDS = ("pointer", "scalar", "stride", "size", "number", "shared", "scratch", "blocks", "status")
+_KINDS = ("pointer", "scalar", "stride", "size", "number", "shared", "scratch", "blocks", "parts", "status")
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,6 @@ class Writer:
         self.shared: set[Value] = set()
         self.loc: Loc = NOWHERE
         self.last: dict[str, str] = {}
-        self.products: Sequence[Instruction] = ()
 
     # lines and parameters
 
@@ -123,6 +121,10 @@ class Writer:
     def blocks(self, launch: int) -> str:
         """How many blocks an earlier launch had."""
         return self.parameter("blocks", "long long ", "blocks", launch)
+
+    def parts(self) -> str:
+        """Among how many blocks the terms of a product are shared out."""
+        return self.parameter("parts", "int ", "parts")
 
     def status(self) -> str:
         return self.parameter("status", "int* ", "status")
@@ -224,8 +226,6 @@ class Writer:
             case Fail():
                 only = "threadIdx.x == 0 && " if self.in_block else ""
                 self.line(f"pb_fail({self.status()}, {only}{self.value(i.operands[0])}, {i.params['code']});")
-            case _ if i.op is gemm:
-                self.gemm(i)
             case Elementwise():
                 self.elementwise(i)
             case _:
@@ -293,19 +293,6 @@ class Writer:
             text = f"{base} + {index} * {self.product(t.shape)}"
         self.line(f"{'' if place.is_stored else 'const '}{stored_name(t.dtype)}* {name} = {text};")
         self.places[i.result] = Place(name, t, place.position, place.axis + 1, False, place.is_stored)
-
-    def gemm(self, i: Instruction) -> None:
-        self.comment(i.loc)
-        a, b, c = (self.places[v] for v in i.operands)
-        ta, tb = ("true" if i.params[k] else "false" for k in ("ta", "tb"))
-        rows, columns = c.type.shape
-        summed = a.type.shape[0 if i.params["ta"] else 1]
-        sizes = ", ".join(self.size(e) for e in (rows, summed, columns))
-        number, count = "0", "1"
-        for loop in self.products:
-            index, size = self.texts[loop.regions[0].parameters[0]], bare(self.value(loop.operands[0]))
-            number, count = (index, size) if number == "0" else (f"({number}) * {size} + {index}", f"{count} * {size}")
-        self.line(f"pb_gemm<{ta}, {tb}>({', '.join(self.pointer(p) for p in (a, b, c))}, {sizes}, {number}, {count});")
 
     # loops
 

@@ -4,7 +4,7 @@ Requires: a lowered kernel. Keeps: its meaning. On the CPU the outermost loops a
 what is read across memory is read through tiles (``transposes``), the innermost loops whose iterations are independent become
 vector loops, the others run serially, and short reductions are made four rows at a time (``jam``); functions spelled ``recipe``
 become kernel ops, shared parts once. Half-precision functions are computed in float32. On CUDA the outermost loops become grids
-of threads or blocks (``map_loops``).
+of threads or blocks (``map_loops``), and matrix products tiles (``tiled``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from pullback.codegen.borders import borders
 from pullback.codegen.chunk import chunk
 from pullback.codegen.cuda_loops import is_independent, map_loops
+from pullback.codegen.cuda_tiled import tiled
 from pullback.codegen.jam import jam
 from pullback.codegen.pace import Work, paced
 from pullback.codegen.phases import phases
@@ -44,7 +45,7 @@ def schedule(kernel: Function, target: str = "cpu", processor: str = "", machine
     """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty; ``machine``:
     what matrix products are made for."""
     if target == "cuda":
-        return Function(kernel.name, map_loops(products(kernel.body)), kernel.kind)
+        return Function(kernel.name, map_loops(tiled(kernel.body)), kernel.kind)
     known = PROCESSORS.get(processor)
     cut = chunk(_spelled(products(kernel.body, machine), known))
     rarely = tuple(i for i in cut.instructions if i.op is cold)

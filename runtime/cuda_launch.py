@@ -89,6 +89,8 @@ def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str
                 letter, value = "i", number
             case ("shared",):
                 letter, value = "i", each.shared(sizes)
+            case ("parts",):
+                letter, value = "i", each.parts(sizes)
             case ("status",):
                 letter = "Q"
                 found["status"].append(at)

@@ -121,7 +121,8 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
     for launch, count in zip(kernel.launches, blocks, strict=True):
         shared = launch.shared(sizes)
         if count:
-            values = [np.int32(shared) if slot == ("shared",) else value(slot) for slot in launch.slots]
+            own = {("shared",): shared, ("parts",): launch.parts(sizes)}
+            values = [np.int32(own[slot]) if slot in own else value(slot) for slot in launch.slots]
             machine.start(launch, count, launch.threads_for(sizes), shared, values)
     machine.finish()
     return int(status[0])
