@@ -164,6 +164,7 @@ template <class T> static inline void __stcs(T* place, cuda_host_same<T> value) 
 template <class T> static inline void __stcg(T* place, cuda_host_same<T> value) { *place = value; }
 
 #include "device_math.h"
+#include "device_tiles.h"
 
 // what the stand-in finds in a library of kernels: one record for each
 

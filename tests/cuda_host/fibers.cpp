@@ -16,6 +16,7 @@
 
 #include "races.h"
 #include "stacks.h"
+#include "staged.h"
 
 cuda_host_index threadIdx, blockIdx, blockDim, gridDim;
 
@@ -34,6 +35,8 @@ struct Thread {
     unsigned mask;
     uint64_t bits;  // what it gives and, once it may go on, what it gets
     int argument, width;
+    const char* what;  // of what all lanes do together: its name, and how
+    void (*all)(void** lanes);
 };
 
 // The running launch. One at a time: the driver holds its lock meanwhile.
@@ -159,13 +162,14 @@ void run_block(uint64_t& seed) {
     memset(now.dynamic, 0xff, launch.dynamic);
     for (unsigned k = 0; k < now.count; ++k) {
         const Shape& b = launch.block;
-        now.threads[k] = Thread{{k % b.x, k / b.x % b.y, k / (b.x * b.y)}, k, State::fresh, nullptr, 0, 0, 0, 0, 0, 0};
+        now.threads[k] = Thread{{k % b.x, k / b.x % b.y, k / (b.x * b.y)}, k, State::fresh};
     }
     if (seed > 1) {
         for (unsigned k = now.count - 1; k; --k) std::swap(now.order[k], now.order[random(seed) % (k + 1)]);
     }
     now.done = 0;
     races::start_block();
+    staged::start_block();
     while (now.done < now.count) {
         if (!run_those_that_can()) pass_barrier();
     }
@@ -240,7 +244,10 @@ struct Watch {
 unsigned present(unsigned first) { return now.count - first >= 32 ? 0xffffffffu : (1u << (now.count - first)) - 1; }
 
 void check_mask(const Thread& self, unsigned first) {
-    const char* what = self.op <= SHUFFLE_XOR ? "a shuffle" : self.op == SYNC ? "__syncwarp" : "a warp operation";
+    const char* what = self.op == TOGETHER      ? self.what
+                       : self.op <= SHUFFLE_XOR ? "a shuffle"
+                       : self.op == SYNC        ? "__syncwarp"
+                                                : "a warp operation";
     unsigned lane = self.number - first;
     if (!(self.mask >> lane & 1))
         stop(FAILED, format("line %d: lane %u calls %s with mask %08x, without itself", self.line, lane, what, self.mask));
@@ -274,6 +281,13 @@ int source(const Thread& t, int lane) {
 
 // All lanes of a mask are here: what each gets.
 void exchange(unsigned mask, unsigned first) {
+    if (now.threads[first].op == TOGETHER && mask == ~0u) {
+        void* lanes[32];
+        for (int k = 0; k < 32; ++k) lanes[k] = (void*)now.threads[first + k].bits;
+        now.threads[first].all(lanes);
+        for (int k = 0; k < 32; ++k) now.threads[first + k].state = State::ready;
+        return;
+    }
     uint64_t given[32], ballot = 0, total = 0, least = ~0ull, most = 0, both = ~0ull, either = 0, odd = 0;
     for (int k = 0; k < 32; ++k) {
         if (!(mask >> k & 1) || first + k >= now.count) continue;
@@ -311,6 +325,8 @@ void exchange(unsigned mask, unsigned first) {
 }
 
 }  // namespace
+
+unsigned self() { return now.self; }
 
 uint64_t random(uint64_t& state) {
     state += 0x9e3779b97f4a7c15ull;
@@ -368,10 +384,19 @@ uint64_t cuda_host_warp(int line, cuda_host_warp_op op, unsigned mask, uint64_t 
     for (unsigned k = 0; k < 32; ++k) {
         if (!(mask >> k & 1) || first + k >= now.count) continue;
         const Thread& other = now.threads[first + k];
-        if (other.state != State::in_warp || other.line != line || other.op != op) return wait(State::in_warp);
+        if (other.state != State::in_warp || other.line != line || other.op != op || other.all != self.all) {
+            return wait(State::in_warp);
+        }
     }
     exchange(mask, first);
     return now.threads[now.self].bits;
+}
+
+void cuda_host_together(int line, const char* what, void (*all)(void**), void* mine) {
+    Thread& self = now.threads[now.self];
+    self.what = what, self.all = all;
+    cuda_host_warp(line, TOGETHER, ~0u, (uint64_t)mine, 0, 32);
+    now.threads[now.self].all = nullptr;
 }
 
 unsigned cuda_host_active_mask() {
@@ -382,6 +407,19 @@ unsigned cuda_host_active_mask() {
 }
 
 void* cuda_host_dynamic() { return now.dynamic; }
+
+void cuda_host_multiple_of_16(int line, const char* what, const void* address) {
+    if ((uintptr_t)address % 16) stop(716, format("line %d: %s of 16 bytes at %p, which is no multiple of 16", line, what, address));
+}
+
+void cuda_host_shared_16(int line, const char* what, const void* address) {
+    const Launch& launch = *now.launch;
+    size_t inside = (char*)address - launch.shared, in_dynamic = (char*)address - now.dynamic;
+    if (inside + 16 > launch.shared_bytes && in_dynamic + 16 > launch.dynamic) {
+        stop(ILLEGAL_ADDRESS, format("line %d: %s of 16 bytes at %p, which are not in shared memory", line, what, address));
+    }
+    cuda_host_multiple_of_16(line, what, address);
+}
 
 static std::string spelled(const char* how, va_list values) {
     char text[500];

@@ -27,6 +27,9 @@ struct Failure {
 // ``describe``: what is known of an address that a thread must not touch.
 Failure run(const Launch& launch, uint64_t order, std::string (*describe)(const void*));
 
+// The thread of the block that runs.
+unsigned self();
+
 // A random number; ``state`` moves on.
 uint64_t random(uint64_t& state);
 

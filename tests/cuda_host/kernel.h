@@ -19,7 +19,7 @@ struct cuda_host_kernel {
 
 struct cuda_host_index { unsigned x, y, z; };
 
-enum cuda_host_warp_op { SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, ALL, SYNC, MATCH, ADD, MIN, MAX, AND, OR, XOR };
+enum cuda_host_warp_op { SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, ALL, SYNC, MATCH, ADD, MIN, MAX, AND, OR, XOR, TOGETHER };
 enum cuda_host_barrier_op { BARRIER, BARRIER_OR, BARRIER_AND, BARRIER_COUNT };
 
 extern "C" {
@@ -32,6 +32,19 @@ int cuda_host_barrier(int line, cuda_host_barrier_op op, int value);
 uint64_t cuda_host_warp(int line, cuda_host_warp_op op, unsigned mask, uint64_t bits, int argument, int width);
 
 unsigned cuda_host_active_mask(void);
+
+// What all lanes of a warp do together: once each has given its own data, ``all`` is called with those of the 32 lanes. ``what``:
+// its name in errors.
+void cuda_host_together(int line, const char* what, void (*all)(void** lanes), void* mine);
+
+// Copies that this thread began, in groups: the next one that waiting for all but the ``newest`` groups completes, if there is one.
+void cuda_host_copy_begin(void* place, const void* from);
+void cuda_host_copy_commit(void);
+bool cuda_host_copy_next(unsigned newest, void** place, const void** from);
+
+// End the launch unless an address is a multiple of 16, or one in shared memory besides.
+void cuda_host_multiple_of_16(int line, const char* what, const void* address);
+void cuda_host_shared_16(int line, const char* what, const void* address);
 
 // The shared memory whose size the launch gave; it ends where its last byte is.
 void* cuda_host_dynamic(void);

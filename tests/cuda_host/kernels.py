@@ -24,7 +24,7 @@ FLAGS = (
     f"-fsanitize={CHECKS},thread", "-fno-sanitize-recover=all", "--param=tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 MOST_IMAGES = 5000
-HEADERS = ("device.h", "device_math.h", "kernel.h")
+HEADERS = ("device.h", "device_math.h", "device_tiles.h", "kernel.h")
 BOUNDS = r"(?:__launch_bounds__\(\s*(?P<{}>\w+)[^)]*\)\s*)?"
 KERNEL = re.compile(rf'extern\s+"C"\s+__global__\s+{BOUNDS.format("first")}void\s+{BOUNDS.format("second")}(?P<name>\w+)\s*\(')
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:(?:__align__|alignas)\(\w+\)\s+)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")

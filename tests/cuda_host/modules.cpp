@@ -268,15 +268,18 @@ static std::string line_of(const Module& m, const void* at) {
     Dl_info info;
     if (!at || !dladdr(at, &info)) return "";
     File file(m.code.data(), m.code.size());
-    char command[200], found[400] = "";
-    snprintf(command, sizeof command, "addr2line -e %s %#zx 2>/dev/null", file.path,
+    char command[200], found[400];
+    snprintf(command, sizeof command, "addr2line -i -e %s %#zx 2>/dev/null", file.path,
              (size_t)((char*)at - (char*)info.dli_fbase));
+    int line = 0;
     if (FILE* output = popen(command, "r")) {
-        if (!fgets(found, sizeof found, output)) found[0] = 0;
+        while (fgets(found, sizeof found, output)) {  // the functions of our headers that are inlined there come first
+            const char* colon = strstr(found, "kernels.cu:");
+            if (colon && !line) line = atoi(colon + strlen("kernels.cu:"));
+        }
         pclose(output);
     }
-    const char* colon = strrchr(found, ':');
-    return colon && atoi(colon + 1) ? ", line " + std::to_string(atoi(colon + 1)) : "";
+    return line ? ", line " + std::to_string(line) : "";
 }
 
 static std::string named(const cuda_host_kernel& k) { return k.name; }
