@@ -237,7 +237,7 @@ def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def spread(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...]) -> tuple[int, Any, Any]:
-    """Memory of the host as that of an array with strides: how far before the first element it begins, its bytes, and the array."""
+    """Memory of the host like that of an array with strides: how far before its first element it begins, its bytes, the array."""
     if not math.prod(shape):
         return 0, np.empty(0, np.uint8), np.empty(shape, dtype)
     reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]

@@ -81,18 +81,23 @@ def laid_out(x: Any, rng: np.random.Generator) -> Any:
     return DeviceArray(base.place, base.address + first, x.dtype, x.shape, base, view.strides)
 
 
-def calls_of(function: Function, arguments: Sequence[Any], rng: np.random.Generator, times: int = 3) -> list[list[Any]]:
-    """The results of calls of a func on the first device: with arrays of the host, then of the device in orders of chance, often
-    enough for a graph. Programs have neither parameters nor a value twice for results, as ``pipeline.split_outcomes`` sees to."""
+def calls_of(
+    function: Function, arguments: Sequence[Any], rng: np.random.Generator, times: int = 3, device: str = "cuda:0"
+) -> list[list[Any]]:  # fmt: skip
+    """The results of a func: called with arrays of the host, then so many ``times`` with arrays of the device in orders of
+    chance, often enough for a graph.
+
+    Programs have neither parameters nor a value twice for results, as ``pipeline.split_outcomes`` sees to.
+    """
     shown = tuple(dict.fromkeys(v for v in function.results if v not in function.parameters))
     found = templated(replace(function, body=replace(function.body, results=shown)))
     constants = pipeline.typed_constants(found)
     made = []
-    there = [laid_out(x, rng) for x in arguments]
-    for given in (list(arguments), there):
+    there = [laid_out(x, rng) for x in arguments] if times else []
+    for given, count in ((list(arguments), 1), (there, times))[: 1 + bool(times)]:
         layouts = [g.layout if isinstance(g, DeviceArray) else "c" for g in given]
-        executable = pipeline.build(found, (*layouts, *["c"] * len(constants)), "cuda:0").executable
-        for _ in range(times if given is there else 1):
+        executable = pipeline.build(found, (*layouts, *["c"] * len(constants)), device).executable
+        for _ in range(count):
             results = executable.call(executable.instance(found.sizes), [*given, *constants])
             env = dict(zip(function.parameters, arguments)) | dict(zip(shown, map(np.asarray, results)))
             made.append([np.asarray(env[v]) for v in function.results])

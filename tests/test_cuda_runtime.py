@@ -243,7 +243,7 @@ def test_explain_says_where() -> None:
 
 def test_a_number_that_was_given_is_a_result(device: cuda_device.Device) -> None:
     """What is left of some results is an argument, or a captured number, that no kernel sees."""
-    f = pb.jit(lambda x, b: (np.sum(x * 2), b * 1, -(-b), np.sum(x)), device="cuda")
+    f = pb.jit(lambda x, b: (np.sum(x * 2), b * 1, np.negative(-b), np.sum(x)), device="cuda")
     for b in (np.float64(2.5), np.float32(2.5), 2.5, np.array(2.5)):
         for x in (np.arange(3.0), pb.device_put(np.arange(3.0))):
             found = f(x, b)
@@ -261,10 +261,10 @@ def test_steps_of_the_cpu_see_arrays_with_strides_as_they_are(device: cuda_devic
     base = pb.device_put(wide)
 
     class Strided:
-        __cuda_array_interface__ = {
-            "shape": (7, 4), "typestr": "<f8", "version": 3, "stream": None, "strides": (-8, 2 * 14 * 8),
-            "data": (base.address + (2 * 14 + 12) * 8, False),
-        }  # fmt: skip
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            data, strides = (base.address + (2 * 14 + 12) * 8, False), (-8, 2 * 14 * 8)
+            return {"shape": (7, 4), "typestr": "<f8", "version": 3, "stream": None, "strides": strides, "data": data}
 
     x = wide[2::2, 12:5:-1].T
     assert x.shape == (7, 4)

@@ -14,7 +14,9 @@ from typing import Any
 from .kernels import CompileError, image, precompiled
 from .pieces import COMPILER, Missing, library, site, site_folder
 
-__all__ = ["CompileError", "Compiler", "Missing", "activate", "counts", "forgive", "image", "limit", "memory", "order", "unavailable"]
+__all__ = [
+    "CompileError", "Compiler", "Missing", "activate", "counts", "forgive", "image", "limit", "memory", "order", "unavailable",
+]  # fmt: skip
 COUNTS = ("launches", "graph_launches", "captured", "bytes", "waiting")
 
 
