@@ -324,7 +324,7 @@ class _Emitter:
         base, n, k, size = *(self.names.fresh(hint) for hint in ("base", "n", "k")), w.product(t.shape)
         blocks, target = w.blocks(self.scratch[index].launch), f"{w.pointer(place)}[{n}]"
         with w.braces(f"for (long long {base} = blockIdx.x * 32; {base} < {size}; {base} += gridDim.x * 32) {{"):
-            w.line(f"long long {n} = pb_minimum({base} + threadIdx.x % 32, {size} - 1);")
+            w.line(f"long long {n} = pb_minimum<long long>({base} + threadIdx.x % 32, {size} - 1);")
             parts = w.accumulators((name,), (Value(ArrayType(t.dtype), "all"),))
             with w.braces(f"for (long long {k} = threadIdx.x / 32; {k} < {blocks}; {k} += blockDim.x / 32) {{"):
                 w.take(parts, [loaded(f"{self.memory(w, index)}[{k} * {size} + {n}]", t.dtype)])

@@ -67,7 +67,7 @@ class ScanText:
             chunks = w.name("chunks", "gridDim.x")
             size = w.name("size", f"pb_chunk_size({count}, {chunks}, blockDim.x)")
             first = w.name("first", f"blockIdx.x * {size}")
-            yield "blockIdx.x", first, w.name("end", f"pb_minimum({first} + {size}, {count})")
+            yield "blockIdx.x", first, w.name("end", f"pb_minimum<long long>({first} + {size}, {count})")
             return
         lines = self.lines(w, nest)
         units = "gridDim.x" if by_block else "gridDim.x * blockDim.x"
@@ -79,7 +79,7 @@ class ScanText:
             line, chunk = (f"{unit} / {chunks}", f"{unit} % {chunks}") if by_block else (f"{unit} % {lines}", f"{unit} / {lines}")
             self.line(w, nest, line)
             first = w.name("first", f"({chunk}) * {size}")
-            end = w.name("end", f"pb_minimum({first} + {size}, {count})")
+            end = w.name("end", f"pb_minimum<long long>({first} + {size}, {count})")
             yield unit, first, end
 
     def line(self, w: Writer, nest: Sequence[Instruction], text: str) -> None:

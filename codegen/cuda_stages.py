@@ -59,6 +59,8 @@ class Stage:
             yield self.loop
 
     def reads(self) -> Iterator[Value]:
+        if self.kind == "scan_totals":
+            yield from pre_of(self.nest[-1])[1]
         for i in self.instructions():
             if i is self.loop and self.kind == "finish":
                 yield from i.operands[1:]

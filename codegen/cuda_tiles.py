@@ -92,9 +92,11 @@ def write_tiles(w: Writer, nest: Sequence[Instruction], found: Turned) -> None:
         with _rows(w, along, across):
             for outer in nest[:-1]:
                 _pure(w, outer, nest)
-            for load, made in found.loads.items():
-                for i in made:
+            indices = {i for made in found.loads.values() for i in made}
+            for i in inner.regions[0].instructions:
+                if i in indices:
                     w.instruction(i)
+            for load in found.loads:
                 w.line(f"{tiles[load]}[row][column] = {w.at(w.places[load.operands[0]], load.operands[1:])};")
         w.sync()
         with _rows(w, across, along):

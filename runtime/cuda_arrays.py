@@ -84,13 +84,9 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
             found = np.empty(self.shape, self.dtype)
             self._fill(self.address, found)
             return found
-        if not self.size:
-            return np.empty(self.shape, self.dtype)
-        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
-        first = sum(min(r, 0) for r in reach)
-        whole = np.empty(sum(map(abs, reach)) + self.itemsize, np.uint8)
+        first, whole, view = spread(self.shape, self.dtype, self.strides)
         self._fill(self.address + first, whole)
-        return np.ndarray(self.shape, self.dtype, whole, -first, self.strides).copy()
+        return view.copy()
 
     def _fill(self, address: int, array: Any) -> None:
         with self.place as place:
@@ -238,6 +234,16 @@ def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
         found.append(step)
         step *= n
     return tuple(reversed(found))
+
+
+def spread(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...]) -> tuple[int, Any, Any]:
+    """Memory of the host like that of an array with strides: how far before its first element it begins, its bytes, the array."""
+    if not math.prod(shape):
+        return 0, np.empty(0, np.uint8), np.empty(shape, dtype)
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    first = sum(min(r, 0) for r in reach)
+    whole = np.empty(sum(map(abs, reach)) + dtype.itemsize, np.uint8)
+    return first, whole, np.ndarray(shape, dtype, whole, -first, strides)
 
 
 def uploaded(array: Any, name: str, what: str = "an array") -> DeviceArray:

@@ -9,8 +9,10 @@ result that goes to NumPy. A kernel that has no CUDA C is run by the CPU, on cop
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from pullback.ir.extents import value_of
 from pullback.ir.ops.control import CheckFailed
@@ -64,7 +66,7 @@ class CudaExecutable:
 
     def __init__(self, parts: Parts, name: str, title: str, schedule: Schedule) -> None:
         self.parts = parts
-        self.program = parts.program
+        self.program, self._handed = _without_numbers(parts.program)
         self.title = title
         self.device: Device = device(name)
         self.instances: dict[tuple[int, ...], CudaInstance] = {}
@@ -103,10 +105,14 @@ class CudaExecutable:
         self.check(arguments)
         with self.device:
             if not self.is_straight or not self.uses_tapes:
-                return Run(self, instance).results(arguments, keeps)
-            if not instance.tape:
-                instance.tape.append(Tape(self, instance))
-            return instance.tape[0].run(arguments, keeps)
+                found = Run(self, instance).results(arguments, keeps)
+            else:
+                if not instance.tape:
+                    instance.tape.append(Tape(self, instance))
+                found = instance.tape[0].run(arguments, keeps)
+        for at, position, dtype in self._handed:
+            found.insert(at, dtype.type(arguments[position]))
+        return found
 
     def check(self, arguments: Sequence[Any]) -> None:
         """Raises DeviceError for an array of another device."""
@@ -153,3 +159,12 @@ class CudaExecutable:
         t = value.type
         assert isinstance(t, RefType | ArrayType)
         return tuple(value_of(e, sizes) for e in t.shape)
+
+
+def _without_numbers(program: Function) -> tuple[Function, tuple[tuple[int, int, np.dtype[Any]], ...]]:
+    """A program without the results that are numbers it was given, and for each of these its place among the results, which
+    parameter it is, and its dtype."""
+    positions = {v: k for k, v in enumerate(program.parameters) if isinstance(v.type, ArrayType)}
+    handed = tuple((at, positions[v], v.type.dtype.numpy) for at, v in enumerate(program.results) if v in positions)
+    shown = tuple(v for v in program.results if v not in positions)
+    return replace(program, body=replace(program.body, results=shown)), handed

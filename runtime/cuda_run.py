@@ -13,7 +13,7 @@ from pullback.ir.ops.host import Host
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import DType, RefType
-from pullback.runtime.cuda_arrays import DeviceArray, dense_strides, settle, wait_for
+from pullback.runtime.cuda_arrays import DeviceArray, dense_strides, settle, spread, wait_for
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_launch import Bound, scalar_bits
 from pullback.runtime.cuda_memory import Block as Memory
@@ -340,9 +340,20 @@ class Run:
             self.device.staging.upload(np.ascontiguousarray(value).reshape(ref.shape), ref.address)
 
     def brought(self, refs: Sequence[Any]) -> list[Any]:
-        """Copies of buffers in NumPy arrays; scalars as they are."""
-        found = [np.empty(r.shape, r.dtype.numpy) if isinstance(r, Ref) else r for r in refs]
-        self.device.staging.download([(r.address, a) for r, a in zip(refs, found, strict=True) if isinstance(r, Ref)])
+        """Copies of buffers in NumPy arrays; scalars as they are. Of one with strides what lies in between comes too."""
+        found: list[Any] = []
+        pairs = []
+        for ref in refs:
+            if not isinstance(ref, Ref):
+                found.append(ref)
+            elif ref.strides is None:
+                found.append(np.empty(ref.shape, ref.dtype.numpy))
+                pairs.append((ref.address, found[-1]))
+            else:
+                first, whole, view = spread(ref.shape, ref.dtype.numpy, ref.strides)
+                found.append(view)
+                pairs.append((ref.address + first, whole))
+        self.device.staging.download(pairs)
         return found
 
     def on_host(self, i: Instruction, operands: Sequence[Any]) -> None:
@@ -351,8 +362,8 @@ class Run:
         executable = self.executable.on_host(i)
         values = self.brought(operands)
         results = iter(executable.run(list(values), self.sizes))
-        for ref, value in zip(operands, values, strict=True):
-            if isinstance(ref, Ref):
-                self.device.staging.upload(value if ref.shape else next(results), ref.address)
+        numbers = {k: next(results) for k, ref in enumerate(operands) if isinstance(ref, Ref) and not ref.shape}
+        for position in self.executable.written[i.params["kernel"]]:
+            self.device.staging.upload(numbers.get(position, values[position]), operands[position].address)
 
 

@@ -23,6 +23,7 @@ os.environ["PULLBACK_VERIFY"] = "1"
 
 SHARES = {
     "acceptance": 4,
+    "test_acceptance.py": 4,
     "test_arguments.py": 2,
     "test_bad_input.py": 2,
     "test_batching.py": 3,
@@ -45,6 +46,7 @@ SHARES = {
     "test_linalg_complex.py": 3,
     "test_loop_gradients.py": 3,
     "test_math.py": 3,
+    "test_op_table.py": 16,
     "test_ops.py": 8,
     "test_others_defects.py": 2,
     "test_pairs.py": 2,

@@ -8,6 +8,7 @@ from typing import Any
 import cuda_host
 import numpy as np
 import pytest
+import scipy.special
 from control_programs import PROGRAMS
 from cuda_stand_in import device, order
 from test_benchmarks import PAIRS
@@ -238,3 +239,42 @@ def test_explain_says_where() -> None:
     with pytest.raises(RuntimeError, match="profiles are of the CPU"):
         f.profile(placed, b)
     assert f.cost(placed, b).launches and f.memory(placed, b)
+
+
+def test_a_number_that_was_given_is_a_result(device: cuda_device.Device) -> None:
+    """What is left of some results is an argument, or a captured number, that no kernel sees."""
+    f = pb.jit(lambda x, b: (np.sum(x * 2), b * 1, np.negative(-b), np.sum(x)), device="cuda")
+    for b in (np.float64(2.5), np.float32(2.5), 2.5, np.array(2.5)):
+        for x in (np.arange(3.0), pb.device_put(np.arange(3.0))):
+            found = f(x, b)
+            assert [float(v) for v in found] == [6, 2.5, 2.5, 3]
+            assert [v.dtype for v in found] == [np.dtype(float), *[np.asarray(b).dtype] * 2, np.dtype(float)]
+    value, gradient = pb.jit(pb.value_and_grad(lambda s, c: s * c), device="cuda")(2.0, 3.0)
+    assert (value, gradient) == (6.0, 3.0) and type(gradient) is np.float64
+    assert pb.jit(pb.grad(lambda s, c: s * c), device="cuda")(2.0, 3.0) == 3.0
+
+
+@pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
+def test_steps_of_the_cpu_see_arrays_with_strides_as_they_are(device: cuda_device.Device) -> None:
+    """And leave the memory around them alone, which another library may be at work with."""
+    wide = np.random.default_rng(0).uniform(0.5, 1.5, (9, 14))
+    base = pb.device_put(wide)
+
+    class Strided:
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            data, strides = (base.address + (2 * 14 + 12) * 8, False), (-8, 2 * 14 * 8)
+            return {"shape": (7, 4), "typestr": "<f8", "version": 3, "stream": None, "strides": strides, "data": data}
+
+    x = wide[2::2, 12:5:-1].T
+    assert x.shape == (7, 4)
+
+    def call(x: Any) -> Any:
+        told = pb.callback(lambda x: np.sin(x), x, x)
+        return scipy.special.i1e(x) + x.T.sum(), np.linalg.solve(x.T @ x, x[0]), told
+
+    wanted = call(x)
+    found = pb.jit(call)(Strided())
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-12)
+    np.testing.assert_array_equal(np.asarray(base), wide)

@@ -70,3 +70,11 @@ def test_chunks_are_as_many_as_the_extents_say() -> None:
     assert [launch.blocks({"s0": 10**7}) for launch in found.launches] == [1024, 1, 1024]
     assert [launch.blocks({"s0": 3000}) for launch in found.launches] == [2, 1, 2]
     assert [launch.blocks({"s0": 0}) for launch in found.launches] == [1, 1, 1]
+
+
+@on_each
+def test_scans_of_one_number_over_extents_that_are_known(machine: Make) -> None:
+    """The element is made outside the loop, and a count is a literal."""
+    call = lambda x: (np.cumsum(np.full((3, 5), 2.0), axis=1), np.cumsum(np.full_like(x, -1.0), axis=0), np.cumsum(np.ones(3)))  # noqa: E731
+    assert_same(*run(machine, call, np.zeros((2, 3, 3))))
+    assert_same(*run(machine, call, np.zeros((5000, 2))))

@@ -37,6 +37,15 @@ def test_gradients_through_transposes(machine: Make) -> None:
     assert_same(run_program(machine, function, values), expected(function, values), bitwise=False, rtol=1e-9)
 
 
+@on_each
+def test_tiles_at_one_computed_index(machine: Make) -> None:
+    def call(a: Any, b: Any, y: Any) -> Any:
+        return y + (np.sin(y) * a[1:81:2, 2:].T + b[1:81:2, 2:].T)
+
+    function, values = traced(call, some(81, 72), some(81, 72) / 7, some(70, 40))
+    assert_same(run_program(machine, function, values), expected(function, values), bitwise=False, rtol=1e-12)
+
+
 def test_what_lies_the_right_way_needs_no_tiles() -> None:
     function, _ = traced(lambda x: np.sin(x) * 2, some(9, 8))
     assert "__shared__" not in emitted(scheduled(function)[0])[0].body

@@ -402,25 +402,29 @@ def random_gradient(pick: Pick) -> tuple[Function, list[Any]]:
     return b.function("gradient", parameters, results), program.arguments
 
 
-def check_program(pick: Pick) -> None:
+Run = Callable[[Function, Sequence[Any]], dict[str, Any]]
+"""Gives the results by each target's name, those of "interpreter" among them."""
+
+
+def check_program(pick: Pick, run: Run = run_targets) -> None:
     function, arguments, rough = random_program(pick)
-    compare(function, arguments, rough)
+    compare(function, arguments, rough, run)
 
 
-def check_gradient(pick: Pick) -> None:
+def check_gradient(pick: Pick, run: Run = run_targets) -> None:
     function, arguments = random_gradient(pick)
-    compare(function, arguments, [True] * len(function.results))
+    compare(function, arguments, [True] * len(function.results), run)
 
 
 RELATIVE = {16: 2.0**-4, 32: 2.0**-11, 64: 2.0**-32}
 
 
-def compare(function: Function, arguments: list[Any], rough: Sequence[bool]) -> None:
+def compare(function: Function, arguments: list[Any], rough: Sequence[bool], run: Run) -> None:
     """All targets agree; rough results to what the narrowest float of the program allows."""
     floats = {v.type.dtype.part.bits for i in walk(function.body) for v in i.results if v.type.dtype.is_inexact}
     bound = RELATIVE[min(floats, default=64)]
     try:
-        targets = run_targets(function, arguments)
+        targets = dict(run(function, arguments))
         expected = targets.pop("interpreter")
         for target, results in targets.items():
             for position, (found, wanted) in enumerate(zip(results, expected, strict=True)):

@@ -30,7 +30,7 @@ def close(found: Any, expected: Any, what: str) -> None:
 
 
 def unrolled(transformed: Any, *given: Any) -> Any:
-    return pb.jit(transformed, guards=True)(*given)
+    return pb.jit(transformed, guards=True, device="cpu")(*given)
 
 
 def check(seed: int, depth: int = 2) -> None:

@@ -191,15 +191,29 @@ def has_singular_points(text: str) -> bool:
     return "np.sqrt" in text or re.search(r"\*\* [av]", text) is not None
 
 
-def grown(data: st.DataObject, dtypes: Sequence[str]) -> tuple[Source, np.random.Generator]:
-    rng = np.random.default_rng(data.draw(st.integers(0, 10_000)))
-    source = Source(lambda n: data.draw(st.integers(0, n - 1)), rng, dtypes)
+class Seeded:
+    """Choices from NumPy's generator, in the place of hypothesis's."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def draw(self, within: tuple[int, int]) -> int:
+        return int(self.rng.integers(within[0], within[1] + 1))
+
+
+def drawn(data: st.DataObject | Seeded, low: int, high: int) -> int:
+    return data.draw((low, high)) if isinstance(data, Seeded) else data.draw(st.integers(low, high))
+
+
+def grown(data: st.DataObject | Seeded, dtypes: Sequence[str]) -> tuple[Source, np.random.Generator]:
+    rng = np.random.default_rng(drawn(data, 0, 10_000))
+    source = Source(lambda n: drawn(data, 0, n - 1), rng, dtypes)
     for _ in range(LINES):
         source.grow()
     return source, rng
 
 
-def run_values(data: st.DataObject) -> None:
+def run_values(data: st.DataObject | Seeded) -> None:
     source, rng = grown(data, DTYPES)
     text = source.text(source.lines, ", ".join(source.values))
     function = defined(text)
@@ -213,7 +227,7 @@ def run_values(data: st.DataObject) -> None:
     )
 
 
-def run_gradients(data: st.DataObject) -> None:
+def run_gradients(data: st.DataObject | Seeded) -> None:
     source, rng = grown(data, ("f8",))
     text = source.text(source.lines, ", ".join(source.values))
     function = defined(text)

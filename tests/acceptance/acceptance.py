@@ -74,10 +74,6 @@ def close(found: Any, expected: Any, tolerance: float, cancels: float = 0.0) -> 
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=max(tolerance / 10 * largest, floor))
 
 
-compiled: Callable[..., Any] = pb.jit
-"""What makes a function fast; tests of CUDA put another one here."""
-
-
 def gradients(f: Callable[..., Any], G: Any, *args: Any) -> tuple[Any, list[Any]]:
     """The value and the gradients by all float arguments for a cotangent, from one compiled program."""
 
@@ -85,7 +81,7 @@ def gradients(f: Callable[..., Any], G: Any, *args: Any) -> tuple[Any, list[Any]
         y, pull = pb.vjp(f, *args)
         return y, pull(G)
 
-    y, found = compiled(both)(G, *args)
+    y, found = pb.jit(both)(G, *args)
     return y, [found[k] for k in floats(*args)]
 
 

@@ -14,7 +14,9 @@ from typing import Any
 from .kernels import CompileError, image, precompiled
 from .pieces import COMPILER, Missing, library, site, site_folder
 
-__all__ = ["CompileError", "Compiler", "Missing", "activate", "counts", "forgive", "image", "memory", "order", "unavailable"]
+__all__ = [
+    "CompileError", "Compiler", "Missing", "activate", "counts", "forgive", "image", "limit", "memory", "order", "unavailable",
+]  # fmt: skip
 COUNTS = ("launches", "graph_launches", "captured", "bytes", "waiting")
 
 
@@ -47,6 +49,7 @@ def _driver() -> Any:
     found.cuda_host_error.restype = ctypes.c_char_p
     found.cuda_host_order.argtypes = [ctypes.c_uint64]
     found.cuda_host_memory.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    found.cuda_host_limit.argtypes = [ctypes.c_double]
     found.cuda_host_forgive.restype = None
     return found
 
@@ -92,6 +95,16 @@ def memory(device: int, size: int) -> Iterator[None]:
         yield
     finally:
         _driver().cuda_host_memory(device, 4 << 30)
+
+
+@contextmanager
+def limit(seconds: float) -> Iterator[None]:
+    """A launch may take so many seconds of the processor meanwhile, not a minute."""
+    _driver().cuda_host_limit(seconds)
+    try:
+        yield
+    finally:
+        _driver().cuda_host_limit(60)
 
 
 def forgive() -> None:

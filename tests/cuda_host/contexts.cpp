@@ -101,6 +101,7 @@ static const char* words(CUresult error) {
         case 600: return "device not ready";
         case 700: return "an illegal memory access was encountered";
         case 701: return "too many resources requested for launch";
+        case 702: return "the launch timed out and was terminated";
         case 709: return "context is destroyed";
         case 710: return "device-side assert triggered";
         case 715: return "an illegal instruction was encountered";

@@ -1,5 +1,6 @@
 // Functions of CUDA's library that the host's has not, or has by another name. Included by device.h.
 #pragma once
+#include <cmath>
 
 static inline double rsqrt(double x) { return 1 / sqrt(x); }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
@@ -21,6 +22,10 @@ static inline double __fma_rn(double x, double y, double z) { return fma(x, y, z
 static inline double sinpi(double x) { return sinl(fmod(x, 2) * M_PIl); }
 static inline double cospi(double x) { return cosl(fmod(x, 2) * M_PIl); }
 static inline void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
+static inline double cyl_bessel_i0(double x) { return fabs(x) < 713 ? std::cyl_bessel_i(0.0, fabs(x)) : x * x * 1e308; }
+static inline double cyl_bessel_i1(double x) { return fabs(x) < 713 ? copysign(std::cyl_bessel_i(1.0, fabs(x)), x) : x * fabs(x) * 1e308; }
+static inline float cyl_bessel_i0f(float x) { return cyl_bessel_i0(x); }
+static inline float cyl_bessel_i1f(float x) { return cyl_bessel_i1(x); }
 template <class T> static inline T min(T x, T y) { return y < x ? y : x; }
 template <class T> static inline T max(T x, T y) { return x < y ? y : x; }
 static inline float min(float x, float y) { return fminf(x, y); }

@@ -152,6 +152,7 @@ struct State {
     std::set<void*> handles;                 // of everything that was made and not destroyed
     std::vector<OpPointer> pending;          // in the order in which they were asked for
     uint64_t seed = 0, random = 0;
+    double seconds = 60;  // of the processor for one launch
     std::set<std::pair<Context*, Context*>> peers;
     std::string last_text;
     CUresult last = CUDA_SUCCESS;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "alarms.h"
 #include "races.h"
 #include "stacks.h"
 #include "staged.h"
@@ -219,6 +220,14 @@ void on_signal(int signal, siginfo_t* info, void* context) {
     stop(ILLEGAL_ADDRESS, format("illegal address %p", info->si_addr) + now.describe(info->si_addr), code_of(context));
 }
 
+// Time is up: stop as soon as the kernel's own code runs, which holds no lock.
+void on_alarm(int, siginfo_t*, void* context) {
+    void* at = code_of(context);
+    if (!now.in_thread || (at && (size_t)((char*)at - now.launch->code) >= now.launch->code_bytes)) return;
+    stop(702, format("the launch does not end in %g s: a loop without end, or one that waits for what never comes",
+                     now.launch->seconds), at);
+}
+
 struct Watch {
     stack_t alternate{}, earlier{};
     static inline char* room = (char*)malloc(SIGSTKSZ + (64 << 10));
@@ -357,7 +366,9 @@ Failure run(const Launch& launch, uint64_t order, std::string (*describe)(const 
     races::watch_shared((uintptr_t)launch.shared, launch.shared_bytes, (uintptr_t)now.dynamic, launch.dynamic);
     races::start_launch();
     Watch watch;
+    alarms::start(launch.seconds, on_alarm);
     if (!sigsetjmp(now.escape, 1)) run_blocks(order);
+    alarms::stop();
     races::stop_watching();
     now.in_thread = false;
     return now.failure;

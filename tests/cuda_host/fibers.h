@@ -15,6 +15,9 @@ struct Launch {
     char* shared = nullptr;  // the library's own shared memory, poisoned before each block
     size_t shared_bytes = 0;
     void** parameters = nullptr;
+    char* code = nullptr;    // the library's, of all kernels
+    size_t code_bytes = 0;
+    double seconds = 60;     // of the processor that all threads may take
 };
 
 struct Failure {

@@ -32,6 +32,8 @@ struct Module {
     void* library = nullptr;
     char* shared = nullptr;  // the thread-local memory of the library, which is the shared memory of its kernels
     size_t shared_bytes = 0;
+    char* text = nullptr;
+    size_t text_bytes = 0;
     Context* context = nullptr;
     std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
     ~Module() {
@@ -87,7 +89,8 @@ void load(Module& m, const void* image) {
     m.code.assign((const char*)data, h.bytes);
 }
 
-// The thread-local memory of a library for this thread of the host; made at the first look.
+// The code of a library, and its thread-local memory for this thread of the host; made at the first look.
+// Where a library's shared memory and its code are.
 void find_shared(Module& m) {
     link_map* map;
     dlinfo(m.library, RTLD_DI_LINKMAP, &map);
@@ -95,7 +98,9 @@ void find_shared(Module& m) {
         auto [m, map] = *(std::pair<Module*, link_map*>*)to;
         if (info->dlpi_addr != map->l_addr || strcmp(info->dlpi_name, map->l_name)) return 0;
         for (int k = 0; k < info->dlpi_phnum; ++k) {
-            if (info->dlpi_phdr[k].p_type == PT_TLS) m->shared_bytes = info->dlpi_phdr[k].p_memsz;
+            const auto& part = info->dlpi_phdr[k];
+            if (part.p_type == PT_TLS) m->shared_bytes = part.p_memsz;
+            if (part.p_flags & PF_X) m->text = (char*)info->dlpi_addr + part.p_vaddr, m->text_bytes = part.p_memsz;
         }
         return 1;
     };
@@ -375,7 +380,10 @@ void run_launch(const Work& work) {
                           .dynamic = w.dynamic,
                           .shared = w.function->module->shared,
                           .shared_bytes = w.function->module->shared_bytes,
-                          .parameters = one_by_one.data()};
+                          .parameters = one_by_one.data(),
+                          .code = w.function->module->text,
+                          .code_bytes = w.function->module->text_bytes,
+                          .seconds = driver.seconds};
     ++driver.launches;
     memory::only(work.context->device);
     uint64_t order = driver.seed > 1 ? 2 + chance(1ull << 60) : driver.seed;
@@ -420,6 +428,12 @@ CONTROL(void) cuda_host_devices(int count, int architecture, size_t memory) {
 CONTROL(void) cuda_host_memory(int device, size_t bytes) {
     std::lock_guard<std::recursive_mutex> guard(driver.lock);
     driver.devices.at(device).memory = bytes;
+}
+
+// How long the processor may work on one launch.
+CONTROL(void) cuda_host_limit(double seconds) {
+    std::lock_guard<std::recursive_mutex> guard(driver.lock);
+    driver.seconds = seconds;
 }
 
 // Every context works again, as after a new start.

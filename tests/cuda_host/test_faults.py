@@ -144,3 +144,23 @@ def test_a_write_just_before_an_allocation(bench: Any) -> None:
 def test_memory_never_written_is_nan(bench: Any) -> None:
     place = bench.driver.mem_alloc(400)
     assert np.isnan(bench.get(place, np.zeros(100, np.float32))).all()
+
+
+SPINS = {
+    "for a thread of the block": "if (threadIdx.x == 0)\n    while (*(volatile int*)x == 0) {}\nelse x[0] = 1;",
+    "for a later block": "if (blockIdx.x == 0)\n    while (atomicAdd(x, 0) == 0) {}\nelse atomicAdd(x, 1);",
+    "without a look at memory": "for (volatile int n = 0; x; n += 1) {\n}",
+}
+
+
+@pytest.mark.parametrize("name", SPINS)
+def test_a_launch_without_end(bench: Any, name: str) -> None:
+    place = bench.put(np.zeros(2, np.int32))
+    function = bench.function(KERNEL.format("int* x", SPINS[name]))
+    for _ in range(2):
+        with cuda_host.limit(0.05), bench.fails("timed out", "k, block (", "the launch does not end in 0.05 s"):
+            function(place, grid=(2, 1), block=(2, 1, 1))
+            bench.driver.Context.synchronize()
+    function = bench.function(KERNEL.format("int* x", "x[0] = 7;"))
+    function(place, block=(1, 1, 1))
+    assert bench.get(place, np.zeros(2, np.int32))[0] == 7
