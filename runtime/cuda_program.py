@@ -25,7 +25,8 @@ from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_launch import Bound, bound
 from pullback.runtime.cuda_run import Run
 from pullback.runtime.cuda_stored import Parts
-from pullback.runtime.cuda_tape import Tape, is_straight
+from pullback.runtime.cuda_tape import Tape
+from pullback.runtime.cuda_write import Unfit
 from pullback.runtime.program import Executable
 
 KEPT_INSTANCES = 64
@@ -44,11 +45,11 @@ class Fallback:
 
 @dataclass(frozen=True, eq=False)
 class CudaInstance:
-    """A program with its sizes: launches that were bound to them, and its tape, if it has one."""
+    """A program with its sizes: launches that were bound to them, and its tape, None if it cannot have one."""
 
     sizes: Mapping[str, int]
     launches: dict[int, Bound]
-    tape: list[Tape]
+    tape: list[Tape | None]
 
 
 class CudaExecutable:
@@ -60,7 +61,7 @@ class CudaExecutable:
 
     home: Mapping[int, int] = {}
     uses_tapes = True
-    """Whether straight programs run from a list; else they are walked through, as programs with loops are."""
+    """Whether programs are written out, where they can be; else they are walked through, each buffer in memory of its own."""
 
     def __init__(self, parts: Parts, name: str, title: str, schedule: Schedule) -> None:
         self.parts = parts
@@ -77,7 +78,6 @@ class CudaExecutable:
             for i in walk(self.program.body)
             if isinstance(i.op, Launch) and i.params["kernel"] in parts.plain
         )
-        self.is_straight = is_straight(self)
         self.loaded: Loaded | None = None
         if parts.code:
             with self.device:
@@ -102,11 +102,18 @@ class CudaExecutable:
         keeps = any(isinstance(a, DeviceArray) for a in arguments)
         self.check(arguments)
         with self.device:
-            if not self.is_straight or not self.uses_tapes:
-                return Run(self, instance).results(arguments, keeps)
             if not instance.tape:
-                instance.tape.append(Tape(self, instance))
-            return instance.tape[0].run(arguments, keeps)
+                instance.tape.append(self._tape(instance))
+            tape = instance.tape[0]
+            if tape is None or not self.uses_tapes:
+                return Run(self, instance).results(arguments, keeps)
+            return tape.run(arguments, keeps)
+
+    def _tape(self, instance: CudaInstance) -> Tape | None:
+        try:
+            return Tape(self, instance)
+        except Unfit:
+            return None
 
     def check(self, arguments: Sequence[Any]) -> None:
         """Raises DeviceError for an array of another device."""
