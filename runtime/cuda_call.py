@@ -71,13 +71,14 @@ class Call:
         if graph is None:
             try:
                 graph = film.graphs[piece] = self.graph(piece)
+                film.only = graph if self.tape.is_one else None
             except (DeviceError, cuda.Error, AttributeError):
                 # Launched one by one, the steps work or say what is wrong.
                 self.tape.forgo(self)
                 self.each(piece, False)
                 return
-        self.device.launched.append((self.executable.title, "a kernel"))
-        graph.launch(self.stream.handle)
+        self.device.launched.append(self.tape.named)
+        graph.launch(self.device.handle)
 
     def graph(self, piece: Piece) -> Graph:
         """The steps of a piece with the addresses of this call. Raises DeviceError, and what the driver does."""

@@ -57,6 +57,7 @@ class Device:
         with self:
             self.driver.cuEventCreate(ctypes.byref(self._event), EVENT_WITHOUT_TIME)
             self.stream = cuda.Stream()
+            self.handle = int(self.stream.handle)
             # Other libraries may work on the default stream while this one captures.
             self.capturing = Capturing(cuda.Stream(APART))
             self.staging = Staging(self.stream)
@@ -102,7 +103,7 @@ class Device:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._local.depth -= 1
         try:
-            if isinstance(error, cuda.Error):
+            if error is not None and isinstance(error, cuda.Error):
                 raise self._said(error) from error
         finally:
             if not self._local.depth:

@@ -67,17 +67,26 @@ class Pool:
 
     def take(self, size: int, what: str) -> Block:
         """A block for so many bytes. Raises DeviceMemoryError, which calls it ``what``."""
-        rounded = self._rounded(size)
-        with self._lock:
-            if self._dead:
-                self._collect()
-            found = self._free.get(rounded)
-            if found:
-                self.free_bytes -= rounded
-                return Block(found.pop(), rounded, self._dead)
-            return Block(self._new(rounded, size, what), rounded, self._dead)
+        return self.take_all(((self.rounded(size), size, what),))[0]
 
-    def _rounded(self, size: int) -> int:
+    def take_all(self, wanted: Sequence[tuple[int, int, str]]) -> list[Block]:
+        """Blocks for so many bytes each, which were ``rounded``. Raises DeviceMemoryError, with what it calls them."""
+        made = []
+        dead = self._dead
+        with self._lock:
+            if dead:
+                self._collect()
+            for rounded, size, what in wanted:
+                found = self._free.get(rounded)
+                if found:
+                    self.free_bytes -= rounded
+                    made.append(Block(found.pop(), rounded, dead))
+                else:
+                    made.append(Block(self._new(rounded, size, what), rounded, dead))
+        return made
+
+    def rounded(self, size: int) -> int:
+        """The bytes of a block for so many."""
         if size <= self.grain:
             return self.grain
         step = max(self.grain, 1 << size.bit_length() - 4) if self.grain > 16 else self.grain
@@ -108,24 +117,26 @@ class Pool:
         raise AssertionError("three attempts")
 
     def _collect(self) -> None:
-        while self._dead:
-            address, size, is_lent = self._dead.popleft()
+        dead, free = self._dead, self._free
+        while dead:
+            address, size, is_lent = dead.popleft()
             if is_lent:
                 self._lent.append((address, size))
+                continue
+            if size in free:
+                free[size].append(address)
             else:
-                self._keep(address, size)
-        if self._lent and len(self._lent) > 64:
+                free[size] = [address]
+            self.free_bytes += size
+        if len(self._lent) > 64:
             self._settle()
-
-    def _keep(self, address: int, size: int) -> None:
-        self._free.setdefault(size, []).append(address)
-        self.free_bytes += size
 
     def _settle(self) -> None:
         """Takes back what other libraries knew, once nothing runs on the device."""
         cuda.Context.synchronize()
         for address, size in self._lent:
-            self._keep(address, size)
+            self._free.setdefault(size, []).append(address)
+            self.free_bytes += size
         self._lent.clear()
 
     def trim(self) -> None:

@@ -7,7 +7,9 @@ with the same addresses and scalars, as in a loop that trains, launch CUDA graph
 
 from __future__ import annotations
 
+import contextlib
 import math
+import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,7 +25,7 @@ from pullback.runtime.cuda_call import APART, Call
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_graphs import Graph
 from pullback.runtime.cuda_launch import scalar_key
-from pullback.runtime.cuda_loops import Writer
+from pullback.runtime.cuda_flow import Writer
 from pullback.runtime.cuda_memory import Block
 from pullback.runtime.cuda_parts import pieces_of
 from pullback.runtime.cuda_steps import Filled, Patched, Piece
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from pullback.runtime.cuda_program import CudaExecutable, CudaInstance
 
 KEPT_FILMS = 8
+KEYS = {"i": "q", "u": "Q"}
+"""What packs a scalar, so that it is another for each number, by the first letter of its dtype."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,13 +50,15 @@ class Shown:
 
 class Film:
     """The graphs of a program's pieces for one set of addresses and scalars, captured when they are first met. ``arena`` belongs
-    to them: they run once at a time, as their stream does. ``lock``: held by a call that reads what it left there."""
+    to them: they run once at a time, as their stream does. ``lock``: held by a call that reads what it left there. ``only``: the
+    graph of a program that is one piece."""
 
-    __slots__ = ("arena", "graphs", "lock")
+    __slots__ = ("arena", "graphs", "lock", "only")
 
     def __init__(self, arena: Block | None) -> None:
         self.arena = arena
         self.graphs: dict[Piece, Graph] = {}
+        self.only: Graph | None = None
         self.lock = threading.Lock()
 
 
@@ -68,7 +74,7 @@ class Tape:
         self.parts = written.parts
         self.failing = written.failing
         self.plan = written.plan
-        self.results = [self._described(v) for v in self.plan.shown]
+        self.results = tuple(self._described(v) for v in self.plan.shown)
         self.state_row, self.state_at = written.state_row, rounded(written.room_bytes)
         self.state_bytes = FOUND + WORD * len(self.failing) if self.failing else 0
         self.arena_bytes = self.state_at + self.state_bytes
@@ -81,19 +87,25 @@ class Tape:
         self.is_one = len(self.parts) == 1 and isinstance(self.parts[0], Piece)
         self.is_repeatable = any(len(piece.steps) > 1 for piece in pieces_of(self.parts))
         self.is_exclusive = bool(self.failing) or not self.is_one
+        self.packer = struct.Struct("".join(KEYS.get(dtype[0], "?" if dtype == "bool" else "d") for _, dtype in self.scalars))
+        parameters = executable.program.parameters
+        self.arrays = [k for k, v in enumerate(parameters) if isinstance(v.type, RefType)]
+        self.fresh = self._fresh() if self.is_one and self.arrays and not self.is_exclusive and not self.strided else []
         self.ends = self._ends() if self.is_one else {}
         self.films: OrderedDict[tuple[Any, ...], Film | None] = OrderedDict()
         self.lock = threading.Lock()
+        self.named = executable.title, "a kernel"
         self.temporaries = f"the temporaries of {executable.title}"
         self.device.tapes.add(self)
 
     # what does not change
 
-    def _described(self, value: Value) -> tuple[int, str]:
-        """The bytes of a result's buffer, and what an error calls it."""
+    def _described(self, value: Value) -> tuple[int, int, str]:
+        """The bytes of the block of a result and of the result, and what an error calls it."""
         shape, dtype = self.executable.shape(value, self.sizes), value.type.dtype
         text = f"{dtype}[{','.join(map(str, shape))}]"
-        return math.prod(shape) * dtype.bytes, f"result {value.name or 'without name'} of {self.executable.title} ({text})"
+        size = math.prod(shape) * dtype.bytes
+        return self.device.pool.rounded(size), size, f"result {value.name or 'without name'} of {self.executable.title} ({text})"
 
     def _shown(self, value: Value, written: Writer) -> Shown:
         row, shift = written.at(value)
@@ -101,12 +113,23 @@ class Tape:
             raise Unfit("a result within other memory")
         return Shown(row, value.type.dtype.numpy, self.executable.shape(value, self.sizes))
 
+    def _fresh(self) -> list[tuple[int, np.dtype[Any], tuple[int, ...], tuple[Any, ...]]]:
+        """Of each result, in order, which buffer it is, its type, and its key as an argument; none where some is an argument."""
+        first = len(self.executable.program.parameters)
+        if any(shown.row < first for shown in self.shown):
+            return []
+        layouts = ["c" if shown.shape else "held" for shown in self.shown]
+        return [
+            (shown.row - first, shown.dtype, shown.shape, (shown.dtype, shown.shape, layout, self.device.name))
+            for shown, layout in zip(self.shown, layouts, strict=True)
+        ]
+
     def _ends(self) -> dict[tuple[Piece, int], list[int]]:
         """The rows of large results that are complete before the last step, by the step that is their last."""
         piece = self.parts[0]
         assert isinstance(piece, Piece)
         first = len(self.executable.program.parameters)
-        large = {first + k for k, (size, _) in enumerate(self.results) if size >= APART}
+        large = {first + k for k, (_, size, _) in enumerate(self.results) if size >= APART}
         touched = ((k, touch) for k, step in enumerate(piece.steps) for touch in step.touches)
         last = {touch.row: k for k, touch in touched if touch.row in large and touch.writes}
         found: dict[tuple[Piece, int], list[int]] = {}
@@ -117,8 +140,40 @@ class Tape:
 
     # a call
 
-    def run(self, arguments: Sequence[Any], keeps: bool) -> list[Any]:
-        """The results: arrays on the device if it ``keeps`` them, else NumPy's."""
+    def again(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """The results of a call of arrays of ours on the device, which is one launch where there is a graph for it; None for
+        other calls."""
+        device, rows = self.device, []
+        for k in self.arrays:
+            argument = arguments[k]
+            if type(argument) is not DeviceArray or type(argument.owner) is not Block or argument.place is not device:
+                return None
+            rows.append(argument.address)
+        with device:
+            blocks = device.pool.take_all(self.results)
+            for block in blocks:
+                rows.append(block.address)
+            key = (*rows, self._packed(arguments)) if self.scalars else tuple(rows)
+            film = self.films.get(key)
+            graph = None if film is None else film.only
+            if graph is None:
+                return self.run(arguments, True, blocks)
+            if len(self.films) > 1:
+                self._met(key)
+            device.launched.append(self.named)
+            graph.launch(device.handle)
+        return [
+            DeviceArray(device, blocks[which].address, dtype, shape, blocks[which], None, (), key)
+            for which, dtype, shape, key in self.fresh
+        ]
+
+    def _met(self, key: Any) -> None:
+        """What was met last is kept longest."""
+        with contextlib.suppress(KeyError):
+            self.films.move_to_end(key)
+
+    def run(self, arguments: Sequence[Any], keeps: bool, blocks: Sequence[Block] | None = None) -> list[Any]:
+        """The results: arrays on the device if it ``keeps`` them, else NumPy's. ``blocks``: memory for them that was taken."""
         device = self.device
         owners: list[Any] = []
         rows: list[int] = []
@@ -136,10 +191,9 @@ class Tape:
                 owner = None
             owners.append(owner)
             rows.append(0 if owner is None else owner.address)
-        for size, what in self.results:
-            block = device.pool.take(size, what)
-            owners.append(block)
-            rows.append(block.address)
+        blocks = device.pool.take_all(self.results) if blocks is None else blocks
+        owners += blocks
+        rows += [block.address for block in blocks]
         if waiting and any(array.nbytes >= APART for array in waiting.values()):
             device.staging.begin()
         is_apart = self.is_one and sum(array.nbytes for array in waiting.values()) >= APART
@@ -188,11 +242,12 @@ class Tape:
     def _film(self, rows: Sequence[int], arguments: Sequence[Any]) -> Film | None:
         """The film for these addresses and scalars; there is one from the second call with them on. None where another call has
         it."""
-        key: tuple[Any, ...] = (
-            *rows,
-            *[scalar_key(arguments[position], dtype) for position, dtype in self.scalars],
-            *[getattr(arguments[position], "strides", None) for position in self.strided],
-        )
+        first = len(self.executable.program.parameters)
+        key: tuple[Any, ...] = (*[rows[k] for k in self.arrays], *rows[first:])
+        if self.scalars:
+            key = *key, self._packed(arguments)
+        if self.strided:
+            key = *key, *[getattr(arguments[position], "strides", None) for position in self.strided]
         with self.lock:
             is_known = key in self.films
             film = self.films.pop(key, None)
@@ -204,6 +259,13 @@ class Tape:
         if film is None or (self.is_exclusive and not film.lock.acquire(blocking=False)):
             return None
         return film
+
+    def _packed(self, arguments: Sequence[Any]) -> Any:
+        """What tells the scalars of calls apart: 0.0 and -0.0 are two."""
+        try:
+            return self.packer.pack(*[arguments[position] for position, _ in self.scalars])
+        except struct.error:
+            return tuple(scalar_key(arguments[position], dtype) for position, dtype in self.scalars)
 
     def _kept(self, call: Call, owners: Sequence[Any]) -> list[Any]:
         made = []
