@@ -103,7 +103,7 @@ class Device:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._local.depth -= 1
         try:
-            if error is not None and isinstance(error, cuda.Error):
+            if isinstance(error, Exception) and isinstance(error, cuda.Error):
                 raise self._said(error) from error
         finally:
             if not self._local.depth:
@@ -162,7 +162,7 @@ class Device:
     def let_go(self) -> None:
         """Drop what holds memory for calls to come: graphs."""
         for tape in list(self.tapes):
-            tape.films.clear()
+            tape.let_go()
 
     def trim(self) -> None:
         """Give memory that waits for calls back to the driver, if the device can be used."""

@@ -46,9 +46,12 @@ def captured(device: Device, works: Sequence[Callable[[Any], None]], after: Sequ
         _check(driver.cuStreamBeginCapture_v2(handle, THREAD_LOCAL), "captured")
         try:
             _give(driver, stream, handle, works, after)
-        finally:
-            status = driver.cuStreamEndCapture(handle, ctypes.byref(graph))
-        _check(status, "captured")
+        except BaseException:
+            driver.cuStreamEndCapture(handle, ctypes.byref(graph))
+            if graph.value:
+                driver.cuGraphDestroy(graph)
+            raise
+        _check(driver.cuStreamEndCapture(handle, ctypes.byref(graph)), "captured")
         status = driver.cuGraphInstantiateWithFlags(ctypes.byref(ready), graph, ctypes.c_ulonglong(0))
         driver.cuGraphDestroy(graph)
         _check(status, "made ready")

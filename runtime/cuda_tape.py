@@ -23,9 +23,9 @@ from pullback.ir.types import RefType
 from pullback.runtime.cuda_arrays import DeviceArray, settle, wait_for
 from pullback.runtime.cuda_call import APART, Call
 from pullback.runtime.cuda_driver import cuda
+from pullback.runtime.cuda_flow import Writer
 from pullback.runtime.cuda_graphs import Graph
 from pullback.runtime.cuda_launch import scalar_key
-from pullback.runtime.cuda_flow import Writer
 from pullback.runtime.cuda_memory import Block
 from pullback.runtime.cuda_parts import pieces_of
 from pullback.runtime.cuda_steps import Filled, Patched, Piece
@@ -49,17 +49,16 @@ class Shown:
 
 
 class Film:
-    """The graphs of a program's pieces for one set of addresses and scalars, captured when they are first met. ``arena`` belongs
-    to them: they run once at a time, as their stream does. ``lock``: held by a call that reads what it left there. ``only``: the
-    graph of a program that is one piece."""
+    """The graphs of a program's pieces for one set of addresses and scalars, captured when they are first met. ``arena``: where
+    all films of a tape have their temporaries, since they run one after the other, as their stream does. ``only``: the graph of a
+    program that is one piece."""
 
-    __slots__ = ("arena", "graphs", "lock", "only")
+    __slots__ = ("arena", "graphs", "only")
 
     def __init__(self, arena: Block | None) -> None:
         self.arena = arena
         self.graphs: dict[Piece, Graph] = {}
         self.only: Graph | None = None
-        self.lock = threading.Lock()
 
 
 class Tape:
@@ -93,7 +92,10 @@ class Tape:
         self.fresh = self._fresh() if self.is_one and self.arrays and not self.is_exclusive and not self.strided else []
         self.ends = self._ends() if self.is_one else {}
         self.films: OrderedDict[tuple[Any, ...], Film | None] = OrderedDict()
+        self.arena: Block | None = None
         self.lock = threading.Lock()
+        # Held by a call that reads what it left in the arena.
+        self.busy = threading.Lock()
         self.named = executable.title, "a kernel"
         self.temporaries = f"the temporaries of {executable.title}"
         self.device.tapes.add(self)
@@ -205,7 +207,7 @@ class Tape:
                 call.check()
         finally:
             if film is not None and self.is_exclusive:
-                film.lock.release()
+                self.busy.release()
         for array in foreign:
             settle(array)
         return made
@@ -229,6 +231,11 @@ class Tape:
     def _arena(self) -> Block | None:
         return self.device.take(self.arena_bytes, self.temporaries) if self.arena_bytes else None
 
+    def let_go(self) -> None:
+        """Drop what holds memory for calls to come."""
+        self.films.clear()
+        self.arena = None
+
     def forgo(self, call: Call) -> None:
         """A call, and those to come, launch no graphs."""
         self.is_repeatable = False
@@ -241,7 +248,7 @@ class Tape:
 
     def _film(self, rows: Sequence[int], arguments: Sequence[Any]) -> Film | None:
         """The film for these addresses and scalars; there is one from the second call with them on. None where another call has
-        it."""
+        its arena."""
         first = len(self.executable.program.parameters)
         key: tuple[Any, ...] = (*[rows[k] for k in self.arrays], *rows[first:])
         if self.scalars:
@@ -252,11 +259,13 @@ class Tape:
             is_known = key in self.films
             film = self.films.pop(key, None)
             if is_known and film is None:
-                film = Film(self._arena())
+                if self.arena is None:
+                    self.arena = self._arena()
+                film = Film(self.arena)
             while len(self.films) >= KEPT_FILMS:
                 self.films.popitem(last=False)
             self.films[key] = film
-        if film is None or (self.is_exclusive and not film.lock.acquire(blocking=False)):
+        if film is None or (self.is_exclusive and not self.busy.acquire(blocking=False)):
             return None
         return film
 
