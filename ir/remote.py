@@ -23,6 +23,11 @@ class Remote:
     device: str
     layout: str
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What a program depends on in it."""
+        return self.dtype, self.shape, self.layout, self.device
+
     def copy_to_host(self) -> Any:
         """A NumPy array of the elements."""
         raise NotImplementedError

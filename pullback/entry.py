@@ -176,7 +176,7 @@ class Entry:
 
     def _filled(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> Any:
         if self._is_direct:
-            return self._fill([r if r.ndim or isinstance(r, Remote) else r[()] for r in results])
+            return self._fill([r if isinstance(r, Remote) or r.ndim else r[()] for r in results])
         return self._fill(self._outcomes(results, leaves, arguments))
 
     def changed(self) -> list[str]:

@@ -35,11 +35,11 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
 
     # ``owner`` keeps the memory: a block of the device's pool, or an object of another library's, which may be used on
     # ``streams``, handles of CUDA streams of that library's.
-    __slots__ = ("__weakref__", "address", "dtype", "owner", "place", "shape", "streams", "strides")
+    __slots__ = ("__weakref__", "_key", "address", "dtype", "owner", "place", "shape", "streams", "strides")
 
     def __init__(
         self, place: Device, address: int, dtype: np.dtype[Any], shape: tuple[int, ...], owner: Any,
-        strides: tuple[int, ...] | None = None, streams: tuple[int, ...] = (),
+        strides: tuple[int, ...] | None = None, streams: tuple[int, ...] = (), key: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
         self.place = place
         self.address = address
@@ -48,6 +48,14 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         self.owner = owner
         self.strides = None if strides is None or strides == dense_strides(shape, dtype.itemsize) else strides
         self.streams = streams
+        self._key = key
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        found = self._key
+        if found is None:
+            found = self._key = super().key
+        return found
 
     @property
     def device(self) -> str:  # type: ignore[override]

@@ -14,16 +14,15 @@ import weakref
 from collections import deque
 from typing import Any
 
-from pullback.runtime import cuda_blas
+from pullback.codegen import cuda_turns
+from pullback.runtime import cuda_blas, cuda_compile
 from pullback.runtime.cuda_driver import count, cuda, ordinal
 from pullback.runtime.cuda_errors import DeviceError, DeviceFault
-from pullback.runtime.cuda_memory import Block, Pool, Staging
+from pullback.runtime.cuda_memory import APART, Block, Pool, Staging
 from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.program import trims
 
 EVENT_WITHOUT_TIME = 2
-APART = 1
-"""A stream that does not wait for the default stream, where other libraries may work while this one captures."""
 MOST_NAMED = 8
 """So many kernels are named where one has failed."""
 
@@ -52,9 +51,14 @@ class Device:
         self._blas: list[cuda_blas.Blas | None] = []
         self.driver = ctypes.CDLL("libcuda.so.1")
         self._event = ctypes.c_void_p()
+        self.launch_graph = self.driver.cuGraphLaunch
+        self.launch_graph.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+        self._helpers: Loaded | None = None
         with self:
             self.driver.cuEventCreate(ctypes.byref(self._event), EVENT_WITHOUT_TIME)
             self.stream = cuda.Stream()
+            self.handle = int(self.stream.handle)
+            # Other libraries may work on the default stream while this one captures.
             self.capturing = Capturing(cuda.Stream(APART))
             self.staging = Staging(self.stream)
 
@@ -99,7 +103,7 @@ class Device:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._local.depth -= 1
         try:
-            if isinstance(error, cuda.Error):
+            if isinstance(error, Exception) and isinstance(error, cuda.Error):
                 raise self._said(error) from error
         finally:
             if not self._local.depth:
@@ -158,7 +162,7 @@ class Device:
     def let_go(self) -> None:
         """Drop what holds memory for calls to come: graphs."""
         for tape in list(self.tapes):
-            tape.graphs.clear()
+            tape.let_go()
 
     def trim(self) -> None:
         """Give memory that waits for calls back to the driver, if the device can be used."""
@@ -175,6 +179,16 @@ class Device:
             if not self._blas:
                 self._blas.append(cuda_blas.blas(self))
             return self._blas[0]
+
+    def helpers(self) -> Loaded:
+        """The kernels that turn loops, compiled at the first call. Raises NoCompiler, CompileError."""
+        if self._helpers is None:
+            with self._ordering:
+                if self._helpers is None:
+                    self._helpers = cuda_compile.load(
+                        cuda_turns.TEXT, self.arch, cuda_turns.NAMES, lambda image: self.load(image, self)
+                    )
+        return self._helpers
 
     def load(self, image: bytes, owner: Any) -> Loaded:
         """A module of machine code, unloaded some time after ``owner`` has died."""

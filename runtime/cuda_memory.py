@@ -23,6 +23,10 @@ from pullback.runtime.cuda_errors import DeviceMemoryError
 
 CHUNK = 1 << 22
 """Bytes of one piece of pinned memory."""
+PART = 1 << 20
+"""Bytes of one copy from or to it."""
+APART = 1
+"""A stream that does not wait for the default stream."""
 
 
 class Block:
@@ -63,17 +67,26 @@ class Pool:
 
     def take(self, size: int, what: str) -> Block:
         """A block for so many bytes. Raises DeviceMemoryError, which calls it ``what``."""
-        rounded = self._rounded(size)
-        with self._lock:
-            if self._dead:
-                self._collect()
-            found = self._free.get(rounded)
-            if found:
-                self.free_bytes -= rounded
-                return Block(found.pop(), rounded, self._dead)
-            return Block(self._new(rounded, size, what), rounded, self._dead)
+        return self.take_all(((self.rounded(size), size, what),))[0]
 
-    def _rounded(self, size: int) -> int:
+    def take_all(self, wanted: Sequence[tuple[int, int, str]]) -> list[Block]:
+        """Blocks for so many bytes each, which were ``rounded``. Raises DeviceMemoryError, with what it calls them."""
+        made = []
+        dead = self._dead
+        with self._lock:
+            if dead:
+                self._collect()
+            for rounded, size, what in wanted:
+                found = self._free.get(rounded)
+                if found:
+                    self.free_bytes -= rounded
+                    made.append(Block(found.pop(), rounded, dead))
+                else:
+                    made.append(Block(self._new(rounded, size, what), rounded, dead))
+        return made
+
+    def rounded(self, size: int) -> int:
+        """The bytes of a block for so many."""
         if size <= self.grain:
             return self.grain
         step = max(self.grain, 1 << size.bit_length() - 4) if self.grain > 16 else self.grain
@@ -104,24 +117,26 @@ class Pool:
         raise AssertionError("three attempts")
 
     def _collect(self) -> None:
-        while self._dead:
-            address, size, is_lent = self._dead.popleft()
+        dead, free = self._dead, self._free
+        while dead:
+            address, size, is_lent = dead.popleft()
             if is_lent:
                 self._lent.append((address, size))
+                continue
+            if size in free:
+                free[size].append(address)
             else:
-                self._keep(address, size)
-        if self._lent and len(self._lent) > 64:
+                free[size] = [address]
+            self.free_bytes += size
+        if len(self._lent) > 64:
             self._settle()
-
-    def _keep(self, address: int, size: int) -> None:
-        self._free.setdefault(size, []).append(address)
-        self.free_bytes += size
 
     def _settle(self) -> None:
         """Takes back what other libraries knew, once nothing runs on the device."""
         cuda.Context.synchronize()
         for address, size in self._lent:
-            self._keep(address, size)
+            self._free.setdefault(size, []).append(address)
+            self.free_bytes += size
         self._lent.clear()
 
     def trim(self) -> None:
@@ -146,67 +161,154 @@ class Pool:
 
 
 class Staging:
-    """Copies between the host's arrays and a device, through pinned memory, in the order of a stream."""
+    """Copies between the host's arrays and a device, through pinned memory: in the order of its stream, or, of large arrays,
+    beside it on streams of their own, which wait for it and for which it waits, as far as they must."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self._up, self._down = cuda.Stream(APART), cuda.Stream(APART)
         self._lock = threading.Lock()
-        self._chunks = [cuda.pagelocked_empty(CHUNK, np.uint8) for _ in range(2)]
-        self._events = [cuda.Event(cuda.event_flags.DISABLE_TIMING) for _ in range(2)]
-        self._recorded = [False, False]
-        self._back = cuda.pagelocked_empty(CHUNK, np.uint8)
-        self._current = self._used = 0
+        self._pieces = [_Pinned((stream, self._up)) for _ in range(2)]
+        self._back = [_Pinned((stream, self._down)) for _ in range(2)]
+        self._fence, self._landed = _event(), _event()
+        self._spare: list[Any] = []
 
     def upload(self, array: Any, address: int) -> None:
         """Copy a NumPy array, row-major, to the device. What happens to the array afterwards does not matter."""
-        source = _bytes_of(array)
         with self._lock:
-            for start in range(0, len(source), CHUNK):
-                piece = source[start : start + CHUNK]
-                room = self._room(len(piece))
-                room[...] = piece
-                cuda.memcpy_htod_async(address + start, room, self._stream)
+            self._give(_bytes_of(array), address, self._stream)
 
-    def _room(self, size: int) -> Any:
-        """So much pinned memory that no copy reads any more."""
-        if self._used + size > CHUNK:
-            self._events[self._current].record(self._stream)
-            self._recorded[self._current] = True
-            self._current, self._used = 1 - self._current, 0
-            if self._recorded[self._current]:
-                self._events[self._current].synchronize()
-        start, self._used = self._used, self._used + -(-size // 64) * 64
-        return self._chunks[self._current][start : start + size]
+    def begin(self) -> None:
+        """Memory that was taken so far may be filled by ``upload_beside``: what the stream does with it comes first."""
+        with self._lock:
+            self._fence.record(self._stream)
+            self._up.wait_for_event(self._fence)
+
+    def upload_beside(self, array: Any, address: int) -> None:
+        """The same beside what the stream has been given since ``begin``; what it is given from now on comes after."""
+        with self._lock:
+            self._give(_bytes_of(array), address, self._up)
+            self._landed.record(self._up)
+            self._stream.wait_for_event(self._landed)
+
+    def _give(self, source: Any, address: int, stream: Any) -> None:
+        """One part is put into pinned memory while those before are copied."""
+        for start in range(0, len(source), PART):
+            part = source[start : start + PART]
+            if not self._pieces[0].fits(len(part)):
+                self._pieces[0].leave()
+                self._pieces.reverse()
+                self._pieces[0].reuse()
+            room = self._pieces[0].room(len(part), stream)
+            room[...] = part
+            cuda.memcpy_htod_async(address + start, room, stream)
+
+    def reached(self, stream: Any) -> Any:
+        """An event of what a stream has been given so far, for ``download_beside``."""
+        with self._lock:
+            event = self._spare.pop() if self._spare else _event()
+        event.record(stream)
+        return event
 
     def download(self, pairs: Sequence[tuple[int, Any]]) -> None:
         """Fill NumPy arrays, row-major, from addresses, when all work so far is done."""
         with self._lock:
-            waiting: list[tuple[Any, Any]] = []
-            used = 0
-            for address, array in pairs:
-                target = _bytes_of(array)
-                for start in range(0, len(target), CHUNK):
-                    piece = target[start : start + CHUNK]
-                    if used + len(piece) > CHUNK:
-                        self._empty(waiting)
-                        used = 0
-                    room = self._back[used : used + len(piece)]
-                    cuda.memcpy_dtoh_async(room, address + start, self._stream)
-                    waiting.append((piece, room))
-                    used += -(-len(piece) // 64) * 64
-            self._empty(waiting)
+            self._fetch([(address, array, None) for address, array in pairs], self._stream)
 
-    def _empty(self, waiting: list[tuple[Any, Any]]) -> None:
-        self._stream.synchronize()
+    def download_beside(self, those: Sequence[tuple[int, Any, Any]]) -> None:
+        """Fill NumPy arrays from addresses, each when its event is over, whatever the stream does meanwhile."""
+        with self._lock:
+            self._fetch(those, self._down)
+            self._spare += [event for _, _, event in those]
+
+    def _fetch(self, those: Sequence[tuple[int, Any, Any]], stream: Any) -> None:
+        """One piece is emptied while the other is filled."""
+        waiting: list[tuple[Any, Any]] = []
+        before: list[tuple[Any, Any]] = []
+        back = self._back
+        for piece in back:
+            piece.reuse()
+        for address, array, event in those:
+            if event is not None:
+                stream.wait_for_event(event)
+            target = _bytes_of(array)
+            for start in range(0, len(target), PART):
+                part = target[start : start + PART]
+                if not back[0].fits(len(part)):
+                    back[0].leave()
+                    back.reverse()
+                    _empty(back[0], before)
+                    before, waiting = waiting, []
+                room = back[0].room(len(part), stream)
+                cuda.memcpy_dtoh_async(room, address + start, stream)
+                waiting.append((part, room))
+        if before:
+            _empty(back[1], before)
+        stream.synchronize()
         for target, source in waiting:
             target[...] = source
-        waiting.clear()
 
     def close(self) -> None:
         """Let go of what must end in the context."""
-        self._chunks.clear()
+        for piece in (*self._pieces, *self._back):
+            piece.close()
+        self._spare.clear()
+        self._up = self._down = self._fence = self._landed = None
+
+
+class _Pinned:
+    """A piece of pinned memory, for copies on one of two streams."""
+
+    __slots__ = ("_events", "_memory", "_recorded", "_streams", "_used", "_users")
+
+    def __init__(self, streams: tuple[Any, Any]) -> None:
+        self._streams = streams
+        self._memory = cuda.pagelocked_empty(CHUNK, np.uint8)
+        self._events = [_event() for _ in streams]
+        self._used = 0
+        self._users: set[int] = set()
+        self._recorded: set[int] = set()
+
+    def fits(self, size: int) -> bool:
+        return self._used + size <= CHUNK
+
+    def room(self, size: int, stream: Any) -> Any:
+        """So much of it, for a copy on a stream."""
+        self._users.add(0 if stream is self._streams[0] else 1)
+        start, self._used = self._used, self._used + -(-size // 64) * 64
+        return self._memory[start : start + size]
+
+    def leave(self) -> None:
+        """Nothing more goes there for now."""
+        for k in self._users:
+            self._events[k].record(self._streams[k])
+        self._recorded |= self._users
+        self._users.clear()
+
+    def reuse(self) -> None:
+        """Wait for the copies of before, and begin anew."""
+        for k in self._recorded:
+            self._events[k].synchronize()
+        self._recorded.clear()
+        self._users.clear()
+        self._used = 0
+
+    def close(self) -> None:
         self._events.clear()
-        self._back = None
+        self._memory = None
+        self._streams = (None, None)
+
+
+def _empty(piece: _Pinned, waiting: list[tuple[Any, Any]]) -> None:
+    """Copy from a piece to where its parts belong, when they are there."""
+    piece.reuse()
+    for target, source in waiting:
+        target[...] = source
+    waiting.clear()
+
+
+def _event() -> Any:
+    return cuda.Event(cuda.event_flags.DISABLE_TIMING)
 
 
 def _bytes_of(array: Any) -> Any:

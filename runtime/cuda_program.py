@@ -1,9 +1,9 @@
-"""Programs on a CUDA device: launches on one stream, loops and branches by the host.
+"""Programs on a CUDA device: pieces on one stream, what must know a value by the host.
 
-An ``CudaExecutable`` holds the machine code of a program's kernels, compiled from one text. A call walks through the program: a
-buffer is a block of the device's pool, given back at its last use, a launch is an argument block packed and handed to the driver.
-Nothing waits for the device but what must know a value: a branch, a loop of unknown length, a check, a step in Python, and a
-result that goes to NumPy. A kernel that has no CUDA C is run by the CPU, on copies.
+A ``CudaExecutable`` holds the machine code of a program's kernels, compiled from one text. For each set of sizes the program is
+written out as a tape, if it can be; else a call walks through it (``cuda_run``). Nothing waits for the device but what must know a
+value: a branch, a loop of unknown length, a check, a step in Python, and a result that goes to NumPy. A kernel that has no CUDA C
+is run by the CPU, on copies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_launch import Bound, bound
 from pullback.runtime.cuda_run import Run
 from pullback.runtime.cuda_stored import Parts
-from pullback.runtime.cuda_tape import Tape, is_straight
+from pullback.runtime.cuda_tape import Tape
+from pullback.runtime.cuda_write import Unfit
 from pullback.runtime.program import Executable
 
 KEPT_INSTANCES = 64
@@ -46,11 +47,11 @@ class Fallback:
 
 @dataclass(frozen=True, eq=False)
 class CudaInstance:
-    """A program with its sizes: launches that were bound to them, and its tape, if it has one."""
+    """A program with its sizes: launches that were bound to them, and its tape, None if it cannot have one."""
 
     sizes: Mapping[str, int]
     launches: dict[int, Bound]
-    tape: list[Tape]
+    tape: list[Tape | None]
 
 
 class CudaExecutable:
@@ -62,7 +63,7 @@ class CudaExecutable:
 
     home: Mapping[int, int] = {}
     uses_tapes = True
-    """Whether straight programs run from a list; else they are walked through, as programs with loops are."""
+    """Whether programs are written out, where they can be; else they are walked through, each buffer in memory of its own."""
 
     def __init__(self, parts: Parts, name: str, title: str, schedule: Schedule) -> None:
         self.parts = parts
@@ -79,7 +80,6 @@ class CudaExecutable:
             for i in walk(self.program.body)
             if isinstance(i.op, Launch) and i.params["kernel"] in parts.plain
         )
-        self.is_straight = is_straight(self)
         self.loaded: Loaded | None = None
         if parts.code:
             with self.device:
@@ -101,18 +101,30 @@ class CudaExecutable:
         The results are arrays on the device if an argument is one, else NumPy's. Raises CheckFailed, DeviceError, and what a step
         in Python raises.
         """
+        tape = instance.tape[0] if instance.tape else None
+        if tape is not None and tape.fresh and self.uses_tapes:
+            found = tape.again(arguments)
+            if found is not None:
+                return found
         keeps = any(isinstance(a, DeviceArray) for a in arguments)
         self.check(arguments)
         with self.device:
-            if not self.is_straight or not self.uses_tapes:
+            if not instance.tape:
+                instance.tape.append(self._tape(instance))
+            tape = instance.tape[0]
+            if tape is None or not self.uses_tapes:
                 found = Run(self, instance).results(arguments, keeps)
             else:
-                if not instance.tape:
-                    instance.tape.append(Tape(self, instance))
-                found = instance.tape[0].run(arguments, keeps)
+                found = tape.run(arguments, keeps)
         for at, position, dtype in self._handed:
             found.insert(at, dtype.type(arguments[position]))
         return found
+
+    def _tape(self, instance: CudaInstance) -> Tape | None:
+        try:
+            return Tape(self, instance)
+        except Unfit:
+            return None
 
     def check(self, arguments: Sequence[Any]) -> None:
         """Raises DeviceError for an array of another device."""

@@ -1,4 +1,4 @@
-"""One call of a program on a CUDA device: its instructions, one after the other, over buffers of the device."""
+"""One call of a program on a CUDA device, walked through: an instruction after the other, over buffers of the device."""
 
 from __future__ import annotations
 

@@ -1,70 +1,42 @@
-"""Programs without control flow on a CUDA device: their launches in a list, with all that does not change from call to call.
+"""Programs on a CUDA device, written out: their parts, with all that does not change from call to call.
 
 Where buffers lie is planned once for each set of sizes: one block of the device's pool holds all temporaries, the kernels' own
 memory and the statuses. A call takes that block and one for each result, fills in addresses, and launches. Calls that come again
-with the same addresses and scalars, as in a loop that trains, become one launch of a CUDA graph.
+with the same addresses and scalars, as in a loop that trains, launch CUDA graphs, one for each piece: a film.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.ir.ops.program import Alloc, Copy, Free, Launch, View
-from pullback.ir.structure import Instruction, Value
+from pullback.ir.structure import Value
 from pullback.ir.types import RefType
-from pullback.runtime.cuda_arrays import DeviceArray, dense_strides, settle, wait_for
-from pullback.runtime.cuda_blas import Product
+from pullback.runtime.cuda_arrays import DeviceArray, settle, wait_for
+from pullback.runtime.cuda_call import APART, Call
 from pullback.runtime.cuda_driver import cuda
-from pullback.runtime.cuda_errors import DeviceError
-from pullback.runtime.cuda_graphs import Graph, captured
-from pullback.runtime.cuda_launch import Started, scalar_bits, scalar_key
+from pullback.runtime.cuda_flow import Writer
+from pullback.runtime.cuda_graphs import Graph
+from pullback.runtime.cuda_launch import scalar_key
 from pullback.runtime.cuda_memory import Block
-from pullback.runtime.program import Plan
+from pullback.runtime.cuda_parts import pieces_of
+from pullback.runtime.cuda_steps import Filled, Patched, Piece
+from pullback.runtime.cuda_write import FOUND, WORD, Unfit, rounded
 
 if TYPE_CHECKING:
     from pullback.runtime.cuda_program import CudaExecutable, CudaInstance
 
-ALIGNMENT = 256
-WORD = 4
-KEPT_GRAPHS = 8
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Patched:
-    """A launch, and where its arguments come from: for each pointer its place, the row of the table of addresses, and what is
-    added. ``strides`` and ``scalars`` are of arguments of the call."""
-
-    start: Started
-    pointers: tuple[tuple[int, int, int], ...]
-    strides: tuple[tuple[int, int, int], ...]
-    scalars: tuple[tuple[int, int, str], ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Copied:
-    """A copy on the device: rows of the table of addresses, what is added to them, and the bytes."""
-
-    source: tuple[int, int]
-    target: tuple[int, int]
-    size: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Multiplied:
-    """A product by cuBLAS: rows of the table of addresses, of a, b and c, and what is added to them."""
-
-    product: Product
-    pointers: tuple[tuple[int, int], ...]
-
-
-Step = Patched | Copied | Multiplied
+KEPT_FILMS = 8
+KEYS = {"i": "q", "u": "Q"}
+"""What packs a scalar, so that it is another for each number, by the first letter of its dtype."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,112 +48,139 @@ class Shown:
     shape: tuple[int, ...]
 
 
-def is_straight(executable: CudaExecutable) -> bool:
-    """Whether a program is launches on the device and copies there, one after the other."""
-    for i in executable.program.instructions:
-        match i.op:
-            case Launch():
-                if i.params["kernel"] not in executable.kernels:
-                    return False
-            case Copy():
-                if not isinstance(i.operands[0].type, RefType):
-                    return False
-            case Alloc() | View() | Free():
-                pass
-            case _:
-                return False
-    return True
+class Film:
+    """The graphs of a program's pieces for one set of addresses and scalars, captured when they are first met. ``arena``: where
+    all films of a tape have their temporaries, since they run one after the other, as their stream does. ``only``: the graph of a
+    program that is one piece."""
+
+    __slots__ = ("arena", "graphs", "only")
+
+    def __init__(self, arena: Block | None) -> None:
+        self.arena = arena
+        self.graphs: dict[Piece, Graph] = {}
+        self.only: Graph | None = None
 
 
 class Tape:
-    """A straight program with its sizes. ``graphs``: those of the addresses and scalars that were met last, None for what was met
-    once."""
+    """A program with its sizes. ``films``: those of the addresses and scalars that were met last, None for what was met once.
+    Raises Unfit."""
 
     def __init__(self, executable: CudaExecutable, instance: CudaInstance) -> None:
         self.executable = executable
         self.device = executable.device
-        self.plan = Plan(executable.program)
-        self.places = self.plan.place(instance.sizes)
         self.sizes = instance.sizes
-        self.failing: list[Instruction] = []
-        self.results = [self._described(v) for v in self.plan.shown]
-        self.arena = len(executable.program.parameters) + len(self.results)
-        self.arena_bytes = _rounded(self.places.arena_bytes)
-        steps = [self._step(i, instance) for i in executable.program.instructions]
-        self.status_at = self.arena_bytes
-        self.steps: list[Step] = [self._with_status(step, number) for found in steps for step, number in found]
-        self.arena_bytes += WORD * len(self.failing)
-        self.shown = [self._shown(v) for v in executable.program.results]
-        launches = [each for each in self.steps if isinstance(each, Patched)]
-        # Statuses lie in a graph's own memory, where another thread's call would write over them.
-        self.is_repeatable = len(self.steps) > 1 and not self.failing and not any(each.strides for each in launches)
-        self.scalars = sorted({(position, dtype) for each in launches for _, position, dtype in each.scalars})
-        self.graphs: OrderedDict[tuple[Any, ...], Graph | None] = OrderedDict()
+        written = Writer(executable, instance)
+        self.parts = written.parts
+        self.failing = written.failing
+        self.plan = written.plan
+        self.results = tuple(self._described(v) for v in self.plan.shown)
+        self.state_row, self.state_at = written.state_row, rounded(written.room_bytes)
+        self.state_bytes = FOUND + WORD * len(self.failing) if self.failing else 0
+        self.arena_bytes = self.state_at + self.state_bytes
+        self.shown = [self._shown(v, written) for v in executable.program.results]
+        steps = [each for piece in pieces_of(self.parts) for each in piece.steps]
+        launches = [each for each in steps if isinstance(each, Patched)]
+        scalars = {(position, dtype) for each in launches for _, position, dtype in each.scalars}
+        self.scalars = sorted({*scalars, *(each.scalar for each in steps if isinstance(each, Filled) and each.scalar)})
+        self.strided = sorted({position for each in launches for _, position, _ in each.strides})
+        self.is_one = len(self.parts) == 1 and isinstance(self.parts[0], Piece)
+        self.is_repeatable = any(len(piece.steps) > 1 for piece in pieces_of(self.parts))
+        self.is_exclusive = bool(self.failing) or not self.is_one
+        self.packer = struct.Struct("".join(KEYS.get(dtype[0], "?" if dtype == "bool" else "d") for _, dtype in self.scalars))
+        parameters = executable.program.parameters
+        self.arrays = [k for k, v in enumerate(parameters) if isinstance(v.type, RefType)]
+        self.fresh = self._fresh() if self.is_one and self.arrays and not self.is_exclusive and not self.strided else []
+        self.ends = self._ends() if self.is_one else {}
+        self.films: OrderedDict[tuple[Any, ...], Film | None] = OrderedDict()
+        self.arena: Block | None = None
         self.lock = threading.Lock()
+        # Held by a call that reads what it left in the arena.
+        self.busy = threading.Lock()
+        self.named = executable.title, "a kernel"
         self.temporaries = f"the temporaries of {executable.title}"
         self.device.tapes.add(self)
 
     # what does not change
 
-    def _described(self, value: Value) -> tuple[int, str]:
-        """The bytes of a result's buffer, and what an error calls it."""
+    def _described(self, value: Value) -> tuple[int, int, str]:
+        """The bytes of the block of a result and of the result, and what an error calls it."""
         shape, dtype = self.executable.shape(value, self.sizes), value.type.dtype
         text = f"{dtype}[{','.join(map(str, shape))}]"
-        return math.prod(shape) * dtype.bytes, f"result {value.name or 'without name'} of {self.executable.title} ({text})"
+        size = math.prod(shape) * dtype.bytes
+        return self.device.pool.rounded(size), size, f"result {value.name or 'without name'} of {self.executable.title} ({text})"
 
-    def _shown(self, value: Value) -> Shown:
-        owner = self.plan.owner[value]
-        return Shown(self.places.rows[owner], value.type.dtype.numpy, self.executable.shape(value, self.sizes))
+    def _shown(self, value: Value, written: Writer) -> Shown:
+        row, shift = written.at(value)
+        if shift or row >= written.room_row:
+            raise Unfit("a result within other memory")
+        return Shown(row, value.type.dtype.numpy, self.executable.shape(value, self.sizes))
 
-    def _step(self, i: Instruction, instance: CudaInstance) -> list[tuple[Step, int]]:
-        """What an instruction does, each with the number of its status or -1."""
-        if isinstance(i.op, Copy):
-            size = math.prod(self.executable.shape(i.operands[1], self.sizes)) * i.operands[1].type.dtype.bytes
-            return [(Copied(self._at(i.operands[0]), self._at(i.operands[1]), size), -1)] if size else []
-        return self._launch(i, instance) if isinstance(i.op, Launch) else []
+    def _fresh(self) -> list[tuple[int, np.dtype[Any], tuple[int, ...], tuple[Any, ...]]]:
+        """Of each result, in order, which buffer it is, its type, and its key as an argument; none where some is an argument."""
+        first = len(self.executable.program.parameters)
+        if any(shown.row < first for shown in self.shown):
+            return []
+        layouts = ["c" if shown.shape else "held" for shown in self.shown]
+        return [
+            (shown.row - first, shown.dtype, shown.shape, (shown.dtype, shown.shape, layout, self.device.name))
+            for shown, layout in zip(self.shown, layouts, strict=True)
+        ]
 
-    def _at(self, value: Value) -> tuple[int, int]:
-        """The row and the offset of a buffer."""
-        owner = self.plan.owner[value]
-        return self.places.rows[owner], self.places.offsets.get(owner, 0)
-
-    def _launch(self, i: Instruction, instance: CudaInstance) -> list[tuple[Step, int]]:
-        launch = self.executable.bound(instance, i)
-        if launch.product is not None:
-            return [(Multiplied(launch.product, tuple(self._at(i.operands[k]) for k in launch.product.operands)), -1)]
-        scratch = []
-        for _, size in launch.scratch:
-            scratch.append(self.arena_bytes)
-            self.arena_bytes += _rounded(max(size, 1))
-        number = len(self.failing) if launch.has_status else -1
-        if launch.has_status:
-            self.failing.append(i)
-        found: list[tuple[Step, int]] = []
-        for each in launch.starts:
-            pointers = [(at, *self._at(i.operands[position])) for at, position in each.pointers]
-            pointers += [(at, self.arena, scratch[which]) for at, which in each.scratch]
-            strides = tuple((at, self._argument(i.operands[position]), axis) for at, position, axis in each.strides)
-            scalars = tuple((at, self._argument(i.operands[position]), dtype) for at, position, dtype in each.scalars)
-            found.append((Patched(each, tuple(pointers), strides, scalars), number))
+    def _ends(self) -> dict[tuple[Piece, int], list[int]]:
+        """The rows of large results that are complete before the last step, by the step that is their last."""
+        piece = self.parts[0]
+        assert isinstance(piece, Piece)
+        first = len(self.executable.program.parameters)
+        large = {first + k for k, (_, size, _) in enumerate(self.results) if size >= APART}
+        touched = ((k, touch) for k, step in enumerate(piece.steps) for touch in step.touches)
+        last = {touch.row: k for k, touch in touched if touch.row in large and touch.writes}
+        found: dict[tuple[Piece, int], list[int]] = {}
+        for row, number in last.items():
+            if number < len(piece.steps) - 1:
+                found.setdefault((piece, number), []).append(row)
         return found
-
-    def _argument(self, value: Value) -> int:
-        return self.plan.parameter[self.plan.owner[value]]
-
-    def _with_status(self, step: Step, number: int) -> Step:
-        if not isinstance(step, Patched) or number < 0:
-            return step
-        added = tuple((at, self.arena, self.status_at + WORD * number) for at in step.start.status)
-        return replace(step, pointers=(*step.pointers, *added))
 
     # a call
 
-    def run(self, arguments: Sequence[Any], keeps: bool) -> list[Any]:
-        """The results: arrays on the device if it ``keeps`` them, else NumPy's."""
+    def again(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """The results of a call of arrays of ours on the device, which is one launch where there is a graph for it; None for
+        other calls."""
+        device, rows = self.device, []
+        for k in self.arrays:
+            argument = arguments[k]
+            if type(argument) is not DeviceArray or type(argument.owner) is not Block or argument.place is not device:
+                return None
+            rows.append(argument.address)
+        with device:
+            blocks = device.pool.take_all(self.results)
+            for block in blocks:
+                rows.append(block.address)
+            key = (*rows, self._packed(arguments)) if self.scalars else tuple(rows)
+            film = self.films.get(key)
+            graph = None if film is None else film.only
+            if graph is None:
+                return self.run(arguments, True, blocks)
+            if len(self.films) > 1:
+                self._met(key)
+            device.launched.append(self.named)
+            graph.launch(device.handle)
+        return [
+            DeviceArray(device, blocks[which].address, dtype, shape, blocks[which], None, (), key)
+            for which, dtype, shape, key in self.fresh
+        ]
+
+    def _met(self, key: Any) -> None:
+        """What was met last is kept longest."""
+        with contextlib.suppress(KeyError):
+            self.films.move_to_end(key)
+
+    def run(self, arguments: Sequence[Any], keeps: bool, blocks: Sequence[Block] | None = None) -> list[Any]:
+        """The results: arrays on the device if it ``keeps`` them, else NumPy's. ``blocks``: memory for them that was taken."""
         device = self.device
         owners: list[Any] = []
         rows: list[int] = []
         foreign = []
+        waiting: dict[int, Any] = {}
         for parameter, argument in zip(self.executable.program.parameters, arguments, strict=True):
             if type(argument) is DeviceArray:
                 if type(argument.owner) is not Block:
@@ -189,114 +188,105 @@ class Tape:
                     foreign.append(argument)
                 owner: Any = argument
             elif isinstance(parameter.type, RefType):
-                owner = self._brought(parameter, argument)
+                owner, waiting[len(rows)] = self._room_for(parameter, argument)
             else:
                 owner = None
             owners.append(owner)
             rows.append(0 if owner is None else owner.address)
-        for size, what in self.results:
-            block = device.pool.take(size, what)
-            owners.append(block)
-            rows.append(block.address)
-        status = self._launched(rows, arguments, keeps and self.is_repeatable)
-        made = self._kept(rows, owners) if keeps else self._copied(rows)
-        if status is not None and self.failing:
-            self._check(status)
+        blocks = device.pool.take_all(self.results) if blocks is None else blocks
+        owners += blocks
+        rows += [block.address for block in blocks]
+        if waiting and any(array.nbytes >= APART for array in waiting.values()):
+            device.staging.begin()
+        is_apart = self.is_one and sum(array.nbytes for array in waiting.values()) >= APART
+        film = self._film(rows, arguments) if self.is_repeatable and not is_apart else None
+        try:
+            call = self._run(rows, arguments, film, waiting)
+            made = self._kept(call, owners) if keeps else self._copied(call)
+            if self.failing:
+                call.check()
+        finally:
+            if film is not None and self.is_exclusive:
+                self.busy.release()
         for array in foreign:
             settle(array)
         return made
 
-    def _brought(self, parameter: Value, argument: Any) -> Block:
+    def _room_for(self, parameter: Value, argument: Any) -> tuple[Block, Any]:
         t = parameter.type
         assert isinstance(t, RefType)
         array = np.ascontiguousarray(argument, t.dtype.numpy)
         shape = ",".join(map(str, array.shape))
-        block = self.device.take(array.nbytes, f"argument {parameter.name} of {self.executable.title} ({t.dtype}[{shape}])")
-        self.device.staging.upload(array, block.address)
-        return block
+        what = f"argument {parameter.name} of {self.executable.title} ({t.dtype}[{shape}])"
+        return self.device.take(array.nbytes, what), array
 
-    def _launched(self, rows: list[int], arguments: Sequence[Any], is_repeatable: bool) -> Block | None:
-        """Give the device all steps, by a graph if there is one for these addresses; the block with the statuses."""
-        graph = self._graph(rows, arguments) if is_repeatable else None
-        if graph is not None:
-            self.device.launched.append((self.executable.title, "a kernel"))
-            graph.launch(self.device.stream)
-            return graph.arena
-        arena = self.device.take(self.arena_bytes, self.temporaries) if self.arena_bytes else None
-        rows.append(0 if arena is None else arena.address)
-        self._start(rows, arguments, self.device.stream)
-        return arena
+    def _run(self, rows: list[int], arguments: Sequence[Any], film: Film | None, waiting: dict[int, Any]) -> Call:
+        arena = self._arena() if film is None else film.arena
+        address = 0 if arena is None else arena.address
+        call = Call(self, [*rows, address, address + self.state_at], arguments, film, waiting)
+        call.arena = arena
+        call.run(self.parts)
+        return call
 
-    def _graph(self, rows: Sequence[int], arguments: Sequence[Any]) -> Graph | None:
-        """The graph of the steps with these addresses and scalars; there is one from the second call with them on."""
-        key = (*rows, *[scalar_key(arguments[position], dtype) for position, dtype in self.scalars])
+    def _arena(self) -> Block | None:
+        return self.device.take(self.arena_bytes, self.temporaries) if self.arena_bytes else None
+
+    def let_go(self) -> None:
+        """Drop what holds memory for calls to come."""
+        self.films.clear()
+        self.arena = None
+
+    def forgo(self, call: Call) -> None:
+        """A call, and those to come, launch no graphs."""
+        self.is_repeatable = False
+        call.film = None
+        if not self.is_exclusive:
+            # The film's memory is for graphs, which run one after the other.
+            call.arena = self._arena()
+            address = 0 if call.arena is None else call.arena.address
+            call.rows[-2:] = address, address + self.state_at
+
+    def _film(self, rows: Sequence[int], arguments: Sequence[Any]) -> Film | None:
+        """The film for these addresses and scalars; there is one from the second call with them on. None where another call has
+        its arena."""
+        first = len(self.executable.program.parameters)
+        key: tuple[Any, ...] = (*[rows[k] for k in self.arrays], *rows[first:])
+        if self.scalars:
+            key = *key, self._packed(arguments)
+        if self.strided:
+            key = *key, *[getattr(arguments[position], "strides", None) for position in self.strided]
         with self.lock:
-            is_known = key in self.graphs
-            graph = self.graphs.pop(key, None)
-            if is_known and graph is None:
-                graph = self._captured(rows, arguments)
-            while len(self.graphs) >= KEPT_GRAPHS:
-                self.graphs.popitem(last=False)
-            self.graphs[key] = graph
-        return graph
-
-    def _captured(self, rows: Sequence[int], arguments: Sequence[Any]) -> Graph | None:
-        arena = self.device.take(self.arena_bytes, self.temporaries)
-        try:
-            return captured(self.device, lambda stream: self._start([*rows, arena.address], arguments, stream), arena)
-        except (DeviceError, cuda.Error):
-            # Launched one by one, the steps work or say what is wrong.
-            self.is_repeatable = False
+            is_known = key in self.films
+            film = self.films.pop(key, None)
+            if is_known and film is None:
+                if self.arena is None:
+                    self.arena = self._arena()
+                film = Film(self.arena)
+            while len(self.films) >= KEPT_FILMS:
+                self.films.popitem(last=False)
+            self.films[key] = film
+        if film is None or (self.is_exclusive and not self.busy.acquire(blocking=False)):
             return None
+        return film
 
-    def _start(self, rows: Sequence[int], arguments: Sequence[Any], stream: Any) -> None:
-        loaded, launched, title = self.executable.loaded, self.device.launched, self.executable.title
-        if self.failing:
-            cuda.memset_d32_async(rows[self.arena] + self.status_at, 0, len(self.failing), stream)
-        for each in self.steps:
-            if isinstance(each, Copied):
-                (source, first), (target, second) = each.source, each.target
-                cuda.memcpy_dtod_async(rows[target] + second, rows[source] + first, each.size, stream)
-                continue
-            if isinstance(each, Multiplied):
-                blas = self.device.blas()
-                assert blas is not None
-                launched.append((title, "a matrix product"))
-                blas.multiply(each.product, [rows[row] + shift for row, shift in each.pointers], stream)
-                continue
-            assert loaded is not None
-            start = each.start
-            values = start.values.copy()
-            for at, row, shift in each.pointers:
-                values[at] = rows[row] + shift
-            for at, position, axis in each.strides:
-                values[at] = stride_of(arguments[position], axis)
-            for at, position, dtype in each.scalars:
-                values[at] = scalar_bits(arguments[position], dtype)
-            launched.append((title, start.name))
-            loaded.function(start.name)._launch_kernel(start.grid, start.block, start.packing.pack(*values), start.shared, stream)
+    def _packed(self, arguments: Sequence[Any]) -> Any:
+        """What tells the scalars of calls apart: 0.0 and -0.0 are two."""
+        try:
+            return self.packer.pack(*[arguments[position] for position, _ in self.scalars])
+        except struct.error:
+            return tuple(scalar_key(arguments[position], dtype) for position, dtype in self.scalars)
 
-    def _check(self, arena: Block) -> None:
-        """Wait, and raise what the first launch says that failed."""
-        found = np.zeros(len(self.failing), np.int32)
-        self.device.staging.download([(arena.address + self.status_at, found)])
-        for i, status in zip(self.failing, found.tolist(), strict=True):
-            if status:
-                raise self.executable.failed(i, status)
-
-    def _kept(self, rows: Sequence[int], owners: Sequence[Any]) -> list[Any]:
+    def _kept(self, call: Call, owners: Sequence[Any]) -> list[Any]:
         made = []
         for shown in self.shown:
-            owner = owners[shown.row]
+            owner, address = owners[shown.row], call.needs((shown.row, 0))
             if isinstance(owner, DeviceArray):
                 if owner.shape == shown.shape and owner.dtype == shown.dtype:
                     made.append(owner)
                     continue
                 is_ours = isinstance(owner.owner, Block)
                 address, owner = (owner.address, owner.owner) if is_ours else self._copy_of(owner)
-                made.append(DeviceArray(self.device, address, shown.dtype, shown.shape, owner))
-                continue
-            made.append(DeviceArray(self.device, rows[shown.row], shown.dtype, shown.shape, owner))
+            made.append(DeviceArray(self.device, address, shown.dtype, shown.shape, owner))
         return made
 
     def _copy_of(self, array: DeviceArray) -> tuple[int, Block]:
@@ -306,20 +296,9 @@ class Tape:
             cuda.memcpy_dtod_async(block.address, array.address, array.nbytes, self.device.stream)
         return block.address, block
 
-    def _copied(self, rows: Sequence[int]) -> list[Any]:
+    def _copied(self, call: Call) -> list[Any]:
         made = [np.empty(shown.shape, shown.dtype) for shown in self.shown]
-        self.device.staging.download([(rows[shown.row], array) for shown, array in zip(self.shown, made, strict=True)])
+        pairs = [(shown.row, array) for shown, array in zip(self.shown, made, strict=True)]
+        call.bring_down(pairs)
         self.device.launched.clear()
         return made
-
-
-def stride_of(array: DeviceArray, axis: int) -> int:
-    """The bytes from one element to the next along an axis; beyond the last axis of complex numbers, from part to part."""
-    if axis == array.ndim:
-        return array.dtype.itemsize // 2
-    strides = dense_strides(array.shape, array.dtype.itemsize) if array.strides is None else array.strides
-    return strides[axis]
-
-
-def _rounded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT

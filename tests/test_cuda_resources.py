@@ -18,6 +18,7 @@ from test_cuda_programs import WITHOUT_CUDA, compiled
 
 from benchmarks.case import Case
 from benchmarks.cases import CASES
+from pullback.codegen import cuda_turns
 from pullback.codegen.cuda import emit_all
 from pullback.ir import Function
 from pullback.ir.text import parse_module
@@ -130,6 +131,13 @@ def test_kernels_of_programs_with_loops_compile(name: str) -> None:
     call, args = PROGRAMS[name]
     function, _ = traced(call, *args)
     assert all(len(row) == 1 + len(ARCHITECTURES) for row in rows(function))
+
+
+def test_what_turns_loops_compiles_without_spills() -> None:
+    for arch in ARCHITECTURES:
+        code, remarks = compiler().explained(cuda_turns.TEXT, arch, OPTIONS)
+        assert set(cubin.resources(code)) == set(cuda_turns.NAMES)
+        assert not any(spills(remarks).values())
 
 
 def test_a_spill_is_seen() -> None:

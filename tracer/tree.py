@@ -378,7 +378,7 @@ def leaf_key(x: Any) -> Any:
         flags = x.flags
         return x.dtype, x.shape, "c" if flags.c_contiguous and flags.aligned and x.dtype.isnative else "strided"
     if isinstance(x, Remote):
-        return x.dtype, x.shape, x.layout, x.device
+        return x.key
     return (x.dtype,)
 
 
@@ -393,6 +393,9 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
     elif kind in _NUMBERS:
         leaves.append(x)
         key.append(kind)
+    elif isinstance(x, Remote):
+        leaves.append(x)
+        key.append(x.key)
     elif kind is tuple or kind is list:
         key += (kind, len(x))
         for e in x:
@@ -405,9 +408,6 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
         key += (kind, len(x))
         for e in x:
             fingerprint(e, leaves, key)
-    elif isinstance(x, Remote):
-        leaves.append(x)
-        key.append(leaf_key(x))
     elif is_array_like(kind):
         fingerprint(as_array(x), leaves, key)
     elif known_by_identity(x):

@@ -365,16 +365,39 @@ API cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
     });
 }
 
-extern "C" __attribute__((visibility("default"))) CUresult cuStreamGetCaptureInfo_v2(CUstream handle,
-                                                                                     CUstreamCaptureStatus* status,
-                                                                                     cuuint64_t* number, CUgraph* graph,
-                                                                                     const CUgraphNode**, size_t* count) {
+#define OLD extern "C" __attribute__((visibility("default"))) CUresult
+
+// As CUDA 11.3 and 12 have them, without data of edges; drivers keep such names.
+OLD cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* number, CUgraph* graph,
+                              const CUgraphNode** nodes, size_t* count) {
     return answer([&] {
-        const auto& c = stream_of(handle)->capture;
+        CUstream_st* stream = stream_of(handle);
+        const auto& c = stream->capture;
         *status = c ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
         if (c && number) *number = c->number;
         if (c && graph) *graph = c->graph;
-        if (count) *count = 0;
+        static thread_local std::vector<CUgraphNode> tips;
+        tips.clear();
+        if (c) {
+            for (size_t k : stream->tips) tips.push_back(c->graph->nodes[k].get());
+        }
+        if (nodes) *nodes = tips.data();
+        if (count) *count = tips.size();
+    });
+}
+
+#undef cuStreamUpdateCaptureDependencies
+OLD cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, size_t count, unsigned flags) {
+    return answer([&] {
+        CUstream_st* stream = stream_of(handle);
+        check(stream->capture != nullptr, CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
+        if (flags & CU_STREAM_SET_CAPTURE_DEPENDENCIES) stream->tips.clear();
+        const auto& made = stream->capture->graph->nodes;
+        for (size_t k = 0; k < count; ++k) {
+            check(nodes[k] && nodes[k]->number < made.size() && made[nodes[k]->number].get() == nodes[k], CUDA_ERROR_INVALID_VALUE,
+                  "a node of another graph");
+            stream->tips.push_back(nodes[k]->number);
+        }
     });
 }
 

@@ -1,0 +1,48 @@
+"""CUDA C for loops of a program whose turns are one graph: the position goes on, a row comes to where the kernels of a turn read
+it and goes back, and of the statuses of a turn the first that says something is kept."""
+
+from __future__ import annotations
+
+NAMES = ("pb_next", "pb_take", "pb_put", "pb_first")
+ROW_THREADS = 256
+MOST_ROW_BLOCKS = 1024
+
+TEXT = """\
+// The position of the next turn.
+extern "C" __global__ void pb_next(long long* position, long long step) { *position += step; }
+
+// Row `*position` of a sequence to a place that stays, `width` bytes at a time.
+template <class T>
+__device__ void pb_copy(char* to, const char* from, long long bytes) {
+    const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long k = first; k < bytes / (long long)sizeof(T); k += step) ((T*)to)[k] = ((const T*)from)[k];
+}
+
+__device__ void pb_move(char* to, const char* from, long long bytes) {
+    const unsigned long long all = (unsigned long long)to | (unsigned long long)from | (unsigned long long)bytes;
+    if (all % 16 == 0) pb_copy<uint4>(to, from, bytes);
+    else if (all % 4 == 0) pb_copy<unsigned int>(to, from, bytes);
+    else pb_copy<char>(to, from, bytes);
+}
+
+extern "C" __global__ void pb_take(const long long* position, const char* rows, char* row, long long bytes) {
+    pb_move(row, rows + *position * bytes, bytes);
+}
+
+extern "C" __global__ void pb_put(const long long* position, char* rows, const char* row, long long bytes) {
+    pb_move(rows + *position * bytes, row, bytes);
+}
+
+// The first status that is set, as its number + 1 above bit 32 and what it says below, unless there was one before.
+extern "C" __global__ void pb_first(const int* statuses, int first, int count, long long* found) {
+    for (int k = 0; k < count && !*found; ++k) {
+        if (statuses[k]) *found = ((long long)(first + k + 1) << 32) | (unsigned int)statuses[k];
+    }
+}
+"""
+
+
+def row_blocks(size: int) -> int:
+    """The blocks that move a row of so many bytes."""
+    return min(max(-(-size // (16 * ROW_THREADS)), 1), MOST_ROW_BLOCKS)
