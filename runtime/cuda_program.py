@@ -105,7 +105,7 @@ class CudaExecutable:
         if tape is not None and tape.fresh and self.uses_tapes:
             found = tape.again(arguments)
             if found is not None:
-                return found
+                return self._with_numbers(found, arguments)
         keeps = any(isinstance(a, DeviceArray) for a in arguments)
         self.check(arguments)
         with self.device:
@@ -116,6 +116,10 @@ class CudaExecutable:
                 found = Run(self, instance).results(arguments, keeps)
             else:
                 found = tape.run(arguments, keeps)
+        return self._with_numbers(found, arguments)
+
+    def _with_numbers(self, found: list[Any], arguments: Sequence[Any]) -> list[Any]:
+        """The results, with the numbers among them that a call only hands through."""
         for at, position, dtype in self._handed:
             found.insert(at, dtype.type(arguments[position]))
         return found
