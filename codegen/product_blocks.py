@@ -93,6 +93,7 @@ class Blocks:
         runs = b.maximum(parts(b, self.terms, shape.terms), one)
         several = b.gt(runs, one)
         length = b.mul(parts(b, shared(b, self.terms, runs), shape.lanes), number(b, shape.lanes))
+        is_far = self.is_far(b)
         packed = b.local(dtype=self.dtype, shape=(shape.terms, shape.rows))
         right = b.local(across, dtype=self.dtype, shape=(shape.most_wide, shape.terms, shape.columns))
         sums = b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip))
@@ -102,7 +103,8 @@ class Blocks:
             count = b.minimum(length, b.sub(self.terms, p0))
             is_first, is_last = b.eq(q, number(b, 0)), b.eq(b.add(q, one), runs)
             coming = b.add(p0, length)
-            share = shared(b, b.maximum(b.minimum(length, b.sub(self.terms, coming)), number(b, 0)), panels)
+            left_over = b.maximum(b.minimum(length, b.sub(self.terms, coming)), number(b, 0))
+            share = shared(b, b.select(is_far, left_over, number(b, 0)), panels)
             self.right.pack_all(b, right, (p0, count), (j0, width), across)
 
             def row(b: Builder, r: Value) -> None:
@@ -110,13 +112,14 @@ class Blocks:
                 height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
                 self.left.pack(b, packed, (p0, count), (i, height))
                 strip = b.sub_ref(sums, b.select(several, r, number(b, 0)))
-                part = shared(b, count, across)
+                part = shared(b, b.select(is_far, count, number(b, 0)), across)
+                ends = b.bitand(is_far, is_last)
 
                 def tile(b: Builder, j: Value) -> None:
                     c = b.mul(j, number(b, shape.columns))
                     self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
                     self.right.ask_for(b, (b.add(coming, b.mul(r, share)), share), b.add(j0, c))
-                    when(b, is_last, lambda b: self.ask_results(b, i, b.add(j0, c)))
+                    when(b, ends, lambda b: self.ask_results(b, i, b.add(j0, c)))
                     self.tile(b, packed, b.sub_ref(right, j), count, strip, c, is_first)
 
                 serial(b, across, tile)
@@ -125,6 +128,12 @@ class Blocks:
             serial(b, panels, row)
 
         serial(b, runs, run)
+
+    def is_far(self, b: Builder) -> Value:
+        """Whether operands and results are more than the second cache has room for beside what is packed."""
+        numbers = b.add(b.mul(self.terms, b.add(self.rows, self.columns)), b.mul(self.rows, self.columns))
+        found: Value = b.gt(numbers, number(b, self.shape.near))
+        return found
 
     def ask_results(self, b: Builder, i: Value, j: Value) -> None:
         """Ask for where the results of a tile go, and what they are computed from."""

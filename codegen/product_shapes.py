@@ -26,8 +26,9 @@ WORTH = 1 << 17
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A tile: ``rows`` by ``vectors`` of so many ``lanes``. ``terms``: how many are packed at a time; ``most_wide``, ``most_high``:
-    the panels of columns and of rows of a block; ``worth``: the products that are worth a second thread."""
+    """A tile: ``rows`` by ``vectors`` of so many ``lanes``. ``terms``: how many are packed at a time; ``most_wide``,
+    ``most_high``: the panels of columns and of rows of a block; ``near``: the numbers that the second cache has room for beside
+    them; ``worth``: the products that are worth a second thread."""
 
     rows: int
     vectors: int
@@ -35,6 +36,7 @@ class Shape:
     terms: int
     most_wide: int
     most_high: int
+    near: int = 0
 
     @property
     def columns(self) -> int:
@@ -59,8 +61,9 @@ def shape_for(target: Target, dtype: DType) -> Shape:
     most_wide = max(1, target.cache // 2 // panel)
     row = rows * most_wide * vectors * lanes * dtype.bytes
     return Shape(
-        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, target.cache // row)
-    )
+        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, target.cache // row),
+        near=target.cache // 4 // dtype.bytes,
+    )  # fmt: skip
 
 
 def _terms(rows: int, bytes_: int) -> int:

@@ -18,7 +18,7 @@ from pullback.codegen.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.text import parse_module, print_module
 from pullback.ir.types import F32, F64
-from pullback.runtime import room, threads
+from pullback.runtime import own_memory, threads
 
 EXTENTS = st.one_of(st.integers(0, 40), st.integers(0, 300))
 DTYPES = {"f32": np.float32, "f64": np.float64}
@@ -97,13 +97,13 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(machine: str) -> None:
 
 def test_no_memory_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
     text = product_text("f64", (True, True))
-    x, w, stored_x, stored_w = operands(20, 20, 20, "f64", (True, True))
+    *_, stored_x, stored_w = operands(20, 20, 20, "f64", (True, True))
     kernel = compiled_product(text, "AVX-512")
     given_back: list[int] = []
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
     give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda *given: given_back.append(given[1]))
     found = {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in (("take", take), ("give", give))}
-    monkeypatch.setattr(room, "addresses", lambda: {"state": 0, **found})
+    monkeypatch.setattr(own_memory, "addresses", lambda: {"state": 0, **found})
     assert kernel([stored_x, stored_w, np.empty((20, 20))], [20, 20, 20]) == 0xFFFFFFFE
     assert not given_back
 
