@@ -20,9 +20,10 @@ REGISTER = 64
 """The vector registers of machines on which this has been measured to be faster, in bytes."""
 
 
-def own_products(module: Module, machine: Target) -> Module:
-    """The module with products of its own in the kernels of which one is all they do."""
-    if machine.vector_bytes != REGISTER or not machine.has_fma:
+def own_products(module: Module, machine: Target, always: bool = False) -> Module:
+    """The module with products of its own in the kernels of which one is all they do, if that is faster on a machine or is
+    wanted ``always``. Where a choice that was measured is known, it belongs here."""
+    if not always and (machine.vector_bytes != REGISTER or not machine.has_fma):
         return module
     program, *kernels = module.functions
     inside = {

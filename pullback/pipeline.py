@@ -286,17 +286,18 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     return module
 
 
-def scheduled(module: Module, device: str, machine: Target | None = None) -> Module:
-    """A lowered program with its kernels scheduled for a device; see ``scheduled_kernel``."""
+def scheduled(module: Module, device: str, machine: Target | None = None, alone: bool = False) -> Module:
+    """A lowered program with its kernels scheduled for a device; see ``scheduled_kernel``. ``alone``: it had better need no
+    library."""
     if device == "cpu":
         machine = machine or default_engine().host().target
-        module = multiplied(module, machine)
+        module = multiplied(module, machine, alone)
     return Module(tuple(scheduled_kernel(f, device, machine) if f.kind == "kernel" else f for f in module.functions))
 
 
-def multiplied(module: Module, machine: Target) -> Module:
+def multiplied(module: Module, machine: Target, alone: bool = False) -> Module:
     """A lowered program for the CPU in which matrix products are done as suits them: in loops, by blocks, by the library."""
-    return own_products.own_products(thin.thin(module), machine)
+    return own_products.own_products(thin.thin(module), machine, alone)
 
 
 def scheduled_kernel(kernel: Function, device: str, machine: Target | None = None) -> Function:
