@@ -18,6 +18,10 @@ from pullback.ir.types import F32, F64, I64, Extent, scalar
 
 REGISTER = 64
 """The vector registers of machines on which this has been measured to be faster, in bytes."""
+LEAST_PRODUCTS = (1 << 18) + 1
+"""The multiplications of the least product of our own."""
+LEAST_ROWS = {F32: 1, F64: 41}
+"""And its rows: the right operand is packed, which takes longer than reading it where few rows read it (OpenBLAS 0.3.30)."""
 
 
 def own_products(module: Module, machine: Target, always: bool = False) -> Module:
@@ -29,16 +33,16 @@ def own_products(module: Module, machine: Target, always: bool = False) -> Modul
     inside = {
         i.params["kernel"] for outer in program.instructions for region in outer.regions for i in walk(region) if i.op is launch
     }
-    return Module((program, *(k if k.name in inside else _owned(k) for k in kernels)))
+    return Module((program, *(k if k.name in inside else _owned(k, always) for k in kernels)))
 
 
-def _owned(kernel: Function) -> Function:
+def _owned(kernel: Function, always: bool) -> Function:
     if not any(_is_plain(i) for i in kernel.instructions):
         return kernel
     made: list[Instruction] = []
     for i in kernel.instructions:
         if _is_plain(i):
-            _spell(Builder(i.loc, made), i)
+            _spell(Builder(i.loc, made), i, always)
         else:
             made.append(i)
     return replace(kernel, body=replace(kernel.body, instructions=tuple(made)))
@@ -48,12 +52,18 @@ def _is_plain(i: Instruction) -> bool:
     return i.op is gemm and i.operands[0].type.rank == 2 and i.operands[0].type.dtype in (F32, F64)
 
 
-def _spell(b: Builder, i: Instruction) -> None:
+def _spell(b: Builder, i: Instruction, always: bool) -> None:
     left, right, out = i.operands
     shape = left.type.shape
     turned_left, turned_right = i.params["ta"], i.params["tb"]
     rows, columns = (_size(b, e) for e in out.type.shape)
     terms = _size(b, shape[0] if turned_left else shape[1])
+    if not always:
+        is_small = b.lt(b.mul(b.mul(rows, columns), terms), b.const(LEAST_PRODUCTS, I64))
+        is_flat = b.lt(rows, b.const(LEAST_ROWS[left.type.dtype], I64))
+        by_library = b.bitor(is_small, is_flat)
+        b.emit(OPS["if"], (by_library,), {}, [Block((), (i,), ())])
+        rows = b.select(by_library, b.const(0, I64), rows)
     regions = [
         _operand(b, left, ("p", "i") if turned_left else ("i", "p"), "ip"),
         _operand(b, right, ("j", "p") if turned_right else ("p", "j"), "pj"),

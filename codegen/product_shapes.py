@@ -18,7 +18,7 @@ GROUP = 4
 """So many rows or columns are turned together where terms are neighbours in memory; a tile has a multiple of it."""
 FIRST_CACHE = 32 << 10
 """The bytes of the first cache; the same for all processors, so that the order of additions is."""
-MOST_TERMS = 2048
+MOST_TERMS = 1024
 """The bytes of one row that are packed at a time."""
 WORTH = 1 << 17
 """So many cycles of multiply-adds are worth a second thread."""
@@ -61,11 +61,11 @@ def shape_for(target: Target, dtype: DType) -> Shape:
     most_wide = max(1, target.cache // 2 // panel)
     row = rows * most_wide * vectors * lanes * dtype.bytes
     return Shape(
-        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, target.cache // row),
+        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, 2 * target.cache // row),
         near=target.cache // 4 // dtype.bytes,
     )  # fmt: skip
 
 
 def _terms(rows: int, bytes_: int) -> int:
-    """As many as fill three quarters of the first cache with the rows of a tile, but the same bytes of each row at most."""
-    return min(MOST_TERMS // bytes_, FIRST_CACHE * 3 // 4 // (rows * bytes_))
+    """As many as fill three eighths of the first cache with the rows of a tile, but the same bytes of each row at most."""
+    return min(MOST_TERMS // bytes_, FIRST_CACHE * 3 // 8 // (rows * bytes_))
