@@ -20,8 +20,9 @@ REGISTER = 64
 """The vector registers of machines on which this has been measured to be faster, in bytes."""
 LEAST_PRODUCTS = (1 << 18) + 1
 """The multiplications of the least product of our own."""
-LEAST_ROWS = {F32: 1, F64: 41}
-"""And its rows: the right operand is packed, which takes longer than reading it where few rows read it (OpenBLAS 0.3.30)."""
+FLAT, LARGE = 40, 1 << 21
+"""Of float64, results of so few rows are the library's where the right operand has so many elements: that comes from memory, and
+tiles wait until it is packed."""
 
 
 def own_products(module: Module, machine: Target, always: bool = False) -> Module:
@@ -60,8 +61,11 @@ def _spell(b: Builder, i: Instruction, always: bool) -> None:
     terms = _size(b, shape[0] if turned_left else shape[1])
     if not always:
         is_small = b.lt(b.mul(b.mul(rows, columns), terms), b.const(LEAST_PRODUCTS, I64))
-        is_flat = b.lt(rows, b.const(LEAST_ROWS[left.type.dtype], I64))
-        by_library = b.bitor(is_small, is_flat)
+        by_library = is_small
+        if left.type.dtype is F64:
+            is_flat = b.le(rows, b.const(FLAT, I64))
+            is_large = b.ge(b.mul(columns, terms), b.const(LARGE, I64))
+            by_library = b.bitor(is_small, b.bitand(is_flat, is_large))
         b.emit(OPS["if"], (by_library,), {}, [Block((), (i,), ())])
         rows = b.select(by_library, b.const(0, I64), rows)
     regions = [

@@ -29,6 +29,8 @@ NEXT = 8
 """So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
+FLAT, NARROW = 4, 8
+"""Blocks of so few panels of rows have at most so many of columns: these are read again soon after they are packed."""
 FEW = 5
 """Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
 
@@ -74,7 +76,9 @@ class Blocks:
         for each."""
         b, shape, one = self.b, self.shape, number(self.b, 1)
         down = b.maximum(parts(b, row_panels, shape.most_high), one)
-        along = b.maximum(parts(b, column_panels, shape.most_wide), one)
+        is_flat = b.le(row_panels, number(b, FLAT))
+        wide = b.select(is_flat, number(b, min(NARROW, shape.most_wide)), number(b, shape.most_wide))
+        along = b.maximum(shared(b, column_panels, wide), one)
         if not self.outermost:
             return down, along
         threads = b.emit(OPS["threads"], (), {})[0]
@@ -102,9 +106,6 @@ class Blocks:
             p0 = b.mul(q, length)
             count = b.minimum(length, b.sub(self.terms, p0))
             is_first, is_last = b.eq(q, number(b, 0)), b.eq(b.add(q, one), runs)
-            coming = b.add(p0, length)
-            left_over = b.maximum(b.minimum(length, b.sub(self.terms, coming)), number(b, 0))
-            share = shared(b, b.select(is_far, left_over, number(b, 0)), panels)
             self.right.pack_all(b, right, (p0, count), (j0, width), across)
 
             def row(b: Builder, r: Value) -> None:
@@ -118,7 +119,6 @@ class Blocks:
                 def tile(b: Builder, j: Value) -> None:
                     c = b.mul(j, number(b, shape.columns))
                     self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
-                    self.right.ask_for(b, (b.add(coming, b.mul(r, share)), share), b.add(j0, c))
                     when(b, ends, lambda b: self.ask_results(b, i, b.add(j0, c)))
                     self.tile(b, packed, b.sub_ref(right, j), count, strip, c, is_first)
 
