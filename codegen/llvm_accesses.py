@@ -16,7 +16,6 @@ from pullback.codegen.processors import Target
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, DType, RefType
 
-
 MOST_ON_STACK = 1 << 14
 """The bytes that memory of the kernel's own whose size it computes takes at most on the stack."""
 
@@ -219,7 +218,8 @@ class Accesses(Values):
         is_new = stride >= LINE or self.part * stride % LINE == 0
         if offset.step is not None and offset.step <= 1 and not place.strides and is_new:
             pointer = self.pointers(place, Lanes(offset.text))
-            self.intrinsic("void", "llvm.prefetch.p0", [("ptr", pointer), ("i32", "0"), ("i32", "3" if near else "2"), ("i32", "1")])
+            given = [("ptr", pointer), ("i32", "0"), ("i32", "3" if near else "2"), ("i32", "1")]
+            self.intrinsic("void", "llvm.prefetch.p0", given)
 
     def sub(self, i: Instruction) -> None:
         place, index = self.places[i.operands[0]], self.env[i.operands[1]]

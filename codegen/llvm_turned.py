@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pullback.codegen.lanes import Lanes, stored, wide
 from pullback.ir.ops.kernel import Store
-from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.structure import Instruction, Value
 
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter

@@ -29,6 +29,8 @@ NEXT = 8
 """So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
+FLAT, NARROW = 4, 8
+"""Blocks of so few panels of rows have at most so many of columns: these are read again soon after they are packed."""
 FEW = 5
 """Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
 
@@ -74,7 +76,9 @@ class Blocks:
         for each."""
         b, shape, one = self.b, self.shape, number(self.b, 1)
         down = b.maximum(parts(b, row_panels, shape.most_high), one)
-        along = b.maximum(parts(b, column_panels, shape.most_wide), one)
+        is_flat = b.le(row_panels, number(b, FLAT))
+        wide = b.select(is_flat, number(b, min(NARROW, shape.most_wide)), number(b, shape.most_wide))
+        along = b.maximum(shared(b, column_panels, wide), one)
         if not self.outermost:
             return down, along
         threads = b.emit(OPS["threads"], (), {})[0]
@@ -93,6 +97,7 @@ class Blocks:
         runs = b.maximum(parts(b, self.terms, shape.terms), one)
         several = b.gt(runs, one)
         length = b.mul(parts(b, shared(b, self.terms, runs), shape.lanes), number(b, shape.lanes))
+        is_far = self.is_far(b)
         packed = b.local(dtype=self.dtype, shape=(shape.terms, shape.rows))
         right = b.local(across, dtype=self.dtype, shape=(shape.most_wide, shape.terms, shape.columns))
         sums = b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip))
@@ -101,8 +106,6 @@ class Blocks:
             p0 = b.mul(q, length)
             count = b.minimum(length, b.sub(self.terms, p0))
             is_first, is_last = b.eq(q, number(b, 0)), b.eq(b.add(q, one), runs)
-            coming = b.add(p0, length)
-            share = shared(b, b.maximum(b.minimum(length, b.sub(self.terms, coming)), number(b, 0)), panels)
             self.right.pack_all(b, right, (p0, count), (j0, width), across)
 
             def row(b: Builder, r: Value) -> None:
@@ -110,13 +113,13 @@ class Blocks:
                 height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
                 self.left.pack(b, packed, (p0, count), (i, height))
                 strip = b.sub_ref(sums, b.select(several, r, number(b, 0)))
-                part = shared(b, count, across)
+                part = shared(b, b.select(is_far, count, number(b, 0)), across)
+                ends = b.bitand(is_far, is_last)
 
                 def tile(b: Builder, j: Value) -> None:
                     c = b.mul(j, number(b, shape.columns))
                     self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
-                    self.right.ask_for(b, (b.add(coming, b.mul(r, share)), share), b.add(j0, c))
-                    when(b, is_last, lambda b: self.ask_results(b, i, b.add(j0, c)))
+                    when(b, ends, lambda b: self.ask_results(b, i, b.add(j0, c)))
                     self.tile(b, packed, b.sub_ref(right, j), count, strip, c, is_first)
 
                 serial(b, across, tile)
@@ -125,6 +128,12 @@ class Blocks:
             serial(b, panels, row)
 
         serial(b, runs, run)
+
+    def is_far(self, b: Builder) -> Value:
+        """Whether operands and results are more than the second cache has room for beside what is packed."""
+        numbers = b.add(b.mul(self.terms, b.add(self.rows, self.columns)), b.mul(self.rows, self.columns))
+        found: Value = b.gt(numbers, number(b, self.shape.near))
+        return found
 
     def ask_results(self, b: Builder, i: Value, j: Value) -> None:
         """Ask for where the results of a tile go, and what they are computed from."""

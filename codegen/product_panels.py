@@ -10,9 +10,7 @@ later is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from pullback.codegen.product_loops import Body, ask, element, number, serial, vector, walks, when, whole
+from pullback.codegen.product_loops import ask, element, number, serial, vector, walks, when, whole
 from pullback.codegen.product_shapes import GROUP, LINE
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Block, Value
@@ -57,7 +55,10 @@ class Panels:
         first, count = of
         size = number(b, self.size)
         zero = b.const(0.0, self.dtype)
-        clear: Body = lambda b, v: b.store(zero, panel, p, v)
+
+        def clear(b: Builder, v: Value) -> None:
+            b.store(zero, panel, p, v)
+
         when(b, b.lt(count, size), lambda b: vector(b, size, self.size, clear))
         vector(b, count, 1, lambda b, v: b.store(self.element(b, at, b.add(first, v)), panel, p, v))
 
@@ -111,8 +112,7 @@ class Panels:
 
         serial(b, terms[1], term)
         last = b.sub_ref(panels, full)
-        end: Callable[[Builder], None] = lambda b: self.pack(b, last, terms, (b.add(first, done), rest))
-        when(b, b.gt(rest, number(b, 0)), end)
+        when(b, b.gt(rest, number(b, 0)), lambda b: self.pack(b, last, terms, (b.add(first, done), rest)))
 
     def ask_for(self, b: Builder, terms: Span, first: Value) -> None:
         """Ask for some terms of a panel."""

@@ -18,7 +18,7 @@ GROUP = 4
 """So many rows or columns are turned together where terms are neighbours in memory; a tile has a multiple of it."""
 FIRST_CACHE = 32 << 10
 """The bytes of the first cache; the same for all processors, so that the order of additions is."""
-MOST_TERMS = 2048
+MOST_TERMS = 1024
 """The bytes of one row that are packed at a time."""
 WORTH = 1 << 17
 """So many cycles of multiply-adds are worth a second thread."""
@@ -26,8 +26,9 @@ WORTH = 1 << 17
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A tile: ``rows`` by ``vectors`` of so many ``lanes``. ``terms``: how many are packed at a time; ``most_wide``, ``most_high``:
-    the panels of columns and of rows of a block; ``worth``: the products that are worth a second thread."""
+    """A tile: ``rows`` by ``vectors`` of so many ``lanes``. ``terms``: how many are packed at a time; ``most_wide``,
+    ``most_high``: the panels of columns and of rows of a block; ``near``: the numbers that the second cache has room for beside
+    them; ``worth``: the products that are worth a second thread."""
 
     rows: int
     vectors: int
@@ -35,6 +36,7 @@ class Shape:
     terms: int
     most_wide: int
     most_high: int
+    near: int = 0
 
     @property
     def columns(self) -> int:
@@ -59,10 +61,11 @@ def shape_for(target: Target, dtype: DType) -> Shape:
     most_wide = max(1, target.cache // 2 // panel)
     row = rows * most_wide * vectors * lanes * dtype.bytes
     return Shape(
-        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, target.cache // row)
-    )
+        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, 2 * target.cache // row),
+        near=target.cache // 4 // dtype.bytes,
+    )  # fmt: skip
 
 
 def _terms(rows: int, bytes_: int) -> int:
-    """As many as fill three quarters of the first cache with the rows of a tile, but the same bytes of each row at most."""
-    return min(MOST_TERMS // bytes_, FIRST_CACHE * 3 // 4 // (rows * bytes_))
+    """As many as fill three eighths of the first cache with the rows of a tile, but the same bytes of each row at most."""
+    return min(MOST_TERMS // bytes_, FIRST_CACHE * 3 // 8 // (rows * bytes_))

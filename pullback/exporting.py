@@ -370,7 +370,7 @@ class _Export:
             size = (*value.type.shape, value.type.dtype.bytes)
             sources.append(Source(place=parameters[outcome.index], bytes=size))
         layouts = ("c",) * len(layouts_of(base.trace, base.leaves, len(found.constants)))
-        module = scheduled(lowered(base.found, layouts, "cpu", lambda *seen: None), "cpu", self.host.target)
+        module = scheduled(lowered(base.found, layouts, "cpu", lambda *seen: None), "cpu", self.host.target, alone=True)
         try:
             return described(Module(module.functions), self.host, parameters, sources, interface)
         except HostStepMet as met:

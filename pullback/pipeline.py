@@ -34,13 +34,14 @@ from pullback.runtime.program import Executable, parts_of
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 if TYPE_CHECKING:
-    from pullback.codegen import cuda, fuse, lower, schedule, thin
+    from pullback.codegen import cuda, fuse, lower, own_products, schedule, thin
     from pullback.ir.passes import grad
     from pullback.ir.passes import pipeline as passes
     from pullback.runtime import cuda_device, cuda_make, cuda_program
 else:
     cuda, fuse, lower = later("pullback.codegen.cuda"), later("pullback.codegen.fuse"), later("pullback.codegen.lower")
     schedule, thin = later("pullback.codegen.schedule"), later("pullback.codegen.thin")
+    own_products = later("pullback.codegen.own_products")
     cuda_device, cuda_make = later("pullback.runtime.cuda_device"), later("pullback.runtime.cuda_make")
     grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 
@@ -285,10 +286,18 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     return module
 
 
-def scheduled(module: Module, device: str, machine: Target | None = None) -> Module:
-    """A lowered program with its kernels scheduled for a device; see ``scheduled_kernel``."""
-    module = thin.thin(module) if device == "cpu" else module
+def scheduled(module: Module, device: str, machine: Target | None = None, alone: bool = False) -> Module:
+    """A lowered program with its kernels scheduled for a device; see ``scheduled_kernel``. ``alone``: it had better need no
+    library."""
+    if device == "cpu":
+        machine = machine or default_engine().host().target
+        module = multiplied(module, machine, alone)
     return Module(tuple(scheduled_kernel(f, device, machine) if f.kind == "kernel" else f for f in module.functions))
+
+
+def multiplied(module: Module, machine: Target, alone: bool = False) -> Module:
+    """A lowered program for the CPU in which matrix products are done as suits them: in loops, by blocks, by the library."""
+    return own_products.own_products(thin.thin(module), machine, alone)
 
 
 def scheduled_kernel(kernel: Function, device: str, machine: Target | None = None) -> Function:
@@ -357,7 +366,7 @@ def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -
         threads.begin()
     module = lowered(found, layouts, device, lambda *found: None, over)
     with counters.timed("schedule"):
-        module = thin.thin(module)
+        module = multiplied(module, default_engine().host().target)
     with counters.timed("compile") as clock:
 
         def prepared(kernel: Function) -> Function:

@@ -100,8 +100,8 @@ class CompileError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What code is made for: LLVM's names, the bytes of the widest vector register, whether it multiplies and adds in one, and the
-    bytes of the second cache."""
+    """What code is made for: LLVM's names, the bytes of the widest vector register, whether it multiplies and adds in one, and
+    the bytes of the second cache."""
 
     triple: str
     cpu: str

@@ -143,11 +143,6 @@ def info() -> dict[str, int]:
     return {"bytes": found["bytes"], "blocks": found["count"], "hits": found["hits"], "misses": found["misses"]}
 
 
-def pool() -> Pool | None:
-    """The pool of this process; None where there is none."""
-    return _find()
-
-
 def status() -> str:
     """One line: how many bytes the pool may hold, or why there is none."""
     pool = _find()

@@ -28,7 +28,7 @@ from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
-from pullback.runtime import cache, interrupts, memory, polling, room, symbols, threads
+from pullback.runtime import cache, interrupts, memory, own_memory, polling, symbols, threads
 from pullback.runtime.engine import Host, Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -505,7 +505,7 @@ def native_address(slot: tuple[Any, ...]) -> int:
     if slot[0] in ("library", "gemm", "sort"):
         return symbols.address(slot[1])
     if slot[0] == "room":
-        return room.addresses()[slot[1]]
+        return own_memory.addresses()[slot[1]]
     if slot[0] == "c":
         return symbols.address(f"c.{slot[1]}")
     loop = symbols.ufunc_loop(slot[1], slot[2])

@@ -1,4 +1,5 @@
-"""Matrix products in parts: no part has an axis, or columns further apart, than the integers of the library can say."""
+"""Matrix products of the CPU (``product_blocks``): any shape, layout and machine, within the error bound of textbooks, and the
+same bits whatever the number of threads."""
 
 from __future__ import annotations
 
@@ -7,100 +8,126 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from products import MACHINES, compiled_product, fenced, product_text
 
-from pullback.ir.ops.library import gemm
-from pullback.runtime import crew, products
-from pullback.runtime.crew_state import FIELDS, STATE_BYTES
-from pullback.runtime.engine import default_engine
-from pullback.runtime.products import GEMM
+from pullback.codegen import product_blocks
+from pullback.codegen.product_shapes import Shape, shape_for
+from pullback.codegen.schedule import schedule
+from pullback.ir import Module
+from pullback.ir.text import parse_module, print_module
+from pullback.ir.types import F32, F64
+from pullback.runtime import own_memory, threads
 
-MOST = 32
-SIZES = [(3, 4, 5), (24, 24, 24), (33, 3, 4), (3, 33, 4), (3, 4, 33), (100, 3, 70), (70, 49, 2), (40, 41, 43), (40, 0, 3)]
-POINTERS = [ctypes.c_void_p] * len(GEMM)
-
-
-def number(address: int, kind: Any) -> Any:
-    return kind.from_address(address).value
-
-
-class Recorded:
-    """A routine that multiplies by NumPy, and what it was told."""
-
-    def __init__(self) -> None:
-        self.calls: list[dict[str, int]] = []
-        self.routine = ctypes.CFUNCTYPE(None, *POINTERS)(self.multiply)
-
-    def multiply(self, *given: int) -> None:
-        at = dict(zip(GEMM, given, strict=True))
-        told = {name: number(at[name], ctypes.c_int32) for name in ("m", "n", "k", "lda", "ldb", "ldc")}
-        self.calls.append(told)
-        a, b = (self.operand(at, told, name) for name in "ab")
-        c = self.columns(at["c"], told["m"], told["n"], told["ldc"])
-        beta, alpha = (number(at[name], ctypes.c_double) for name in ("beta", "alpha"))
-        c[...] = alpha * (a @ b) + (beta * c if beta else 0.0)
-
-    def operand(self, at: dict[str, int], told: dict[str, int], name: str) -> Any:
-        rows, columns = (told["m"], told["k"]) if name == "a" else (told["k"], told["n"])
-        is_plain = number(at[f"t{name}"], ctypes.c_char) == b"N"
-        shape = (rows, columns) if is_plain else (columns, rows)
-        found = self.columns(at[name], *shape, told[f"ld{name}"])
-        return found if is_plain else found.T
-
-    def columns(self, address: int, rows: int, columns: int, apart: int) -> Any:
-        assert apart >= max(rows, 1)
-        count = (columns - 1) * apart + rows if rows and columns else 0
-        line = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_double)), (max(count, 1),))
-        return np.lib.stride_tricks.as_strided(line, (rows, columns), (8, 8 * apart))
+EXTENTS = st.one_of(st.integers(0, 40), st.integers(0, 300))
+DTYPES = {"f32": np.float32, "f64": np.float64}
 
 
-@pytest.fixture(scope="module")
-def multiply() -> Any:
-    """``gemm`` of a crew of one, for a library of very small integers."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "MOST", MOST)
-        code = default_engine().load(crew.source(False), symbols=["pullback_crew_gemm"])
-    state = (ctypes.c_int64 * (STATE_BYTES // 8))()
-    state[FIELDS.index("threads")] = 1
-    pointer = ctypes.c_void_p
-    function = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int64, pointer)(code["pullback_crew_gemm"])
-
-    def run(left: Any, right: Any, ta: bool, tb: bool) -> tuple[Any, list[dict[str, int]]]:
-        """As an emitted call does it: the row-major product is the transposed one by columns."""
-        (m, _), n = left.shape[:: -1 if ta else 1], right.shape[0 if tb else 1]
-        out, recorded = np.full((m, n), np.nan), Recorded()
-        refs, kept = [left, right, out], []
-        for kind, *what in gemm.arguments({"ta": ta, "tb": tb}):
-            match kind:
-                case "letter":
-                    kept.append(ctypes.c_char(what[0].encode()))
-                case "number":
-                    kept.append(ctypes.c_double(what[0]))
-                case "extent":
-                    kept.append(ctypes.c_int64(refs[what[0]].shape[what[1]]))
-                case "lead":
-                    kept.append(ctypes.c_int64(max(refs[what[0]].shape[1], 1)))
-                case "ref":
-                    kept.append(refs[what[0]])
-        places = [a.ctypes.data if isinstance(a, np.ndarray) else ctypes.addressof(a) for a in kept]
-        arguments = (ctypes.c_void_p * len(places))(*places)
-        function(ctypes.addressof(state), ctypes.cast(recorded.routine, ctypes.c_void_p), 8, ctypes.addressof(arguments))
-        return out, recorded.calls
-
-    return run
+def operands(m: int, k: int, n: int, dtype: str, turned: tuple[bool, bool], seed: int = 0) -> tuple[Any, Any, Any, Any]:
+    """Two matrices, and both as they are stored."""
+    rng = np.random.default_rng(seed)
+    x, w = (rng.normal(size=shape).astype(DTYPES[dtype]) for shape in ((m, k), (k, n)))
+    return x, w, *(np.ascontiguousarray(a.T if t else a) for a, t in zip((x, w), turned, strict=True))
 
 
-@pytest.mark.parametrize(("ta", "tb"), [(False, False), (False, True), (True, False), (True, True)])
-@pytest.mark.parametrize(("m", "k", "n"), SIZES)
-def test_parts_fit_the_library(multiply: Any, m: int, k: int, n: int, ta: bool, tb: bool) -> None:
-    rng = np.random.default_rng(m)
-    a, b = (rng.integers(-4, 5, shape).astype(float) for shape in ((m, k), (k, n)))
-    out, calls = multiply(*(np.ascontiguousarray(x.T) if turned else x for x, turned in ((a, ta), (b, tb))), ta, tb)
-    np.testing.assert_array_equal(out, a @ b)
-    assert max(max(told.values()) for told in calls) <= MOST
-    if max(m, k, n) <= MOST:
-        assert len(calls) == 1
+def assert_within_bound(found: Any, x: Any, w: Any) -> None:
+    """|error| <= k u |x| |w| / (1 - k u)."""
+    high = np.longdouble if x.dtype == np.float64 else np.float64
+    k, unit = x.shape[1], np.finfo(x.dtype).eps / 2
+    bound = k * unit / (1 - k * unit) * (np.abs(x).astype(high) @ np.abs(w).astype(high)) + np.finfo(x.dtype).smallest_subnormal
+    assert (np.abs(found - x.astype(high) @ w.astype(high)) <= bound).all()
 
 
-def test_nothing_is_called_for_products_without_elements(multiply: Any) -> None:
-    out, calls = multiply(np.ones((0, 3)), np.ones((3, 40)), False, False)
-    assert (out.shape, calls) == ((0, 40), [])
+def run(text: str, machine: str, x: Any, w: Any, m: int, k: int, n: int) -> Any:
+    out = fenced(np.full((m, n), np.nan, x.dtype))
+    assert compiled_product(text, machine)([fenced(x), fenced(w), out], [m, k, n]) == 0
+    return np.array(out)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.tuples(EXTENTS, EXTENTS, EXTENTS), st.sampled_from(sorted(DTYPES)), st.booleans(), st.booleans(),
+    st.sampled_from(sorted(MACHINES)), st.booleans(),
+)  # fmt: skip
+def test_any_shape(extents: tuple[int, int, int], dtype: str, first: bool, second: bool, machine: str, strided: bool) -> None:
+    m, k, n = extents
+    turned = (first, second)
+    x, w, stored_x, stored_w = operands(m, k, n, dtype, turned)
+    if strided:
+        stored_x = np.repeat(stored_x, 2, axis=0)[::2]
+        stored_w = np.repeat(stored_w, 3, axis=1)[:, ::3]
+    text = product_text(dtype, turned, "strided" if strided else "")
+    found = run(text, machine, stored_x, stored_w, m, k, n)
+    assert_within_bound(found, x, w)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_several_runs_of_terms_and_blocks(machine: str, dtype: str) -> None:
+    for m, k, n in ((30, 1300, 70), (250, 600, 40), (9, 70, 1500), (700, 20, 900)):
+        x, w, stored_x, stored_w = operands(m, k, n, dtype, (False, True))
+        assert_within_bound(run(product_text(dtype, (False, True)), machine, stored_x, stored_w, m, k, n), x, w)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_do_not_depend_on_the_number_of_threads(dtype: str) -> None:
+    before = threads.get_num_threads()
+    found = []
+    x, w, *_ = operands(311, 1100, 290, dtype, (False, False))
+    try:
+        for number in (1, 2, 3, 7):
+            threads.set_num_threads(number)
+            found.append(run(product_text(dtype), "AVX-512", x, w, 311, 1100, 290))
+    finally:
+        threads.set_num_threads(before)
+    assert all((each == found[0]).all() for each in found)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nan_and_infinity_stay_in_their_rows_and_columns(machine: str) -> None:
+    x, w, *_ = operands(30, 50, 40, "f32", (False, False))
+    x[3, 7], w[9, 5], x[29, 0] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        expected = x.astype(np.float64) @ w.astype(np.float64)
+    found = run(product_text("f32"), machine, x, w, 30, 50, 40)
+    for kind in (np.isnan, np.isposinf, np.isneginf):
+        assert (kind(found) == kind(expected)).all()
+
+
+def test_no_memory_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = product_text("f64", (True, True))
+    *_, stored_x, stored_w = operands(20, 20, 20, "f64", (True, True))
+    kernel = compiled_product(text, "AVX-512")
+    given_back: list[int] = []
+    take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
+    give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda *given: given_back.append(given[1]))
+    found = {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in (("take", take), ("give", give))}
+    monkeypatch.setattr(own_memory, "addresses", lambda: {"state": 0, **found})
+    assert kernel([stored_x, stored_w, np.empty((20, 20))], [20, 20, 20]) == 0xFFFFFFFE
+    assert not given_back
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_shapes_fit_registers_and_caches(machine: str, dtype: Any) -> None:
+    target = MACHINES[machine]
+    shape = shape_for(target, dtype)
+    registers = 32 if target.vector_bytes == 64 else 16
+    assert shape.rows * shape.vectors + shape.vectors + 1 <= registers
+    assert shape.rows * shape.terms * dtype.bytes <= 32 << 10
+    assert shape.most_wide * shape.terms * shape.columns * dtype.bytes <= target.cache or shape.most_wide == 1
+
+
+TINY = Shape(rows=4, vectors=1, lanes=4, terms=8, most_wide=2, most_high=2)
+
+
+def test_text(monkeypatch: pytest.MonkeyPatch, bless: bool, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setattr(product_blocks, "shape_for", lambda target, dtype: TINY)
+    path = request.path.parent / "products" / "scheduled" / "tiny.ir"
+    (kernel,) = parse_module(product_text("f32", (False, False))).functions
+    found = print_module(Module((schedule(kernel),)))
+    if bless:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(found)
+    assert path.read_text() == found

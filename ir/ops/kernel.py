@@ -104,8 +104,8 @@ class Sub(Op):
 
 
 class Local(Op):
-    """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel, or the chunk of a loop that
-    it is in, runs. With an operand, only so many entries of the first axis are there."""
+    """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel, or the chunk of a loop
+    that it is in, runs. With an operand, only so many entries of the first axis are there."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         _scalars(types[:1], min(len(types), 1))

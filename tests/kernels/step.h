@@ -43,9 +43,6 @@ typedef struct step_runtime {
     void *(*reallocate)(void *block, size_t bytes); /* as realloc */
     void (*release)(void *block);                   /* as free */
     const void *poll;            /* of pullback's own; NULL */
-    /* Functions that the program calls. Those that must be given say so. */
-    /* blas.dgemm; NULL: a plain one of the object's */
-    void (*blas_dgemm)(char *, char *, int *, int *, int *, double *, double *, int *, double *, int *, double *, double *, int *);
 } step_runtime;
 
 /* Returns 0, or why calls will not run. It need not be called. */

@@ -1,6 +1,7 @@
-"""Memory that kernels take for themselves while they run, by native calls: from the pool, or from the C library where there is none.
+"""Memory that kernels take for themselves while they run: from the pool, or from the C library where there is none.
 
-``take(state, bytes)`` gives null where there is no memory, ``give(state, block, bytes)`` takes a block back; both from any thread.
+``take(state, bytes)`` gives null where there is no memory, ``give(state, block, bytes)`` takes a block back; both may be called
+from any thread.
 """
 
 from __future__ import annotations

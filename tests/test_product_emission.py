@@ -1,0 +1,144 @@
+"""What emitted code has for matrix products: whole vectors, conditions inside vector loops, stores turned in registers, and
+memory that a kernel takes for itself."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+from products import Compiled, compiled_product, fenced, product_text
+
+from pullback.codegen.llvm import emit
+from pullback.codegen.processors import Target
+from pullback.ir.text import parse_module
+from pullback.ir.verify import verify
+from pullback.runtime import own_memory
+from pullback.runtime.engine import default_engine
+
+WIDE = [Target(64), Target(32)]
+WHOLE = """pullback-ir 1
+
+kernel k(%x: &f32[s0], %out: &f32[s0]) -> () {
+  %n: i64[] = extent {size=s0}
+  for %n {map=vector, multiple=16} (%i: i64[]) {
+    %0: f32[] = load %x, %i
+    %c: i64[] = const {value=40}
+    %1: f32[] = for %c, %0 {map=serial} (%p: i64[], %a: f32[]) {
+      %2: f32[] = add %a, %0
+      yield %2
+    }
+    store %1, %out, %i
+    yield
+  }
+  return
+}
+"""
+BRANCH = """pullback-ir 1
+
+kernel k(%x: &f32[s0], %out: &f32[s0]) -> () {
+  %n: i64[] = extent {size=s0}
+  %c: i64[] = const {value=20}
+  %large: bool[] = gt %n, %c
+  for %n {map=vector} (%i: i64[]) {
+    %0: f32[] = load %x, %i
+    %1: f32[] = mul %0, %0
+    store %0, %out, %i
+    if %large () {
+      store %1, %out, %i
+      yield
+    }
+    yield
+  }
+  return
+}
+"""
+TURNED = """pullback-ir 1
+
+kernel k(%x: &T[4,s0], %out: &T[s0,7]) -> () {
+  %n: i64[] = extent {size=s0}
+  %c0: i64[] = const {value=0}
+  %c1: i64[] = const {value=1}
+  %c2: i64[] = const {value=2}
+  %c3: i64[] = const {value=3}
+  %g: i64[] = extent {size=1}
+  for %n {map=vector} (%i: i64[]) {
+    %0: T[] = load %x, %c0, %i
+    %1: T[] = load %x, %c1, %i
+    %2: T[] = load %x, %c2, %i
+    %3: T[] = load %x, %c3, %i
+    %5: i64[] = add %g, %c1
+    %6: i64[] = add %g, %c2
+    %7: i64[] = add %g, %c3
+    store %0, %out, %i, %g
+    store %1, %out, %i, %5
+    store %2, %out, %i, %6
+    store %3, %out, %i, %7
+    yield
+  }
+  return
+}
+"""
+
+
+def compiled(text: str, target: Target) -> tuple[Compiled, str]:
+    (kernel,) = parse_module(text).functions
+    verify(kernel)
+    emitted = emit(kernel, "k", target)
+    return Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, kernel), emitted.text
+
+
+@pytest.mark.parametrize("target", WIDE, ids=str)
+def test_whole_vectors_have_no_masks(target: Target) -> None:
+    kernel, text = compiled(WHOLE, target)
+    assert "masked" not in text and "icmp slt <" not in text
+    x = np.arange(48, dtype=np.float32)
+    out = np.zeros_like(x)
+    assert kernel([fenced(x), out], [48]) == 0
+    np.testing.assert_array_equal(out, x * 41)
+
+
+@pytest.mark.parametrize("target", WIDE, ids=str)
+@pytest.mark.parametrize("count", [3, 20, 21, 70])
+def test_a_condition_that_is_one_for_all_lanes(target: Target, count: int) -> None:
+    kernel, _ = compiled(BRANCH, target)
+    x = np.arange(count, dtype=np.float32)
+    out = np.zeros_like(x)
+    assert kernel([fenced(x), out], [count]) == 0
+    np.testing.assert_array_equal(out, x * x if count > 20 else x)
+
+
+@pytest.mark.parametrize("target", WIDE, ids=str)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_stores_side_by_side_are_turned_in_registers(target: Target, dtype: str) -> None:
+    kernel, text = compiled(TURNED.replace("T[", f"{dtype}[").replace("&T", f"&{dtype}"), target)
+    body, _, rest = text.partition("define ")[2].partition("icmp slt <")
+    assert "store <4 x " in body and "scatter" not in body and "scatter" in rest
+    for count in (1, 7, 16, 37):
+        x = np.random.default_rng(count).normal(size=(4, count)).astype("f4" if dtype == "f32" else "f8")
+        out = fenced(np.full((count, 7), -1, x.dtype))
+        assert kernel([fenced(x), out], [count]) == 0
+        np.testing.assert_array_equal(out[:, 1:5], x.T)
+        assert (out[:, [0, 5, 6]] == -1).all()
+
+
+def test_memory_of_a_kernels_own_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: dict[int, Any] = {}
+    taken: list[int] = []
+
+    def take_some(state: int, size: int) -> int:
+        block = ctypes.create_string_buffer(size)
+        held[ctypes.addressof(block)] = block
+        taken.append(size)
+        return ctypes.addressof(block)
+
+    take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(take_some)
+    give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda *given: held.pop(given[1]) and None)
+    found = {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in (("take", take), ("give", give))}
+    monkeypatch.setattr(own_memory, "addresses", lambda: {"state": 0, **found})
+    x, w = (np.ones((40, 40), np.float32) for _ in range(2))
+    out = np.zeros_like(x)
+    assert compiled_product(product_text("f32"), "AVX-512")([x, w, out], [40, 40, 40]) == 0
+    assert taken and not held and (out == 40).all()
+    assert max(taken) < 1 << 20, "a small product takes little"
