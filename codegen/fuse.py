@@ -227,6 +227,7 @@ class _Kernels:
         if value in stored:
             return stored[value]
         made = self.producer[value]
+        assert self.grouping.is_view(made), f"{made.op.name} is read before it is stored"
         operand = self.stored(builder, made.operands[0], stored)
         results = tuple(Value(v.type, v.name) for v in made.results)
         builder.append(Instruction(made.op, (operand,), results, made.params, (), made.loc))

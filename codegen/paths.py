@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pullback.codegen.carrying import carries, is_near
 from pullback.codegen.clusters import Cluster, Read
@@ -101,8 +100,11 @@ class Paths:
 
     def reads_of(self, instruction: Instruction) -> list[Read]:
         """What an instruction reads, through paths."""
-        found = [r for v in instruction.operands for r in self.reads(v)]
-        return [replace(r, way="other") for r in found] if isinstance(instruction.op, Contract) else found
+        if not isinstance(instruction.op, Contract):
+            return [r for v in instruction.operands for r in self.reads(v)]
+        far = self.far.get(instruction, ())
+        near = [r for v in instruction.operands if v not in far for r in self.reads(v)]
+        return [Read(r.root, "other", r.rank) for r in (*near, *(Read(self.base(v), "other", v.type.rank) for v in far))]
 
     def in_memory(self, instruction: Instruction) -> Sequence[Value]:
         """What an instruction of a group reads at places that are computed, and so must be stored."""

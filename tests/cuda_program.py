@@ -67,7 +67,7 @@ def scheduled(function: Function, layouts: Sequence[str] = ()) -> tuple[Module, 
     found = templated(function)
     constants = ["c"] * (len(found.function.parameters) - len(layouts))
     optimised = run(grad(run(found.function, BEFORE_GRAD)), OPTIMIZE)
-    module = lower(fuse(optimised), [*layouts, *constants] if layouts else (), "cuda")
+    module = lower(fuse(optimised, "cuda"), [*layouts, *constants] if layouts else (), "cuda")
     program, *kernels = module.functions
     module = Module((program, *(schedule(k, "cuda") for k in kernels)))
     verify_module(module)

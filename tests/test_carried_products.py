@@ -158,6 +158,35 @@ def test_batches(name: str) -> None:
     check(form, *(rng.normal(size=shape) for shape in shapes))
 
 
+def test_complex_products() -> None:
+    rng = np.random.default_rng(5)
+    x, w = (rng.normal(size=(*shape, 2)).view(np.complex128)[..., 0] for shape in ((4, 3), (3, 5)))
+    check(lambda x, w: (np.conj(x @ w) + 1j, np.sum(x @ (2.0 * w), axis=0)), x, w)
+    check(pb.grad(lambda x, w: np.sum(np.abs(x @ w) ** 2)), x, w)
+
+
+def test_operands_that_others_store_are_stored_first() -> None:
+    """Parts of complex factors, which a product reads, and which a kernel of another space copies."""
+    rng = np.random.default_rng(6)
+    a = rng.normal(size=(5, 3, 2)).view(np.complex128)[..., 0]
+
+    def loss(a: Array) -> Array:
+        weights = np.cos(np.arange(15.0)).reshape(5, 3)
+        parts = zip(np.linalg.qr(a), (weights, weights[:3]))
+        return sum(np.sum(w * np.real(x)) + np.sum(np.sin(w) * np.imag(x)) for x, w in parts)
+
+    function, values = made(pb.grad(loss), a)
+    (found,) = compiled(function).run(values)
+    (expected,) = run_alone(function, values)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def run_alone(function: Function, values: list[Any]) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(carrying, "TARGETS", frozenset())
+        return compiled(function).run(values)
+
+
 # gradients
 
 

@@ -14,7 +14,8 @@ from cuda_targets import on_each
 from golden import assert_same
 from targets import assert_close, checked
 
-from pullback.codegen import cuda_launch
+import pullback as pb
+from pullback.codegen import carrying, cuda_launch
 from pullback.codegen.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
@@ -22,7 +23,6 @@ from pullback.ir.text import parse_module
 
 PATHS = sorted((Path(__file__).parent / "products").glob("*.ir"))
 ROLES = ("large", "small", "part")
-
 
 def some(dtype: Any, *shape: int) -> Any:
     """Small whole numbers, whose sums are exact."""
@@ -107,3 +107,22 @@ def test_forms(machine: Make, dtype: str, left: str, right: str, role: str, monk
         given = product_forms.arguments(dtype, left, right, m, k, n)
         run_module(machine, module, list(given.values()), {"m": m, "k": k, "n": n})
         product_forms.check(dtype, left, right, given, 53 if dtype == "f64" else 24)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_neighbours(machine: Make, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements before and after, sums down the columns, batches; the gradient of a layer."""
+    monkeypatch.setattr(carrying, "TARGETS", frozenset({"cuda"}))
+    x, w, b, xs, ws = (some(dtype, *s) for s in ((70, 37), (37, 65), (65,), (3, 9, 8), (3, 8, 7)))
+
+    def layer(x: Any, w: Any, b: Any) -> Any:
+        return np.sum(np.maximum(x @ w + b, 0) * b)
+
+    def call(x: Any, w: Any, b: Any, xs: Any, ws: Any) -> Any:
+        z = (x * 2) @ np.maximum(w, 0) + b
+        batch = xs @ ws - 1
+        gradients = pb.value_and_grad(layer, argnums=(0, 1, 2))(x, w, b)
+        return z, np.abs(z), np.sum(z, axis=0), np.max(z), batch, np.sum(batch, axis=1), np.sum(batch), x[::-1] @ w, *gradients
+
+    function, values = traced(call, x, w, b, xs, ws)
+    assert_same(run_program(machine, function, values), expected(function, values))
