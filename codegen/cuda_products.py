@@ -33,6 +33,8 @@ SHAPES = {
     "f64": ((128, 64, 8), (64, 32, 16)),
 }
 """By what is multiplied: rows and columns of large and small tiles, and how many terms of them are in shared memory at a time."""
+FEW_TERMS = 16
+"""So many terms of halves, where elements are computed for large tiles and wait in registers."""
 
 
 def bounds(kind: str) -> str:
@@ -64,7 +66,10 @@ class ProductText:
         role = stage.kind.removeprefix("tiles_")
         large, small = SHAPES[kind]
         unit = self.name(w, product, "unit")
-        w.line(f"using {unit} = pb_unit_{kind}<{', '.join(map(str, large if role == 'large' else small))}>;")
+        rows, columns, depth = large if role == "large" else small
+        is_computed = any(_dense(*element_of(region), region) is None for region in product.regions[:2])
+        depth = min(depth, FEW_TERMS) if is_computed and role == "large" else depth
+        w.line(f"using {unit} = pb_unit_{kind}<{rows}, {columns}, {depth}>;")
         for i in (i for loop in loops for i in loop.regions[0].instructions):
             if isinstance(i.op, Extent | Constant):
                 w.instruction(i)
@@ -76,12 +81,12 @@ class ProductText:
                 index = self.emitter.stages.index(stage) + (role == "small")
                 self.kept[stage.loop] = self.emitter.reserve(index, "kept", product.regions[2].parameters[2].type.dtype, shape)
             self.tiles(w, loops, product, unit, None if role == "large" else self.kept[stage.loop])
-        rows, columns, terms = (extent_of(w.loops, v) for v in product.operands)
+        m, n, k = (extent_of(w.loops, v) for v in product.operands)
         counts = [extent_of(w.loops, loop.operands[0]) for loop in loops]
-        assert rows is not None and columns is not None
+        assert m is not None and n is not None
         tiles = Tiles(
-            rows=rows, columns=columns, terms=terms or 0, batch=tuple(e for e in counts if e is not None), large=large[:2],
-            small=small[:2], role=role,
+            rows=m, columns=n, terms=k or 0, batch=tuple(e for e in counts if e is not None), large=large[:2], small=small[:2],
+            role=role,
         )  # fmt: skip
         return {"threads": THREADS, "count": (), "per_block": 1, "tiles": tiles}
 
@@ -102,7 +107,7 @@ class ProductText:
             part += self.emitter.memory(w, kept, True)
         if loops:
             tiles, index = self.name(w, product, "tiles"), self.name(w, product, "number")
-            w.line(f"long long {tiles} = pb_tiles<{unit}>({rows}, {columns});")
+            w.line(f"int {tiles} = pb_tiles<{unit}>({rows}, {columns});")
             if kept is not None:
                 w.line(f"long long {index} = {tile} / {tiles};")
                 part += f" + {index} * {tiles} * {parts} * {unit}::rows * {unit}::columns"

@@ -16,7 +16,7 @@ MOST = 40
 
 @dataclass(frozen=True)
 class Form:
-    """An operand: the type of its references, with T for that of elements, the lines that give %y at %i, %p (left) or %p, %j (right),
+    """An operand: the type of its references, T that of elements; the lines that give %y at %i, %p (left) or %p, %j (right);
     and the same by NumPy: the matrix of the arrays."""
 
     refs: Mapping[str, str]
@@ -144,5 +144,5 @@ def check(dtype: str, left: str, right: str, given: Mapping[str, Any], bits: int
     unit = np.finfo(given["out"].dtype).eps
     error = (2.0**-bits * 2 + (a.shape[1] + 4) * unit) * size
     wrong = ~(np.abs(given["out"] - wanted) <= error)
-    assert not wrong.any(), (dtype, left, right, a.shape, b.shape, np.argwhere(wrong)[:5], given["out"][wrong][:5], wanted[wrong][:5])
+    assert not wrong.any(), (a.shape, b.shape, np.argwhere(wrong)[:5], given["out"][wrong][:5], wanted[wrong][:5])
     np.testing.assert_array_equal(given["e"], np.where(given["out"] > 0, given["d"], 0))

@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import product_forms
 import pytest
-from cuda_program import CudaProgram, Make, expected, run_program, traced
-from cuda_targets import on_each
+from cuda_device import driver
+from cuda_library import Host
+from cuda_program import CudaProgram, Make, emitted, expected, run_program, scheduled, traced
+from cuda_targets import needs_host, on_each
 from golden import assert_same
 from targets import assert_close, checked
 
 from pullback.codegen import cuda_launch
+from pullback.codegen.cuda import emit
 from pullback.codegen.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
-from pullback.ir.text import parse_module
+from pullback.ir.text import parse_function, parse_module
 
 PATHS = sorted((Path(__file__).parent / "products").glob("*.ir"))
 ROLES = ("large", "small", "part")
@@ -107,3 +110,118 @@ def test_forms(machine: Make, dtype: str, left: str, right: str, role: str, monk
         given = product_forms.arguments(dtype, left, right, m, k, n)
         run_module(machine, module, list(given.values()), {"m": m, "k": k, "n": n})
         product_forms.check(dtype, left, right, given, 53 if dtype == "f64" else 24)
+
+
+BATCH = """pullback-ir 1
+
+program f(%x: &T[b,c,m,k], %w: &T[c,n,k], %scale: &T[b,c], %out: &T[b,c,m,n]) -> () {
+  launch %x, %w, %scale, %out {kernel=k0, sizes=[b,c,m,k,n]}
+  return
+}
+
+kernel k0(%x: &T[s0,s1,s2,s3], %w: &T[s1,s4,s3], %scale: &T[s0,s1], %out: &T[s0,s1,s2,s4]) -> () {
+  %b: i64[] = extent {size=s0}
+  for %b (%i: i64[]) {
+    %c: i64[] = extent {size=s1}
+    for %c (%j: i64[]) {
+      %m: i64[] = extent {size=s2}
+      %n: i64[] = extent {size=s4}
+      %k: i64[] = extent {size=s3}
+      %s: T[] = load %scale, %i, %j
+      product %m, %n, %k (%r: i64[], %p: i64[]) {
+        %0: T[] = load %x, %i, %j, %r, %p
+        yield %0
+      } (%p0: i64[], %q: i64[]) {
+        %1: T[] = load %w, %j, %q, %p0
+        yield %1
+      } (%r0: i64[], %q0: i64[], %sum: T[]) {
+        %2: T[] = mul %sum, %s
+        store %2, %out, %i, %j, %r0, %q0
+        yield
+      }
+      yield
+    }
+    yield
+  }
+  return
+}
+"""
+
+
+@on_each
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_batches(machine: Make, dtype: str, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(monkeypatch, role)
+    module = checked(parse_module(BATCH.replace("T[", f"{dtype}[")))
+    for sizes in ((2, 3, 70, 20, 33), (3, 1, 5, 0, 4), (0, 2, 3, 4, 5), (1, 4, 130, 37, 2)):
+        known = dict(zip("bcmkn", sizes, strict=True))
+        b, c, m, k, n = sizes
+        numpy = product_forms.NUMPY[dtype]
+        x, w, scale = some(numpy, b, c, m, k), some(numpy, c, n, k), some(numpy, b, c)
+        out = np.full((b, c, m, n), np.nan, numpy)
+        run_module(machine, module, [x, w, scale, out], known)
+        assert_same([out], [x @ np.swapaxes(w, 1, 2) * scale[:, :, None, None]])
+
+
+@on_each
+def test_long_sums_are_shared_out(machine: Make) -> None:
+    """As many blocks as there is work for, in an order that the extents alone fix."""
+    a, b = some(np.float32, 3, 2500), some(np.float32, 2500, 70)
+    function, values = traced(lambda a, b: a @ b, a, b)
+    assert_same(run_program(machine, function, values), expected(function, values))
+    (kernel,) = emitted(scheduled(function)[0])
+    sizes = {"s0": 3, "s1": 2500, "s2": 70}
+    assert [launch.blocks(sizes) for launch in kernel.launches] == [0, 0, 2 * 9, 1]
+    assert [launch.name for launch in kernel.launches] == ["k0_0", "k0_1", "k0_1", "k0_3"]
+
+
+UNKNOWN = """kernel k(%x: &f64[s0,s1], %count: &i64[], %out: &f64[s0,s0]) -> () {
+  %m: i64[] = load %count
+  %k: i64[] = extent {size=s1}
+  product %m, %m, %k (%i: i64[], %p: i64[]) {
+    %0: f64[] = load %x, %i, %p
+    yield %0
+  } (%p0: i64[], %j: i64[]) {
+    %1: f64[] = load %x, %j, %p0
+    yield %1
+  } (%i0: i64[], %j0: i64[], %sum: f64[]) {
+    store %sum, %out, %i0, %j0
+    yield
+  }
+  return
+}
+"""
+
+
+def test_a_product_of_unknown_size_is_a_loop() -> None:
+    """The host could not say how many tiles there are."""
+    text = emit(schedule(parse_function("pullback-ir 1\n\n" + UNKNOWN), "cuda"), "k").text
+    assert "pb_product" not in text
+    assert "for (" in text
+
+
+class Without(Host):
+    """Kernels from whose text a statement is gone."""
+
+    gone = ""
+
+    def edited(self, text: str) -> str:
+        assert self.gone in text
+        return text.replace(self.gone, "")
+
+
+@needs_host
+@pytest.mark.parametrize("gone", ["pb_cp_async_wait<0>();", "        __syncthreads();\n", "        __syncwarp();\n"])
+def test_a_missing_wait_is_seen(gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the other tests show that none is missing."""
+    choose(monkeypatch, "small")
+    monkeypatch.setattr(Without, "gone", gone)
+    module = checked(parse_module(product_forms.text("f32", "turned", "plain")))
+    given = product_forms.arguments("f32", "turned", "plain", 20, 80, 24)
+    try:
+        run_module(Without, module, list(given.values()), {"m": 20, "k": 80, "n": 24})
+    except driver().Error:
+        return
+    with pytest.raises(AssertionError):
+        product_forms.check("f32", "turned", "plain", given, 24)
