@@ -63,6 +63,7 @@ class ProductText:
         assert stage.loop is not None
         *loops, product = nest_of(stage.loop)
         kind = half_of(product) or product.regions[0].results[0].type.dtype.name
+        kind = "tf32" if kind == "f32" and product.params.get("tf32") else kind
         role = stage.kind.removeprefix("tiles_")
         large, small = SHAPES[kind]
         unit = self.name(w, product, "unit")

@@ -14,7 +14,7 @@ from pullback.codegen.scatters import scatter_sum_kernel
 from pullback.codegen.sorts import sort_kernel, unsort_kernel
 from pullback.codegen.together import together_kernel
 from pullback.ir.op import OPS
-from pullback.ir.ops.contract import Contract, split
+from pullback.ir.ops.contract import Contract, others, split
 from pullback.ir.ops.fourier import Fourier
 from pullback.ir.ops.index import Place, Scatter, ScatterSum
 from pullback.ir.ops.kernel import sub_ref
@@ -85,7 +85,7 @@ def _matrix_product(i: Instruction) -> Draft:
     parameters = _refs(b, (*i.operands, i.result), "a b c")
     batch = out[:-2]
     rows, columns = out[-2], out[-1]
-    params = {"ta": left[-1] == rows, "tb": right[-1] != columns}
+    params = {"ta": left[-1] == rows, "tb": right[-1] != columns, **others(i.params)}
 
     def body(index: tuple[Value, ...]) -> None:
         refs = parameters

@@ -63,7 +63,7 @@ EACH = """\
     yield"""
 
 
-def text(dtype: str, left: str, right: str) -> str:
+def text(dtype: str, left: str, right: str, params: str = "") -> str:
     """A kernel with its program: out = max(product * row + column, 0), and e, where that is positive, d."""
     a, b = LEFT[left], RIGHT[right]
     total = "f64" if dtype == "f64" else "f32"
@@ -89,7 +89,7 @@ kernel k0({parameters}) -> () {{
   %m: i64[] = extent {{size=s0}}
   %n: i64[] = extent {{size=s2}}
   %k: i64[] = extent {{size=s1}}
-  product %m, %n, %k (%i: i64[], %p: i64[]) {{
+  product %m, %n, %k{params} (%i: i64[], %p: i64[]) {{
 {element(a)}
   }} (%p: i64[], %j: i64[]) {{
 {element(b)}

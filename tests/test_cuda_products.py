@@ -16,6 +16,7 @@ from cuda_targets import needs_host, on_each
 from golden import assert_same
 from targets import assert_close, checked
 
+import pullback as pb
 from pullback.codegen import cuda_launch
 from pullback.codegen.cuda import emit
 from pullback.codegen.schedule import schedule
@@ -225,3 +226,33 @@ def test_a_missing_wait_is_seen(gone: str, monkeypatch: pytest.MonkeyPatch) -> N
         return
     with pytest.raises(AssertionError):
         product_forms.check("f32", "turned", "plain", given, 24)
+
+
+@on_each
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("form", [("plain", "plain"), ("turned", "turned"), ("scaled", "both")], ids=str)
+def test_tf32(machine: Make, form: tuple[str, str], role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements have 11 bits, sums 24."""
+    choose(monkeypatch, role)
+    text = product_forms.text("f32", *form, params=" {tf32=true}")
+    module = checked(parse_module(text))
+    for m, k, n in SIZES:
+        given = product_forms.arguments("f32", *form, m, k, n)
+        run_module(machine, module, list(given.values()), {"m": m, "k": k, "n": n})
+        product_forms.check("f32", *form, given, 11)
+
+
+def test_an_option_allows_tf32() -> None:
+    """For the products of a function and of its gradient; float64's stay as they are."""
+
+    def loss(w: Any, x: Any) -> Any:
+        return np.sum(np.tanh(x @ w))
+
+    w, x = some(np.float32, 20, 30), some(np.float32, 40, 20)
+    exact = pb.jit(pb.value_and_grad(loss), device="cuda")
+    rounded = pb.value_and_grad(pb.jit(loss, device="cuda", tf32=True))
+    assert "tf32" not in exact.stages(w, x)["cuda"]
+    text = rounded.stages(w, x)["cuda"]
+    assert text.count("unit = pb_unit_tf32<") == 6 and "pb_unit_f32<" not in text
+    assert "tf32" not in rounded.stages(w.astype(np.float64), x.astype(np.float64))["cuda"]
+    np.testing.assert_allclose(pb.jit(loss, tf32=True)(w, x), loss(w, x), rtol=1e-5)

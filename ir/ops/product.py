@@ -19,7 +19,8 @@ from pullback.ir.types import F32, F64, I64, Type, scalar
 
 
 class Product(Op):
-    """Operands: the numbers of rows, columns and terms (i64). Elements are f32 or f64."""
+    """Operands: the numbers of rows, columns and terms (i64). Elements are f32 or f64. Param ``tf32``: those of f32 may be
+    rounded to 11 bits before they are multiplied."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         if list(types) != [scalar(I64)] * 3:
