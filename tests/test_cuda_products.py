@@ -49,6 +49,15 @@ def run_module(machine: Make, module: Module, arguments: list[Any], sizes: Mappi
     return tuple(np.asarray(env[v]) for v in program.results)
 
 
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_text_is_the_expected_one(path: Path, bless: bool) -> None:
+    golden = path.with_suffix(".cu")
+    found = "\n".join(emit(schedule(kernel, "cuda"), kernel.name).body for kernel in parse_module(path.read_text()).functions[1:])
+    if bless:
+        golden.write_text(found)
+    assert found == golden.read_text()
+
+
 @on_each
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_products(machine: Make, dtype: Any) -> None:
