@@ -70,11 +70,14 @@ class ProductText:
         rows, columns, depth = large if role == "large" else small
         is_computed = any(_dense(*element_of(region), region) is None for region in product.regions[:2])
         depth = min(depth, FEW_TERMS) if is_computed and role == "large" else depth
-        w.line(f"using {unit} = pb_unit_{kind}<{rows}, {columns}, {depth}>;")
+        if role != "few":
+            w.line(f"using {unit} = pb_unit_{kind}<{rows}, {columns}, {depth}>;")
         for i in (i for loop in loops for i in loop.regions[0].instructions):
             if isinstance(i.op, Extent | Constant):
                 w.instruction(i)
-        if role == "join":
+        if role == "few":
+            self.few(w, loops, product)
+        elif role == "join":
             self.join(w, loops, product, unit, self.kept[stage.loop])
         else:
             if role != "large" and stage.loop not in self.kept:
@@ -127,23 +130,47 @@ class ProductText:
         arguments = [left.name, right.name, each, rows, columns, terms, tile, *([part] if part else [])]
         w.line(f"pb_product<{unit}, {flags}>({', '.join(arguments)});")
 
+    def few(self, w: Writer, loops: list[Instruction], product: Instruction) -> None:
+        """Each sum is one thread's."""
+        left, right, region = product.regions
+        total = region.parameters[2]
+        with self.sums(w, loops, product) as (_, i, j):
+            w.texts[total], p = w.names.of(total), self.counter(w, left.parameters[1])
+            self.given(w, left.parameters[0], i)
+            self.given(w, right.parameters[0], p)
+            self.given(w, right.parameters[1], j)
+            w.line(f"{type_name(total.type.dtype)} {w.texts[total]} = 0;")
+            with w.braces(f"for (long long {p} = 0; {p} < {bare(w.value(product.operands[2]))}; ++{p}) {{"):
+                w.block(left)
+                w.block(right)
+                x, y = (w.value(operand.results[0]) for operand in (left, right))
+                w.line(f"{w.texts[total]} = fma({x}, {y}, {w.texts[total]});")
+            w.block(region)
+
     def join(self, w: Writer, loops: list[Instruction], product: Instruction, unit: str, kept: int) -> None:
         """The parts of each sum are joined, and what is done with sums is done."""
-        region = product.regions[2]
-        rows, columns, _ = (bare(w.value(v)) if k < 2 else "" for k, v in enumerate(product.operands))
-        i, j, total = region.parameters
-        names = [*(w.counter(loop) for loop in loops), self.counter(w, i), self.counter(w, j)]
-        counts = [*(bare(w.value(loop.operands[0])) for loop in loops), rows, columns]
-        n, parts = w.names.fresh("n"), w.parts()
-        with w.braces(f"for (long long {n} = pb_first(); {n} < {' * '.join(counts)}; {n} += pb_step()) {{"):
-            w.line(f"long long {', '.join(digits(n, names, counts))};")
+        region, parts = product.regions[2], w.parts()
+        rows, columns = (bare(w.value(v)) for v in product.operands[:2])
+        with self.sums(w, loops, product) as (n, i, j):
             start = self.emitter.memory(w, kept)
             if loops:
                 size = f"pb_tiles<{unit}>({rows}, {columns}) * {parts} * {unit}::rows * {unit}::columns"
                 start += f" + {n} / ({rows} * {columns}) * {size}"
-                self.around(w, loops)
-            w.let(total, f"pb_joined<{unit}>({start}, {names[-2]}, {names[-1]}, {columns}, {parts})")
+            w.let(region.parameters[2], f"pb_joined<{unit}>({start}, {i}, {j}, {columns}, {parts})")
             w.block(region)
+
+    @contextmanager
+    def sums(self, w: Writer, loops: list[Instruction], product: Instruction) -> Iterator[tuple[str, str, str]]:
+        """A loop over all sums, which threads share out: the names of the number of each, its row and its column."""
+        rows, columns = (bare(w.value(v)) for v in product.operands[:2])
+        i, j, _ = product.regions[2].parameters
+        names = [*(w.counter(loop) for loop in loops), self.counter(w, i), self.counter(w, j)]
+        counts = [*(bare(w.value(loop.operands[0])) for loop in loops), rows, columns]
+        n = w.names.fresh("n")
+        with w.braces(f"for (long long {n} = pb_first(); {n} < {' * '.join(counts)}; {n} += pb_step()) {{"):
+            w.line(f"long long {', '.join(digits(n, names, counts))};")
+            self.around(w, loops)
+            yield n, names[-2], names[-1]
 
     def batch(self, w: Writer, loops: list[Instruction], number: str) -> None:
         """Which of a batch a block computes, and what is computed for it."""
@@ -184,9 +211,12 @@ class ProductText:
         return _Operand(name, _lies_along(w, region, outer, term))
 
     def counter(self, w: Writer, value: Value) -> str:
-        w.texts[value] = w.names.of(value)
-        w.degrees[value] = 1
-        return w.texts[value]
+        return self.given(w, value, w.names.of(value))
+
+    def given(self, w: Writer, position: Value, text: str) -> str:
+        w.texts[position] = text
+        w.degrees[position] = 1
+        return text
 
     @contextmanager
     def function(self, w: Writer, opening: str) -> Iterator[None]:

@@ -25,7 +25,7 @@ from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_function, parse_module
 
 PATHS = sorted((Path(__file__).parent / "products").glob("*.ir"))
-ROLES = ("large", "small", "part")
+ROLES = ("large", "small", "part", "few")
 
 
 def some(dtype: Any, *shape: int) -> Any:
@@ -35,8 +35,9 @@ def some(dtype: Any, *shape: int) -> Any:
 
 def choose(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
     """Have the launches of a role taken, whatever the extents."""
-    monkeypatch.setattr(cuda_launch, "ENOUGH_TILES", {"large": 1, "small": 1 << 40, "part": 10}[role])
-    monkeypatch.setattr(cuda_launch, "LEAST_TERMS", {"large": 1 << 40, "small": 1 << 40, "part": 5}[role])
+    monkeypatch.setattr(cuda_launch, "ENOUGH_TILES", {"large": 1, "part": 10}.get(role, 1 << 40))
+    monkeypatch.setattr(cuda_launch, "LEAST_TERMS", 5 if role == "part" else 1 << 40)
+    monkeypatch.setattr(cuda_launch, "FEW_SUMS", 1 << 40 if role == "few" else -1)
 
 
 def run_module(machine: Make, module: Module, arguments: list[Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
@@ -182,8 +183,8 @@ def test_long_sums_are_shared_out(machine: Make) -> None:
     assert_same(run_program(machine, function, values), expected(function, values))
     (kernel,) = emitted(scheduled(function)[0])
     sizes = {"s0": 3, "s1": 2500, "s2": 70}
-    assert [launch.blocks(sizes) for launch in kernel.launches] == [0, 0, 2 * 9, 1]
-    assert [launch.name for launch in kernel.launches] == ["k0_0", "k0_1", "k0_1", "k0_3"]
+    assert [launch.blocks(sizes) for launch in kernel.launches] == [0, 0, 0, 2 * 9, 1]
+    assert [launch.name for launch in kernel.launches] == ["k0_0", "k0_1", "k0_2", "k0_2", "k0_4"]
 
 
 UNKNOWN = """kernel k(%x: &f64[s0,s1], %count: &i64[], %out: &f64[s0,s0]) -> () {

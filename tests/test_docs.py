@@ -1,5 +1,5 @@
-"""The listings in the documentation are what the commands above them print, with no kernel on disk, or a function of the file that
-is named above them; ``--bless`` writes them anew."""
+"""The listings in the documentation are what the commands above them print, with no kernel on disk, or a function of the file
+that is named above them; ``--bless`` writes them anew."""
 
 from __future__ import annotations
 
