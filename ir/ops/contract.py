@@ -57,8 +57,8 @@ def split(spec: str) -> tuple[tuple[str, str], str]:
 
 
 def others(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The params but for the subscripts, which contractions that are made of one have, too."""
-    return {name: value for name, value in params.items() if name != "spec"}
+    """The params that contractions which are made of one have, too: all but the subscripts."""
+    return {"tf32": params["tf32"]} if "tf32" in params else {}
 
 
 def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
