@@ -17,7 +17,7 @@ from typing import Any
 from pullback.codegen.recipes import HALF
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product
-from pullback.ir.ops.contract import Contract, split
+from pullback.ir.ops.contract import Contract, others, split
 from pullback.ir.ops.reindex import Reindex
 from pullback.ir.passes.cse import key
 from pullback.ir.passes.replay import New, replaced
@@ -30,7 +30,7 @@ def contractions(function: Function) -> Function:
 
     def made(b: Builder, i: Instruction, new: New) -> list[Value]:
         x, y = map(new, i.operands)
-        return [_canonical(b, x, y, i.params["spec"])]
+        return [_canonical(b, x, y, i.params["spec"], others(i.params))]
 
     found = replaced(function, lambda i: isinstance(i.op, Contract), made)
     return function if found is function else _rearranged_once(found)
@@ -73,7 +73,7 @@ def _letters(spec: str) -> _Letters:
     return _Letters(left, right, out, batch, rows, columns, summed)
 
 
-def _canonical(b: Builder, x: Value, y: Value, spec: str) -> Value:
+def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]) -> Value:
     p = _letters(spec)
     ones = [k for k in p.summed if 1 in (x.type.shape[p.left.index(k)], y.type.shape[p.right.index(k)])]
     if ones:
@@ -84,8 +84,8 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str) -> Value:
             wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec)
             return b.cast(wide, dtype=x.type.dtype)
         if p.out.find(p.columns[0]) < p.out.find(p.rows[0]):
-            return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"))
-        return _matrix_product(b, x, y, p)
+            return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), params)
+        return _matrix_product(b, x, y, p, params)
     return _spelled_out(b, x, y, p)
 
 
@@ -118,12 +118,12 @@ def _permuted(b: Builder, x: Value, letters: str, wanted: str) -> Value:
     return found
 
 
-def _matrix_product(b: Builder, x: Value, y: Value, p: _Letters) -> Value:
+def _matrix_product(b: Builder, x: Value, y: Value, p: _Letters, params: dict[str, Any]) -> Value:
     extents = dict(zip(p.left + p.right, x.type.shape + y.type.shape, strict=True))
     x, left = _operand(b, x, p.left, (p.batch, p.rows, p.summed), extents, "zmk")
     y, right = _operand(b, y, p.right, (p.batch, p.summed, p.columns), extents, "zkn")
     z = "z" if p.batch else ""
-    flat: Value = b.contract(x, y, spec=f"{left},{right}->{z}mn")
+    flat: Value = b.contract(x, y, spec=f"{left},{right}->{z}mn", **params)
     order = p.batch + p.rows + p.columns
     shaped = b.reshape(flat, shape=tuple(extents[k] for k in order)) if len(order) != len(z) + 2 else flat
     return _permuted(b, shaped, order, p.out)

@@ -168,7 +168,7 @@ class _Emitter:
             case "library":
                 names = [i.op.name for i in walk(Block((), (stage_loop(stage),))) if isinstance(i.op, Library)]
                 raise NotImplementedError(f"{names[0]} has no CUDA spelling")
-            case "tiles_large" | "tiles_small" | "tiles_part" | "tiles_join":
+            case "tiles_few" | "tiles_large" | "tiles_small" | "tiles_part" | "tiles_join":
                 return self.products.write(w, number, stage)
             case "fold":
                 return self.fold(w, stage)
@@ -390,6 +390,8 @@ def _about(stage: Stage, names: Names) -> str:
             return "A block for each large tile of the product."
         case "tiles_small" | "tiles_part":
             return "A block for each small tile of the product, or for each part of the terms of one."
+        case "tiles_few":
+            return "A thread for each sum of a small product."
         case "tiles_join":
             return "A thread for each sum joins its parts."
         case "serial":

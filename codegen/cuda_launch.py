@@ -22,6 +22,8 @@ EACH = 8
 MOST_SHARED = 48 << 10
 """Bytes of shared memory that every device gives a block."""
 MOST_COPIED = 1 << 25
+FEW_SUMS = 256
+"""Products of so many results, of few terms, have a thread for each."""
 ENOUGH_TILES = 128
 """So many tiles give a device work."""
 LEAST_TERMS = 256
@@ -65,7 +67,7 @@ class Tiles:
     """The tiles of matrix products: results of ``rows`` by ``columns`` for each of a ``batch``, sums of ``terms``, 0 if the
     kernel computes how many. ``large``, ``small``: the rows and columns of a tile, of which the large ones are taken if there are
     enough. Where even the small ones are few and sums are long, several blocks share the terms of each. ``role``: "large";
-    "small", of all terms; "part", of some; "join", what adds up the parts."""
+    "small", of all terms; "part", of some; "join", what adds up the parts; "few": results are too few for tiles."""
 
     rows: Extent
     columns: Extent
@@ -79,16 +81,26 @@ class Tiles:
         rows, columns = (-(-value_of(e, sizes) // n) for e, n in zip((self.rows, self.columns), side, strict=True))
         return rows * columns * math.prod(value_of(e, sizes) for e in self.batch)
 
+    def is_few(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a thread computes each result."""
+        return value_of(self.rows, sizes) * value_of(self.columns, sizes) <= FEW_SUMS and self.most_parts(sizes) < 4
+
+    def most_parts(self, sizes: Mapping[str, int]) -> int:
+        return value_of(self.terms, sizes) // LEAST_TERMS
+
     def parts(self, sizes: Mapping[str, int]) -> int:
         """Among how many blocks the terms of each small tile are shared out."""
-        tiles, terms = self.count(self.small, sizes), value_of(self.terms, sizes)
-        if not tiles or self.count(self.large, sizes) >= ENOUGH_TILES or terms < 4 * LEAST_TERMS:
+        tiles, most = self.count(self.small, sizes), self.most_parts(sizes)
+        if not tiles or self.count(self.large, sizes) >= ENOUGH_TILES or most < 4:
             return 1
-        return max(1, min(2 * ENOUGH_TILES // tiles, terms // LEAST_TERMS))
+        return max(1, min(2 * ENOUGH_TILES // tiles, most))
 
     def blocks(self, sizes: Mapping[str, int]) -> int:
         """0 if another role has these sizes."""
         parts, large, small = self.parts(sizes), self.count(self.large, sizes), self.count(self.small, sizes)
+        threads = min(-(-self.count((1, 1), sizes) // THREADS), MOST_BLOCKS)
+        if self.is_few(sizes) or self.role == "few":
+            return threads if self.is_few(sizes) and self.role == "few" else 0
         match self.role:
             case "large":
                 return large if large >= ENOUGH_TILES else 0
@@ -96,7 +108,7 @@ class Tiles:
                 return small if parts == 1 and large < ENOUGH_TILES else 0
             case "part":
                 return small * parts if parts > 1 else 0
-        return min(-(-self.count((1, 1), sizes) // THREADS), MOST_BLOCKS) if parts > 1 else 0
+        return threads if parts > 1 else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,11 +62,12 @@ template <class unit, bool is_left, bool along, class F> struct pb_side {
     const F& element;
     const T* from;
     long long first;
-    int height;
+    int height, to;
     bool is_wide;
     T next[is_copied ? 1 : each];
     __device__ __forceinline__ pb_side(const F& element, long long first, long long count, long long start, long long terms)
-        : element(element), from(nullptr), first(first), height(pb_least(count - first, side)), is_wide(false) {
+        : element(element), from(nullptr), first(first), height(pb_least(count - first, side)), to(place(outer(0), term(0))),
+          is_wide(false) {
         if constexpr (is_dense) {
             long long i = first + outer(0), p = start + term(0), step = element.step;
             from = element.base + (along ? i * step + p : p * step + i);
@@ -82,43 +83,78 @@ template <class unit, bool is_left, bool along, class F> struct pb_side {
         int at = threadIdx.x * group;
         return along ? at % line + n % group : at / line + n / group * round;
     }
-    __device__ static int place(int outer, int term) { return by_rows ? outer * pitch + term : term * pitch + outer; }
-    __device__ __forceinline__ T at(int n, long long start) const {
-        if constexpr (is_dense) return from[n / group * round * element.step + n % group];
-        else if constexpr (is_left) return element(first + outer(n), start + term(n));
-        else return element(start + term(n), first + outer(n));
+    __device__ static constexpr int place(int outer, int term) {
+        return by_rows ? outer * pitch + term : term * pitch + outer;
+    }
+    __device__ int place(int n) const {
+        return to + (along ? place(n / group * round, n % group) : place(n % group, n / group * round));
     }
     // Begins to fetch the next terms, from ``start`` on, of which there are ``left``.
     __device__ __forceinline__ void fetch(long long start, int left, T* tile) {
-        if (is_dense && is_wide) {
+        if constexpr (is_dense) {
+            if (is_wide && height == side && left == depth) all(tile);
+            else some(left, tile);
+            from += along ? depth : depth * element.step;
+        } else {
 #pragma unroll
-            for (int n = 0; n < each; n += group) {
-                bool valid = outer(n) < height && term(n) < left;
+            for (int n = 0; n < each; ++n) {
+                long long i = first + outer(n), p = start + term(n);
+                next[n] = T(0);
+                if (outer(n) < height && term(n) < left) next[n] = is_left ? element(i, p) : element(p, i);
+            }
+        }
+    }
+    // Sixteen bytes at a time of a part that is all there.
+    __device__ __forceinline__ void all(T* tile) {
+#pragma unroll
+        for (int n = 0; n < each; n += group) {
+            const T* place_of = from + n / group * round * element.step;
+            if constexpr (is_copied) {
+                pb_cp_async16(tile + place(n), place_of, true);
+            } else {
+                pb_words<T, group> found = *(const pb_words<T, group>*)place_of;
+#pragma unroll
+                for (int m = 0; m < group; ++m) next[n + m] = found.x[m];
+            }
+        }
+    }
+    // Of any other part what is there, zeros for the rest.
+    __device__ __forceinline__ void some(int left, T* tile) {
+#pragma unroll (is_copied ? 1 : each)
+        for (int n = 0; n < each; n += group) {
+            bool valid = outer(n) < height && term(n) < left;
+            if constexpr (is_dense) {
+                const T* place_of = from + n / group * round * element.step;
                 if constexpr (is_copied) {
-                    const T* place_of = from + n / group * round * element.step;
-                    pb_cp_async16(tile + place(outer(n), term(n)), valid ? place_of : element.base, valid);
-                } else if constexpr (is_dense) {
+                    if (is_wide) {
+                        pb_cp_async16(tile + place(n), place_of, valid);
+                    } else {
+#pragma unroll 1
+                        for (int m = 0; m < group; ++m) {
+                            bool inside = along ? term(n) + m < left : outer(n) + m < height;
+                            tile[place(n) + m] = valid && inside ? place_of[m] : T(0);
+                        }
+                    }
+                } else {
                     pb_words<T, group> found = {};
-                    if (valid) found = *(const pb_words<T, group>*)(from + n / group * round * element.step);
+                    if (is_wide) {
+                        if (valid) found = *(const pb_words<T, group>*)place_of;
+                    } else {
+#pragma unroll
+                        for (int m = 0; m < group; ++m)
+                            if (valid && term(n) + m < left) found.x[m] = place_of[m];
+                    }
 #pragma unroll
                     for (int m = 0; m < group; ++m) next[n + m] = found.x[m];
                 }
             }
-        } else if constexpr (is_copied) {
-#pragma unroll 1
-            for (int n = 0; n < each; ++n)
-                tile[place(outer(n), term(n))] = outer(n) < height && term(n) < left ? at(n, start) : T(0);
-        } else {
-#pragma unroll
-            for (int n = 0; n < each; ++n) next[n] = outer(n) < height && term(n) < left ? at(n, start) : T(0);
         }
-        if constexpr (is_dense) from += along ? depth : depth * element.step;
     }
     // What waits in registers goes to its place.
     __device__ __forceinline__ void keep(T* tile) const {
         if constexpr (!is_copied) {
 #pragma unroll
-            for (int n = 0; n < each; ++n) tile[place(outer(n), term(n))] = next[n];
+            for (int n = 0; n < each; ++n) tile[place(n)] = next[n];
         }
     }
 };""",
@@ -153,14 +189,15 @@ template <class kind, int rows_, int columns_, int depth_> struct pb_fma {
     sum total[down][across] = {};
     template <class A, class B> __device__ void multiply(const stored* left, const stored* right) {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        int y = warp / 2 * (rows / 4) + lane / 8 * group, x = warp % 2 * wide + lane % 8 * group;
+        left += A::place(warp / 2 * (rows / 4) + lane / 8 * group, 0);
+        right += B::place(warp % 2 * wide + lane % 8 * group, 0);
 #pragma unroll (sizeof(sum) == 4 ? 8 : 2)
         for (int k = 0; k < depth; ++k) {
             words p[down / group], q[across / group];
 #pragma unroll
-            for (int n = 0; n < down / group; ++n) p[n] = *(const words*)(left + A::place(y + n * strip, k));
+            for (int n = 0; n < down / group; ++n) p[n] = *(const words*)(left + A::place(n * strip, k));
 #pragma unroll
-            for (int n = 0; n < across / group; ++n) q[n] = *(const words*)(right + B::place(x + n * 8 * group, k));
+            for (int n = 0; n < across / group; ++n) q[n] = *(const words*)(right + B::place(n * 8 * group, k));
 #pragma unroll
             for (int n = 0; n < down; ++n)
 #pragma unroll
@@ -191,7 +228,7 @@ template <class kind, int rows_, int columns_, int depth_> struct pb_fma {
 // may take one alone, and keep its sums. Tiles follow each other by columns of eight, which read the same of the right operand.
 template <class unit, bool left_along, bool right_along, class L, class R, class E>
 __device__ void pb_product(const L& left, const R& right, E each, long long rows, long long columns, long long terms,
-                           long long tile, long long part = 0, long long parts = 1, typename unit::sum* kept = nullptr) {
+                           int tile, int part = 0, int parts = 1, typename unit::sum* kept = nullptr) {
     using A = pb_side<unit, true, left_along, L>;
     using B = pb_side<unit, false, right_along, R>;
     using T = typename unit::stored;
@@ -200,21 +237,22 @@ __device__ void pb_product(const L& left, const R& right, E each, long long rows
     constexpr int fetched = 2 * stage * sizeof(T), summed = 8 * unit::strip * pitch * sizeof(S);
     __align__(16) __shared__ unsigned char memory[fetched > summed ? fetched : summed];
     T* fetch = (T*)memory;
-    long long across = (columns + unit::columns - 1) / unit::columns, down = (rows + unit::rows - 1) / unit::rows;
-    long long above = tile / (8 * across) * 8, height = down - above < 8 ? down - above : 8;
-    long long y = above + tile % (8 * across) % height, x = tile % (8 * across) / height;
+    int across = (int)((columns + unit::columns - 1) / unit::columns), down = (int)((rows + unit::rows - 1) / unit::rows);
+    int above = tile / (8 * across) * 8, height = down - above < 8 ? down - above : 8;
+    int y = above + tile % (8 * across) % height, x = tile % (8 * across) / height;
     long long share = ((terms + parts - 1) / parts + unit::depth - 1) / unit::depth * unit::depth, begin = part * share;
     long long end = terms - begin < share ? terms : begin + share;
-    A a(left, y * unit::rows, rows, begin, terms);
-    B b(right, x * unit::columns, columns, begin, terms);
+    A a(left, (long long)y * unit::rows, rows, begin, terms);
+    B b(right, (long long)x * unit::columns, columns, begin, terms);
     unit u;
     int steps = end > begin ? (int)((end - begin + unit::depth - 1) / unit::depth) : 0;
+    int last = (int)(end - begin - (steps - 1LL) * unit::depth);
 #pragma unroll 1
     for (int step = 0; step <= steps; ++step) {
         T *now = fetch + step % 2 * stage, *before = fetch + (step + 1) % 2 * stage;
         if (step < steps) {
             long long start = begin + (long long)step * unit::depth;
-            int left = pb_least(end - start, unit::depth);
+            int left = step + 1 < steps ? unit::depth : last;
             a.fetch(start, left, now);
             b.fetch(start, left, now + A::size);
             pb_cp_async_commit();
@@ -238,9 +276,10 @@ __device__ void pb_product(const L& left, const R& right, E each, long long rows
             int r = warp / 2 * (unit::rows / 4) + strip * unit::strip + n / unit::wide;
             int c = warp % 2 * unit::wide + n % unit::wide;
             S sum = sums[n / unit::wide * pitch + n % unit::wide];
-            long long i = y * unit::rows + r, j = x * unit::columns + c;
+            long long i = (long long)y * unit::rows + r, j = (long long)x * unit::columns + c;
             if (i >= rows || j >= columns) continue;
-            if (parts > 1) kept[(((y * across + x) * parts + part) * unit::rows + r) * unit::columns + c] = sum;
+            long long block = (y * across + x) * parts + part;
+            if (parts > 1) kept[block * unit::rows * unit::columns + r * unit::columns + c] = sum;
             else each(i, j, sum);
         }
         __syncwarp();
@@ -248,18 +287,18 @@ __device__ void pb_product(const L& left, const R& right, E each, long long rows
 }""",
     "pb_tiles": """\
 // How many tiles a product has.
-template <class unit> __device__ long long pb_tiles(long long rows, long long columns) {
-    return (rows + unit::rows - 1) / unit::rows * ((columns + unit::columns - 1) / unit::columns);
+template <class unit> __device__ int pb_tiles(long long rows, long long columns) {
+    return (int)((rows + unit::rows - 1) / unit::rows * ((columns + unit::columns - 1) / unit::columns));
 }""",
     "pb_joined": """\
 // The sum in row i and column j of a product whose parts were kept, in their order.
 template <class unit> __device__ typename unit::sum pb_joined(const typename unit::sum* kept, long long i, long long j,
-                                                              long long columns, long long parts) {
+                                                              long long columns, int parts) {
     constexpr long long size = unit::rows * unit::columns;
     long long across = (columns + unit::columns - 1) / unit::columns;
     kept += (i / unit::rows * across + j / unit::columns) * parts * size + i % unit::rows * unit::columns + j % unit::columns;
     typename unit::sum sum = kept[0];
-    for (long long part = 1; part < parts; ++part) sum += kept[part * size];
+    for (int part = 1; part < parts; ++part) sum += kept[part * size];
     return sum;
 }""",
 }

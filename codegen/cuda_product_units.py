@@ -8,7 +8,7 @@ from __future__ import annotations
 _HALVES = """\
 template <int rows_, int columns_, int depth_> struct pb_unit_{name}
 #if __CUDA_ARCH__ < 800
-    : pb_fma<pb_{name}, rows_, columns_, depth_> {{}};
+    : pb_fma<pb_{name}, rows_, columns_, 2048 / rows_> {{}};
 #else
 {{
     using stored = unsigned short;
@@ -20,18 +20,20 @@ template <int rows_, int columns_, int depth_> struct pb_unit_{name}
     template <class A, class B> __device__ void multiply(const stored* left, const stored* right) {{
         int lane = threadIdx.x % 32, y = threadIdx.x / 64 * (rows / 4), x = threadIdx.x / 32 % 2 * wide;
         int low = lane % 8, odd = lane / 8 % 2 * 8, high = lane / 16 * 8;
+        left += A::by_rows ? A::place(y + odd + low, high) : A::place(y + odd, high + low);
+        right += B::by_rows ? B::place(x + high + low, odd) : B::place(x + high, odd + low);
 #pragma unroll
         for (int k = 0; k < depth; k += 16) {{
             unsigned p[down][4], q[across / 2][4];
 #pragma unroll
             for (int n = 0; n < down; ++n) {{
-                if constexpr (A::by_rows) pb_ldmatrix_x4(p[n], left + A::place(y + n * 16 + odd + low, k + high));
-                else pb_ldmatrix_x4_trans(p[n], left + A::place(y + n * 16 + odd, k + high + low));
+                if constexpr (A::by_rows) pb_ldmatrix_x4(p[n], left + A::place(n * 16, k));
+                else pb_ldmatrix_x4_trans(p[n], left + A::place(n * 16, k));
             }}
 #pragma unroll
             for (int n = 0; n < across / 2; ++n) {{
-                if constexpr (B::by_rows) pb_ldmatrix_x4(q[n], right + B::place(x + n * 16 + high + low, k + odd));
-                else pb_ldmatrix_x4_trans(q[n], right + B::place(x + n * 16 + high, k + odd + low));
+                if constexpr (B::by_rows) pb_ldmatrix_x4(q[n], right + B::place(n * 16, k));
+                else pb_ldmatrix_x4_trans(q[n], right + B::place(n * 16, k));
             }}
 #pragma unroll
             for (int n = 0; n < down; ++n)
@@ -125,19 +127,20 @@ template <int rows_, int columns_, int depth_> struct pb_unit_tf32
     static constexpr int down = rows / 64, across = columns / 16, strip = 16, strips = down, wide = columns / 2;
     sum total[down][across][4] = {};
     template <class A, class B> __device__ void multiply(const stored* left, const stored* right) {
-        int lane = threadIdx.x % 32, y = threadIdx.x / 64 * (rows / 4) + lane / 4, x = threadIdx.x / 32 % 2 * wide + lane / 4;
+        int lane = threadIdx.x % 32;
+        left += A::place(threadIdx.x / 64 * (rows / 4) + lane / 4, lane % 4);
+        right += B::place(threadIdx.x / 32 % 2 * wide + lane / 4, lane % 4);
 #pragma unroll
         for (int k = 0; k < depth; k += 8) {
             unsigned p[down][4], q[across][2];
 #pragma unroll
             for (int n = 0; n < down; ++n)
 #pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    p[n][e] = __float_as_uint(left[A::place(y + n * 16 + e % 2 * 8, k + lane % 4 + e / 2 * 4)]);
+                for (int e = 0; e < 4; ++e) p[n][e] = __float_as_uint(left[A::place(n * 16 + e % 2 * 8, k + e / 2 * 4)]);
 #pragma unroll
             for (int m = 0; m < across; ++m)
 #pragma unroll
-                for (int e = 0; e < 2; ++e) q[m][e] = __float_as_uint(right[B::place(x + m * 8, k + lane % 4 + e * 4)]);
+                for (int e = 0; e < 2; ++e) q[m][e] = __float_as_uint(right[B::place(m * 8, k + e * 4)]);
 #pragma unroll
             for (int n = 0; n < down; ++n)
 #pragma unroll
@@ -160,14 +163,16 @@ template <int rows_, int columns_, int depth_> struct pb_unit_f64
     static constexpr int down = rows / 32, across = columns / 16, strip = 8, strips = down, wide = columns / 2;
     sum total[down][across][2] = {};
     template <class A, class B> __device__ void multiply(const stored* left, const stored* right) {
-        int lane = threadIdx.x % 32, y = threadIdx.x / 64 * (rows / 4) + lane / 4, x = threadIdx.x / 32 % 2 * wide + lane / 4;
+        int lane = threadIdx.x % 32;
+        left += A::place(threadIdx.x / 64 * (rows / 4) + lane / 4, lane % 4);
+        right += B::place(threadIdx.x / 32 % 2 * wide + lane / 4, lane % 4);
 #pragma unroll
         for (int k = 0; k < depth; k += 4) {
             double p[down], q[across];
 #pragma unroll
-            for (int n = 0; n < down; ++n) p[n] = left[A::place(y + n * 8, k + lane % 4)];
+            for (int n = 0; n < down; ++n) p[n] = left[A::place(n * 8, k)];
 #pragma unroll
-            for (int m = 0; m < across; ++m) q[m] = right[B::place(x + m * 8, k + lane % 4)];
+            for (int m = 0; m < across; ++m) q[m] = right[B::place(m * 8, k)];
 #pragma unroll
             for (int n = 0; n < down; ++n)
 #pragma unroll

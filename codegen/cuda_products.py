@@ -33,6 +33,8 @@ SHAPES = {
     "f64": ((128, 64, 8), (64, 32, 16)),
 }
 """By what is multiplied: rows and columns of large and small tiles, and how many terms of them are in shared memory at a time."""
+FEW_TERMS = 16
+"""So many terms of halves, where elements are computed for large tiles and wait in registers."""
 
 
 def bounds(kind: str) -> str:
@@ -61,14 +63,21 @@ class ProductText:
         assert stage.loop is not None
         *loops, product = nest_of(stage.loop)
         kind = half_of(product) or product.regions[0].results[0].type.dtype.name
+        kind = "tf32" if kind == "f32" and product.params.get("tf32") else kind
         role = stage.kind.removeprefix("tiles_")
         large, small = SHAPES[kind]
         unit = self.name(w, product, "unit")
-        w.line(f"using {unit} = pb_unit_{kind}<{', '.join(map(str, large if role == 'large' else small))}>;")
+        rows, columns, depth = large if role == "large" else small
+        is_computed = any(_dense(*element_of(region), region) is None for region in product.regions[:2])
+        depth = min(depth, FEW_TERMS) if is_computed and role == "large" else depth
+        if role != "few":
+            w.line(f"using {unit} = pb_unit_{kind}<{rows}, {columns}, {depth}>;")
         for i in (i for loop in loops for i in loop.regions[0].instructions):
             if isinstance(i.op, Extent | Constant):
                 w.instruction(i)
-        if role == "join":
+        if role == "few":
+            self.few(w, loops, product)
+        elif role == "join":
             self.join(w, loops, product, unit, self.kept[stage.loop])
         else:
             if role != "large" and stage.loop not in self.kept:
@@ -76,12 +85,12 @@ class ProductText:
                 index = self.emitter.stages.index(stage) + (role == "small")
                 self.kept[stage.loop] = self.emitter.reserve(index, "kept", product.regions[2].parameters[2].type.dtype, shape)
             self.tiles(w, loops, product, unit, None if role == "large" else self.kept[stage.loop])
-        rows, columns, terms = (extent_of(w.loops, v) for v in product.operands)
+        m, n, k = (extent_of(w.loops, v) for v in product.operands)
         counts = [extent_of(w.loops, loop.operands[0]) for loop in loops]
-        assert rows is not None and columns is not None
+        assert m is not None and n is not None
         tiles = Tiles(
-            rows=rows, columns=columns, terms=terms or 0, batch=tuple(e for e in counts if e is not None), large=large[:2],
-            small=small[:2], role=role,
+            rows=m, columns=n, terms=k or 0, batch=tuple(e for e in counts if e is not None), large=large[:2], small=small[:2],
+            role=role,
         )  # fmt: skip
         return {"threads": THREADS, "count": (), "per_block": 1, "tiles": tiles}
 
@@ -102,7 +111,7 @@ class ProductText:
             part += self.emitter.memory(w, kept, True)
         if loops:
             tiles, index = self.name(w, product, "tiles"), self.name(w, product, "number")
-            w.line(f"long long {tiles} = pb_tiles<{unit}>({rows}, {columns});")
+            w.line(f"int {tiles} = pb_tiles<{unit}>({rows}, {columns});")
             if kept is not None:
                 w.line(f"long long {index} = {tile} / {tiles};")
                 part += f" + {index} * {tiles} * {parts} * {unit}::rows * {unit}::columns"
@@ -121,23 +130,47 @@ class ProductText:
         arguments = [left.name, right.name, each, rows, columns, terms, tile, *([part] if part else [])]
         w.line(f"pb_product<{unit}, {flags}>({', '.join(arguments)});")
 
+    def few(self, w: Writer, loops: list[Instruction], product: Instruction) -> None:
+        """Each sum is one thread's."""
+        left, right, region = product.regions
+        total = region.parameters[2]
+        with self.sums(w, loops, product) as (_, i, j):
+            w.texts[total], p = w.names.of(total), self.counter(w, left.parameters[1])
+            self.given(w, left.parameters[0], i)
+            self.given(w, right.parameters[0], p)
+            self.given(w, right.parameters[1], j)
+            w.line(f"{type_name(total.type.dtype)} {w.texts[total]} = 0;")
+            with w.braces(f"for (long long {p} = 0; {p} < {bare(w.value(product.operands[2]))}; ++{p}) {{"):
+                w.block(left)
+                w.block(right)
+                x, y = (w.value(operand.results[0]) for operand in (left, right))
+                w.line(f"{w.texts[total]} = fma({x}, {y}, {w.texts[total]});")
+            w.block(region)
+
     def join(self, w: Writer, loops: list[Instruction], product: Instruction, unit: str, kept: int) -> None:
         """The parts of each sum are joined, and what is done with sums is done."""
-        region = product.regions[2]
-        rows, columns, _ = (bare(w.value(v)) if k < 2 else "" for k, v in enumerate(product.operands))
-        i, j, total = region.parameters
-        names = [*(w.counter(loop) for loop in loops), self.counter(w, i), self.counter(w, j)]
-        counts = [*(bare(w.value(loop.operands[0])) for loop in loops), rows, columns]
-        n, parts = w.names.fresh("n"), w.parts()
-        with w.braces(f"for (long long {n} = pb_first(); {n} < {' * '.join(counts)}; {n} += pb_step()) {{"):
-            w.line(f"long long {', '.join(digits(n, names, counts))};")
+        region, parts = product.regions[2], w.parts()
+        rows, columns = (bare(w.value(v)) for v in product.operands[:2])
+        with self.sums(w, loops, product) as (n, i, j):
             start = self.emitter.memory(w, kept)
             if loops:
                 size = f"pb_tiles<{unit}>({rows}, {columns}) * {parts} * {unit}::rows * {unit}::columns"
                 start += f" + {n} / ({rows} * {columns}) * {size}"
-                self.around(w, loops)
-            w.let(total, f"pb_joined<{unit}>({start}, {names[-2]}, {names[-1]}, {columns}, {parts})")
+            w.let(region.parameters[2], f"pb_joined<{unit}>({start}, {i}, {j}, {columns}, {parts})")
             w.block(region)
+
+    @contextmanager
+    def sums(self, w: Writer, loops: list[Instruction], product: Instruction) -> Iterator[tuple[str, str, str]]:
+        """A loop over all sums, which threads share out: the names of the number of each, its row and its column."""
+        rows, columns = (bare(w.value(v)) for v in product.operands[:2])
+        i, j, _ = product.regions[2].parameters
+        names = [*(w.counter(loop) for loop in loops), self.counter(w, i), self.counter(w, j)]
+        counts = [*(bare(w.value(loop.operands[0])) for loop in loops), rows, columns]
+        n = w.names.fresh("n")
+        with w.braces(f"for (long long {n} = pb_first(); {n} < {' * '.join(counts)}; {n} += pb_step()) {{"):
+            w.line(f"long long {', '.join(digits(n, names, counts))};")
+            self.around(w, loops)
+            yield n, names[-2], names[-1]
 
     def batch(self, w: Writer, loops: list[Instruction], number: str) -> None:
         """Which of a batch a block computes, and what is computed for it."""
@@ -178,9 +211,12 @@ class ProductText:
         return _Operand(name, _lies_along(w, region, outer, term))
 
     def counter(self, w: Writer, value: Value) -> str:
-        w.texts[value] = w.names.of(value)
-        w.degrees[value] = 1
-        return w.texts[value]
+        return self.given(w, value, w.names.of(value))
+
+    def given(self, w: Writer, position: Value, text: str) -> str:
+        w.texts[position] = text
+        w.degrees[position] = 1
+        return text
 
     @contextmanager
     def function(self, w: Writer, opening: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ from pullback.ir.ops.product import Product
 from pullback.ir.ops.sort import RowSort
 from pullback.ir.structure import Function, Instruction, Value, walk
 
-TILES = ("tiles_large", "tiles_small", "tiles_part", "tiles_join")
+TILES = ("tiles_few", "tiles_large", "tiles_small", "tiles_part", "tiles_join")
 
 
 @dataclass(eq=False)
@@ -27,8 +27,8 @@ class Stage:
     thread), "library" (a routine), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies
     of ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
     and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count", "sort_begin" and "sort_place" of each ``turn``; of a
-    product, ``loop`` or in it, "tiles_large", "tiles_small", "tiles_part" and "tiles_join" (see ``cuda_launch.Tiles``).
-    ``turned``: what a grid reads across memory. ``tail``: what one thread runs after the loop."""
+    product, ``loop`` or in it, "tiles_few", "tiles_large", "tiles_small", "tiles_part" and "tiles_join" (see
+    ``cuda_launch.Tiles``). ``turned``: what a grid reads across memory. ``tail``: what one thread runs after the loop."""
 
     kind: str
     loop: Instruction | None = None

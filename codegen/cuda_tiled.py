@@ -122,4 +122,5 @@ def _as_product(b: Builder, i: Instruction) -> None:
     total = Value(scalar(out.type.dtype), "sum")
     inner = Builder(i.loc)
     inner.emit(store, (total, out, *index))
-    b.emit(product, sizes, {}, [*regions, inner.block([*index, total], [])])
+    params = {"tf32": True} if i.params.get("tf32") else {}
+    b.emit(product, sizes, params, [*regions, inner.block([*index, total], [])])

@@ -12,7 +12,7 @@ from typing import Any
 
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.ir.extents import product as extents_product
-from pullback.ir.ops.contract import split
+from pullback.ir.ops.contract import others, split
 from pullback.ir.ops.linalg import Linalg
 from pullback.ir.ops.small import MOST, MOST_OF_PRODUCT, Lane, Matrix, Own, product
 from pullback.ir.structure import Instruction, Value
@@ -43,7 +43,7 @@ def linalg_kernel(i: Instruction, target: str) -> Draft:
 def product_kernel(i: Instruction, target: str) -> Draft:
     """The kernel of a canonical contraction, likewise."""
     (left, right), out = split(i.params["spec"])
-    params = {"ta": left[-1] == out[-2], "tb": right[-1] != out[-1]}
+    params = {"ta": left[-1] == out[-2], "tb": right[-1] != out[-1], **others(i.params)}
     work = _Batch(replace(i, params=params), len(out) - 2, ())
     small = product if target == "cpu" else None
     return work.run(lambda *refs: work.b.here("gemm", *refs, **params), small, MOST_OF_PRODUCT)

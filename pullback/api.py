@@ -41,6 +41,7 @@ def jit(
     donate: Donate = (),
     debug: bool = False,
     dynamic: bool = False,
+    tf32: bool = False,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -53,11 +54,13 @@ def jit(
     donate: Donate = (),
     debug: bool = False,
     dynamic: bool = False,
+    tf32: bool = False,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
 def jit(
     function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str | None = None, check: bool = False,
     guards: bool = False, donate: Donate = (), debug: bool = False, dynamic: bool = False,
+    tf32: bool = False,
 ) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
 
@@ -87,6 +90,9 @@ def jit(
     kept. ``f.explain`` names the guards with their lines. What cannot be symbolic (branches that ``guards=True`` follows, calls
     of Python functions) is traced for each shape.
 
+    ``tf32``: matrix products of float32 may round elements to 11 bits before they are multiplied, where a device multiplies
+    such numbers faster: on GPUs from sm_80 on, by tensor cores. Sums are of float32. Those of gradients may, too.
+
     ``debug``: before a call runs compiled, it runs step by step on the interpreter, and a FloatingPointError names the first step
     that makes a NaN or an infinity of numbers, or a number out of the range of its integer dtype, forward or backward, in loops
     and branches too: the op, its line and its operands. What only a ``where`` that takes another value, a minimum, a maximum or
@@ -96,10 +102,10 @@ def jit(
     """
     if function is None:
         options = {"static_argnames": static_argnames, "device": device, "check": check, "guards": guards}
-        return functools.partial(jit, **options, donate=donate, debug=debug, dynamic=dynamic)
+        return functools.partial(jit, **options, donate=donate, debug=debug, dynamic=dynamic, tf32=tf32)
     device = None if device is None else checked(device)
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    transform = (Guarded if guards else Transform)(name="jit", donate=donation(donate), dynamic=bool(dynamic))
+    transform = (Guarded if guards else Transform)(name="jit", donate=donation(donate), dynamic=bool(dynamic), tf32=bool(tf32))
     return transformed(function, transform, words, device, KINDS[bool(debug), bool(check)])
 
 

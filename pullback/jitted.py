@@ -26,6 +26,7 @@ from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
 from pullback.inspection.call import Call, arguments_of
 from pullback.inspection.record import Recorder
+from pullback.ir.passes.rounding import with_tf32
 from pullback.method import Method
 from pullback.outputs import out_of
 from pullback.paths import Paths
@@ -307,10 +308,11 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         symbolic: bool = False,
     ) -> Trace:  # fmt: skip
         with counters.timed("trace"):
-            return trace(
+            found = trace(
                 self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured,
                 symbolic=symbolic,
             )  # fmt: skip
+            return replace(found, function=with_tf32(found.function)) if self._transform.tf32 else found
 
     def _first_call(
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any],
@@ -452,8 +454,8 @@ def _transformed(
         kind = type(function) if function.is_inherited and kind is Jitted else kind
         device = device if transform.name == "jit" else function._device
         static |= function._static
-        if function._transform.dynamic and not transform.dynamic:
-            transform = replace(transform, dynamic=True)
+        before = function._transform
+        transform = replace(transform, dynamic=before.dynamic or transform.dynamic, tf32=before.tf32 or transform.tf32)
     if current() is not None:
         return kind(function, transform, static, device, Programs(transform.parameters(function, static)))
     made = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).made

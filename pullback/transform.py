@@ -20,7 +20,7 @@ Argnames = str | tuple[str, ...]
 class Transform:
     """What is done to a function: here nothing, as by "jit". ``argnums`` and ``argnames`` choose arguments, if it has a
     choice. ``donate``: the arguments of the transformed function whose memory its results may take. ``dynamic``: sizes are
-    symbolic in its traces."""
+    symbolic in its traces. ``tf32``: products of float32 may round what they multiply."""
 
     name: str = "jit"
     argnums: Argnums | None = None
@@ -28,6 +28,7 @@ class Transform:
     has_aux: bool = False
     donate: Donation | None = None
     dynamic: bool = False
+    tf32: bool = False
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the transformed function in the current trace."""

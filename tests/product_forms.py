@@ -16,7 +16,7 @@ MOST = 40
 
 @dataclass(frozen=True)
 class Form:
-    """An operand: the type of its references, with T for that of elements, the lines that give %y at %i, %p (left) or %p, %j (right),
+    """An operand: the type of its references, T that of elements; the lines that give %y at %i, %p (left) or %p, %j (right);
     and the same by NumPy: the matrix of the arrays."""
 
     refs: Mapping[str, str]
@@ -63,7 +63,7 @@ EACH = """\
     yield"""
 
 
-def text(dtype: str, left: str, right: str) -> str:
+def text(dtype: str, left: str, right: str, params: str = "") -> str:
     """A kernel with its program: out = max(product * row + column, 0), and e, where that is positive, d."""
     a, b = LEFT[left], RIGHT[right]
     total = "f64" if dtype == "f64" else "f32"
@@ -89,7 +89,7 @@ kernel k0({parameters}) -> () {{
   %m: i64[] = extent {{size=s0}}
   %n: i64[] = extent {{size=s2}}
   %k: i64[] = extent {{size=s1}}
-  product %m, %n, %k (%i: i64[], %p: i64[]) {{
+  product %m, %n, %k{params} (%i: i64[], %p: i64[]) {{
 {element(a)}
   }} (%p: i64[], %j: i64[]) {{
 {element(b)}
@@ -144,5 +144,5 @@ def check(dtype: str, left: str, right: str, given: Mapping[str, Any], bits: int
     unit = np.finfo(given["out"].dtype).eps
     error = (2.0**-bits * 2 + (a.shape[1] + 4) * unit) * size
     wrong = ~(np.abs(given["out"] - wanted) <= error)
-    assert not wrong.any(), (dtype, left, right, a.shape, b.shape, np.argwhere(wrong)[:5], given["out"][wrong][:5], wanted[wrong][:5])
+    assert not wrong.any(), (a.shape, b.shape, np.argwhere(wrong)[:5], given["out"][wrong][:5], wanted[wrong][:5])
     np.testing.assert_array_equal(given["e"], np.where(given["out"] > 0, given["d"], 0))

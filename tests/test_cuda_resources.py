@@ -6,10 +6,12 @@ Its registers, local memory, spills and shared memory are held against files in 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import product_forms
 import pytest
 from control_programs import PROGRAMS
 from cuda_program import scheduled, traced
@@ -20,6 +22,7 @@ from benchmarks.case import Case
 from benchmarks.cases import CASES
 from pullback.codegen import cuda_turns
 from pullback.codegen.cuda import emit_all
+from pullback.codegen.schedule import schedule
 from pullback.ir import Function
 from pullback.ir.text import parse_module
 from pullback.runtime import cubin, nvcc, nvrtc
@@ -31,8 +34,8 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_90")
 FILES = sorted([*(HERE / "cuda").glob("*.ir"), *(HERE / "kernels").glob("*.ir")])
 HOT = tuple(f"{name}/grad" for name in ("black_scholes", "chain", "gelu_mm", "layernorm", "logreg", "nbody", "softmax", "xent"))
 """Workloads whose kernels may spill nothing: what they compute belongs in registers."""
-SPILLS = {"gelu_mm/grad float32": 36}
-"""But for these, in bytes: the tiles of a product of float32 keep an address in memory, outside the loop that multiplies."""
+PRODUCTS = ("f32-plain-plain", "f32-scaled-both", "f64-plain-plain", "f64-scaled-both", "f16-plain-plain", "bf16-plain-turned")
+"""Forms of products (see ``product_forms``) whose kernels may spill nothing: their sums belong in registers."""
 OF_BLOCK = 48 << 10
 """Bytes of shared memory that a block may take without asking the driver for more."""
 
@@ -49,11 +52,16 @@ def compiler() -> nvrtc.Nvrtc | nvcc.Nvcc:
 
 
 def rows(function: Function) -> list[list[str]]:
-    """A kernel a row: its name, then for each architecture its registers, and bytes of local memory, of spills, and shared."""
+    """A kernel of a function's a row, as in ``rows_of``."""
     try:
-        text = emit_all(scheduled(function)[0].functions[1:])
+        return rows_of(scheduled(function)[0].functions[1:])
     except NotImplementedError as error:
         return [["-", f"no CUDA C: {error}"]]
+
+
+def rows_of(kernels: Sequence[Function]) -> list[list[str]]:
+    """A kernel a row: its name, then for each architecture its registers, and bytes of local memory, of spills, and shared."""
+    text = emit_all(kernels)
     found: dict[str, list[str]] = {}
     for arch in ARCHITECTURES:
         code, remarks = compiler().explained(text, arch, OPTIONS)
@@ -70,9 +78,9 @@ def spills(remarks: str) -> dict[str, int]:
     return {part.split("'")[1]: sum(map(int, re.findall(r"(\d+) bytes spill", part))) for part in parts}
 
 
-def check(name: str, function: Function, bless: bool) -> list[list[str]]:
+def check(name: str, found: list[list[str]], bless: bool) -> list[list[str]]:
     """The rows are those of the golden file; made by another compiler, they may differ in registers and local memory."""
-    found, path = rows(function), GOLDEN / f"{name}.txt"
+    path = GOLDEN / f"{name}.txt"
     head = f"# {compiler().name}; {', '.join(ARCHITECTURES)}: registers, bytes of local memory, of spills, of shared memory\n"
     if bless:
         path.write_text(head + "".join("  ".join(f"{cell:<18}" for cell in row).rstrip() + "\n" for row in found))
@@ -90,9 +98,9 @@ def lasting(row: list[str]) -> list[str]:
     return [row[0], *(cell.rpartition(" ")[2] for cell in row[1:])]
 
 
-def spilled(found: list[list[str]], allowed: int = 0) -> list[str]:
-    """The kernels that spill more bytes than that."""
-    return [f"{row[0]} {cell}" for row in found for cell in row[1:] if row[0] != "-" and int(cell.split()[2]) > allowed]
+def spilled(found: list[list[str]]) -> list[str]:
+    """The kernels that spill."""
+    return [f"{row[0]} {cell}" for row in found for cell in row[1:] if row[0] != "-" and int(cell.split()[2])]
 
 
 def name_of(path: Path) -> str:
@@ -102,7 +110,7 @@ def name_of(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_golden_kernels(path: Path, bless: bool) -> None:
     (function, *_) = parse_module(path.read_text().partition("# =>\n")[0]).functions
-    check(name_of(path), function, bless)
+    check(name_of(path), rows(function), bless)
 
 
 def smallest(name: str) -> Case:
@@ -115,14 +123,20 @@ def smallest(name: str) -> Case:
 def test_hot_kernels_spill_nothing(name: str, dtype: str, bless: bool) -> None:
     case = smallest(name)
     function, _ = traced(compiled(case), *case.make(np.dtype(dtype).type, **case.small))
-    assert not spilled(check(f"{name.replace('/', '_')}_{dtype}", function, bless), SPILLS.get(f"{name} {dtype}", 0))
+    assert not spilled(check(f"{name.replace('/', '_')}_{dtype}", rows(function), bless))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_spill_nothing(name: str, bless: bool) -> None:
+    module = parse_module(product_forms.text(*name.split("-")))
+    assert not spilled(check(f"product_{name}", rows_of([schedule(kernel, "cuda") for kernel in module.functions[1:]]), bless))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("case", "dtype"), PAIRS)
 def test_kernels_of_every_workload_compile_without_spills(case: Case, dtype: str) -> None:
     function, _ = traced(compiled(case), *case.make(np.dtype(dtype).type, **case.small))
-    assert not spilled(rows(function), max(SPILLS.values()) if dtype == "float32" else 0)
+    assert not spilled(rows(function))
 
 
 @pytest.mark.long
@@ -154,6 +168,7 @@ def test_a_spill_is_seen() -> None:
 
 def test_there_is_no_other_file() -> None:
     names = {name_of(path) for path in FILES} | {f"{name.replace('/', '_')}_{d}" for name in HOT for d in ("float32", "float64")}
+    names |= {f"product_{name}" for name in PRODUCTS}
     assert {path.stem for path in GOLDEN.iterdir()} == names
 
 

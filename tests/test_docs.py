@@ -1,5 +1,5 @@
-"""The listings in the documentation are what the commands above them print, with no kernel on disk; ``--bless`` writes them
-anew."""
+"""The listings in the documentation are what the commands above them print, with no kernel on disk, or a function of the file
+that is named above them; ``--bless`` writes them anew."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTING = re.compile(r"(<!-- \$ pullback (?P<command>[^\n]+?) -->\n```\n)(?P<text>.*?)(```)", re.DOTALL)
-PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if LISTING.search(path.read_text())]
+FUNCTION = re.compile(r"(<!-- (?P<path>tests/[^\n]+?): (?P<name>\w+) -->\n```\n)(?P<text>.*?)(```)", re.DOTALL)
+EVERY = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [path for path in EVERY if LISTING.search(path.read_text())]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -28,6 +30,20 @@ def test_listings_are_real(page: Path, bless: bool) -> None:
 
     text = page.read_text()
     fresh = LISTING.sub(listing, text)
+    if bless:
+        page.write_text(fresh)
+    assert fresh == text or bless
+
+
+@pytest.mark.parametrize("page", [p for p in EVERY if FUNCTION.search(p.read_text())], ids=lambda path: path.name)
+def test_functions_are_those_of_files(page: Path, bless: bool) -> None:
+    def listing(found: re.Match[str]) -> str:
+        parts = re.findall(r"^// .*?^}$", (ROOT / found["path"]).read_text(), re.DOTALL | re.MULTILINE)
+        (shown,) = [part for part in parts if re.search(rf"\b{found['name']}\(", part)]
+        return f"{found[1]}{shown}\n```"
+
+    text = page.read_text()
+    fresh = FUNCTION.sub(listing, text)
     if bless:
         page.write_text(fresh)
     assert fresh == text or bless

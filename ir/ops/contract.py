@@ -18,7 +18,7 @@ from pullback.ir.types import ArrayType, Extent, Type
 
 
 class Contract(Op):
-    """Param ``spec``: the subscripts."""
+    """Param ``spec``: the subscripts. ``tf32``: elements of f32 may be rounded to 11 bits before they are multiplied."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         letters, out = split(params["spec"])
@@ -46,7 +46,7 @@ class Contract(Op):
         words, out = split(params["spec"])
         letter = next(c for c in string.ascii_letters if c not in params["spec"])
         left, right = (letter + word if axis else word for word, axis in zip(words, batched, strict=True))
-        return (b.contract(*operands, spec=f"{left},{right}->{letter}{out}"),)
+        return (b.contract(*operands, spec=f"{left},{right}->{letter}{out}", **others(params)),)
 
 
 def split(spec: str) -> tuple[tuple[str, str], str]:
@@ -56,12 +56,17 @@ def split(spec: str) -> tuple[tuple[str, str], str]:
     return (left, right), out
 
 
+def others(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The params that contractions which are made of one have, too: all but the subscripts."""
+    return {"tf32": params["tf32"]} if "tf32" in params else {}
+
+
 def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     (left, right), out = split(params["spec"])
     x, y = inputs
     return [
-        b.contract(cts[0], y, spec=f"{out},{right}->{left}") if wants[0] else ZERO,
-        b.contract(cts[0], x, spec=f"{out},{left}->{right}") if wants[1] else ZERO,
+        b.contract(cts[0], y, spec=f"{out},{right}->{left}", **others(params)) if wants[0] else ZERO,
+        b.contract(cts[0], x, spec=f"{out},{left}->{right}", **others(params)) if wants[1] else ZERO,
     ]
 
 

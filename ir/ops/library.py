@@ -104,7 +104,7 @@ def routine(name: str, x: Any, of_complex: str = "") -> Any:
 # c = a @ b; ``ta``, ``tb``: a or b is stored transposed. By columns c^T = op(b)^T op(a)^T.
 
 
-def _gemm(a: Any, b: Any, c: Any, ta: bool, tb: bool) -> None:
+def _gemm(a: Any, b: Any, c: Any, ta: bool, tb: bool, tf32: bool = False) -> None:
     np.matmul(a.T if ta else a, b.T if tb else b, out=c)
 
 

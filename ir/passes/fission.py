@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pullback.ir.builder import Builder
 from pullback.ir.extents import nominal_bytes
 from pullback.ir.op import OPS
-from pullback.ir.ops.contract import Contract, split
+from pullback.ir.ops.contract import Contract, others, split
 from pullback.ir.ops.loops import Scan
 from pullback.ir.passes.dce import live
 from pullback.ir.passes.loop_parts import parts_of
@@ -116,7 +116,8 @@ def _moved(b: Builder, scan: Instruction, operands: tuple[Value, ...], sums: Seq
         for i in s.products:
             given = [columns[stacked[v]] if v in stacked else sequences[rows.index(v)] for v in i.operands]
             after = b.at(i.loc, i.result.name)
-            ends[s.position] = after.add(ends[s.position], after.contract(*given, spec=_over(i.params["spec"])))
+            product = after.contract(*given, spec=_over(i.params["spec"]), **others(i.params))
+            ends[s.position] = after.add(ends[s.position], product)
     return [*ends, *columns[: len(scan.results) - loop.carried]]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.ir.op import Op
-from pullback.ir.ops.contract import split
+from pullback.ir.ops.contract import others, split
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.rewrite import Rewriter, rule, spread_like, without
 from pullback.ir.structure import Value
@@ -391,7 +391,7 @@ def contract_of_transpose(b: Rewriter, x: Value, y: Value, **params: Any) -> Val
         x, left = first.operands[0], _before(left, first.params["perm"])
     if second is not None:
         y, right = second.operands[0], _before(right, second.params["perm"])
-    return b.contract(x, y, spec=spec(left, right, out))
+    return b.contract(x, y, spec=spec(left, right, out), **others(params))
 
 
 def _before(letters: str, perm: Axes) -> str:
@@ -406,7 +406,7 @@ def transpose_of_contract(b: Rewriter, x: Value, perm: Axes, **_: Any) -> Value 
     if made is None or b.reads.get(x) != 1:
         return None
     (left, right), out = split(made.params["spec"])
-    return b.contract(*made.operands, spec=spec(left, right, [out[p] for p in perm]))
+    return b.contract(*made.operands, spec=spec(left, right, [out[p] for p in perm]), **others(made.params))
 
 
 @rule("contract")
@@ -423,7 +423,7 @@ def contract_of_broadcast(b: Rewriter, x: Value, y: Value, **params: Any) -> Val
         return None
     lost = [k for k, letter in enumerate(out) if letter not in words[0] + words[1]]
     kept = "".join(letter for letter in out if letter in words[0] + words[1])
-    found = b.contract(*operands, spec=spec(words[0], words[1], kept))
+    found = b.contract(*operands, spec=spec(words[0], words[1], kept), **others(params))
     shape = tuple(_extent(letter, letters, (x, y)) for letter in out)
     return spread(b, found, lost, shape)
 
@@ -442,15 +442,15 @@ def contract_over_one(b: Rewriter, x: Value, y: Value, **params: Any) -> Value |
     for axis in broadcast_axes(b, x):
         if x.type.shape[axis] == 1 and left[axis] not in out:
             other = right.index(left[axis])
-            return _without_letter(b, left[axis], narrow(b, x, [axis]), b.squeeze(y, axes=(other,)), (left, right, out))
+            return _without_letter(b, left[axis], narrow(b, x, [axis]), b.squeeze(y, axes=(other,)), (left, right, out), params)
     for axis in broadcast_axes(b, y):
         if y.type.shape[axis] == 1 and right[axis] not in out:
             other = left.index(right[axis])
-            return _without_letter(b, right[axis], b.squeeze(x, axes=(other,)), narrow(b, y, [axis]), (left, right, out))
+            return _without_letter(b, right[axis], b.squeeze(x, axes=(other,)), narrow(b, y, [axis]), (left, right, out), params)
     return None
 
 
-def _without_letter(b: Rewriter, letter: str, x: Value, y: Value, words: tuple[str, str, str]) -> Value:
+def _without_letter(b: Rewriter, letter: str, x: Value, y: Value, words: tuple[str, str, str], params: Any) -> Value:
     left, right, out = (word.replace(letter, "") for word in words)
-    found: Value = b.contract(x, y, spec=spec(left, right, out))
+    found: Value = b.contract(x, y, spec=spec(left, right, out), **others(params))
     return found

@@ -51,85 +51,357 @@ template <class T> __device__ T pb_add(T x, T y) {
     else return x + y;
 }
 
-// The tiles of c = a @ b that a block of 256 threads takes: those whose number, behind ``before`` others, is its own modulo the
-// grid's. A thread has ``side / 16`` rows and columns, in groups of 16 bytes, and fetches the next part of both tiles ahead.
-template <bool ta, bool tb, int side, class T>
-__device__ void pb_gemm_tiles(const T* a, const T* b, T* c, long long rows, long long summed, long long columns,
-                              long long before) {
-    constexpr int depth = 1024 / side < 16 ? 1024 / side : 16, each = side / 16, fetched = side * depth / 256;
-    constexpr int group = 16 / (int)sizeof(T) < each ? 16 / (int)sizeof(T) : each, pad = 16 / sizeof(T);
-    __align__(16) __shared__ T left[depth][side + pad];
-    __align__(16) __shared__ T right[depth][side + pad];
-    int self = threadIdx.x, y = self / 16 * group, x = self % 16 * group;
-    long long across = (columns + side - 1) / side, tiles = (rows + side - 1) / side * across;
-    long long first = (blockIdx.x + gridDim.x - before % gridDim.x) % gridDim.x;
-    for (long long tile = first; tile < tiles; tile += gridDim.x) {
-        long long top = tile / across * side, beside = tile % across * side;
-        int height = rows - top < side ? rows - top : side, width = columns - beside < side ? columns - beside : side;
-        T total[each][each] = {}, a_next[fetched], b_next[fetched];
-        auto fetch = [&](long long start) {
-            const T* a_part = a + (ta ? start * rows + top : top * summed + start);
-            const T* b_part = b + (tb ? beside * summed + start : start * columns + beside);
-            int left = summed - start < depth ? summed - start : depth;
-#pragma unroll
-            for (int n = 0; n < fetched; ++n) {
-                int at = self + n * 256, i = ta ? at % side : at / depth, k = ta ? at / side : at % depth;
-                a_next[n] = i < height && k < left ? a_part[ta ? k * rows + i : i * summed + k] : T(0);
-                int j = tb ? at / depth : at % side, m = tb ? at % depth : at / side;
-                b_next[n] = j < width && m < left ? b_part[tb ? j * summed + m : m * columns + j] : T(0);
-            }
-        };
-        fetch(0);
-        for (long long start = 0; start < summed; start += depth) {
-#pragma unroll
-            for (int n = 0; n < fetched; ++n) {
-                int at = self + n * 256;
-                left[ta ? at / side : at % depth][ta ? at % side : at / depth] = a_next[n];
-                right[tb ? at % depth : at / side][tb ? at / depth : at % side] = b_next[n];
-            }
-            __syncthreads();
-            if (start + depth < summed) fetch(start + depth);
-#pragma unroll 2
-            for (int k = 0; k < depth; ++k) {
-                T p[each], q[each];
-#pragma unroll
-                for (int n = 0; n < each; ++n) {
-                    p[n] = left[k][n / group * 16 * group + y + n % group];
-                    q[n] = right[k][n / group * 16 * group + x + n % group];
-                }
-#pragma unroll
-                for (int n = 0; n < each; ++n)
-#pragma unroll
-                    for (int m = 0; m < each; ++m) total[n][m] = fma(p[n], q[m], total[n][m]);
-            }
-            __syncthreads();
+// Sixteen bytes from memory to shared memory, zeros if not ``valid``, beside the thread; to be waited for in groups.
+#ifndef __CUDA_HOST__
+__device__ __forceinline__ void pb_cp_async16(void* shared, const void* from, bool valid) {
+#if __CUDA_ARCH__ >= 800
+    unsigned to = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+#else
+    *(uint4*)shared = valid ? *(const uint4*)from : make_uint4(0, 0, 0, 0);
+#endif
+}
+__device__ __forceinline__ void pb_cp_async_commit() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int left> __device__ __forceinline__ void pb_cp_async_wait() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+#endif
+}
+#endif
+
+// A matrix in memory, row by row.
+template <class T> struct pb_dense {
+    const T* base;
+    long long step;
+    __device__ T operator()(long long i, long long j) const { return base[i * step + j]; }
+};
+template <class> constexpr bool pb_is_dense = false;
+template <class T> constexpr bool pb_is_dense<pb_dense<T>> = true;
+
+__device__ __forceinline__ int pb_least(long long x, int y) { return x < y ? (int)x : y; }
+
+// Neighbours in memory that are read and written at once.
+template <class T, int count> struct alignas(count * sizeof(T)) pb_words { T x[count]; };
+
+// One operand's part of a tile: ``side`` rows or columns by ``depth`` terms, from the row or column ``first`` of ``count`` on.
+// ``along``: terms are neighbours in memory; they are in shared memory too if the unit takes them so.
+template <class unit, bool is_left, bool along, class F> struct pb_side {
+    using T = typename unit::stored;
+    static constexpr int side = is_left ? unit::rows : unit::columns, depth = unit::depth;
+    static constexpr bool is_dense = pb_is_dense<F>, by_rows = along && unit::follows, is_copied = is_dense && along == by_rows;
+    static constexpr int pitch = by_rows ? depth + unit::pad_along : side + unit::pad_across;
+    static constexpr int size = (by_rows ? side : depth) * pitch;
+    // A thread has ``each`` elements, in groups of neighbours; a round of the block's threads goes so many rows or terms on.
+    static constexpr int each = side * depth / 256, group = is_dense ? 16 / (int)sizeof(T) : 1;
+    static constexpr int line = along ? depth : side, round = 256 * group / line;
+    static_assert(each % group == 0 && 256 * group % line == 0 && size * sizeof(T) % 16 == 0, "threads have whole groups");
+    const F& element;
+    const T* from;
+    long long first;
+    int height, to;
+    bool is_wide;
+    T next[is_copied ? 1 : each];
+    __device__ __forceinline__ pb_side(const F& element, long long first, long long count, long long start, long long terms)
+        : element(element), from(nullptr), first(first), height(pb_least(count - first, side)), to(place(outer(0), term(0))),
+          is_wide(false) {
+        if constexpr (is_dense) {
+            long long i = first + outer(0), p = start + term(0), step = element.step;
+            from = element.base + (along ? i * step + p : p * step + i);
+            is_wide = (unsigned long long)element.base % 16 == 0 && step % group == 0 && (along ? terms : count) % group == 0;
         }
+    }
+    // Where the thread's element n is in the tile.
+    __device__ static int outer(int n) {
+        int at = threadIdx.x * group;
+        return along ? at / line + n / group * round : at % line + n % group;
+    }
+    __device__ static int term(int n) {
+        int at = threadIdx.x * group;
+        return along ? at % line + n % group : at / line + n / group * round;
+    }
+    __device__ static constexpr int place(int outer, int term) {
+        return by_rows ? outer * pitch + term : term * pitch + outer;
+    }
+    __device__ int place(int n) const {
+        return to + (along ? place(n / group * round, n % group) : place(n % group, n / group * round));
+    }
+    // Begins to fetch the next terms, from ``start`` on, of which there are ``left``.
+    __device__ __forceinline__ void fetch(long long start, int left, T* tile) {
 #pragma unroll
-        for (int n = 0; n < each; ++n)
+        for (int n = 0; n < each; n += group) {
+            bool valid = outer(n) < height && term(n) < left;
+            if constexpr (!is_dense) {
+                next[n] = T(0);
+                long long i = first + outer(n), p = start + term(n);
+                if (valid) next[n] = is_left ? element(i, p) : element(p, i);
+            } else {
+                const T* place_of = from + n / group * round * element.step;
+                if constexpr (is_copied) {
+                    if (is_wide) {
+                        pb_cp_async16(tile + place(n), place_of, valid);
+                    } else {
+#pragma unroll 1
+                        for (int m = 0; m < group; ++m) {
+                            bool inside = along ? term(n) + m < left : outer(n) + m < height;
+                            tile[place(n) + m] = valid && inside ? place_of[m] : T(0);
+                        }
+                    }
+                } else {
+                    pb_words<T, group> found = {};
+                    if (is_wide) {
+                        if (valid) found = *(const pb_words<T, group>*)place_of;
+                    } else {
 #pragma unroll
-            for (int m = 0; m < each; ++m) {
-                int i = n / group * 16 * group + y + n % group, j = m / group * 16 * group + x + m % group;
-                if (i < height && j < width) c[(top + i) * columns + beside + j] = total[n][m];
+                        for (int m = 0; m < group; ++m)
+                            if (valid && term(n) + m < left) found.x[m] = place_of[m];
+                    }
+#pragma unroll
+                    for (int m = 0; m < group; ++m) next[n + m] = found.x[m];
+                }
             }
+        }
+        if constexpr (is_dense) from += along ? depth : depth * element.step;
+    }
+    // What waits in registers goes to its place.
+    __device__ __forceinline__ void keep(T* tile) const {
+        if constexpr (!is_copied) {
+#pragma unroll
+            for (int n = 0; n < each; ++n) tile[place(n)] = next[n];
+        }
+    }
+};
+
+// Elements as they are in memory, and the type of their sums.
+struct pb_f64 { using stored = double; using sum = double; __device__ static double from(double x) { return x; } };
+
+// Multiplies by multiply-adds: 4 by 2 warps share the tile, and each one's 4 by 8 threads its part, in groups of 16 bytes.
+template <class kind, int rows_, int columns_, int depth_> struct pb_fma {
+    using stored = typename kind::stored;
+    using sum = typename kind::sum;
+    static constexpr int rows = rows_, columns = columns_, depth = depth_, pad_along = 0, pad_across = 16 / (int)sizeof(stored);
+    static constexpr bool follows = false;
+    static constexpr int group = 16 / (int)sizeof(sum), down = rows / 16, across = columns / 16;
+    static constexpr int strip = 4 * group, strips = down / group, wide = columns / 2;
+    using words = pb_words<stored, group>;
+    sum total[down][across] = {};
+    template <class A, class B> __device__ void multiply(const stored* left, const stored* right) {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        left += A::place(warp / 2 * (rows / 4) + lane / 8 * group, 0);
+        right += B::place(warp % 2 * wide + lane % 8 * group, 0);
+#pragma unroll (sizeof(sum) == 4 ? 8 : 2)
+        for (int k = 0; k < depth; ++k) {
+            words p[down / group], q[across / group];
+#pragma unroll
+            for (int n = 0; n < down / group; ++n) p[n] = *(const words*)(left + A::place(n * strip, k));
+#pragma unroll
+            for (int n = 0; n < across / group; ++n) q[n] = *(const words*)(right + B::place(n * 8 * group, k));
+#pragma unroll
+            for (int n = 0; n < down; ++n)
+#pragma unroll
+                for (int m = 0; m < across; ++m)
+                    total[n][m] = fma(kind::from(p[n / group].x[n % group]), kind::from(q[m / group].x[m % group]), total[n][m]);
+        }
+    }
+    // The first strip of the warp's sums goes to memory, ``pitch`` a row, and the others move up.
+    __device__ void put(sum* to, int pitch) {
+        int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int n = 0; n < group; ++n)
+#pragma unroll
+            for (int m = 0; m < across / group; ++m) {
+                pb_words<sum, group> found;
+#pragma unroll
+                for (int g = 0; g < group; ++g) found.x[g] = total[n][m * group + g];
+                *(pb_words<sum, group>*)(to + (lane / 8 * group + n) * pitch + (lane % 8 + m * 8) * group) = found;
+            }
+#pragma unroll
+        for (int n = group; n < down; ++n)
+#pragma unroll
+            for (int m = 0; m < across; ++m) total[n - group][m] = total[n][m];
+    }
+};
+
+// The tile of a product that a block computes: ``each(i, j, sum)`` is called for every sum in it. Of ``parts`` of the terms it
+// may take one alone, and keep its sums. Tiles follow each other by columns of eight, which read the same of the right operand.
+template <class unit, bool left_along, bool right_along, class L, class R, class E>
+__device__ void pb_product(const L& left, const R& right, E each, long long rows, long long columns, long long terms,
+                           int tile, int part = 0, int parts = 1, typename unit::sum* kept = nullptr) {
+    using A = pb_side<unit, true, left_along, L>;
+    using B = pb_side<unit, false, right_along, R>;
+    using T = typename unit::stored;
+    using S = typename unit::sum;
+    constexpr int stage = A::size + B::size, pitch = unit::wide + 8;
+    constexpr int fetched = 2 * stage * sizeof(T), summed = 8 * unit::strip * pitch * sizeof(S);
+    __align__(16) __shared__ unsigned char memory[fetched > summed ? fetched : summed];
+    T* fetch = (T*)memory;
+    int across = (int)((columns + unit::columns - 1) / unit::columns), down = (int)((rows + unit::rows - 1) / unit::rows);
+    int above = tile / (8 * across) * 8, height = down - above < 8 ? down - above : 8;
+    int y = above + tile % (8 * across) % height, x = tile % (8 * across) / height;
+    long long share = ((terms + parts - 1) / parts + unit::depth - 1) / unit::depth * unit::depth, begin = part * share;
+    long long end = terms - begin < share ? terms : begin + share;
+    A a(left, (long long)y * unit::rows, rows, begin, terms);
+    B b(right, (long long)x * unit::columns, columns, begin, terms);
+    unit u;
+    int steps = end > begin ? (int)((end - begin + unit::depth - 1) / unit::depth) : 0;
+    int last = (int)(end - begin - (steps - 1LL) * unit::depth);
+#pragma unroll 1
+    for (int step = 0; step <= steps; ++step) {
+        T *now = fetch + step % 2 * stage, *before = fetch + (step + 1) % 2 * stage;
+        if (step < steps) {
+            long long start = begin + (long long)step * unit::depth;
+            int left = step + 1 < steps ? unit::depth : last;
+            a.fetch(start, left, now);
+            b.fetch(start, left, now + A::size);
+            pb_cp_async_commit();
+        }
+        if (step > 0) u.template multiply<A, B>(before, before + A::size);
+        if (step < steps) {
+            a.keep(now);
+            b.keep(now + A::size);
+        }
+        pb_cp_async_wait<0>();
+        __syncthreads();
+    }
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    S* sums = (S*)memory + warp * unit::strip * pitch;
+#pragma unroll 1
+    for (int strip = 0; strip < unit::strips; ++strip) {
+        u.put(sums, pitch);
+        __syncwarp();
+#pragma unroll 4
+        for (int n = lane; n < unit::strip * unit::wide; n += 32) {
+            int r = warp / 2 * (unit::rows / 4) + strip * unit::strip + n / unit::wide;
+            int c = warp % 2 * unit::wide + n % unit::wide;
+            S sum = sums[n / unit::wide * pitch + n % unit::wide];
+            long long i = (long long)y * unit::rows + r, j = (long long)x * unit::columns + c;
+            if (i >= rows || j >= columns) continue;
+            long long block = (y * across + x) * parts + part;
+            if (parts > 1) kept[block * unit::rows * unit::columns + r * unit::columns + c] = sum;
+            else each(i, j, sum);
+        }
+        __syncwarp();
     }
 }
 
-// c = a @ b, the product of that number in a batch of so many; large tiles if these give 128 blocks work.
-template <bool ta, bool tb, class T>
-__device__ void pb_gemm(const T* a, const T* b, T* c, long long rows, long long summed, long long columns, long long number,
-                        long long count) {
-    constexpr int side = 512 / sizeof(T);
-    long long large = (rows + side - 1) / side * ((columns + side - 1) / side), small = (rows + 31) / 32 * ((columns + 31) / 32);
-    if (large * count >= 128) pb_gemm_tiles<ta, tb, side>(a, b, c, rows, summed, columns, number * large);
-    else pb_gemm_tiles<ta, tb, 32>(a, b, c, rows, summed, columns, number * small);
+// The sum in row i and column j of a product whose parts were kept, in their order.
+template <class unit> __device__ typename unit::sum pb_joined(const typename unit::sum* kept, long long i, long long j,
+                                                              long long columns, int parts) {
+    constexpr long long size = unit::rows * unit::columns;
+    long long across = (columns + unit::columns - 1) / unit::columns;
+    kept += (i / unit::rows * across + j / unit::columns) * parts * size + i % unit::rows * unit::columns + j % unit::columns;
+    typename unit::sum sum = kept[0];
+    for (int part = 1; part < parts; ++part) sum += kept[part * size];
+    return sum;
 }
 
-// A block for each tile.
-extern "C" __global__ void __launch_bounds__(256, 2) k0(
+#ifndef __CUDA_HOST__
+__device__ __forceinline__ void pb_mma_m8n8k4_f64(double (&d)[2], double a, double b) {
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(d[0]), "+d"(d[1]) : "d"(a), "d"(b));
+}
+#endif
+
+template <int rows_, int columns_, int depth_> struct pb_unit_f64
+#if __CUDA_ARCH__ < 800
+    : pb_fma<pb_f64, rows_, columns_, depth_> {};
+#else
+{
+    using stored = double;
+    using sum = double;
+    static constexpr int rows = rows_, columns = columns_, depth = depth_, pad_along = 4, pad_across = 4;
+    static constexpr bool follows = true;
+    static constexpr int down = rows / 32, across = columns / 16, strip = 8, strips = down, wide = columns / 2;
+    sum total[down][across][2] = {};
+    template <class A, class B> __device__ void multiply(const stored* left, const stored* right) {
+        int lane = threadIdx.x % 32;
+        left += A::place(threadIdx.x / 64 * (rows / 4) + lane / 4, lane % 4);
+        right += B::place(threadIdx.x / 32 % 2 * wide + lane / 4, lane % 4);
+#pragma unroll
+        for (int k = 0; k < depth; k += 4) {
+            double p[down], q[across];
+#pragma unroll
+            for (int n = 0; n < down; ++n) p[n] = left[A::place(n * 8, k)];
+#pragma unroll
+            for (int m = 0; m < across; ++m) q[m] = right[B::place(m * 8, k)];
+#pragma unroll
+            for (int n = 0; n < down; ++n)
+#pragma unroll
+                for (int m = 0; m < across; ++m) pb_mma_m8n8k4_f64(total[n][m], p[n], q[m]);
+        }
+    }
+    __device__ void put(sum* to, int pitch) {
+        double* at = to + threadIdx.x % 32 / 4 * pitch + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int m = 0; m < across; ++m) {
+            *(pb_words<double, 2>*)(at + m * 8) = {{total[0][m][0], total[0][m][1]}};
+#pragma unroll
+            for (int n = 1; n < down; ++n)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) total[n - 1][m][e] = total[n][m][e];
+        }
+    }
+};
+#endif
+
+// A thread for each sum of a small product.
+extern "C" __global__ void k0_0(
         const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
         long long s1, long long s2) {
+    for (long long n = pb_first(); n < s0 * s2; n += pb_step()) {
+        long long i = n / s2, j = n % s2;
+        double sum = 0;
+        for (long long p = 0; p < s1; ++p) {
+            // layer.py:8
+            double t = a[i * s1 + p];
+            double t2 = b[p * s2 + j];
+            sum = fma(t, t2, sum);
+        }
+        c[i * s2 + j] = sum;
+    }
+}
+
+// A block for each large tile of the product.
+extern "C" __global__ void __launch_bounds__(256, 2) k0_1(
+        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        long long s1, long long s2) {
+    using unit = pb_unit_f64<128, 64, 8>;
     // layer.py:8
-    pb_gemm<false, false>(a, b, c, s0, s1, s2, 0, 1);
+    pb_dense<double> left{a, s1};
+    pb_dense<double> right{b, s2};
+    auto each = [&](long long i, long long j, double sum) {
+        c[i * s2 + j] = sum;
+    };
+    pb_product<unit, true, false>(left, right, each, s0, s2, s1, blockIdx.x);
+}
+
+// A block for each small tile of the product, or for each part of the terms of one.
+extern "C" __global__ void __launch_bounds__(256, 3) k0_2(
+        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        long long s1, long long s2, double* __restrict__ kept, int parts) {
+    using unit = pb_unit_f64<64, 32, 16>;
+    // layer.py:8
+    pb_dense<double> left{a, s1};
+    pb_dense<double> right{b, s2};
+    auto each = [&](long long i, long long j, double sum) {
+        c[i * s2 + j] = sum;
+    };
+    pb_product<unit, true, false>(left, right, each, s0, s2, s1, blockIdx.x / parts, blockIdx.x % parts, parts, kept);
+}
+
+// A thread for each sum joins its parts.
+extern "C" __global__ void k0_4(
+        double* __restrict__ c, long long s0, long long s1, long long s2, const double* __restrict__ kept,
+        int parts) {
+    using unit = pb_unit_f64<64, 32, 16>;
+    for (long long n2 = pb_first(); n2 < s0 * s2; n2 += pb_step()) {
+        long long i = n2 / s2, j = n2 % s2;
+        double sum = pb_joined<unit>(kept, i, j, s2, parts);
+        c[i * s2 + j] = sum;
+    }
 }
 
 // A thread for each element.
@@ -219,10 +491,59 @@ extern "C" __global__ void k1_3(double* __restrict__ total, const double* __rest
     }
 }
 
-// A block for each tile.
-extern "C" __global__ void __launch_bounds__(256, 2) k2(
+// A thread for each sum of a small product.
+extern "C" __global__ void k2_0(
         const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
         long long s1, long long s2) {
+    for (long long n = pb_first(); n < s1 * s2; n += pb_step()) {
+        long long i = n / s2, j = n % s2;
+        double sum = 0;
+        for (long long p = 0; p < s0; ++p) {
+            // layer.py:8 pullback(contract)
+            double t = a[p * s1 + i];
+            double t2 = b[p * s2 + j];
+            sum = fma(t, t2, sum);
+        }
+        c[i * s2 + j] = sum;
+    }
+}
+
+// A block for each large tile of the product.
+extern "C" __global__ void __launch_bounds__(256, 2) k2_1(
+        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        long long s1, long long s2) {
+    using unit = pb_unit_f64<128, 64, 8>;
     // layer.py:8 pullback(contract)
-    pb_gemm<true, false>(a, b, c, s1, s0, s2, 0, 1);
+    pb_dense<double> left{a, s1};
+    pb_dense<double> right{b, s2};
+    auto each = [&](long long i, long long j, double sum) {
+        c[i * s2 + j] = sum;
+    };
+    pb_product<unit, false, false>(left, right, each, s1, s2, s0, blockIdx.x);
+}
+
+// A block for each small tile of the product, or for each part of the terms of one.
+extern "C" __global__ void __launch_bounds__(256, 3) k2_2(
+        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        long long s1, long long s2, double* __restrict__ kept, int parts) {
+    using unit = pb_unit_f64<64, 32, 16>;
+    // layer.py:8 pullback(contract)
+    pb_dense<double> left{a, s1};
+    pb_dense<double> right{b, s2};
+    auto each = [&](long long i, long long j, double sum) {
+        c[i * s2 + j] = sum;
+    };
+    pb_product<unit, false, false>(left, right, each, s1, s2, s0, blockIdx.x / parts, blockIdx.x % parts, parts, kept);
+}
+
+// A thread for each sum joins its parts.
+extern "C" __global__ void k2_4(
+        double* __restrict__ c, long long s0, long long s1, long long s2, const double* __restrict__ kept,
+        int parts) {
+    using unit = pb_unit_f64<64, 32, 16>;
+    for (long long n2 = pb_first(); n2 < s1 * s2; n2 += pb_step()) {
+        long long i = n2 / s2, j = n2 % s2;
+        double sum = pb_joined<unit>(kept, i, j, s2, parts);
+        c[i * s2 + j] = sum;
+    }
 }
