@@ -69,6 +69,10 @@ class Call:
             self.bring(row)
         graph = film.graphs.get(piece)
         if graph is None:
+            if piece not in self.tape.ran:
+                # What its kernels take to be there is loaded at their first launch, which a capture does not allow.
+                self.each(piece, False)
+                return
             try:
                 graph = film.graphs[piece] = self.graph(piece)
                 film.only = graph if self.tape.is_one else None
@@ -88,6 +92,7 @@ class Call:
     def each(self, piece: Piece, is_waiting: bool) -> None:
         """One step after the other."""
         stream, ends = self.stream, self.tape.ends
+        self.tape.ran.add(piece)
         for number, step in enumerate(piece.steps):
             if is_waiting:
                 for touch in step.touches:

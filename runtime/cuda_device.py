@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from os import getpid
 from typing import Any
 
 from pullback.codegen import cuda_turns
@@ -27,6 +28,12 @@ MOST_NAMED = 8
 """So many kernels are named where one has failed."""
 
 
+class _Depth(threading.local):
+    """How often a thread is within the device."""
+
+    depth = 0
+
+
 class Device:
     """The device ``name``, as "cuda:0"; ``arch``, as "sm_90". Within ``with device:`` its context is current, and what the
     driver raises becomes a DeviceError."""
@@ -36,7 +43,7 @@ class Device:
         self.name = f"cuda:{number}"
         self._process = os.getpid()
         self._broken = ""
-        self._local = threading.local()
+        self._local = _Depth()
         self._retired: deque[tuple[str, int]] = deque()
         self._loaded: dict[int, Loaded] = {}
         self.launched: deque[tuple[str, str]] = deque(maxlen=MOST_NAMED)
@@ -46,7 +53,8 @@ class Device:
         self.arch = f"sm_{major}{minor}"
         self._context = handle.retain_primary_context()
         self.tapes: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.pool = Pool(self.let_go)
+        self._undisturbed = threading.RLock()
+        self.pool = Pool(self.let_go, self._undisturbed)
         self._ordering = threading.RLock()
         self._blas: list[cuda_blas.Blas | None] = []
         self.driver = ctypes.CDLL("libcuda.so.1")
@@ -59,7 +67,7 @@ class Device:
             self.stream = cuda.Stream()
             self.handle = int(self.stream.handle)
             # Other libraries may work on the default stream while this one captures.
-            self.capturing = Capturing(cuda.Stream(APART))
+            self.capturing = Capturing(cuda.Stream(APART), self._undisturbed)
             self.staging = Staging(self.stream)
 
     def __repr__(self) -> str:
@@ -78,13 +86,15 @@ class Device:
             raise DeviceFault(self._broken)
 
     def __enter__(self) -> Device:
-        depth = getattr(self._local, "depth", 0)
+        local = self._local
+        depth = local.depth
         if not depth:
-            self.check()
+            if self._broken or self._process != getpid():
+                self.check()
             self._context.push()
             if self._retired:
                 self._end_retired()
-        self._local.depth = depth + 1
+        local.depth = depth + 1
         return self
 
     def _end_retired(self) -> None:
@@ -101,18 +111,20 @@ class Device:
         self._retired.append(("graph", handle))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._local.depth -= 1
+        local = self._local
+        depth = local.depth = local.depth - 1
         try:
-            if isinstance(error, Exception) and isinstance(error, cuda.Error):
-                raise self._said(error) from error
+            if error is not None and isinstance(error, cuda.Error):
+                raise self._said(error) from error  # type: ignore[arg-type]
         finally:
-            if not self._local.depth:
+            if not depth:
                 self._context.pop()
 
     def _said(self, error: Exception) -> DeviceError:
         """An error of the driver's as ours. One that stays is of a kernel, or of the context: the device is not used again."""
         try:
-            cuda.Context.synchronize()
+            with self._undisturbed:
+                cuda.Context.synchronize()
         except cuda.Error as lasting:
             self._broken = self._fault(lasting)
             return DeviceFault(self._broken)
@@ -132,6 +144,11 @@ class Device:
         with self:
             self.stream.synchronize()
             self.launched.clear()
+
+    def wait(self) -> None:
+        """Wait for all that the device does, for other libraries too; the context is current."""
+        with self._undisturbed:
+            cuda.Context.synchronize()
 
     # streams of others
 
@@ -192,7 +209,8 @@ class Device:
 
     def load(self, image: bytes, owner: Any) -> Loaded:
         """A module of machine code, unloaded some time after ``owner`` has died."""
-        loaded = Loaded(cuda.module_from_buffer(image))
+        with self._undisturbed:
+            loaded = Loaded(cuda.module_from_buffer(image))
         self._loaded[id(loaded)] = loaded
         weakref.finalize(owner, self._retired.append, ("module", id(loaded))).atexit = False
         return loaded
@@ -221,11 +239,11 @@ class Device:
 
 
 class Capturing:
-    """A stream on which one thread at a time captures work."""
+    """A stream on which one thread at a time captures work, with the lock of what may not happen meanwhile, in any thread."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, lock: threading.RLock) -> None:
         self.stream = stream
-        self._lock = threading.Lock()
+        self._lock = lock
 
     def __enter__(self) -> Any:
         self._lock.acquire()

@@ -14,6 +14,7 @@ import gc
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -50,20 +51,21 @@ class Block:
 
 
 class Pool:
-    """The blocks of a device, whose context is current. ``let_go`` drops what is held for calls to come, when memory is short."""
+    """The blocks of a device, whose context is current. ``let_go`` drops what is held for calls to come, when memory is short;
+    ``apart`` is held where a driver allows no capture beside."""
 
     grain = 512
     """Sizes are multiples of this, and large ones of an eighth of the power of two below them."""
 
-    def __init__(self, let_go: Callable[[], None]) -> None:
+    def __init__(self, let_go: Callable[[], None], apart: AbstractContextManager[Any]) -> None:
         self._lock = threading.RLock()
+        self._apart = apart
         self._let_go = let_go
         self._dead: deque[tuple[int, int, bool]] = deque()
         self._free: dict[int, list[int]] = {}
         self._lent: list[tuple[int, int]] = []
         self._owners: dict[int, Any] = {}
         self.held_bytes = 0
-        self.free_bytes = 0
 
     def take(self, size: int, what: str) -> Block:
         """A block for so many bytes. Raises DeviceMemoryError, which calls it ``what``."""
@@ -79,7 +81,6 @@ class Pool:
             for rounded, size, what in wanted:
                 found = self._free.get(rounded)
                 if found:
-                    self.free_bytes -= rounded
                     made.append(Block(found.pop(), rounded, dead))
                 else:
                     made.append(Block(self._new(rounded, size, what), rounded, dead))
@@ -95,7 +96,8 @@ class Pool:
     def _new(self, rounded: int, size: int, what: str) -> int:
         for attempt in range(3):
             try:
-                owner = cuda.mem_alloc(rounded)
+                with self._apart:
+                    owner = cuda.mem_alloc(rounded)
             except cuda.MemoryError as error:
                 if attempt == 0:
                     self.trim()
@@ -127,21 +129,20 @@ class Pool:
                 free[size].append(address)
             else:
                 free[size] = [address]
-            self.free_bytes += size
         if len(self._lent) > 64:
             self._settle()
 
     def _settle(self) -> None:
         """Takes back what other libraries knew, once nothing runs on the device."""
-        cuda.Context.synchronize()
+        with self._apart:
+            cuda.Context.synchronize()
         for address, size in self._lent:
             self._free.setdefault(size, []).append(address)
-            self.free_bytes += size
         self._lent.clear()
 
     def trim(self) -> None:
         """Give free blocks back to the driver."""
-        with self._lock:
+        with self._lock, self._apart:
             self._collect()
             if self._lent:
                 self._settle()
@@ -150,7 +151,6 @@ class Pool:
                     self._owners.pop(address).free()
                     self.held_bytes -= size
             self._free.clear()
-            self.free_bytes = 0
 
     def close(self) -> None:
         """Give everything back: the process ends."""
@@ -187,9 +187,11 @@ class Staging:
     def upload_beside(self, array: Any, address: int) -> None:
         """The same beside what the stream has been given since ``begin``; what it is given from now on comes after."""
         with self._lock:
-            self._give(_bytes_of(array), address, self._up)
-            self._landed.record(self._up)
-            self._stream.wait_for_event(self._landed)
+            try:
+                self._give(_bytes_of(array), address, self._up)
+            finally:
+                self._landed.record(self._up)
+                self._stream.wait_for_event(self._landed)
 
     def _give(self, source: Any, address: int, stream: Any) -> None:
         """One part is put into pinned memory while those before are copied."""
@@ -223,11 +225,22 @@ class Staging:
 
     def _fetch(self, those: Sequence[tuple[int, Any, Any]], stream: Any) -> None:
         """One piece is emptied while the other is filled."""
+        for piece in self._back:
+            piece.reuse()
+        try:
+            self._fetch_all(those, stream)
+        except BaseException:
+            # Who comes after an interrupt waits for what is under way.
+            for piece in self._back:
+                piece.leave()
+            raise
+        for piece in self._back:
+            piece.done()
+
+    def _fetch_all(self, those: Sequence[tuple[int, Any, Any]], stream: Any) -> None:
         waiting: list[tuple[Any, Any]] = []
         before: list[tuple[Any, Any]] = []
         back = self._back
-        for piece in back:
-            piece.reuse()
         for address, array, event in those:
             if event is not None:
                 stream.wait_for_event(event)
@@ -289,6 +302,10 @@ class _Pinned:
         """Wait for the copies of before, and begin anew."""
         for k in self._recorded:
             self._events[k].synchronize()
+        self.done()
+
+    def done(self) -> None:
+        """All copies of before are over."""
         self._recorded.clear()
         self._users.clear()
         self._used = 0

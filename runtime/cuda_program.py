@@ -1,9 +1,9 @@
 """Programs on a CUDA device: pieces on one stream, what must know a value by the host.
 
 A ``CudaExecutable`` holds the machine code of a program's kernels, compiled from one text. For each set of sizes the program is
-written out as a tape, if it can be; else a call walks through it (``cuda_run``). Nothing waits for the device but what must know a
-value: a branch, a loop of unknown length, a check, a step in Python, and a result that goes to NumPy. A kernel that has no CUDA C
-is run by the CPU, on copies.
+written out as a tape, if it can be; else a call walks through it (``cuda_run``). Nothing waits for the device but what must know
+a value: a branch, a loop of unknown length, a check, a step in Python, and a result that goes to NumPy. A kernel that has no
+CUDA C is run by the CPU, on copies.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ with the same addresses and scalars, as in a loop that trains, launch CUDA graph
 
 from __future__ import annotations
 
-import contextlib
 import math
 import struct
 import threading
@@ -51,14 +50,15 @@ class Shown:
 class Film:
     """The graphs of a program's pieces for one set of addresses and scalars, captured when they are first met. ``arena``: where
     all films of a tape have their temporaries, since they run one after the other, as their stream does. ``only``: the graph of a
-    program that is one piece."""
+    program that is one piece. ``is_met``: it was launched since one had to go."""
 
-    __slots__ = ("arena", "graphs", "only")
+    __slots__ = ("arena", "graphs", "is_met", "only")
 
     def __init__(self, arena: Block | None) -> None:
         self.arena = arena
         self.graphs: dict[Piece, Graph] = {}
         self.only: Graph | None = None
+        self.is_met = False
 
 
 class Tape:
@@ -91,6 +91,7 @@ class Tape:
         self.arrays = [k for k, v in enumerate(parameters) if isinstance(v.type, RefType)]
         self.fresh = self._fresh() if self.is_one and self.arrays and not self.is_exclusive and not self.strided else []
         self.ends = self._ends() if self.is_one else {}
+        self.ran: set[Piece] = set()
         self.films: OrderedDict[tuple[Any, ...], Film | None] = OrderedDict()
         self.arena: Block | None = None
         self.lock = threading.Lock()
@@ -157,22 +158,15 @@ class Tape:
                 rows.append(block.address)
             key = (*rows, self._packed(arguments)) if self.scalars else tuple(rows)
             film = self.films.get(key)
-            graph = None if film is None else film.only
-            if graph is None:
+            if film is None or film.only is None:
                 return self.run(arguments, True, blocks)
-            if len(self.films) > 1:
-                self._met(key)
+            film.is_met = True
             device.launched.append(self.named)
-            graph.launch(device.handle)
+            film.only.launch(device.handle)
         return [
             DeviceArray(device, blocks[which].address, dtype, shape, blocks[which], None, (), key)
             for which, dtype, shape, key in self.fresh
         ]
-
-    def _met(self, key: Any) -> None:
-        """What was met last is kept longest."""
-        with contextlib.suppress(KeyError):
-            self.films.move_to_end(key)
 
     def run(self, arguments: Sequence[Any], keeps: bool, blocks: Sequence[Block] | None = None) -> list[Any]:
         """The results: arrays on the device if it ``keeps`` them, else NumPy's. ``blocks``: memory for them that was taken."""
@@ -263,7 +257,10 @@ class Tape:
                     self.arena = self._arena()
                 film = Film(self.arena)
             while len(self.films) >= KEPT_FILMS:
-                self.films.popitem(last=False)
+                old, other = self.films.popitem(last=False)
+                if other is not None and other.is_met:
+                    other.is_met = False
+                    self.films[old] = other
             self.films[key] = film
         if film is None or (self.is_exclusive and not self.busy.acquire(blocking=False)):
             return None

@@ -31,6 +31,7 @@ SHARES = {
     "test_compiled.py": 2,
     "test_complex.py": 3,
     "test_cuda.py": 2,
+    "test_cuda_graphs.py": 3,
     "test_cuda_programs.py": 4,
     "test_first_week.py": 2,
     "test_floor.py": 3,
