@@ -17,7 +17,6 @@ from pullback.codegen.cost import Cost, Schedule, moved_once, work
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import GroupKernel
 from pullback.ir.extents import nominal_bytes
-from pullback.ir.op import OPS
 from pullback.ir.ops.scan import Accumulate
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import I64, DType, Extent, RefType

@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from pullback.runtime import cuda_blas
@@ -46,8 +47,9 @@ class Device:
         major, minor = handle.compute_capability()
         self.arch = f"sm_{major}{minor}"
         self._context = handle.retain_primary_context()
-        self.tapes: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.pool = Pool(self.let_go)
+        self.tapes = Tapes()
+        self._captures = threading.RLock()
+        self.pool = Pool(self.let_go, self.settle)
         self._ordering = threading.RLock()
         self._blas: list[cuda_blas.Blas | None] = []
         self.driver = ctypes.CDLL("libcuda.so.1")
@@ -55,7 +57,7 @@ class Device:
         with self:
             self.driver.cuEventCreate(ctypes.byref(self._event), EVENT_WITHOUT_TIME)
             self.stream = cuda.Stream()
-            self.capturing = Capturing(cuda.Stream(APART))
+            self.capturing = Capturing(cuda.Stream(APART), self._captures)
             self.staging = Staging(self.stream)
 
     def __repr__(self) -> str:
@@ -108,14 +110,14 @@ class Device:
     def _said(self, error: Exception) -> DeviceError:
         """An error of the driver's as ours. One that stays is of a kernel, or of the context: the device is not used again."""
         try:
-            cuda.Context.synchronize()
+            self.settle()
         except cuda.Error as lasting:
             self._broken = self._fault(lasting)
             return DeviceFault(self._broken)
         return DeviceError(f"{self.name}: {error}")
 
     def _fault(self, error: Exception) -> str:
-        found = list(dict.fromkeys(f"{kernel} of {program}" for program, kernel in reversed(self.launched)))
+        found = list(dict.fromkeys(f"{kernel} of {program}" for program, kernel in reversed(list(self.launched))))
         one, *others = found or ["a kernel"]
         also = f" (or, before it, {', '.join(others)})" if others else ""
         return (
@@ -128,6 +130,12 @@ class Device:
         with self:
             self.stream.synchronize()
             self.launched.clear()
+
+    def settle(self) -> None:
+        """Wait until the device has nothing to do, whoever gave it work; the context is current. No thread may capture meanwhile:
+        that would be an error for both."""
+        with self._captures:
+            cuda.Context.synchronize()
 
     # streams of others
 
@@ -157,7 +165,7 @@ class Device:
 
     def let_go(self) -> None:
         """Drop what holds memory for calls to come: graphs."""
-        for tape in list(self.tapes):
+        for tape in self.tapes:
             tape.graphs.clear()
 
     def trim(self) -> None:
@@ -209,9 +217,9 @@ class Device:
 class Capturing:
     """A stream on which one thread at a time captures work."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, lock: threading.RLock) -> None:
         self.stream = stream
-        self._lock = threading.Lock()
+        self._lock = lock
 
     def __enter__(self) -> Any:
         self._lock.acquire()
@@ -219,6 +227,22 @@ class Capturing:
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()
+
+
+class Tapes:
+    """The tapes of a device that are alive, for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._found: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def add(self, tape: Any) -> None:
+        with self._lock:
+            self._found.add(tape)
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._lock:
+            return iter(list(self._found))
 
 
 class Loaded:

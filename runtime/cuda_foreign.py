@@ -39,7 +39,7 @@ def _by_interface(x: Any, interface: dict[str, Any]) -> DeviceArray:
     place = device(name)
     if "stream" not in interface:
         with place:
-            cuda.Context.synchronize()
+            place.settle()
     streams = () if stream is None else (int(stream),)
     strides = interface.get("strides")
     return DeviceArray(place, address, dtype, tuple(interface["shape"]), x, strides and tuple(strides), streams)

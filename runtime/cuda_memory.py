@@ -46,14 +46,16 @@ class Block:
 
 
 class Pool:
-    """The blocks of a device, whose context is current. ``let_go`` drops what is held for calls to come, when memory is short."""
+    """The blocks of a device, whose context is current. ``let_go`` drops what is held for calls to come, when memory is short;
+    ``settle`` waits until nothing runs there."""
 
     grain = 512
     """Sizes are multiples of this, and large ones of an eighth of the power of two below them."""
 
-    def __init__(self, let_go: Callable[[], None]) -> None:
+    def __init__(self, let_go: Callable[[], None], settle: Callable[[], None]) -> None:
         self._lock = threading.RLock()
         self._let_go = let_go
+        self._wait = settle
         self._dead: deque[tuple[int, int, bool]] = deque()
         self._free: dict[int, list[int]] = {}
         self._lent: list[tuple[int, int]] = []
@@ -119,7 +121,7 @@ class Pool:
 
     def _settle(self) -> None:
         """Takes back what other libraries knew, once nothing runs on the device."""
-        cuda.Context.synchronize()
+        self._wait()
         for address, size in self._lent:
             self._keep(address, size)
         self._lent.clear()

@@ -4,7 +4,7 @@ Each step has a limit of its own and writes to a file of its own while it runs, 
 
     what is here    the doctor's report, and the packages that tests need
     first kernels   the golden texts and the promised semantics, launch by launch
-    tests           ``pytest -m "gpu and not long"``: kernels, programs, the op table, the acceptance programs, the fuzzers' first seeds
+    tests           ``pytest -m "gpu and not long"``: kernels, programs, ops, acceptance, the fuzzers' first seeds
     sanitizer       a sample of them under compute-sanitizer, where that is
     benchmarks      ``python -m benchmarks.gpu``
     more            the long cases, as far as time goes
@@ -87,9 +87,8 @@ def run(step: Step, seconds: float, out: Path, environment: dict[str, str]) -> s
     begin = time.monotonic()
     command = [*step.command, *(["--seconds", f"{max(seconds - ENDS, 1):.0f}"] if "benchmarks.gpu" in step.command else [])]
     with open(out / step.file, "w") as file:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **streams)
         try:
             status = process.wait(timeout=seconds)
             ended = "done" if not status else f"status {status}"
@@ -98,7 +97,7 @@ def run(step: Step, seconds: float, out: Path, environment: dict[str, str]) -> s
             process.wait()
             ended = "time was up"
     text = (out / step.file).read_text(errors="replace")
-    counts = {word: len(re.findall(rf"\b{word}\b.*(?:::|\[ *\d+%\])|::.* {word}\b", text)) for word in ("PASSED", "FAILED", "ERROR")}
+    counts = {word: len(re.findall(rf"(?m)^.* {word}\b.*(?:::|\[ *\d+%\])", text)) for word in ("PASSED", "FAILED", "ERROR")}
     tested = ", ".join(f"{n} {word.lower()}" for word, n in counts.items() if n)
     return f"{ended}, {time.monotonic() - begin:.0f} s" + (f", {tested}" if tested else "")
 
