@@ -78,10 +78,10 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]
     ones = [k for k in p.summed if 1 in (x.type.shape[p.left.index(k)], y.type.shape[p.right.index(k)])]
     if ones:
         x, y = (b.squeeze(v, axes=tuple(sorted(word.index(k) for k in ones))) for v, word in ((x, p.left), (y, p.right)))
-        return _canonical(b, x, y, "".join(k for k in spec if k not in ones))
+        return _canonical(b, x, y, "".join(k for k in spec if k not in ones), params)
     if p.rows and p.columns and p.summed and x.type.dtype in (F32, F64, *HALF):
         if x.type.dtype in HALF:
-            wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec)
+            wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params)
             return b.cast(wide, dtype=x.type.dtype)
         if p.out.find(p.columns[0]) < p.out.find(p.rows[0]):
             return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), params)

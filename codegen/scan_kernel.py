@@ -17,7 +17,6 @@ from pullback.codegen.cost import Cost, Schedule, moved_once, work
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import GroupKernel
 from pullback.ir.extents import nominal_bytes
-from pullback.ir.op import OPS
 from pullback.ir.ops.scan import Accumulate
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import I64, DType, Extent, RefType
@@ -76,8 +75,9 @@ class _ScanKernel(GroupKernel):
         return [self.element(i.operands[0], index) for i in self.scans]
 
     def combined(self, before: Sequence[Value], elements: Sequence[Value]) -> list[Value]:
+        """An instruction for each, also where an element changes nothing: it is what makes a loop a scan."""
         pairs = zip(self.combiners, before, elements, strict=True)
-        return [self.b.emit(OPS[name], pair)[0] for name, *pair in pairs]
+        return [self.b.here(name, *pair) for name, *pair in pairs]
 
     def visit(self, index: tuple[Value, ...], before: Sequence[Value]) -> tuple[list[Value], Found]:
         """Everything at one element, after the scans of those before it: the scans, and what reductions take."""

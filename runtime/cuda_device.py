@@ -12,7 +12,8 @@ import os
 import threading
 import weakref
 from collections import deque
-from os import getpid
+from collections.abc import Iterator
+
 from typing import Any
 
 from pullback.codegen import cuda_turns
@@ -52,7 +53,7 @@ class Device:
         major, minor = handle.compute_capability()
         self.arch = f"sm_{major}{minor}"
         self._context = handle.retain_primary_context()
-        self.tapes: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.tapes = Tapes()
         self._undisturbed = threading.RLock()
         self.pool = Pool(self.let_go, self._undisturbed)
         self._ordering = threading.RLock()
@@ -131,7 +132,7 @@ class Device:
         return DeviceError(f"{self.name}: {error}")
 
     def _fault(self, error: Exception) -> str:
-        found = list(dict.fromkeys(f"{kernel} of {program}" for program, kernel in reversed(self.launched)))
+        found = list(dict.fromkeys(f"{kernel} of {program}" for program, kernel in reversed(list(self.launched))))
         one, *others = found or ["a kernel"]
         also = f" (or, before it, {', '.join(others)})" if others else ""
         return (
@@ -178,7 +179,7 @@ class Device:
 
     def let_go(self) -> None:
         """Drop what holds memory for calls to come: graphs."""
-        for tape in list(self.tapes):
+        for tape in self.tapes:
             tape.let_go()
 
     def trim(self) -> None:
@@ -251,6 +252,22 @@ class Capturing:
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()
+
+
+class Tapes:
+    """The tapes of a device that are alive, for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._found: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def add(self, tape: Any) -> None:
+        with self._lock:
+            self._found.add(tape)
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._lock:
+            return iter(list(self._found))
 
 
 class Loaded:

@@ -88,7 +88,8 @@ class Device(Machine):
     def load(self, kernels: Sequence[Emitted]) -> Any:
         """The kernels as a module of the driver's."""
         names = [launch.name for kernel in kernels for launch in kernel.launches]
-        return cuda_compile.load(text_of(kernels), architecture(), names, driver().module_from_buffer)
+        text = text_of(kernels, getattr(cuda_compile.compiler(), "record", None))
+        return cuda_compile.load(text, architecture(), names, driver().module_from_buffer)
 
     def address(self, array: Any) -> int:
         """Arrays that share memory do so on the device."""

@@ -25,7 +25,7 @@ class Host(Device):
         super().__init__(kernels)
 
     def load(self, kernels: Sequence[Emitted]) -> Any:
-        text = self.edited(text_of(kernels, lambda launch: f"CUDA_HOST_KERNEL({launch.name}, {launch.threads})"))
+        text = self.edited(text_of(kernels, cuda_host.Compiler.record))
         cuda_host.order(crc32(text.encode()) % 50)
         return driver().module_from_buffer(cuda_host.image(text))
 

@@ -12,7 +12,7 @@ import pytest
 from cuda_stand_in import device, order
 
 import pullback as pb
-from pullback.runtime import cuda_device, cuda_dlpack
+from pullback.runtime import cuda_device, cuda_dlpack, cuda_graphs
 
 __all__ = ["device", "order"]
 
@@ -219,3 +219,68 @@ def test_arrays_die_in_any_thread(device: cuda_device.Device) -> None:
     thread.start()
     thread.join()
     pb.trim()
+
+
+def test_what_waits_for_the_whole_device_waits_for_a_capture(device: cuda_device.Device) -> None:
+    """CUDA refuses to synchronize a context of which a stream is being captured, by whatever thread, and spoils the capture."""
+    begun, go_on, seen = threading.Event(), threading.Event(), []
+
+    def capture() -> None:
+        def work(stream: Any) -> None:
+            begun.set()
+            assert go_on.wait(60)
+
+        with device:
+            seen.append(cuda_graphs.captured(device, work, device.take(16, "an arena")))
+
+    class Silent:
+        """An array that says nothing of its stream."""
+
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return {"shape": (3,), "typestr": "<f8", "version": 2, "data": (x.address, False)}
+
+    x = pb.device_put(np.arange(3.0))
+    np.asarray(x)
+    capturing = threading.Thread(target=capture)
+    capturing.start()
+    assert begun.wait(60)
+    adopting = threading.Thread(target=lambda: seen.append(pb.device_put(Silent())))
+    adopting.start()
+    adopting.join(0.2)
+    assert adopting.is_alive()
+    go_on.set()
+    capturing.join()
+    adopting.join()
+    assert {type(found).__name__ for found in seen} == {"Graph", "DeviceArray"}
+    np.testing.assert_array_equal(np.asarray(pb.jit(lambda x: x * 2)(x)), [0, 2, 4])
+
+
+def test_an_error_while_another_thread_captures_does_not_end_the_device(device: cuda_device.Device) -> None:
+    begun, go_on, raised = threading.Event(), threading.Event(), []
+
+    def capture() -> None:
+        def work(stream: Any) -> None:
+            begun.set()
+            assert go_on.wait(60)
+
+        with device:
+            cuda_graphs.captured(device, work, device.take(16, "an arena"))
+
+    def err() -> None:
+        try:
+            with device:
+                device.staging.download([(16, np.empty(3))])
+        except pb.DeviceError as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=capture), threading.Thread(target=err)]
+    threads[0].start()
+    assert begun.wait(60)
+    threads[1].start()
+    threads[1].join(0.2)
+    go_on.set()
+    for each in threads:
+        each.join()
+    assert [type(error) for error in raised] == [pb.DeviceError]
+    np.testing.assert_array_equal(np.asarray(pb.device_put(np.arange(3.0)) + 1), [1, 2, 3])

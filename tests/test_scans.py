@@ -142,3 +142,11 @@ def test_sums_of_large_arrays_are_no_less_accurate_than_one_by_one() -> None:
     exact = np.cumsum(x.astype("f8"))
     error, numpys = (np.max(np.abs(c - exact)) for c in (pb.jit(lambda x: np.cumsum(x))(x), np.cumsum(x)))
     assert error <= numpys
+
+
+@pytest.mark.parametrize("shape", [(5,), (70000,), (3, 70000), (4000, 5)], ids=str)
+def test_scans_of_what_changes_nothing(shape: tuple[int, ...]) -> None:
+    """The elements are a constant that an addition would leave out."""
+    x = np.arange(np.prod(shape)).reshape(shape)
+    for call in (lambda x: np.cumsum(np.zeros(shape, int), axis=-1) + x, lambda x: np.cumsum(x * 0, axis=0)):
+        np.testing.assert_array_equal(pb.jit(call)(x), call(x))

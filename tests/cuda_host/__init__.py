@@ -77,6 +77,11 @@ class Compiler:
     def cubin(self, text: str, arch: str, options: Sequence[str]) -> bytes:
         return image(text, int(arch.removeprefix("sm_")))
 
+    @staticmethod
+    def record(launch: Any) -> str:
+        """What follows a kernel in a text where it is not at the outermost place."""
+        return f"CUDA_HOST_KERNEL({launch.name}, {launch.threads})"
+
     def ptx(self, text: str, arch: str, options: Sequence[str]) -> str:
         raise CompileError("the host has no PTX")
 
