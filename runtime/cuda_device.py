@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
-
+from os import getpid
 from typing import Any
 
 from pullback.codegen import cuda_turns
@@ -42,7 +42,7 @@ class Device:
     def __init__(self, number: int) -> None:
         self.number = number
         self.name = f"cuda:{number}"
-        self._process = os.getpid()
+        self._process = getpid()
         self._broken = ""
         self._local = _Depth()
         self._retired: deque[tuple[str, int]] = deque()
@@ -78,7 +78,7 @@ class Device:
 
     def check(self) -> None:
         """Raises DeviceError where the device cannot be used any more."""
-        if self._process != os.getpid():
+        if self._process != getpid():
             raise DeviceError(
                 f"{self.name} was used before this process was forked, and CUDA cannot be used in such a child: start it by "
                 '"spawn" (multiprocessing.set_start_method), or use the device first in the child'
@@ -184,7 +184,7 @@ class Device:
 
     def trim(self) -> None:
         """Give memory that waits for calls back to the driver, if the device can be used."""
-        if not self._broken and self._process == os.getpid():
+        if not self._broken and self._process == getpid():
             with self:
                 self.let_go()
                 self.pool.trim()
@@ -218,7 +218,7 @@ class Device:
 
     def close(self) -> None:
         """At the end of the process: nothing of PyCUDA's outlives its context. Where the context is lost, nothing of it ends."""
-        if self._broken or self._process != os.getpid():
+        if self._broken or self._process != getpid():
             self.abandon()
             return
         try:
