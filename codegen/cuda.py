@@ -12,15 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.codegen.apart import batch_of
 from pullback.codegen.cuda_device import DEVICE, functions
-from pullback.codegen.cuda_gemm import PRODUCTS, SMALL_SIDE, batch_of
+from pullback.codegen.cuda_gemm import PRODUCTS, SMALL_SIDE
 from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, UNKNOWN, Launch, Launches, Scratch
+from pullback.codegen.cuda_linalg import MOST, ROUTINES, has_routine, threads_of
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
 from pullback.codegen.cuda_sort import written as sort_written
 from pullback.codegen.cuda_spelling import identity, join_text
-from pullback.codegen.cuda_stages import Stage, stages
+from pullback.codegen.cuda_stages import Stage, product_of, stages
 from pullback.codegen.cuda_tiles import SIDE, write_tiles
 from pullback.codegen.cuda_words import Names, loaded, stored, stored_name, type_name
 from pullback.codegen.cuda_writer import Place, Writer
@@ -59,7 +61,7 @@ def joined(kernels: Sequence[Emitted]) -> str:
 
 
 def _with_device_functions(body: str) -> str:
-    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING | PRODUCTS
+    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING | PRODUCTS | ROUTINES
     prelude = functions(body, own)
     return f"{prelude}\n\n{body}" if prelude else body
 
@@ -164,6 +166,8 @@ class _Emitter:
                 return {"threads": 1, "count": (), "per_block": 1}
             case "gemm":
                 return self.gemm(w, stage)
+            case "routine":
+                return self.routine(w, stage)
             case "fold":
                 return self.fold(w, stage)
             case "scan_totals" | "scan_begin" | "scan":
@@ -331,15 +335,27 @@ class _Emitter:
     def gemm(self, w: Writer, stage: Stage) -> dict[str, Any]:
         """All blocks share out the tiles of the products of a batch."""
         loop = stage_loop(stage)
-        w.products = batch_of(loop)
+        w.products = batch_of(loop) or []
+        w.in_tiles = True
         w.instruction(loop)
-        product = next(i for i in (loop, *(k for r in loop.regions for k in walk(r))) if isinstance(i.op, Library))
-        if product.op is not gemm:
-            raise NotImplementedError(f"{product.op.name} has no CUDA spelling")
+        product = product_of(loop)
         t = product.operands[2].type
         assert isinstance(t, RefType)
         count = (*(self.extent(i.operands[0]) for i in w.products), *t.shape)
         return {"threads": THREADS, "count": count, "per_block": SMALL_SIDE * SMALL_SIDE}
+
+    def routine(self, w: Writer, stage: Stage) -> dict[str, Any]:
+        """What a library does with each of a batch of matrices: a block does it."""
+        loop = stage_loop(stage)
+        nest, call = batch_of(loop) or [], product_of(loop)
+        w.in_block = True
+        if nest:
+            with w.shared_out(nest, False):
+                pass
+        else:
+            w.instruction(loop)
+        count = tuple(self.extent(i.operands[0]) for i in nest)
+        return {"threads": THREADS, "count": count, "per_block": 1, "around": threads_of(call)}
 
 
 def stage_loop(stage: Stage) -> Instruction:
@@ -395,6 +411,9 @@ def _about(stage: Stage, names: Names) -> str:
             return f"A block adds up what all blocks found, 32 elements of {names.of(stage.ref)} at a time, side by side."
         case "gemm":
             return "A block for each tile."
+        case "routine":
+            name = product_of(stage_loop(stage)).op.name
+            return f"A block for each matrix: {name}." if batch_of(stage_loop(stage)) else f"One block: {name}."
         case "serial":
             return "One block."
     return "One thread."

@@ -6,15 +6,7 @@ on the extents only, and so does the order of every sum.
 
 from __future__ import annotations
 
-from pullback.ir.ops.kernel import For
-from pullback.ir.structure import Instruction, walk
-
 SMALL_SIDE = 32
-
-
-def batch_of(loop: Instruction) -> list[Instruction]:
-    """The loops around a product."""
-    return [i for i in (loop, *(k for r in loop.regions for k in walk(r))) if isinstance(i.op, For)]
 
 
 PRODUCTS = {

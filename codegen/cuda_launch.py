@@ -63,7 +63,7 @@ class Launch:
     ``slots``: what the arguments are, in order, as tuples ("pointer", position), ("stride", position, axis) in bytes, ("scalar",
     position, dtype), ("size", number), ("number", its value), an int, ("scratch", number), ("blocks", launch), ("status",), an
     int that starts as 0, ("shared",), an int, the bytes of shared memory. ``threads`` are the most; ``along``: the extents that
-    the threads of a block share out. ``count``: the extents that are shared out, ``per_block`` of their iterations a block;
+    the threads of a block share out, ``around`` those that they share out together. ``count``: the extents that are shared out, ``per_block`` of their iterations a block;
     ``copied``: the shapes of which each block has a copy; ``only``: an extent and what it must be above.
     """
 
@@ -76,11 +76,15 @@ class Launch:
     cut: Cut | None = None
     only: tuple[Extent, int] | None = None
     along: Shape = ()
+    around: Shape = ()
     local: tuple[tuple[Shape, int], ...] = ()
     """What each block has in shared memory if there is room: arrays of a shape and bytes an element."""
 
     def threads_for(self, sizes: Mapping[str, int]) -> int:
         """How many threads a block has, a power of two from 32 on."""
+        if self.around:
+            wanted = -(-math.prod(value_of(e, sizes) for e in self.around) // EACH)
+            return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
         if not self.along:
             return self.threads
         most = max(value_of(e, sizes) for e in self.along)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pullback.codegen.apart import batch_of, calls_library
 from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, perfect_nest
 from pullback.codegen.cuda_tiles import Turned, turned
 from pullback.ir.ops.kernel import Fail, For, If, Load, Store, scanned_element
-from pullback.ir.ops.library import Library
+from pullback.ir.ops.library import Library, gemm
 from pullback.ir.ops.sort import RowSort
 from pullback.ir.structure import Function, Instruction, Value, walk
 
@@ -20,7 +21,8 @@ from pullback.ir.structure import Function, Instruction, Value, walk
 @dataclass(eq=False)
 class Stage:
     """One launch. ``kind``: "grid" (an iteration a thread), "block" (an iteration a block), "serial" (one block), "one" (one
-    thread), "gemm" (tiles), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies of
+    thread), "gemm" (tiles), "routine" (a block does what a library does, for each of
+    a batch), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies of
     ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
     and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count",
     "sort_begin" and "sort_place" of each ``turn``. ``turned``: what a grid
@@ -83,13 +85,13 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
     for i in kernel.body.instructions:
         match i.op:
             case For():
-                if any(isinstance(k.op, Library) for k in walk(i.regions[0])):
-                    found.append(Stage("gemm", i))
+                if calls_library(i) and batch_of(i):
+                    found.append(Stage(_called(i), i))
                 elif scan_of(i) is not None:
                     found.extend(_scanned(i))
                 elif i.params.get("map") in ("grid", "block"):
                     found.extend(_shared_out(i, loops))
-                elif any(k.params.get("map") == "lane" for k in walk(i.regions[0])):
+                elif calls_library(i) or any(k.params.get("map") == "lane" for k in walk(i.regions[0])):
                     found.append(Stage("serial", i))
                 else:
                     append(i)
@@ -98,12 +100,28 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
                 steps = ("sort_count", "sort_begin", "sort_place")
                 found.extend(Stage(kind, i, turn=turn) for turn in range(i.operands[0].type.dtype.bytes) for kind in steps)
             case Library():
-                found.append(Stage("gemm", i))
+                found.append(Stage(_called(i), i))
             case Store() | Fail() | If():
                 append(i)
             case Load() if loops.place(i.operands[0])[0] in written:
                 append(i)
     return found
+
+
+def _called(i: Instruction) -> str:
+    """The kind of a launch for the call of a library, alone or in loops over a batch."""
+    return "gemm" if product_of(i).op is gemm and not is_paired(product_of(i)) else "routine"
+
+
+def product_of(i: Instruction) -> Instruction:
+    """The call of a library in an instruction."""
+    return next(k for k in (i, *(k for r in i.regions for k in walk(r))) if isinstance(k.op, Library))
+
+
+def is_paired(call: Instruction) -> bool:
+    """Whether a routine is called on complex numbers."""
+    assert isinstance(call.op, Library)
+    return bool(call.op.pairs([v.type for v in call.operands]))
 
 
 def scan_of(loop: Instruction) -> list[Instruction] | None:

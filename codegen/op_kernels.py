@@ -6,8 +6,10 @@ A complex operand or result comes as a real reference with a last axis of two, i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from pullback.codegen.apart import apart
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.elements import wrapped
 from pullback.codegen.scatters import scatter_sum_kernel
@@ -18,12 +20,13 @@ from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.fourier import Fourier
 from pullback.ir.ops.index import Place, Scatter, ScatterSum
 from pullback.ir.ops.kernel import sub_ref
+from pullback.ir.ops.library import Library
 from pullback.ir.ops.linalg import Linalg
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.scan import Accumulate, Recur
 from pullback.ir.ops.sort import Sort, Unsort
 from pullback.ir.passes.complex_arithmetic import Pair, add, mul
-from pullback.ir.structure import Function, Instruction, Value
+from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.types import I64, ArrayType, DType, RefType, Shape, interleaved
 
 
@@ -55,7 +58,7 @@ def op_kernel(instruction: Instruction, target: str = "cpu") -> Draft:
         case Unsort():
             return unsort_kernel(instruction)
         case Linalg():
-            return _linear_algebra(instruction)
+            return _linear_algebra(instruction, target)
     raise NotImplementedError(f"there is no kernel for {instruction.op.name}")
 
 
@@ -97,19 +100,41 @@ def _matrix_product(i: Instruction) -> Draft:
     return Draft(kernel=b.kernel(parameters), sizes=b.sizes())
 
 
-def _linear_algebra(i: Instruction) -> Draft:
-    """A loop over the batch; the op says what is done for each element of it."""
+def _linear_algebra(i: Instruction, target: str) -> Draft:
+    """A loop over the batch; the op says what is done for each element of it. On CUDA all elements run side by side: each has
+    memory of its own, and every call of a library loops of its own."""
+    op, (first, *_) = i.op, (v.type for v in i.operands)
+    assert isinstance(op, Linalg) and isinstance(first, ArrayType)
+    scratch = op.scratch(first, i.params)
+    batch = first.shape[: first.rank - op.core[0]]
+    if target != "cuda":
+        return _over_batch(i, batch, scratch)
+    plain = _over_batch(i, batch, scratch)
+    shared = _work_arrays(plain.kernel)
+    count = len(i.operands) + len(i.results)
+    own = tuple(
+        t if count + k in shared else RefType(t.dtype, (*batch, *t.shape)) for k, t in enumerate(scratch)
+    )
+    draft = _over_batch(i, batch, own) if batch else plain
+    return replace(draft, kernel=apart(draft.kernel, len(batch)))
+
+
+def _work_arrays(kernel: Function) -> set[int]:
+    """The positions of parameters in which nothing but a library works."""
+    calls = [k for k in walk(kernel.body) if isinstance(k.op, Library)]
+    work = {v for k in calls for position, v in enumerate(k.operands) if position in k.op.work}
+    used = {v for k in walk(kernel.body) for position, v in enumerate(k.operands) if k not in calls or position not in k.op.work}
+    return {k for k, v in enumerate(kernel.parameters) if v in work - used}
+
+
+def _over_batch(i: Instruction, batch: Shape, scratch: tuple[RefType, ...]) -> Draft:
     op = i.op
     assert isinstance(op, Linalg)
     b = KernelBuilder()
     b.place = i.loc
-    first, *rest = (v.type for v in (*i.operands, *i.results))
-    assert isinstance(first, ArrayType)
-    scratch = op.scratch(first, i.params)
-    types = (first, *rest, *scratch)
+    types: tuple[Any, ...] = (*(v.type for v in (*i.operands, *i.results)), *scratch)
     given = [Value(_memory(b, t), f"x{k}") for k, t in enumerate(types)]
     ranks = [core + t.dtype.is_complex for core, t in zip(op.core, types, strict=True)]
-    batch = first.shape[: first.rank - op.core[0]]
 
     def body(index: tuple[Value, ...]) -> None:
         refs = given
