@@ -1,8 +1,8 @@
 """A kernel that calls a library for each element of a batch, in loops that each do one thing for all of them.
 
-Requires: loops over the batch around the calls and what stands between them, and memory of its own for each element of the batch,
-but for work arrays. A GPU has a kernel for what lies between two calls, and a routine, or a kernel, that does a call for the whole
-batch.
+Requires: loops over the batch around the calls and what stands between them, and memory of its own for each element of the
+batch, but for work arrays. A GPU has a kernel for what lies between two calls, and a routine, or a kernel, that does a call for
+the whole batch.
 """
 
 from __future__ import annotations

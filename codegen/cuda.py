@@ -16,7 +16,7 @@ from pullback.codegen.apart import batch_of
 from pullback.codegen.cuda_device import DEVICE, functions
 from pullback.codegen.cuda_gemm import PRODUCTS, SMALL_SIDE
 from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, UNKNOWN, Launch, Launches, Scratch
-from pullback.codegen.cuda_linalg import MOST, ROUTINES, has_routine, threads_of
+from pullback.codegen.cuda_linalg import FEWEST_THREADS, ROUTINES, has_routine, routine_of, threads_of
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
@@ -29,7 +29,6 @@ from pullback.codegen.cuda_writer import Place, Writer
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import combined_values
-from pullback.ir.ops.library import Library, gemm
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
 
@@ -61,7 +60,12 @@ def joined(kernels: Sequence[Emitted]) -> str:
 
 
 def _with_device_functions(body: str) -> str:
-    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING | PRODUCTS | ROUTINES
+    own = (
+        {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE}
+        | SORTING
+        | PRODUCTS
+        | ROUTINES
+    )
     prelude = functions(body, own)
     return f"{prelude}\n\n{body}" if prelude else body
 
@@ -90,6 +94,9 @@ class _Emitter:
         functions: dict[str, str] = {}
         launches = []
         for k, stage in enumerate(self.stages):
+            if stage.kind == "routine" and not has_routine(product_of(stage_loop(stage)).op):
+                launches.append(self.elsewhere(stage))
+                continue
             w, about, launch = self.launch(k, stage)
             name = self.name if len(self.stages) == 1 else f"{self.name}_{k}"
             text = w.function("{}", about, "__launch_bounds__(256, 2) " if stage.kind == "gemm" else "")
@@ -342,7 +349,8 @@ class _Emitter:
         t = product.operands[2].type
         assert isinstance(t, RefType)
         count = (*(self.extent(i.operands[0]) for i in w.products), *t.shape)
-        return {"threads": THREADS, "count": count, "per_block": SMALL_SIDE * SMALL_SIDE}
+        routine = routine_of(self.kernel, self.loops, w.products, product, count[: len(w.products)])
+        return {"threads": THREADS, "count": count, "per_block": SMALL_SIDE * SMALL_SIDE, "routine": routine}
 
     def routine(self, w: Writer, stage: Stage) -> dict[str, Any]:
         """What a library does with each of a batch of matrices: a block does it."""
@@ -355,7 +363,17 @@ class _Emitter:
         else:
             w.instruction(loop)
         count = tuple(self.extent(i.operands[0]) for i in nest)
-        return {"threads": THREADS, "count": count, "per_block": 1, "around": threads_of(call)}
+        routine = routine_of(self.kernel, self.loops, nest, call, count)
+        return {"threads": THREADS, "count": count, "per_block": 1, "around": threads_of(call), "routine": routine}
+
+    def elsewhere(self, stage: Stage) -> Launch:
+        """What has no CUDA C. Raises NotImplementedError where a library could not do it either."""
+        loop = stage_loop(stage)
+        nest, call = batch_of(loop) or [], product_of(loop)
+        routine = routine_of(self.kernel, self.loops, nest, call, tuple(self.extent(i.operands[0]) for i in nest))
+        if routine is None:
+            raise NotImplementedError(f"{call.op.name} has no CUDA spelling")
+        return Launch(name="", slots=(), threads=FEWEST_THREADS, count=(), per_block=1, routine=routine)
 
 
 def stage_loop(stage: Stage) -> Instruction:

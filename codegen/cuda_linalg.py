@@ -1,21 +1,23 @@
 """Routines of BLAS and LAPACK in CUDA C, each run by one block: small matrices, many of them side by side.
 
-A routine takes what LAPACK's takes, in that order, but for factors and work arrays that it does not need: matrices lie by columns,
-``ld`` elements from one to the next. All threads of a block call it; it begins and ends with a barrier. Sums have a shape that the
-extents decide. ``MOST`` is the largest order of a matrix for which one block is of use.
+A routine takes what LAPACK's takes, in that order, but for factors and work arrays that it does not need: matrices lie by
+columns, ``ld`` elements from one to the next. All threads of a block call it; it begins and ends with a barrier. Sums have a
+shape that the extents decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
+from pullback.codegen.cuda_launch import UNKNOWN, Operand, Routine
+from pullback.codegen.cuda_loops import Loops
 from pullback.codegen.cuda_words import stored_name
+from pullback.ir.op import Op
 from pullback.ir.ops.library import Library
-from pullback.ir.structure import Instruction
+from pullback.ir.structure import Function, Instruction
 from pullback.ir.types import RefType, Shape
 
-MOST = 256
 FEWEST_THREADS = 32
 
 _COMPLEX = """\
@@ -275,7 +277,7 @@ __device__ void pb_gemm_block(char ta, char tb, int m, int n, int k, const T* a,
     __syncthreads();
 }"""
 
-ROUTINES: Mapping[str, str] = {
+ROUTINES: dict[str, str] = {
     "pb_parts": _COMPLEX, "pb_potrf": _POTRF, "pb_getrf": _GETRF, "pb_trsm": _TRSM, "pb_trsv": _TRSV, "pb_gesv": _GESV,
     "pb_reflect": _REFLECT, "pb_geqrf": _GEQRF, "pb_orgqr": _ORGQR, "pb_gemm_block": _GEMM,
 }  # fmt: skip
@@ -283,7 +285,7 @@ ROUTINES: Mapping[str, str] = {
 _OWN_NAMES = {"gemm": "pb_gemm_block"}
 
 
-def has_routine(op: Library) -> bool:
+def has_routine(op: Op) -> bool:
     """Whether there is CUDA C for a routine."""
     return _OWN_NAMES.get(op.name, f"pb_{op.name}") in ROUTINES
 
@@ -334,3 +336,26 @@ def threads_of(i: Instruction) -> Shape:
     refs = [v.type for v in i.operands]
     shapes = [_shape(t, k in op.pairs(refs)) for k, t in enumerate(refs) if k not in op.work]
     return max(shapes, key=len)
+
+
+def routine_of(kernel: Function, loops: Loops, nest: Sequence[Instruction], call: Instruction, batch: Shape) -> Routine | None:
+    """The call of a library in loops over a batch as a library on the device may do it: of dense arguments, in their order."""
+    op = call.op
+    assert isinstance(op, Library)
+    counters = tuple(i.regions[0].parameters[0] for i in nest)
+    refs = [v.type for v in call.operands]
+    pairs = op.pairs(refs)
+    operands = []
+    for position, value in enumerate(call.operands):
+        root, index = loops.place(value)
+        t = root.type
+        if root not in kernel.parameters or not isinstance(t, RefType) or t.layout != "c" or index not in ((), counters):
+            return None
+        shape = _shape(refs[position], position in pairs)
+        operands.append(Operand(position=kernel.parameters.index(root), shape=shape, is_batched=bool(index)))
+    if UNKNOWN in batch:
+        return None
+    return Routine(
+        name=op.name, dtype=refs[0].dtype.name, is_complex=bool(pairs), params=tuple(sorted(call.params.items())),
+        operands=tuple(operands), batch=batch,
+    )  # fmt: skip

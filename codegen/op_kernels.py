@@ -112,18 +112,19 @@ def _linear_algebra(i: Instruction, target: str) -> Draft:
     plain = _over_batch(i, batch, scratch)
     shared = _work_arrays(plain.kernel)
     count = len(i.operands) + len(i.results)
-    own = tuple(
-        t if count + k in shared else RefType(t.dtype, (*batch, *t.shape)) for k, t in enumerate(scratch)
-    )
+    own = tuple(t if count + k in shared else RefType(t.dtype, (*batch, *t.shape)) for k, t in enumerate(scratch))
     draft = _over_batch(i, batch, own) if batch else plain
     return replace(draft, kernel=apart(draft.kernel, len(batch)))
 
 
 def _work_arrays(kernel: Function) -> set[int]:
     """The positions of parameters in which nothing but a library works."""
-    calls = [k for k in walk(kernel.body) if isinstance(k.op, Library)]
-    work = {v for k in calls for position, v in enumerate(k.operands) if position in k.op.work}
-    used = {v for k in walk(kernel.body) for position, v in enumerate(k.operands) if k not in calls or position not in k.op.work}
+    work: set[Value] = set()
+    used: set[Value] = set()
+    for i in walk(kernel.body):
+        places = i.op.work if isinstance(i.op, Library) else ()
+        for position, value in enumerate(i.operands):
+            (work if position in places else used).add(value)
     return {k for k, v in enumerate(kernel.parameters) if v in work - used}
 
 

@@ -14,9 +14,9 @@ import weakref
 from collections import deque
 from typing import Any
 
-from pullback.runtime import cuda_blas
 from pullback.runtime.cuda_driver import count, cuda, ordinal
 from pullback.runtime.cuda_errors import DeviceError, DeviceFault
+from pullback.runtime.cuda_libraries import Libraries
 from pullback.runtime.cuda_memory import Block, Pool, Staging
 from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.program import trims
@@ -49,7 +49,7 @@ class Device:
         self.tapes: weakref.WeakSet[Any] = weakref.WeakSet()
         self.pool = Pool(self.let_go)
         self._ordering = threading.RLock()
-        self._blas: list[cuda_blas.Blas | None] = []
+        self.libraries = Libraries(self)
         self.driver = ctypes.CDLL("libcuda.so.1")
         self._event = ctypes.c_void_p()
         with self:
@@ -167,14 +167,7 @@ class Device:
                 self.let_go()
                 self.pool.trim()
 
-    # libraries and modules
-
-    def blas(self) -> cuda_blas.Blas | None:
-        """cuBLAS, looked for at the first call; None where it is not."""
-        with self._ordering:
-            if not self._blas:
-                self._blas.append(cuda_blas.blas(self))
-            return self._blas[0]
+    # modules
 
     def load(self, image: bytes, owner: Any) -> Loaded:
         """A module of machine code, unloaded some time after ``owner`` has died."""

@@ -20,7 +20,7 @@ from pullback.ir.ops.program import Alloc, Copy, Free, Launch, View
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import RefType
 from pullback.runtime.cuda_arrays import DeviceArray, dense_strides, settle, wait_for
-from pullback.runtime.cuda_blas import Product
+from pullback.runtime.cuda_calls import Called
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_graphs import Graph, captured
@@ -57,14 +57,14 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Multiplied:
-    """A product by cuBLAS: rows of the table of addresses, of a, b and c, and what is added to them."""
+class Elsewhere:
+    """A routine of a library: rows of the table of addresses, of what it takes, and what is added to them."""
 
-    product: Product
+    called: Called
     pointers: tuple[tuple[int, int], ...]
 
 
-Step = Patched | Copied | Multiplied
+Step = Patched | Copied | Elsewhere
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +115,7 @@ class Tape:
         launches = [each for each in self.steps if isinstance(each, Patched)]
         # Statuses lie in a graph's own memory, where another thread's call would write over them.
         self.is_repeatable = len(self.steps) > 1 and not self.failing and not any(each.strides for each in launches)
+        self.is_repeatable = self.is_repeatable and all(e.called.captures for e in self.steps if isinstance(e, Elsewhere))
         self.scalars = sorted({(position, dtype) for each in launches for _, position, dtype in each.scalars})
         self.graphs: OrderedDict[tuple[Any, ...], Graph | None] = OrderedDict()
         self.lock = threading.Lock()
@@ -147,8 +148,6 @@ class Tape:
 
     def _launch(self, i: Instruction, instance: CudaInstance) -> list[tuple[Step, int]]:
         launch = self.executable.bound(instance, i)
-        if launch.product is not None:
-            return [(Multiplied(launch.product, tuple(self._at(i.operands[k]) for k in launch.product.operands)), -1)]
         scratch = []
         for _, size in launch.scratch:
             scratch.append(self.arena_bytes)
@@ -158,6 +157,10 @@ class Tape:
             self.failing.append(i)
         found: list[tuple[Step, int]] = []
         for each in launch.starts:
+            if isinstance(each, Called):
+                taken = (*(self._at(i.operands[k]) for k in each.operands), *((self.arena, scratch[k]) for k in each.scratch))
+                found.append((Elsewhere(each, taken), -1))
+                continue
             pointers = [(at, *self._at(i.operands[position])) for at, position in each.pointers]
             pointers += [(at, self.arena, scratch[which]) for at, which in each.scratch]
             strides = tuple((at, self._argument(i.operands[position]), axis) for at, position, axis in each.strides)
@@ -258,11 +261,9 @@ class Tape:
                 (source, first), (target, second) = each.source, each.target
                 cuda.memcpy_dtod_async(rows[target] + second, rows[source] + first, each.size, stream)
                 continue
-            if isinstance(each, Multiplied):
-                blas = self.device.blas()
-                assert blas is not None
-                launched.append((title, "a matrix product"))
-                blas.multiply(each.product, [rows[row] + shift for row, shift in each.pointers], stream)
+            if isinstance(each, Elsewhere):
+                launched.append((title, each.called.name))
+                each.called.call([rows[row] + shift for row, shift in each.pointers], stream)
                 continue
             assert loaded is not None
             start = each.start

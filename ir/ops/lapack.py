@@ -46,7 +46,8 @@ def _syevd_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 syevd = Library(
     name="syevd", reference=_syevd, routine="lapack.{}syevd", of_complex="lapack.{}heevd", ranks=(2, 1, 1, 1, 1, 0), reads=(0,),
-    writes=(0, 1, 2, 3, 4, 5), integers=(4, 5), work=(3, 4), real=(1, 3), fit=_syevd_fit, products=_cubed(4), arguments=_syevd_arguments,
+    writes=(0, 1, 2, 3, 4, 5), integers=(4, 5), work=(3, 4), real=(1, 3), fit=_syevd_fit, products=_cubed(4),
+    arguments=_syevd_arguments,
 )  # fmt: skip
 """Eigenvalues, ascending, and eigenvectors, a row each in place of a, of the Hermitian matrix of which a^T has a triangle."""
 
@@ -110,7 +111,8 @@ def _gees_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 gees = Library(
     name="gees", reference=_gees, routine="lapack.{}gees", ranks=(2, 0, 1, 1, 2, 2, 1, 0), reads=(0,),
-    writes=(0, 1, 2, 3, 4, 5, 7), integers=(1, 6, 7), work=(5, 6), real=(3,), fit=_gees_fit, products=_cubed(12), arguments=_gees_arguments,
+    writes=(0, 1, 2, 3, 4, 5, 7), integers=(1, 6, 7), work=(5, 6), real=(3,), fit=_gees_fit, products=_cubed(12),
+    arguments=_gees_arguments,
 )  # fmt: skip
 """The Schur form in place of a, and its vectors."""
 
@@ -144,8 +146,8 @@ def _hessenberg_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 
 gehrd = Library(
-    name="gehrd", reference=_gehrd, routine="lapack.{}gehrd", ranks=(2, 1, 2, 0), reads=(0,), writes=(0, 1, 2, 3), integers=(3,), work=(2,),
-    fit=_hessenberg_fit, products=_cubed(2), arguments=_hessenberg_arguments,
+    name="gehrd", reference=_gehrd, routine="lapack.{}gehrd", ranks=(2, 1, 2, 0), reads=(0,), writes=(0, 1, 2, 3), integers=(3,),
+    work=(2,), fit=_hessenberg_fit, products=_cubed(2), arguments=_hessenberg_arguments,
 )  # fmt: skip
 """The Hessenberg form and the reflections that make it. The matrix is not empty."""
 
@@ -245,7 +247,8 @@ def _geqp3_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 geqp3 = Library(
     name="geqp3", reference=_geqp3, routine="lapack.{}geqp3", ranks=(2, 1, 1, 2, 2, 0), reads=(0, 1), writes=(0, 1, 2, 3, 4, 5),
-    integers=(1, 5), work=(3, 4), real=(4,), fit=lambda shapes, params, same: same(shapes[0][0], shapes[1][0]), arguments=_geqp3_arguments,
+    integers=(1, 5), work=(3, 4), real=(4,), fit=lambda shapes, params, same: same(shapes[0][0], shapes[1][0]),
+    arguments=_geqp3_arguments,
     products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
 )  # fmt: skip
 """As ``geqrf`` with the columns exchanged, so that the diagonal of R decreases: column i was column pivots[i], counted from 1."""
