@@ -29,6 +29,7 @@ from pullback.codegen.cuda_writer import Place, Writer
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import combined_values
+from pullback.ir.ops.library import Library
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
 
@@ -138,6 +139,9 @@ class _Emitter:
                 w.instruction(i)
         after = [i for i in self.kernel.body.instructions if i in late or i in stage.tail]
         launch = self.body(w, number, stage, after)
+        if stage.kind in ("block", "serial"):
+            calls = [i for i in walk(stage_loop(stage).regions[0]) if isinstance(i.op, Library)]
+            launch["orders"] = tuple(dict.fromkeys(e for i in calls for e in threads_of(i)))
         return w, _about(stage, self.names), launch
 
     def behind(self, again: set[Instruction], values: set[Value]) -> set[Instruction]:

@@ -93,7 +93,8 @@ class Launch:
     int that starts as 0, ("shared",), an int, the bytes of shared memory. ``threads`` are the most; ``along``: the extents that
     the threads of a block share out, ``around`` those that they share out together. ``count``: the extents that are shared out,
     ``per_block`` of their iterations a block; ``copied``: the shapes of which each block has a copy; ``only``: an extent and what
-    it must be above. ``routine``: what a library may do instead; without a ``name`` nothing else does it.
+    it must be above; ``orders``: the extents of matrices that a block works on within other work. ``routine``: what a library may
+    do instead; without a ``name`` nothing else does it.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Launch:
     only: tuple[Extent, int] | None = None
     along: Shape = ()
     around: Shape = ()
+    orders: Shape = ()
     routine: Routine | None = None
     local: tuple[tuple[Shape, int], ...] = ()
     """What each block has in shared memory if there is room: arrays of a shape and bytes an element."""

@@ -262,6 +262,77 @@ template <class T> __device__ void pb_orgqr(int m, int n, int count, T* a, int l
     }
 }"""
 
+_SYEVD = """\
+// Eigenvalues, ascending, and eigenvectors, columns in place of a, by Jacobi's rotations; ``v``: room for n by n. A thread orders
+// one column. info: 0, or 1 where rotations do not come to an end; of a matrix that is not finite all is NaN.
+template <class T>
+__device__ void pb_syevd(char, char triangle, int n, T* a, int ld, typename pb_parts<T>::real* values, T* v, int, int* info) {
+    typedef typename pb_parts<T>::real R;
+    __syncthreads();
+    for (int e = threadIdx.x; e < n * n; e += blockDim.x) {
+        int i = e % n, j = e / n;
+        if (i == j) a[i + j * ld] = pb_parts<T>::of(pb_re(a[i + j * ld]));
+        else if ((i < j) == (triangle == 'L')) a[i + j * ld] = pb_conj(a[j + i * ld]);
+        v[e] = pb_parts<T>::of(i == j);
+    }
+    __syncthreads();
+    R most = 0, sum = 0;
+    for (int e = threadIdx.x; e < n * n; e += blockDim.x) most = pb_maximum(most, pb_reach(a[e % n + e / n * ld]));
+    most = pb_block<pb_maximum<R>>(most);
+    if (most > 0)
+        for (int e = threadIdx.x; e < n * n; e += blockDim.x) sum += pb_square(pb_over(a[e % n + e / n * ld], most));
+    R least = most * sqrt(pb_block<pb_add<R>>(sum)) * (sizeof(R) == 8 ? R(2.8e-17) : R(1.5e-8));
+    bool is_done = false, is_finite = most - most == 0;
+    __syncthreads();
+    for (int sweep = 0; sweep < 60 && !is_done && is_finite; ++sweep) {
+        is_done = true;
+        for (int p = 0; p < n; ++p)
+            for (int q = p + 1; q < n; ++q) {
+                T beside = a[p + q * ld];
+                R size = hypot(pb_re(beside), pb_im(beside));
+                if (!(size > least)) continue;
+                is_done = false;
+                R half = (pb_re(a[q + q * ld]) - pb_re(a[p + p * ld])) / (2 * size);
+                R tangent = (half < 0 ? -1 : 1) / (fabs(half) + hypot(half, R(1)));
+                R c = 1 / hypot(tangent, R(1));
+                T s = pb_times(pb_over(beside, size), tangent * c);
+                __syncthreads();
+                for (int k = threadIdx.x; k < 2 * n; k += blockDim.x) {
+                    T* row = k < n ? a + k : v + (k - n);
+                    int step = k < n ? ld : n;
+                    T x = row[p * step], y = row[q * step];
+                    row[p * step] = pb_times(x, c) - pb_conj(s) * y;
+                    row[q * step] = s * x + pb_times(y, c);
+                }
+                __syncthreads();
+                for (int k = threadIdx.x; k < n; k += blockDim.x) {
+                    T x = a[p + k * ld], y = a[q + k * ld];
+                    T above = pb_times(x, c) - s * y, below = pb_conj(s) * x + pb_times(y, c);
+                    a[p + k * ld] = k == q ? pb_parts<T>::of(0) : k == p ? pb_parts<T>::of(pb_re(above)) : above;
+                    a[q + k * ld] = k == p ? pb_parts<T>::of(0) : k == q ? pb_parts<T>::of(pb_re(below)) : below;
+                }
+                __syncthreads();
+            }
+    }
+    int place = 0, own = threadIdx.x;
+    R value = 0;
+    if (own < n) {
+        value = pb_re(a[own + own * ld]);
+        for (int k = 0; k < n; ++k) {
+            R other = pb_re(a[k + k * ld]);
+            place += other < value || (other == value && k < own);
+        }
+    }
+    __syncthreads();
+    if (own < n && !is_finite) place = own;
+    if (own < n) {
+        values[place] = is_finite ? value : R(PB_NAN);
+        for (int i = 0; i < n; ++i) a[i + place * ld] = is_finite ? v[i + own * n] : pb_parts<T>::of(R(PB_NAN));
+    }
+    if (own == 0) *info = is_finite && !is_done;
+    __syncthreads();
+}"""
+
 _GEMM = """\
 // c = op(a) op(b), by one block.
 template <class T>
@@ -279,7 +350,7 @@ __device__ void pb_gemm_block(char ta, char tb, int m, int n, int k, const T* a,
 
 ROUTINES: dict[str, str] = {
     "pb_parts": _COMPLEX, "pb_potrf": _POTRF, "pb_getrf": _GETRF, "pb_trsm": _TRSM, "pb_trsv": _TRSV, "pb_gesv": _GESV,
-    "pb_reflect": _REFLECT, "pb_geqrf": _GEQRF, "pb_orgqr": _ORGQR, "pb_gemm_block": _GEMM,
+    "pb_reflect": _REFLECT, "pb_geqrf": _GEQRF, "pb_orgqr": _ORGQR, "pb_syevd": _SYEVD, "pb_gemm_block": _GEMM,
 }  # fmt: skip
 
 _OWN_NAMES = {"gemm": "pb_gemm_block"}

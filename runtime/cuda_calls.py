@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MOST = 2**31 - 1
 LARGEST = 256
 """The largest order of a matrix that one block is given."""
+LARGEST_OF = {"syevd": 64}
+"""That of routines with more steps."""
 FEW = 32
 """Without a measurement a block does matrices up to this order, and batches."""
 WORTH = 1 << 18
@@ -112,7 +114,7 @@ def block_does(launch: Launch, call: Sized) -> bool:
     if not launch.name or not call.routine.is_small:
         return bool(launch.name)
     counts = (math.prod(shape) for k, shape in enumerate(call.shapes) if k not in call.op.work)
-    return call.is_empty or (call.order <= LARGEST and max(counts) <= MOST)
+    return call.is_empty or (call.order <= min(LARGEST, LARGEST_OF.get(call.routine.name, LARGEST)) and max(counts) <= MOST)
 
 
 def planned(device: Device, call: Sized, buffers: list[tuple[str, int]]) -> Called | None:

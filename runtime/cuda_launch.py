@@ -12,6 +12,7 @@ import numpy as np
 
 from pullback.ir.extents import value_of
 from pullback.ir.types import DTYPES
+from pullback.runtime import cuda_calls
 from pullback.runtime.choices import Choice
 from pullback.runtime.cuda_calls import Called
 
@@ -68,6 +69,8 @@ def bound(kernel: Launches, sizes: Mapping[str, int], choose: Choose) -> Bound:
     starts: list[Started | Called] = []
     choices: list[Choice] = []
     for each, count in zip(kernel.launches, blocks, strict=True):
+        if any(value_of(e, sizes) > cuda_calls.LARGEST for e in each.orders):
+            return ON_HOST
         found = choose(each, scratch) if each.routine is not None else None
         if each.routine is not None and found is None:
             return ON_HOST

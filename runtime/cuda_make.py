@@ -49,9 +49,10 @@ def parts_of(module: Module, schedule: Schedule) -> tuple[Parts, str]:
         except NotImplementedError as error:
             plain[kernel.name] = kernel, str(error)
             continue
-        routines = [each.routine for each in emitted.launches if each.routine is not None and each.routine.is_small]
-        if routines:
-            plain[kernel.name] = kernel, f"{routines[0].name} of matrices that are too large for one block, without a library"
+        small = [each.routine.name for each in emitted.launches if each.routine is not None and each.routine.is_small]
+        if small or any(each.orders for each in emitted.launches):
+            what = f"{small[0]} of matrices" if small else "linear algebra of matrices"
+            plain[kernel.name] = kernel, f"{what} that are too large for one block, without a library"
         lacking = [
             each.routine.name for each in emitted.launches if each.routine and not each.name and not is_known(each.routine)
         ]

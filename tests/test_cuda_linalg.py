@@ -37,6 +37,11 @@ def hermitian(a: Any) -> Any:
     return (a + np.conj(np.swapaxes(a, -1, -2))) / 2
 
 
+def exponential(a: Any, triangle: str = "L") -> Any:
+    values, vectors = np.linalg.eigh(a, triangle)
+    return (vectors * np.exp(values)[..., None, :]) @ np.conj(np.swapaxes(vectors, -1, -2))
+
+
 R5, R23, D4, D23, S4, TALL, WIDE = (
     regular(5),
     regular(2, 3),
@@ -64,6 +69,9 @@ BY_BLOCKS: dict[str, tuple[Call, list[Any]]] = {
     "qr, whole": (lambda a: np.linalg.qr(a, "complete")[1], [TALL]),
     "triangles": (lambda a, b: scipy.linalg.solve_triangular(a, b, lower=True), [W5, np.ones((5, 3))]),
     "triangles, transposed": (lambda a, b: scipy.linalg.solve_triangular(a, b, trans=1, unit_diagonal=True), [W5, np.ones(5)]),
+    "eigh, whatever the signs": (lambda a: exponential(sym(a)), [S4]),
+    "eigh of a batch, whatever the signs": (lambda a: exponential(sym(a), "U"), [regular(2, 3)]),
+    "eigh of complex, whatever the phases": (lambda a: exponential(hermitian(a)).real, [C23]),
     "expm": (scipy.linalg.expm, [R5]),
     "expm of a batch": (scipy.linalg.expm, [R23]),
 }
@@ -196,17 +204,17 @@ def test_matrices_too_large_for_a_block_are_the_cpus(alone: None, monkeypatch: p
 
 
 def test_what_only_a_library_does_is_the_cpus_without_it(alone: None) -> None:
-    f = pb.jit(lambda a: np.linalg.eigh(sym(a))[0], device="cuda")
-    with pytest.warns(pb.DeviceWarning, match="syevd .*the CPU does it"):
+    f = pb.jit(lambda a: np.linalg.svd(a)[1], device="cuda")
+    with pytest.warns(pb.DeviceWarning, match="gesdd .*the CPU does it"):
         found = f(S4)
-    np.testing.assert_allclose(found, np.linalg.eigvalsh(sym(S4)), atol=1e-12)
+    np.testing.assert_allclose(found, np.linalg.svd(S4)[1], atol=1e-12)
 
 
 def test_a_function_that_is_missing(library: Library) -> None:
-    library.missing |= {"cusolverDnDsyevd", "cusolverDnDpotrf"}
-    with pytest.warns(pb.DeviceWarning, match="syevd"):
-        found = pb.jit(lambda a: np.linalg.eigh(sym(a))[0], device="cuda")(S4)
-    np.testing.assert_allclose(found, np.linalg.eigvalsh(sym(S4)), atol=1e-12)
+    library.missing |= {"cusolverDnDgesvdj", "cusolverDnDpotrf"}
+    with pytest.warns(pb.DeviceWarning, match="gesdd"):
+        found = pb.jit(lambda a: np.linalg.svd(a)[1] + 1, device="cuda")(S4)
+    np.testing.assert_allclose(found, np.linalg.svd(S4)[1] + 1, atol=1e-12)
     np.testing.assert_allclose(pb.jit(lambda a: np.linalg.cholesky(a), device="cuda")(D4), np.linalg.cholesky(D4))
     assert not library.calls
 
@@ -333,3 +341,10 @@ def test_the_choice_is_measured_once(
     (entry,) = [e for e in cache.entries() if e.kind == "choice"]
     assert entry.meta["chosen"] == "library" and "potrf, f64, 4x4 1" in entry.meta["of"]
     assert any("potrf" in line and "library" in line for line in f.explain(D4).choices)
+
+
+def test_a_batch_that_a_block_does_in_one_piece_may_be_too_large(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_calls, "LARGEST", 2)
+    with pytest.warns(pb.DeviceWarning, match="linear algebra of matrices that are too large for one block"):
+        found = pb.jit(lambda a: scipy.linalg.expm(a) + 1, device="cuda")(R23)
+    np.testing.assert_allclose(found, scipy.linalg.expm(R23) + 1, rtol=1e-9)
