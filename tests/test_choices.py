@@ -98,7 +98,9 @@ def test_nothing_is_pinned_without_a_word(monkeypatch: pytest.MonkeyPatch) -> No
     assert pinned("gemm") is None and pinned("gemm", {VARIABLE: " , gemm = ours "}) == "ours"
 
 
-@pytest.mark.parametrize("payload", [b"", b"[]", b"{}", b'{"chosen": "c", "seconds": {}}', b'{"chosen": "a", "seconds": {"a": "x"}}'])
+@pytest.mark.parametrize(
+    "payload", [b"", b"[]", b"{}", b'{"chosen": "c", "seconds": {}}', b'{"chosen": "a", "seconds": {"a": "x"}}']
+)
 def test_what_is_not_a_choice_is_measured_anew(tmp_path: Path, payload: bytes) -> None:
     given, cache = Candidates(a=1.0, b=2.0), KernelCache(tmp_path / "cache")
     Choices(lambda: cache, {}).choose(KEY, given(), "a")
