@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.codegen.apart import batch_of
 from pullback.codegen.cuda_device import DEVICE, functions
 from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, UNKNOWN, Launch, Launches, Scratch
+from pullback.codegen.cuda_linalg import FEWEST_THREADS, ROUTINES, has_routine, routine_of, threads_of
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_product_text import PRODUCTS
 from pullback.codegen.cuda_product_units import UNITS
@@ -22,7 +24,7 @@ from pullback.codegen.cuda_scan import ScanText
 from pullback.codegen.cuda_sort import SORTING, SortText
 from pullback.codegen.cuda_sort import written as sort_written
 from pullback.codegen.cuda_spelling import identity, join_text
-from pullback.codegen.cuda_stages import Stage, stages
+from pullback.codegen.cuda_stages import Stage, product_of, stages
 from pullback.codegen.cuda_tiles import SIDE, write_tiles
 from pullback.codegen.cuda_words import Names, loaded, stored, stored_name, type_name
 from pullback.codegen.cuda_writer import Place, Writer
@@ -61,7 +63,8 @@ def joined(kernels: Sequence[Emitted]) -> str:
 
 
 def _with_device_functions(body: str) -> str:
-    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE} | SORTING | PRODUCTS | UNITS
+    own = {f"pb_{name}": _combiner(name) for name in sorted(COMBINERS) if f"pb_{name}" not in DEVICE}
+    own |= SORTING | PRODUCTS | UNITS | ROUTINES
     prelude = functions(body, own)
     return f"{prelude}\n\n{body}" if prelude else body
 
@@ -91,6 +94,9 @@ class _Emitter:
         functions: dict[str, str] = {}
         launches = []
         for k, stage in enumerate(self.stages):
+            if stage.kind == "routine" and not has_routine(product_of(stage_loop(stage)).op):
+                launches.append(self.elsewhere(stage))
+                continue
             w, about, launch = self.launch(k, stage)
             name = self.name if len(self.stages) == 1 else f"{self.name}_{k}"
             text = w.function("{}", about, bounds(stage.kind))
@@ -132,6 +138,9 @@ class _Emitter:
                 w.instruction(i)
         after = [i for i in self.kernel.body.instructions if i in late or i in stage.tail]
         launch = self.body(w, number, stage, after)
+        if stage.kind in ("block", "serial"):
+            calls = [i for i in walk(stage_loop(stage).regions[0]) if isinstance(i.op, Library)]
+            launch["orders"] = tuple(dict.fromkeys(e for i in calls for e in threads_of(i)))
         return w, _about(stage, self.names), launch
 
     def behind(self, again: set[Instruction], values: set[Value]) -> set[Instruction]:
@@ -165,11 +174,10 @@ class _Emitter:
                     w.instruction(i)
                 self.save(w, stage)
                 return {"threads": 1, "count": (), "per_block": 1}
-            case "library":
-                names = [i.op.name for i in walk(Block((), (stage_loop(stage),))) if isinstance(i.op, Library)]
-                raise NotImplementedError(f"{names[0]} has no CUDA spelling")
             case "tiles_few" | "tiles_large" | "tiles_small" | "tiles_part" | "tiles_join":
                 return self.products.write(w, number, stage)
+            case "routine":
+                return self.routine(w, stage)
             case "fold":
                 return self.fold(w, stage)
             case "scan_totals" | "scan_begin" | "scan":
@@ -334,6 +342,29 @@ class _Emitter:
             w.line(f"if (threadIdx.x < 32 && {base} + threadIdx.x < {size}) {target} = {joined};")
         return {"threads": MANY_THREADS, "count": t.shape, "per_block": 32}
 
+    def routine(self, w: Writer, stage: Stage) -> dict[str, Any]:
+        """What a library does with each of a batch of matrices: a block does it."""
+        loop = stage_loop(stage)
+        nest, call = batch_of(loop) or [], product_of(loop)
+        w.in_block = True
+        if nest:
+            with w.shared_out(nest, False):
+                pass
+        else:
+            w.instruction(loop)
+        count = tuple(self.extent(i.operands[0]) for i in nest)
+        routine = routine_of(self.kernel, self.loops, nest, call, count)
+        return {"threads": THREADS, "count": count, "per_block": 1, "around": threads_of(call), "routine": routine}
+
+    def elsewhere(self, stage: Stage) -> Launch:
+        """What has no CUDA C. Raises NotImplementedError where a library could not do it either."""
+        loop = stage_loop(stage)
+        nest, call = batch_of(loop) or [], product_of(loop)
+        routine = routine_of(self.kernel, self.loops, nest, call, tuple(self.extent(i.operands[0]) for i in nest))
+        if routine is None:
+            raise NotImplementedError(f"{call.op.name} has no CUDA spelling")
+        return Launch(name="", slots=(), threads=FEWEST_THREADS, count=(), per_block=1, routine=routine)
+
 
 def stage_loop(stage: Stage) -> Instruction:
     """The instruction a launch stands for."""
@@ -394,6 +425,9 @@ def _about(stage: Stage, names: Names) -> str:
             return "A thread for each sum of a small product."
         case "tiles_join":
             return "A thread for each sum joins its parts."
+        case "routine":
+            name = product_of(stage_loop(stage)).op.name
+            return f"A block for each matrix: {name}." if batch_of(stage_loop(stage)) else f"One block: {name}."
         case "serial":
             return "One block."
     return "One thread."

@@ -378,7 +378,7 @@ template <class T, class S> __device__ T pb_cast(S x) {
 }""",
 }
 _ALIASES = {
-    "PB_NAN": "PB_INF", "pb_step": "pb_first", "pb_chunk_size": "pb_chunks", "pb_is_dense": "pb_dense",
+    "PB_NAN": "PB_INF", "pb_complex": "pb_parts", "pb_step": "pb_first", "pb_chunk_size": "pb_chunks", "pb_is_dense": "pb_dense",
     "pb_ldmatrix_x4_trans": "pb_ldmatrix_x4", **{f"pb_cp_async_{word}": "pb_cp_async16" for word in ("commit", "wait")},
     **{f"pb_{word}_{half}": f"pb_from_{half}" for word in ("to", "round") for half in ("f16", "bf16")},
 }  # fmt: skip

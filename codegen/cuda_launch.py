@@ -112,15 +112,44 @@ class Tiles:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Operand:
+    """An operand of a routine: the kernel's argument that it is, or is a part of, and the shape of one matrix, without the axis
+    of the parts of complex numbers. ``is_batched``: each element of the batch has its own."""
+
+    position: int
+    shape: Shape
+    is_batched: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routine:
+    """What a launch does as a whole, for each of a ``batch``: the record ``name`` of ``pullback.ir.ops.library`` with these
+    params, on numbers of ``dtype`` or, if it ``is_complex``, pairs of those. A library may do it in the launch's place."""
+
+    name: str
+    dtype: str
+    is_complex: bool
+    params: tuple[tuple[str, object], ...]
+    operands: tuple[Operand, ...]
+    batch: Shape
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a block does it, which is of use for small matrices alone."""
+        return self.name != "gemm" or self.is_complex
+
+
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """A device function and how to launch it: ``blocks(sizes)`` blocks of ``threads`` threads.
 
     ``slots``: what the arguments are, in order, as tuples ("pointer", position), ("stride", position, axis) in bytes, ("scalar",
     position, dtype), ("size", number), ("number", its value), an int, ("scratch", number), ("blocks", launch), ("status",), an
     int that starts as 0, ("shared",), an int, the bytes of shared memory, ("parts",), among how many blocks terms are shared out.
-    ``threads`` are the most; ``along``: the extents that
-    the threads of a block share out. ``count``: the extents that are shared out, ``per_block`` of their iterations a block;
-    ``copied``: the shapes of which each block has a copy; ``only``: an extent and what it must be above.
+    ``threads`` are the most; ``along``: the extents that the threads of a block share out, ``around`` those that they share out
+    together. ``count``: the extents that are shared out, ``per_block`` of their iterations a block; ``copied``: the shapes of
+    which each block has a copy; ``only``: an extent and what it must be above. ``routine``: what a library may do instead;
+    without a ``name`` nothing else does it.
     """
 
     name: str
@@ -133,11 +162,17 @@ class Launch:
     only: tuple[Extent, int] | None = None
     along: Shape = ()
     tiles: Tiles | None = None
+    around: Shape = ()
+    orders: Shape = ()
+    routine: Routine | None = None
     local: tuple[tuple[Shape, int], ...] = ()
     """What each block has in shared memory if there is room: arrays of a shape and bytes an element."""
 
     def threads_for(self, sizes: Mapping[str, int]) -> int:
         """How many threads a block has, a power of two from 32 on."""
+        if self.around:
+            wanted = -(-math.prod(value_of(e, sizes) for e in self.around) // EACH)
+            return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
         if not self.along:
             return self.threads
         most = max(value_of(e, sizes) for e in self.along)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from pullback.codegen.apart import batch_of, calls_library
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -69,10 +70,11 @@ class Loops:
                 case Store(masked=masked):
                     root, index = self.place(i.operands[1])
                     yield Access(root, (*index, *i.operands[3 if masked else 2 :]), True, i)
-                case Library(writes=writes):
+                case Library(writes=writes, work=work):
                     for position, ref in enumerate(i.operands):
-                        root, index = self.place(ref)
-                        yield Access(root, index, position in writes, i)
+                        if position not in work:
+                            root, index = self.place(ref)
+                            yield Access(root, index, position in writes, i)
 
     def stored(self, block: Block) -> set[Value]:
         return {a.ref for a in self.accesses(block) if a.is_store}
@@ -231,8 +233,10 @@ def map_loops(body: Block) -> Block:
 
 
 def _top(loops: Loops, loop: Instruction) -> Instruction:
-    if any(isinstance(i.op, Library | Product) for i in walk(loop.regions[0])):
+    if any(isinstance(i.op, Product) for i in walk(loop.regions[0])):
         return _all_serial(loop)
+    if calls_library(loop):
+        return _all_serial(loop) if batch_of(loop) else _whole(loops, loop)
     scan = scan_nest(loops, loop)
     if scan is not None:
         return _scanned(loops, scan)
@@ -250,6 +254,16 @@ def _top(loops: Loops, loop: Instruction) -> Instruction:
     if _has_lanes(inner) or set(fates.values()) - {OWN}:
         return _nested(nest[:depth], "block", inner)
     return _nested(nest[:depth], "grid", _serial(nest[depth - 1].regions[0]))
+
+
+def _whole(loops: Loops, loop: Instruction) -> Instruction:
+    """A loop with calls of a library among other work: a block runs an iteration, and each call, as a whole."""
+    nest = perfect_nest(loop) if is_independent(loop) else []
+    for depth in range(len(nest), 0, -1):
+        fates = loops.fates(nest[:depth])
+        if fates is not None and set(fates.values()) <= {OWN, PRIVATE}:
+            return _nested(nest[:depth], "block", _in_block(loops, nest[depth - 1].regions[0]))
+    return _with(loop, "serial", _in_block(loops, loop.regions[0]))
 
 
 def _has_lanes(block: Block) -> bool:
@@ -278,7 +292,7 @@ def _in_block_loop(loops: Loops, i: Instruction) -> Instruction:
         return _all_serial(i)
     count = loops.defined.get(i.operands[0])
     few = i.params.get("few") or (count is not None and isinstance(count.op, Constant) and count.params["value"] <= FEW)
-    fates = loops.fates([i]) if is_independent(i) and not few else None
+    fates = loops.fates([i]) if is_independent(i) and not few and not calls_library(i) else None
     fails = any(isinstance(k.op, Fail) for k in walk(i.regions[0]))
     if fates is not None and set(fates.values()) <= {OWN} and not fails:
         return _with(i, "lane", _serial(i.regions[0]))

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.cuda_launch import THREADS, Tiles
+from pullback.codegen.cuda_linalg import routine_of
 from pullback.codegen.cuda_stages import Stage
-from pullback.codegen.cuda_tiled import element_of, extent_of, half_of, nest_of
+from pullback.codegen.cuda_tiled import element_of, extent_of, half_of, nest_of, plain_routine
 from pullback.codegen.cuda_words import bare, stored, stored_name, type_name
 from pullback.codegen.cuda_writer import Writer, digits
 from pullback.ir.ops.create import Constant
@@ -33,6 +34,8 @@ SHAPES = {
     "f64": ((128, 64, 8), (64, 32, 16)),
 }
 """By what is multiplied: rows and columns of large and small tiles, and how many terms of them are in shared memory at a time."""
+WHOLE = ("few", "large", "small")
+"""The launches that do a product by themselves, which a library may do instead."""
 FEW_TERMS = 16
 """So many terms of halves, where elements are computed for large tiles and wait in registers."""
 
@@ -92,7 +95,9 @@ class ProductText:
             rows=m, columns=n, terms=k or 0, batch=tuple(e for e in counts if e is not None), large=large[:2], small=small[:2],
             role=role,
         )  # fmt: skip
-        return {"threads": THREADS, "count": (), "per_block": 1, "tiles": tiles}
+        call = plain_routine(product) if role in WHOLE else None
+        routine = routine_of(self.emitter.kernel, w.loops, loops, call, tiles.batch) if call is not None else None
+        return {"threads": THREADS, "count": (), "per_block": 1, "tiles": tiles, "routine": routine}
 
     def name(self, w: Writer, product: Instruction, hint: str) -> str:
         """A name of a product's, the same in all of its launches."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pullback.codegen.apart import batch_of, calls_library
 from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, perfect_nest
 from pullback.codegen.cuda_tiled import has_product
 from pullback.codegen.cuda_tiles import Turned, turned
@@ -24,11 +25,12 @@ TILES = ("tiles_few", "tiles_large", "tiles_small", "tiles_part", "tiles_join")
 @dataclass(eq=False)
 class Stage:
     """One launch. ``kind``: "grid" (an iteration a thread), "block" (an iteration a block), "serial" (one block), "one" (one
-    thread), "library" (a routine), "finish" (one block joins the partial results of the launch before), "fold" (adds the copies
-    of ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the last of ``nest``, "scan_totals", "scan_begin"
-    and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count", "sort_begin" and "sort_place" of each ``turn``; of a
-    product, ``loop`` or in it, "tiles_few", "tiles_large", "tiles_small", "tiles_part" and "tiles_join" (see
-    ``cuda_launch.Tiles``). ``turned``: what a grid reads across memory. ``tail``: what one thread runs after the loop."""
+    thread), "routine" (a block does what a library does, for each of a batch), "finish" (one block joins the partial results of
+    the launch before), "fold" (adds the copies of ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the
+    last of ``nest``, "scan_totals", "scan_begin" and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count",
+    "sort_begin" and "sort_place" of each ``turn``; of a product, ``loop`` or in it, "tiles_few", "tiles_large", "tiles_small",
+    "tiles_part" and "tiles_join" (see ``cuda_launch.Tiles``). ``turned``: what a grid reads across memory. ``tail``: what one
+    thread runs after the loop."""
 
     kind: str
     loop: Instruction | None = None
@@ -89,15 +91,15 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
     for i in kernel.body.instructions:
         match i.op:
             case For():
-                if any(isinstance(k.op, Library) for k in walk(i.regions[0])):
-                    found.append(Stage("library", i))
+                if calls_library(i) and batch_of(i):
+                    found.append(Stage("routine", i))
                 elif has_product(i):
                     found.extend(Stage(kind, i) for kind in TILES)
                 elif scan_of(i) is not None:
                     found.extend(_scanned(i))
                 elif i.params.get("map") in ("grid", "block"):
                     found.extend(_shared_out(i, loops))
-                elif any(k.params.get("map") == "lane" for k in walk(i.regions[0])):
+                elif calls_library(i) or any(k.params.get("map") == "lane" for k in walk(i.regions[0])):
                     found.append(Stage("serial", i))
                 else:
                     append(i)
@@ -108,12 +110,24 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
             case Product():
                 found.extend(Stage(kind, i) for kind in TILES)
             case Library():
-                found.append(Stage("library", i))
+                found.append(Stage("routine", i))
             case Store() | Fail() | If():
                 append(i)
             case Load() if loops.place(i.operands[0])[0] in written:
                 append(i)
     return found
+
+
+
+def product_of(i: Instruction) -> Instruction:
+    """The call of a library in an instruction."""
+    return next(k for k in (i, *(k for r in i.regions for k in walk(r))) if isinstance(k.op, Library))
+
+
+def is_paired(call: Instruction) -> bool:
+    """Whether a routine is called on complex numbers."""
+    assert isinstance(call.op, Library)
+    return bool(call.op.pairs([v.type for v in call.operands]))
 
 
 def scan_of(loop: Instruction) -> list[Instruction] | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pullback.codegen.apart import batch_of
 from pullback.codegen.cuda_loops import OWN, Loops, is_independent
 from pullback.codegen.plain_products import plain_products
 from pullback.ir.builder import Builder
+from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, For, Load, Sub, extent, load, store
+from pullback.ir.ops.kernel import Extent, For, Load, Store, Sub, extent, load, store
 from pullback.ir.ops.library import gemm
 from pullback.ir.ops.product import Product, product
 from pullback.ir.structure import Block, Instruction, Value, walk
@@ -25,13 +27,38 @@ HALVES = ("f16", "bf16")
 
 def tiled(body: Block) -> Block:
     """A kernel's body whose products are in tiles or in loops."""
-    body = _without_gemm(body)
+    body = replace(body, instructions=_with_products(body))
     loops = Loops(body)
     made: list[Instruction] = []
     for i in body.instructions:
         is_tiled = has_product(i) and _is_batch(loops, nest_of(i))
         made.extend((i,) if is_tiled else plain_products(Block((), (i,))).instructions)
     return replace(body, instructions=tuple(made))
+
+
+def plain_routine(i: Instruction) -> Instruction | None:
+    """The ``gemm`` that a product is; None if it does anything else."""
+    left, right, each = i.regions
+    reads = [_lone(region, Load) for region in (left, right)]
+    write = _lone(each, Store)
+    if write is None or write.operands[0] is not each.parameters[2] or write.operands[2:] != each.parameters[:2]:
+        return None
+    refs, flags = [], []
+    for region, read in zip((left, right), reads, strict=True):
+        if read is None or read.results != region.results or {*read.operands[1:]} != {*region.parameters}:
+            return None
+        refs.append(read.operands[0])
+        flags.append(read.operands[1:] != region.parameters)
+    params = {**i.params, "ta": flags[0], "tb": flags[1]}
+    return Instruction(gemm, (*refs, write.operands[1]), (), params, (), i.loc)
+
+
+def _lone(region: Block, kind: type[Op]) -> Instruction | None:
+    """The only instruction of a region, if it is a load or a store of all of a matrix."""
+    (i, *others) = region.instructions or (None,)
+    if i is None or others or not isinstance(i.op, kind) or getattr(i.op, "masked", False):
+        return None
+    return i if len(i.operands) == 3 + (kind is Store) else None
 
 
 def has_product(i: Instruction) -> bool:
@@ -95,14 +122,18 @@ def _is_batch(loops: Loops, nest: list[Instruction]) -> bool:
     return fates is not None and set(fates.values()) <= {OWN}
 
 
-def _without_gemm(block: Block) -> Block:
+def _with_products(block: Block) -> tuple[Instruction, ...]:
+    """The instructions of a body with products for its ``gemm`` of real numbers, alone or of a batch. Others are a block's."""
     made: list[Instruction] = []
     for i in block.instructions:
-        if i.op is gemm:
+        if batch_of(i) is None:
+            made.append(i)
+        elif i.op is gemm and len(i.operands[0].type.shape) == 2:
             _as_product(Builder(i.loc, made), i)
         else:
-            made.append(replace(i, regions=tuple(map(_without_gemm, i.regions))) if i.regions else i)
-    return replace(block, instructions=tuple(made))
+            inside = tuple(replace(r, instructions=_with_products(r)) for r in i.regions)
+            made.append(replace(i, regions=inside) if i.regions else i)
+    return tuple(made)
 
 
 def _as_product(b: Builder, i: Instruction) -> None:

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from pullback.codegen.cuda_linalg import call_text
 from pullback.codegen.cuda_loops import Loops
 from pullback.codegen.cuda_spelling import identity, join_text, of_half, spelled
 from pullback.codegen.cuda_words import HALF, Names, bare, literal, loaded, stored, stored_name, type_name
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
+from pullback.ir.ops.library import Library
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.text import short_file
 from pullback.ir.types import I64, DType, RefType, Shape
@@ -226,6 +228,9 @@ class Writer:
             case Fail():
                 only = "threadIdx.x == 0 && " if self.in_block else ""
                 self.line(f"pb_fail({self.status()}, {only}{self.value(i.operands[0])}, {i.params['code']});")
+            case Library():
+                self.comment(i.loc)
+                self.line(call_text(i, [self.pointer(self.places[v]) for v in i.operands], self.size))
             case Elementwise():
                 self.elementwise(i)
             case _:

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pullback.codegen.apart import apart
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.ir.extents import product as extents_product
 from pullback.ir.ops.contract import others, split
+from pullback.ir.ops.library import Library
 from pullback.ir.ops.linalg import Linalg
 from pullback.ir.ops.small import MOST, MOST_OF_PRODUCT, Lane, Matrix, Own, product
-from pullback.ir.structure import Instruction, Value
+from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.types import I64, ArrayType, RefType, interleaved
 
 LANES = 16
@@ -29,15 +31,40 @@ def memory(b: KernelBuilder, t: Any) -> RefType:
 
 
 def linalg_kernel(i: Instruction, target: str) -> Draft:
-    """The kernel of a ``Linalg`` op. ``target``: "cpu", which has lanes for small matrices, or "cuda"."""
+    """The kernel of a ``Linalg`` op. ``target``: "cpu", which has lanes for small matrices, or "cuda", where all elements of a
+    batch run side by side: each has memory of its own, and every call of a library loops of its own."""
     op = i.op
     assert isinstance(op, Linalg)
     values = (*i.operands, *i.results)
     first = values[0].type
     assert isinstance(first, ArrayType)
-    work = _Batch(i, first.rank - op.core[0], op.scratch(first, i.params))
+    rank, scratch = first.rank - op.core[0], op.scratch(first, i.params)
     small = op.small if target == "cpu" and not any(v.type.dtype.is_complex for v in values) else None
+    found = _over_batch(i, op, rank, scratch, (), small)
+    if target == "cpu":
+        return found
+    shared = _work_arrays(found.kernel)
+    own = tuple(k for k in range(len(scratch)) if len(values) + k not in shared) if rank else ()
+    found = _over_batch(i, op, rank, scratch, own, None) if own else found
+    return replace(found, kernel=apart(found.kernel, min(rank, 1)))
+
+
+def _over_batch(
+    i: Instruction, op: Linalg, rank: int, scratch: Sequence[RefType], own: Sequence[int], small: Callable[..., None] | None
+) -> Draft:
+    work = _Batch(i, rank, scratch, own)
     return work.run(lambda *refs: op.body(work.b, i.params, *refs), small, MOST)
+
+
+def _work_arrays(kernel: Function) -> set[int]:
+    """The positions of parameters in which nothing but a library works."""
+    work: set[Value] = set()
+    used: set[Value] = set()
+    for i in walk(kernel.body):
+        places = i.op.work if isinstance(i.op, Library) else ()
+        for position, value in enumerate(i.operands):
+            (work if position in places else used).add(value)
+    return {k for k, v in enumerate(kernel.parameters) if v in work - used}
 
 
 def product_kernel(i: Instruction, target: str) -> Draft:
@@ -50,17 +77,19 @@ def product_kernel(i: Instruction, target: str) -> Draft:
 
 
 class _Batch:
-    """A kernel in the making: the axes of the batch, ``rank`` of them, are one."""
+    """A kernel in the making: the axes of the batch, ``rank`` of them, are one. ``own``: the numbers of scratch buffers of which
+    each element has one."""
 
-    def __init__(self, i: Instruction, rank: int, scratch: Sequence[RefType]) -> None:
+    def __init__(self, i: Instruction, rank: int, scratch: Sequence[RefType], own: Sequence[int] = ()) -> None:
         self.b = b = KernelBuilder()
         b.place = i.loc
-        self.params, self.scratch = i.params, tuple(scratch)
+        self.params, self.own = i.params, own
         values = (*i.operands, *i.results)
         self.core = [v.type.shape[rank:] for v in values]
         self.flat = (extents_product(values[0].type.shape[:rank]),) if rank else ()
+        self.scratch = tuple(replace(t, shape=(*self.flat, *t.shape)) if k in own else t for k, t in enumerate(scratch))
         types = [ArrayType(v.type.dtype, (*self.flat, *shape)) for v, shape in zip(values, self.core, strict=True)]
-        given = [Value(memory(b, t), f"x{k}") for k, t in enumerate((*types, *scratch))]
+        given = [Value(memory(b, t), f"x{k}") for k, t in enumerate((*types, *self.scratch))]
         self.refs, self.shared = given[: len(types)], given[len(types) :]
 
     def run(self, body: Callable[..., None], small: Callable[..., None] | None, most: int) -> Draft:
@@ -75,7 +104,9 @@ class _Batch:
             self.side_by_side(small, b.select(is_small, count, zero))
             count = b.select(is_small, zero, count)
         at = b.open("z")
-        body(*(b.here("sub_ref", ref, at) for ref in self.refs), *self.shared)
+        given = [*self.refs, *self.shared]
+        each = {*range(len(self.refs)), *(len(self.refs) + k for k in self.own)}
+        body(*(b.here("sub_ref", ref, at) if k in each else ref for k, ref in enumerate(given)))
         b.close(at, count)
         return self.draft()
 

@@ -50,8 +50,7 @@ if TYPE_CHECKING:
         vector_jacobian_product,
     )
     from pullback.loading import Loaded, load
-    from pullback.pipeline import DeviceWarning
-    from pullback.runtime.cuda_errors import DeviceError, DeviceFault, DeviceMemoryError
+    from pullback.runtime.cuda_errors import DeviceError, DeviceFault, DeviceMemoryError, DeviceWarning
     from pullback.solvers import fixed_point, odeint
 
 __all__ = [
@@ -92,8 +91,7 @@ if not TYPE_CHECKING:
             "make_vjp", "multigrad_dict", "tensor_jacobian_product", "vector_jacobian_product",
         ),
         "pullback.loading": ("Loaded", "load"),
-        "pullback.pipeline": ("DeviceWarning",),
-        "pullback.runtime.cuda_errors": ("DeviceError", "DeviceFault", "DeviceMemoryError"),
+        "pullback.runtime.cuda_errors": ("DeviceError", "DeviceFault", "DeviceMemoryError", "DeviceWarning"),
         "pullback.solvers": ("fixed_point", "odeint"),
         "pullback.extend": (), "pullback.optimizers": (), "pullback.random": (), "pullback.torch": (),
     })  # fmt: skip

@@ -89,6 +89,8 @@ def list_entries(arguments: argparse.Namespace) -> int:
 def _names(entry: Entry) -> str:
     if "program" in entry.meta:
         return f"{entry.meta['program']}, kernels: {entry.meta.get('kernels', '?')}"
+    if "of" in entry.meta:
+        return f"{entry.meta['of']}: {entry.meta.get('chosen', '?')}"
     symbols = entry.meta.get("symbols", ())
     return ", ".join(map(str, symbols)) if isinstance(symbols, list) else ""
 

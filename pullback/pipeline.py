@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from pullback.ir.passes.activity import is_pure
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
 from pullback.runtime import collector, counters, stored, threads
+from pullback.runtime.cuda_errors import warn_of
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
 from pullback.runtime.locks import KeyedLocks
@@ -316,7 +316,8 @@ def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], devic
             title, of_cuda = found.function.name, device != "cpu"
             executable: Any = cuda_make.find(name, device, title, scheduled_kernel) if of_cuda else stored.find(name)
         if executable is not None:
-            say_fallbacks(executable)
+            if of_cuda:
+                warn_of(executable.title, executable.device.name, executable.fallbacks)
             return template_of(executable, is_stored=True)
     start = time.perf_counter()
     template = build(found, layouts, device, over)
@@ -343,22 +344,8 @@ def _built_for_cuda(found: Abstract, layouts: tuple[str, ...], device: str, over
                 return scheduled_kernel(kernel, target)
 
         executable = cuda_make.compiled(module, device, found.function.name, prepared)
-    say_fallbacks(executable)
+    warn_of(executable.title, executable.device.name, executable.fallbacks)
     return template_of(executable)
-
-
-class DeviceWarning(UserWarning):
-    """Something of a program for a device is done by the CPU, on copies."""
-
-
-def say_fallbacks(executable: Any) -> None:
-    """Warn, at the first line, of what the CPU does for a device."""
-    found = getattr(executable, "fallbacks", ())
-    if found:
-        loc = next((f.loc for f in found if f.loc), found[0].loc)
-        what = ", ".join(dict.fromkeys(f.what for f in found))
-        message = f"{executable.title} on {executable.device.name}: {what}; the CPU does it, on copies, at each call"
-        warnings.warn_explicit(message, DeviceWarning, loc.file or "pullback", loc.line)
 
 
 def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:

@@ -17,7 +17,7 @@ from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_graphs import Graph, captured
 from pullback.runtime.cuda_launch import scalar_bits
-from pullback.runtime.cuda_steps import Copied, Filled, Multiplied, Piece, Place, Step
+from pullback.runtime.cuda_steps import Copied, Elsewhere, Filled, Piece, Place, Step
 
 if TYPE_CHECKING:
     from pullback.runtime.cuda_memory import Block
@@ -114,11 +114,9 @@ class Call:
             self.fill(step, stream)
             return
         launched, title = self.device.launched, self.executable.title
-        if isinstance(step, Multiplied):
-            blas = self.device.blas()
-            assert blas is not None
-            launched.append((title, "a matrix product"))
-            blas.multiply(step.product, [rows[row] + shift for row, shift in step.pointers], stream)
+        if isinstance(step, Elsewhere):
+            launched.append((title, step.called.name))
+            step.called.call([rows[row] + shift for row, shift in step.pointers], stream)
             return
         start, arguments = step.start, self.arguments
         values = start.values.copy()

@@ -17,9 +17,10 @@ from os import getpid
 from typing import Any
 
 from pullback.codegen import cuda_turns
-from pullback.runtime import cuda_blas, cuda_compile
+from pullback.runtime import cuda_compile
 from pullback.runtime.cuda_driver import count, cuda, ordinal
 from pullback.runtime.cuda_errors import DeviceError, DeviceFault
+from pullback.runtime.cuda_libraries import Libraries
 from pullback.runtime.cuda_memory import APART, Block, Pool, Staging
 from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.program import trims
@@ -57,7 +58,7 @@ class Device:
         self._undisturbed = threading.RLock()
         self.pool = Pool(self.let_go, self._undisturbed)
         self._ordering = threading.RLock()
-        self._blas: list[cuda_blas.Blas | None] = []
+        self.libraries = Libraries(self)
         self.driver = ctypes.CDLL("libcuda.so.1")
         self._event = ctypes.c_void_p()
         self.launch_graph = self.driver.cuGraphLaunch
@@ -189,14 +190,7 @@ class Device:
                 self.let_go()
                 self.pool.trim()
 
-    # libraries and modules
-
-    def blas(self) -> cuda_blas.Blas | None:
-        """cuBLAS, looked for at the first call; None where it is not."""
-        with self._ordering:
-            if not self._blas:
-                self._blas.append(cuda_blas.blas(self))
-            return self._blas[0]
+    # modules
 
     def helpers(self) -> Loaded:
         """The kernels that turn loops, compiled at the first call. Raises NoCompiler, CompileError."""

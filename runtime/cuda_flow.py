@@ -94,7 +94,10 @@ class Writer(Straight):
                 case Launch():
                     if i.params["kernel"] not in self.executable.kernels:
                         return None
-                    total += max(len(self.executable.bound(self.instance, i).starts), 1)
+                    bound = self.executable.bound(self.instance, i)
+                    if bound.is_on_host:
+                        return None
+                    total += max(len(bound.starts), 1)
                 case Copy():
                     total += 1
                 case Repeat():

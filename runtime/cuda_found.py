@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from pullback.runtime import disassembly, nvcc, nvrtc, toolkit
+from pullback.runtime import cuda_libraries, disassembly, nvcc, nvrtc
 
 EXTRA = "pip install 'pullback[cuda]'"
 _MAJOR, _MINOR = 75, 76
@@ -100,8 +99,7 @@ def devices() -> list[Found]:
 
 def parts() -> list[Part]:
     """All that is used for CUDA, what is needed first."""
-    library = ("cublas", "matrix products run on kernels of our own"), ("cusolver", "linear algebra runs on the CPU")
-    return [_driver_part(), _pycuda(), *_compilers(), *(_library(name, without) for name, without in library), _disassembler()]
+    return [_driver_part(), _pycuda(), *_compilers(), *map(_library, cuda_libraries.WANTED), _disassembler()]
 
 
 def _driver_part() -> Part:
@@ -146,27 +144,11 @@ def misfits(library: nvrtc.Nvrtc) -> list[str]:
     return found
 
 
-def _library(name: str, without: str) -> Part:
-    for path in toolkit.libraries(name):
-        version = _version(path, f"{name}GetProperty")
-        if version is not None:
-            return Part(name=name, is_here=True, text=f"{version} ({path})")
-    return Part(name=name, is_here=False, text=f"none: {without} (pip install nvidia-{name}, or NVIDIA's CUDA toolkit)")
-
-
-def _version(path: str, name: str) -> str | None:
-    """The version of a library by its function ``name``; None where it is no such library."""
-    try:
-        ask: Callable[..., int] = ctypes.CDLL(path)[name]
-    except (OSError, AttributeError):
-        return None
-    numbers = []
-    for which in range(3):
-        value = ctypes.c_int()
-        if ask(which, ctypes.byref(value)):
-            return None
-        numbers.append(value.value)
-    return ".".join(map(str, numbers))
+def _library(name: str) -> Part:
+    found = cuda_libraries.find(name)
+    if isinstance(found, str):
+        return Part(name=name, is_here=False, text=found)
+    return Part(name=name, is_here=True, text=f"{found.version} ({found.path})")
 
 
 def _disassembler() -> Part:

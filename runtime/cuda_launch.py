@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,9 @@ import numpy as np
 
 from pullback.ir.extents import value_of
 from pullback.ir.types import DTYPES
-from pullback.runtime.cuda_blas import Product
+from pullback.runtime import cuda_calls
+from pullback.runtime.choices import Choice
+from pullback.runtime.cuda_calls import Called
 
 if TYPE_CHECKING:
     from pullback.codegen.cuda_launch import Launch, Launches
@@ -43,27 +45,47 @@ class Started:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bound:
-    """The launches of a kernel, one after the other, or the ``product`` that cuBLAS computes instead. ``scratch``: the name and
-    the bytes of each of its own buffers."""
+    """The launches of a kernel, one after the other, and what libraries do in place of some. ``scratch``: the name and the bytes
+    of each of its own buffers. ``is_on_host``: the CPU has to do it all, with these sizes. ``choices``: what was chosen."""
 
-    starts: tuple[Started, ...]
+    starts: tuple[Started | Called, ...]
     scratch: tuple[tuple[str, int], ...]
     has_status: bool
-    product: Product | None = None
+    is_on_host: bool = False
+    choices: tuple[Choice, ...] = ()
 
 
-def bound(kernel: Launches, sizes: Mapping[str, int]) -> Bound:
+ON_HOST = Bound((), (), False, True)
+Choose = Callable[["Launch", list[tuple[str, int]]], "tuple[Choice, Called | None] | None"]
+"""Says of a launch that a library may do what is to, and appends what memory that takes; None where the CPU has to."""
+
+
+def bound(kernel: Launches, sizes: Mapping[str, int], choose: Choose) -> Bound:
     """A kernel with its sizes s0, s1, ..."""
     blocks = [each.blocks(sizes) for each in kernel.launches]
-    scratch = tuple(
+    scratch = [
         (s.name, blocks[s.launch] * math.prod(value_of(e, sizes) for e in s.shape) * s.dtype.bytes) for s in kernel.scratch
-    )
-    pairs = zip(kernel.launches, blocks, strict=True)
-    starts = tuple(_started(each, blocks, count, sizes) for each, count in pairs if count)
-    return Bound(starts, scratch, any(start.status for start in starts))
+    ]
+    starts: list[Started | Called] = []
+    choices: list[Choice] = []
+    for each, count in zip(kernel.launches, blocks, strict=True):
+        if any(value_of(e, sizes) > cuda_calls.LARGEST for e in each.orders):
+            return ON_HOST
+        is_routine = each.routine is not None and (each.tiles is None or count > 0)
+        found = choose(each, scratch) if is_routine else None
+        if is_routine and found is None:
+            return ON_HOST
+        if found is not None:
+            choices.append(found[0])
+        if found is not None and found[1] is not None:
+            starts.append(found[1])
+        elif count:
+            starts.append(started(each, blocks, count, sizes))
+    has_status = any(isinstance(start, Started) and start.status for start in starts)
+    return Bound(tuple(starts), tuple(scratch), has_status, False, tuple(choices))
 
 
-def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int]) -> Started:
+def started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int]) -> Started:
     letters: list[str] = []
     values: list[Any] = []
     found: dict[str, list[Any]] = {kind: [] for kind in ("pointers", "strides", "scalars", "scratch", "status")}

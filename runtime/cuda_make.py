@@ -11,7 +11,7 @@ from pullback.codegen.dependencies import kernel_accesses
 from pullback.ir.later import later
 from pullback.ir.structure import Function, Module
 from pullback.runtime import cuda_compile, cuda_stored
-from pullback.runtime.cuda_blas import is_product
+from pullback.runtime.cuda_calls import is_known
 from pullback.runtime.cuda_device import device
 from pullback.runtime.cuda_errors import DeviceError
 from pullback.runtime.cuda_program import CudaExecutable
@@ -30,7 +30,7 @@ def compiled(module: Module, name: str, title: str, schedule: Schedule) -> CudaE
     """The program ``title`` for the device ``name``. ``module``: the program, then its kernels as ``lower`` made them;
     ``schedule(kernel, device)`` gives what a device runs. Raises DeviceError, NoCompiler, CompileError."""
     parts, text = parts_of(module, schedule)
-    names = dict.fromkeys(each.name for kernel in parts.kernels.values() for each in kernel.launches)
+    names = dict.fromkeys(each.name for kernel in parts.kernels.values() for each in kernel.launches if each.name)
 
     def loaded(code: bytes) -> CudaExecutable:
         return CudaExecutable(replace(parts, code=code), name, title, schedule)
@@ -45,13 +45,24 @@ def parts_of(module: Module, schedule: Schedule) -> tuple[Parts, str]:
     plain: dict[str, tuple[Function, str]] = {}
     for kernel in kernels:
         try:
-            made.append(cuda.emit(schedule(kernel, "cuda"), kernel.name))
+            emitted = cuda.emit(schedule(kernel, "cuda"), kernel.name)
         except NotImplementedError as error:
             plain[kernel.name] = kernel, str(error)
+            continue
+        small = [each.routine.name for each in emitted.launches if each.routine is not None and each.routine.is_small]
+        if small or any(each.orders for each in emitted.launches):
+            what = f"{small[0]} of matrices" if small else "linear algebra of matrices"
+            plain[kernel.name] = kernel, f"{what} that are too large for one block, without a library"
+        lacking = [
+            each.routine.name for each in emitted.launches if each.routine and not each.name and not is_known(each.routine)
+        ]
+        if lacking:
+            plain[kernel.name] = kernel, f"{lacking[0]} has no CUDA spelling"
+        else:
+            made.append(emitted)
     written = {kernel.name: tuple(sorted(kernel_accesses(kernel)[1])) for kernel in kernels}
     launches = {each.name: Launches(name=each.name, launches=each.launches, scratch=each.scratch) for each in made}
-    products = {kernel.name: kernel for kernel in kernels if is_product(kernel) and kernel.name not in plain}
-    parts = Parts(program=program, kernels=launches, written=written, plain=plain, products=products, code=b"")
+    parts = Parts(program=program, kernels=launches, written=written, plain=plain, code=b"")
     return parts, cuda.joined(made)
 
 

@@ -10,21 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from pullback.codegen.cuda_launch import Launch as CudaLaunch
 from pullback.ir.extents import value_of
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.program import Launch, launch
 from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Function, Instruction, Loc, Module, Value, walk
 from pullback.ir.types import ArrayType, RefType
+from pullback.runtime.choices import Choice
 from pullback.runtime.cuda_arrays import DeviceArray
-from pullback.runtime.cuda_blas import product_of
+from pullback.runtime.cuda_calls import Called, chosen
 from pullback.runtime.cuda_device import Device, Loaded, device
-from pullback.runtime.cuda_errors import DeviceError
-from pullback.runtime.cuda_launch import Bound, bound
+from pullback.runtime.cuda_errors import DeviceError, warn_of
+from pullback.runtime.cuda_launch import Bound, bound, started
+from pullback.runtime.cuda_measure import seconds
 from pullback.runtime.cuda_run import Run
 from pullback.runtime.cuda_stored import Parts
 from pullback.runtime.cuda_tape import Tape
@@ -58,7 +62,8 @@ class CudaExecutable:
     """A program and its compiled kernels, on the device ``name``.
 
     ``schedule(kernel, device)`` gives what a device runs of a kernel. ``title``: what errors call it. ``fallbacks``: what the CPU
-    runs of it. Raises DeviceError.
+    runs of it, as far as is known: with some sizes it may be more. ``choices``: what was chosen between kernels of ours and
+    libraries, by what it is about. Raises DeviceError.
     """
 
     home: Mapping[int, int] = {}
@@ -76,10 +81,11 @@ class CudaExecutable:
         self.kernels = parts.kernels
         self.written = parts.written
         self.fallbacks = tuple(
-            Fallback(kernel=i.params["kernel"], what=parts.plain[i.params["kernel"]][1], loc=i.loc)
+            self._fallback(i)
             for i in walk(self.program.body)
-            if isinstance(i.op, Launch) and i.params["kernel"] in parts.plain
+            if isinstance(i.op, Launch) and i.params["kernel"] not in parts.kernels
         )
+        self.choices: dict[str, Choice] = {}
         self.loaded: Loaded | None = None
         if parts.code:
             with self.device:
@@ -142,12 +148,41 @@ class CudaExecutable:
         found = instance.launches.get(id(step))
         if found is None:
             sizes = {f"s{k}": value_of(e, instance.sizes) for k, e in enumerate(step.params["sizes"])}
-            name = step.params["kernel"]
-            multiplies = name in self.parts.products and self.device.blas() is not None
-            product = product_of(self.parts.products[name], sizes) if multiplies else None
-            found = bound(self.kernels[name], sizes) if product is None else Bound((), (), False, product)
+
+            def choose(launch: CudaLaunch, buffers: list[tuple[str, int]]) -> tuple[Choice, Called | None] | None:
+                def start(launch: CudaLaunch, addresses: Mapping[int, int]) -> None:
+                    self._start(launch, addresses, sizes)
+
+                return chosen(self.device, launch, sizes, buffers, partial(seconds, self.device, start))
+
+            found = bound(self.kernels[step.params["kernel"]], sizes, choose)
             instance.launches[id(step)] = found
+            self.choices.update((str(choice.key), choice) for choice in found.choices if choice.how != "only")
+            if found.is_on_host:
+                self._fall_back(step)
         return found
+
+    def _start(self, launch: CudaLaunch, addresses: Mapping[int, int], sizes: Mapping[str, int]) -> None:
+        """Give the stream one launch of ours that has no operands but references."""
+        assert self.loaded is not None
+        count = launch.blocks(sizes)
+        one = started(launch, [count], count, sizes)
+        values = one.values.copy()
+        for at, position in one.pointers:
+            values[at] = addresses[position]
+        function, packed = self.loaded.function(one.name), one.packing.pack(*values)
+        function._launch_kernel(one.grid, one.block, packed, one.shared, self.device.stream)
+
+    def _fall_back(self, step: Instruction) -> None:
+        """The CPU does a launch that a GPU does with other sizes."""
+        found = self._fallback(step)
+        if found not in self.fallbacks:
+            self.fallbacks = (*self.fallbacks, found)
+            warn_of(self.title, self.device.name, (found,))
+
+    def _fallback(self, step: Instruction) -> Fallback:
+        name = step.params["kernel"]
+        return Fallback(kernel=name, what=self.parts.plain[name][1], loc=step.loc)
 
     def failed(self, step: Instruction, status: int) -> BaseException:
         """What a launch's status says."""

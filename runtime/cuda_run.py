@@ -14,6 +14,7 @@ from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, 
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import DType, RefType
 from pullback.runtime.cuda_arrays import DeviceArray, dense_strides, settle, spread, wait_for
+from pullback.runtime.cuda_calls import Called
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_launch import Bound, scalar_bits
 from pullback.runtime.cuda_memory import Block as Memory
@@ -270,11 +271,8 @@ class Run:
             self.on_host(i, operands)
             return
         launch = executable.bound(self.instance, i)
-        if launch.product is not None:
-            blas = self.device.blas()
-            assert blas is not None
-            self.device.launched.append((executable.title, "a matrix product"))
-            blas.multiply(launch.product, [operands[k].address for k in launch.product.operands], self.stream)
+        if launch.is_on_host:
+            self.on_host(i, operands)
             return
         scratch = [self.device.take(size, f"{part} of kernel {name} of {executable.title}") for part, size in launch.scratch]
         status = self.status(i) if launch.has_status else None
@@ -286,6 +284,11 @@ class Run:
         loaded = self.executable.loaded
         assert loaded is not None
         for each in launch.starts:
+            if isinstance(each, Called):
+                taken = [*(operands[k].address for k in each.operands), *(scratch[k] for k in each.scratch)]
+                self.device.launched.append((self.executable.title, each.name))
+                each.call(taken, self.stream)
+                continue
             values = each.values.copy()
             for at, position in each.pointers:
                 values[at] = operands[position].address
@@ -365,5 +368,3 @@ class Run:
         numbers = {k: next(results) for k, ref in enumerate(operands) if isinstance(ref, Ref) and not ref.shape}
         for position in self.executable.written[i.params["kernel"]]:
             self.device.staging.upload(numbers.get(position, values[position]), operands[position].address)
-
-

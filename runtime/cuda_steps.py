@@ -11,11 +11,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pullback.runtime.cuda_blas import Product
+from pullback.runtime.cuda_calls import Called
 from pullback.runtime.cuda_launch import Started
 
 WORKSPACE = -1
-"""The row that stands for what the products of a library share."""
+"""The row that stands for what the routines of libraries share."""
 END = 1 << 62
 
 Place = tuple[int, int]
@@ -68,15 +68,15 @@ class Filled:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Multiplied:
-    """A product by cuBLAS: rows of the table of addresses, of a, b and c, and what is added to them."""
+class Elsewhere:
+    """A routine of a library: rows of the table of addresses, of what it takes, and what is added to them."""
 
-    product: Product
+    called: Called
     pointers: tuple[Place, ...]
     touches: tuple[Touch, ...]
 
 
-Step = Patched | Copied | Filled | Multiplied
+Step = Patched | Copied | Filled | Elsewhere
 
 
 def helper(name: str, blocks: int, threads: int, arguments: Sequence[tuple[str, object]], touches: Sequence[Touch]) -> Patched:

@@ -30,13 +30,12 @@ _RECORDS = {name: each for name, each in vars(cuda_launch).items() if getattr(ea
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parts:
     """What a program is made of: its steps; how its kernels are launched, by name; which arguments each kernel writes; the
-    kernels that have no CUDA C, with the reason; those that are matrix products, which a library may do; and the code."""
+    kernels that the CPU runs, with the reason, always or, if they are launched too, with some sizes; and the code."""
 
     program: Function
     kernels: Mapping[str, Launches]
     written: Mapping[str, tuple[int, ...]]
     plain: Mapping[str, tuple[Function, str]]
-    products: Mapping[str, Function]
     code: bytes
 
 
@@ -60,7 +59,7 @@ def find(key: str) -> Parts | None:
     except Unreadable:
         forget(key)
         return None
-    names = {each.name for kernel in parts.kernels.values() for each in kernel.launches}
+    names = {each.name for kernel in parts.kernels.values() for each in kernel.launches if each.name}
     counters.count("hits" if origin == "memory" else "disk_hits", len(names))
     return parts
 
@@ -74,7 +73,7 @@ def keep(key: str, parts: Parts, arch: str, seconds: float) -> None:
     """Keep a program, if it can be. ``seconds`` that its making took."""
     payload = encoded(parts)
     if payload is not None:
-        names = len(parts.kernels) + len(parts.plain)
+        names = len({*parts.kernels, *parts.plain})
         meta = {"program": parts.program.name, "kernels": names, "seconds": round(seconds, 4), "cpu": arch}
         default_engine().cache.put(key, payload, kind="program", meta=meta)
 
@@ -88,7 +87,6 @@ def encoded(parts: Parts) -> bytes | None:
             "kernels": [_data(kernel) for kernel in parts.kernels.values()],
             "written": {name: list(those) for name, those in parts.written.items()},
             "plain": [[print_module(Module((kernel,))), why] for kernel, why in parts.plain.values()],
-            "products": [print_module(Module((kernel,))) for kernel in parts.products.values()],
             "code": len(parts.code),
         }
         data = json.dumps(made, separators=(",", ":")).encode()
@@ -109,13 +107,11 @@ def decoded(payload: bytes) -> Parts:
             raise Unreadable("the sizes do not add up")
         kernels = {kernel.name: kernel for kernel in map(_record, data["kernels"])}
         plain = [(parse_module(text).functions[0], str(why)) for text, why in data["plain"]]
-        products = [parse_module(text).functions[0] for text in data["products"]]
         return Parts(
             program=parse_function(data["program"]),
             kernels=kernels,
             written={str(name): tuple(map(int, those)) for name, those in data["written"].items()},
             plain={kernel.name: (kernel, why) for kernel, why in plain},
-            products={kernel.name: kernel for kernel in products},
             code=code,
         )
     except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,8 +13,9 @@ from pullback.ir.ops.program import Alloc, Copy, Free, Launch, View
 from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Instruction, Value, walk
 from pullback.ir.types import RefType
+from pullback.runtime.cuda_calls import Called
 from pullback.runtime.cuda_parts import Held, OnHost, Part
-from pullback.runtime.cuda_steps import END, WORKSPACE, Copied, Filled, Multiplied, Patched, Piece, Place, Step, Touch
+from pullback.runtime.cuda_steps import END, WORKSPACE, Copied, Elsewhere, Filled, Patched, Piece, Place, Step, Touch
 from pullback.runtime.program import Plan
 
 if TYPE_CHECKING:
@@ -200,18 +201,18 @@ class Straight:
             self.on_host(i)
             return
         launch = self.executable.bound(self.instance, i)
-        written = self.executable.written[name]
-        if launch.product is not None:
-            operands = launch.product.operands
-            touches = [self.touch(i.operands[k], k in written) for k in operands]
-            shared = Touch(WORKSPACE, 0, 1, True)
-            self.add(Multiplied(launch.product, tuple(self.at(i.operands[k]) for k in operands), (*touches, shared)))
+        if launch.is_on_host:
+            self.on_host(i)
             return
+        written = self.executable.written[name]
         scratch = [(self.room(i, k, size), size) for k, (_, size) in enumerate(launch.scratch)]
         status = FOUND + WORD * len(self.failing)
         if launch.has_status:
             self.failing.append(i)
         for each in launch.starts:
+            if isinstance(each, Called):
+                self.called(i, each, written, scratch)
+                continue
             pointers = [(at, *self.at(i.operands[position])) for at, position in each.pointers]
             pointers += [(at, self.room_row, scratch[which][0]) for at, which in each.scratch]
             pointers += [(at, self.state_row, status) for at in each.status]
@@ -222,6 +223,18 @@ class Straight:
             touches += [Touch(self.room_row, first, first + size, True) for first, size in rooms]
             touches += [Touch(self.state_row, status, status + WORD, True) for _ in each.status]
             self.add(Patched(each, tuple(pointers), strides, scalars, tuple(touches)))
+
+    def called(self, i: Instruction, each: Called, written: Container[int], scratch: Sequence[tuple[int, int]]) -> None:
+        """A routine of a library; in a piece of its own if it may not be captured."""
+        places = [self.at(i.operands[k]) for k in each.operands]
+        places += [(self.room_row, scratch[k][0]) for k in each.scratch]
+        touches = [self.touch(i.operands[k], k in written) for k in each.operands]
+        touches += [Touch(self.room_row, first, first + size, True) for first, size in (scratch[k] for k in each.scratch)]
+        if not each.captures:
+            self.flush()
+        self.add(Elsewhere(each, tuple(places), (*touches, Touch(WORKSPACE, 0, 1, True))))
+        if not each.captures:
+            self.flush()
 
     def on_host(self, i: Instruction) -> None:
         self.flush()

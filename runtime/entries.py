@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-Kind = Literal["object", "text", "cubin", "program"]
+Kind = Literal["object", "text", "cubin", "program", "choice"]
 
 KINDS: tuple[str, ...] = get_args(Kind)
 FORMAT_VERSION = 2

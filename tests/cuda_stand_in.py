@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import cuda_host
 import pytest
 from cuda_targets import UNAVAILABLE
 
-from pullback.runtime import cuda_compile, cuda_device
+from pullback.runtime import choices, cuda_compile, cuda_device
 
 __all__ = ["device", "order"]
 
@@ -19,6 +20,7 @@ def device() -> Iterator[cuda_device.Device]:
     if UNAVAILABLE is not None:
         pytest.skip(UNAVAILABLE)
     cuda_host.activate()
+    os.environ.setdefault(choices.VARIABLE, choices.STATIC)
     cuda_compile.use(cuda_host.Compiler())
     try:
         found = cuda_device.device("cuda:0")

@@ -21,7 +21,7 @@ from benchmarks.case import Case
 from benchmarks.cases import CASES, loops
 from pullback.tracer import flatten
 
-WITHOUT_CUDA = {"a callback", "cond of arrays", "linear systems", "map of a tree"}
+WITHOUT_CUDA = {"a callback", "cond of arrays", "map of a tree"}
 """Programs that call Python or LAPACK: no CUDA is emitted for that."""
 SMALL = PAIRS
 LOOPING = {case.workload for case in loops.CASES}

@@ -46,7 +46,8 @@ def _syevd_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 syevd = Library(
     name="syevd", reference=_syevd, routine="lapack.{}syevd", of_complex="lapack.{}heevd", ranks=(2, 1, 1, 1, 1, 0), reads=(0,),
-    writes=(0, 1, 2, 3, 4, 5), integers=(4, 5), real=(1, 3), fit=_syevd_fit, products=_cubed(4), arguments=_syevd_arguments,
+    writes=(0, 1, 2, 3, 4, 5), integers=(4, 5), work=(3, 4), real=(1, 3), fit=_syevd_fit, products=_cubed(4),
+    arguments=_syevd_arguments,
 )  # fmt: skip
 """Eigenvalues, ascending, and eigenvectors, a row each in place of a, of the Hermitian matrix of which a^T has a triangle."""
 
@@ -80,7 +81,7 @@ def _geev_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 geev = Library(
     name="geev", reference=_geev, routine="lapack.{}geev", ranks=(2, 1, 2, 1, 2, 2, 0), reads=(0,), writes=(0, 1, 2, 3, 4, 5, 6),
-    integers=(6,), real=(2,), fit=_geev_fit, products=_cubed(12), arguments=_geev_arguments,
+    integers=(6,), work=(5,), real=(2,), fit=_geev_fit, products=_cubed(12), arguments=_geev_arguments,
 )  # fmt: skip
 """Eigenvalues, of real matrices their imaginary parts in the first row of ``second``, and right eigenvectors, a row
 each; those of a pair of conjugates as real and imaginary part."""
@@ -110,7 +111,8 @@ def _gees_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 gees = Library(
     name="gees", reference=_gees, routine="lapack.{}gees", ranks=(2, 0, 1, 1, 2, 2, 1, 0), reads=(0,),
-    writes=(0, 1, 2, 3, 4, 5, 7), integers=(1, 6, 7), real=(3,), fit=_gees_fit, products=_cubed(12), arguments=_gees_arguments,
+    writes=(0, 1, 2, 3, 4, 5, 7), integers=(1, 6, 7), work=(5, 6), real=(3,), fit=_gees_fit, products=_cubed(12),
+    arguments=_gees_arguments,
 )  # fmt: skip
 """The Schur form in place of a, and its vectors."""
 
@@ -145,13 +147,13 @@ def _hessenberg_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 gehrd = Library(
     name="gehrd", reference=_gehrd, routine="lapack.{}gehrd", ranks=(2, 1, 2, 0), reads=(0,), writes=(0, 1, 2, 3), integers=(3,),
-    fit=_hessenberg_fit, products=_cubed(2), arguments=_hessenberg_arguments,
+    work=(2,), fit=_hessenberg_fit, products=_cubed(2), arguments=_hessenberg_arguments,
 )  # fmt: skip
 """The Hessenberg form and the reflections that make it. The matrix is not empty."""
 
 orghr = Library(
     name="orghr", reference=_orghr, routine="lapack.{}orghr", of_complex="lapack.{}unghr", ranks=(2, 1, 2, 0), reads=(0, 1),
-    writes=(0, 2, 3), integers=(3,), fit=_hessenberg_fit, products=_cubed(1), arguments=_hessenberg_arguments,
+    writes=(0, 2, 3), integers=(3,), work=(2,), fit=_hessenberg_fit, products=_cubed(1), arguments=_hessenberg_arguments,
 )  # fmt: skip
 """The orthogonal matrix, from what ``gehrd`` left."""
 
@@ -185,7 +187,7 @@ def _gesdd_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 gesdd = Library(
     name="gesdd", reference=_gesdd, routine="lapack.{}gesdd", ranks=(2, 1, 2, 2, 1, 1, 2, 0), reads=(0,),
-    writes=(0, 1, 2, 3, 4, 5, 6, 7), integers=(6, 7), real=(1, 5), fit=_gesdd_fit, arguments=_gesdd_arguments,
+    writes=(0, 1, 2, 3, 4, 5, 6, 7), integers=(6, 7), work=(4, 5, 6), real=(1, 5), fit=_gesdd_fit, arguments=_gesdd_arguments,
     products=lambda shapes, params: 7 * math.prod(shapes[0]) * min(shapes[0]),
 )  # fmt: skip
 """The singular value decomposition of a^T, thin or ``full``; ``integers`` has 8 places for each value."""
@@ -210,7 +212,7 @@ def _orgqr(a: Any, scales: Any, work: Any, info: Any) -> None:
 
 geqrf = Library(
     name="geqrf", reference=_geqrf, routine="lapack.{}geqrf", ranks=(2, 1, 2, 0), reads=(0,), writes=(0, 1, 2, 3),
-    integers=(3,), fit=any_shapes, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
+    integers=(3,), work=(2,), fit=any_shapes, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
     arguments=lambda params: [
         ("extent", 0, 1), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("product", 2), ("ref", 3),
     ],
@@ -219,7 +221,7 @@ geqrf = Library(
 
 orgqr = Library(
     name="orgqr", reference=_orgqr, routine="lapack.{}orgqr", of_complex="lapack.{}ungqr", ranks=(2, 1, 2, 0), reads=(0, 1),
-    writes=(0, 2, 3), integers=(3,), fit=any_shapes, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
+    writes=(0, 2, 3), integers=(3,), work=(2,), fit=any_shapes, products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
     arguments=lambda params: [
         ("extent", 0, 1), ("extent", 0, 0), ("extent", 1, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("product", 2),
         ("ref", 3),
@@ -245,7 +247,8 @@ def _geqp3_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 geqp3 = Library(
     name="geqp3", reference=_geqp3, routine="lapack.{}geqp3", ranks=(2, 1, 1, 2, 2, 0), reads=(0, 1), writes=(0, 1, 2, 3, 4, 5),
-    integers=(1, 5), real=(4,), fit=lambda shapes, params, same: same(shapes[0][0], shapes[1][0]), arguments=_geqp3_arguments,
+    integers=(1, 5), work=(3, 4), real=(4,), fit=lambda shapes, params, same: same(shapes[0][0], shapes[1][0]),
+    arguments=_geqp3_arguments,
     products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
 )  # fmt: skip
 """As ``geqrf`` with the columns exchanged, so that the diagonal of R decreases: column i was column pivots[i], counted from 1."""

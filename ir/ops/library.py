@@ -33,7 +33,8 @@ class Library(Op):
     multiplications it does, and about as many additions.
 
     ``fit(shapes, params, same)`` is the rule of shapes of the operands; those in ``integers`` are of i32, the others of one
-    float dtype, f32 or f64. Of a routine of complex numbers those in ``real`` are not complex. ``kinds``: "f", "c" or both.
+    float dtype, f32 or f64. Of a routine of complex numbers those in ``real`` are not complex. ``kinds``: "f", "c" or both. Those
+    in ``work`` are memory that LAPACK works in; what is left there means nothing.
     """
 
     routine: str
@@ -45,6 +46,7 @@ class Library(Op):
     products: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], int]
     integers: tuple[int, ...] = ()
     real: tuple[int, ...] = ()
+    work: tuple[int, ...] = ()
     of_complex: str = ""
     kinds: str = "fc"
     effect: str = "effect"

@@ -97,7 +97,7 @@ class Explanation(Report):
     ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now) or
     "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds``
     that each stage took; empty for a call that was not made. ``device``: where the call runs; ``on_cpu``: what the CPU does of
-    it, on copies, if that is another.
+    it, on copies, if that is another; ``choices``: between kernels of ours and libraries, with the times if they were measured.
 
     ``path``: what calls like this one take from the third on: "native", "native, but ..." or "Python, since ..."; empty for a
     call that would be traced.
@@ -117,6 +117,7 @@ class Explanation(Report):
     seconds: Mapping[str, float] = field(default_factory=dict)
     device: str = "cpu"
     on_cpu: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     path: str = ""
     size_guards: tuple[SizeAsked, ...] = ()
     numbers_since: str = ""
@@ -141,6 +142,8 @@ class Explanation(Report):
             lines.append(f"runs on {self.device}")
         if self.on_cpu:
             lines += paragraph(f"the CPU does, on copies: {', '.join(self.on_cpu)}", "")
+        for choice in self.choices:
+            lines += paragraph(f"chosen: {choice}", "")
         if self.size_guards:
             lines.append("asked of sizes, guarded:")
             lines += [line for asked in self.size_guards[:MOST_SHOWN] for line in paragraph(str(asked))]
@@ -275,6 +278,7 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         seconds=entry.record.seconds,
         device=_device(entry),
         on_cpu=_on_cpu(entry),
+        choices=_choices(entry),
         path=call.path(entry),
         size_guards=_size_guards(entry.trace),
         numbers_since=_numbers_since(call, entry.trace),
@@ -291,6 +295,13 @@ def _on_cpu(entry: Entry) -> tuple[str, ...]:
     template = entry.program.template
     found = () if template is None or template.is_native else template.executable.fallbacks
     return tuple(dict.fromkeys(f"{f.what} ({place(f.loc)})" for f in found))
+
+
+def _choices(entry: Entry) -> tuple[str, ...]:
+    """What was chosen between kernels of ours and libraries, for all sizes that were met."""
+    template = entry.program.template
+    found = {} if template is None or template.is_native else template.executable.choices
+    return tuple(map(str, found.values()))
 
 
 def _reads(trace: Trace) -> tuple[Read, ...]:

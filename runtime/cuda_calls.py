@@ -1,0 +1,292 @@
+"""Launches that a library does in a kernel's place: with their sizes, ready to be called, and which of both it is to be.
+
+A routine of a kernel is done by the kernel of ours, by a library, or, where there is neither, by the CPU. Between the first two a
+choice is measured where both can do it (``choices``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pullback.codegen.cuda_launch import Launch, Routine
+from pullback.ir.extents import value_of
+from pullback.ir.op import OPS
+from pullback.ir.ops.library import Argument, Library
+from pullback.ir.types import DTYPES
+from pullback.runtime.choices import Choice, Key, choices
+from pullback.runtime.cuda_driver import cuda
+from pullback.runtime.cuda_errors import DeviceError
+from pullback.runtime.cuda_libraries import Handle
+from pullback.runtime.cuda_routines import NUMBERS, RECORDS, Record, Step
+
+if TYPE_CHECKING:
+    from pullback.runtime.cuda_device import Device
+
+MOST = 2**31 - 1
+LARGEST = 256
+"""The largest order of a matrix that one block is given."""
+LARGEST_OF = {"syevd": 64}
+"""That of routines with more steps."""
+FEW = 32
+"""Without a measurement a block does matrices up to this order, and batches."""
+WORTH = 1 << 18
+"""Without a measurement a library does products of more multiplications."""
+OURS, LIBRARY = "ours", "library"
+LETTERS = {("f32", False): "S", ("f64", False): "D", ("f32", True): "C", ("f64", True): "Z"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Called:
+    """A routine that a library does. ``operands``: the kernel's arguments whose addresses it takes; then come those of the
+    buffers ``scratch``, by number. ``captures``: it may be captured in a graph. ``call(addresses, stream)`` does it."""
+
+    name: str
+    operands: tuple[int, ...]
+    scratch: tuple[int, ...]
+    captures: bool
+    call: Callable[[Sequence[int], Any], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sized:
+    """A routine with its sizes: the shapes of its operands, without batch, and how many there are in a batch."""
+
+    routine: Routine
+    op: Library
+    shapes: tuple[tuple[int, ...], ...]
+    batch: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a matrix has no elements, or the batch none."""
+        refs = [k for k in range(len(self.shapes)) if k not in self.op.work]
+        return not self.batch or any(not math.prod(self.shapes[k]) for k in refs)
+
+    @property
+    def order(self) -> int:
+        """The largest extent of the matrix that is factored or solved with."""
+        return max(self.shapes[0], default=1)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        kind = (self.routine.dtype, self.routine.is_complex)
+        return {**dict(self.routine.params), "complex": self.routine.is_complex, "numbers": NUMBERS[kind]}
+
+    @property
+    def letter(self) -> str:
+        return LETTERS[self.routine.dtype, self.routine.is_complex]
+
+    @property
+    def bytes(self) -> int:
+        """Of one number."""
+        return DTYPES[self.routine.dtype].bytes * (2 if self.routine.is_complex else 1)
+
+    def element(self, position: int) -> int:
+        """The bytes of an element of an operand."""
+        if position in self.op.integers:
+            return 4
+        return DTYPES[self.routine.dtype].bytes if position in self.op.real else self.bytes
+
+    def step(self, position: int) -> int:
+        """The bytes from an operand's matrix to that of the next element of the batch."""
+        is_batched = self.routine.operands[position].is_batched
+        return math.prod(self.shapes[position]) * self.element(position) if is_batched else 0
+
+
+def sized(routine: Routine, sizes: Mapping[str, int]) -> Sized:
+    op = OPS[routine.name]
+    assert isinstance(op, Library)
+    shapes = tuple(tuple(value_of(e, sizes) for e in each.shape) for each in routine.operands)
+    return Sized(routine, op, shapes, math.prod(value_of(e, sizes) for e in routine.batch))
+
+
+def is_known(routine: Routine) -> bool:
+    """Whether there is a record of what a library would do."""
+    return routine.name in RECORDS
+
+
+def block_does(launch: Launch, call: Sized) -> bool:
+    """Whether a launch is of use for these sizes; one block cannot do much."""
+    if not launch.name or not call.routine.is_small:
+        return bool(launch.name)
+    counts = (math.prod(shape) for k, shape in enumerate(call.shapes) if k not in call.op.work)
+    return call.is_empty or (call.order <= min(LARGEST, LARGEST_OF.get(call.routine.name, LARGEST)) and max(counts) <= MOST)
+
+
+def planned(device: Device, call: Sized, buffers: list[tuple[str, int]]) -> Called | None:
+    """The routine as a library does it, its own buffers appended to the kernel's; None where none can. Raises DeviceError."""
+    record = RECORDS.get(call.routine.name)
+    if record is None or any(e > MOST for shape in call.shapes for e in (*shape, call.batch)):
+        return None
+    if call.is_empty:
+        return _cleared(call)
+    handles = {step.library: device.libraries.handle(step.library) for step in record.all_steps}
+    if any(h is None or not h.has(s.name(call.letter)) for s in record.all_steps for h in [handles[s.library]]):
+        return None
+    here = {name: handle for name, handle in handles.items() if handle is not None}
+    work = _asked(record, call, here)
+    sizes = [*(n * call.bytes for n in record.own(call.shapes)), *([max(work, 1) * call.bytes] if record.query else [])]
+    first = len(buffers)
+    buffers += [(f"{call.routine.name} of a library", max(size, 1)) for size in sizes]
+    operands = tuple(k for k in range(len(call.shapes)) if k not in call.op.work)
+    title = "/".join(dict.fromkeys(here[step.library].wanted.title for step in record.steps))
+    return Called(
+        f"{title}'s {call.routine.name}", tuple(call.routine.operands[k].position for k in operands),
+        tuple(range(first, len(buffers))), record.captures, _Work(record, call, here, operands, work),
+    )  # fmt: skip
+
+
+def _cleared(call: Sized) -> Called:
+    """What is left to do of matrices without elements: to say that nothing went wrong."""
+    infos = tuple(k for k in call.op.writes if k in call.op.integers and not call.shapes[k] and k not in call.op.work)
+
+    def work(addresses: Sequence[int], stream: Any) -> None:
+        for address, k in zip(addresses, infos, strict=True):
+            count = call.batch if call.routine.operands[k].is_batched else 1
+            if count:
+                cuda.memset_d32_async(address, 0, count, stream)
+
+    return Called(call.routine.name, tuple(call.routine.operands[k].position for k in infos), (), True, work)
+
+
+def _asked(record: Record, call: Sized, handles: Mapping[str, Handle]) -> int:
+    """How many elements of memory the library wants to work in."""
+    if record.query is None:
+        return 0
+    handle, found = handles[record.query.library], ctypes.c_int()
+    given = [_value(a, call, handle, lambda a: handle.anchor, 0, 0) for a in record.query.arguments(call.params)]
+    at = len(given) - sum(a[0] == "made" for a in record.query.arguments(call.params))
+    with handle.lock:
+        handle.call(record.query.name(call.letter), *given[:at], ctypes.byref(found), *given[at:])
+    return found.value
+
+
+class _Work:
+    """The calls of a routine, for each element of the batch."""
+
+    def __init__(self, record: Record, call: Sized, handles: Mapping[str, Handle], operands: Sequence[int], work: int) -> None:
+        self.call, self.work, self.operands = call, work, operands
+        self.own = len(record.own(call.shapes))
+        self.steps: list[tuple[Handle, Step, Sequence[Argument]]] = [
+            (handles[step.library], step, step.arguments(call.params)) for step in record.steps
+        ]
+        self.turns = 1 if record.at_once else call.batch
+
+    def __call__(self, addresses: Sequence[int], stream: Any) -> None:
+        call = self.call
+        places = dict(zip(self.operands, addresses, strict=False))
+        buffers = addresses[len(self.operands) :]
+        for handle in dict.fromkeys(handle for handle, _, _ in self.steps):
+            handle.lock.acquire()
+        try:
+            for handle in dict.fromkeys(handle for handle, _, _ in self.steps):
+                handle.on(stream)
+            for turn in range(self.turns):
+
+                def address(a: Argument) -> int:
+                    if a[0] == "ref":
+                        return places[a[1]] + turn * call.step(a[1])  # noqa: B023
+                    return buffers[a[1] if a[0] == "own" else self.own]
+
+                for handle, step, given in self.steps:
+                    handle.call(step.name(call.letter), *(_value(a, call, handle, address, self.work, self.turns) for a in given))
+        finally:
+            for handle in dict.fromkeys(handle for handle, _, _ in self.steps):
+                handle.lock.release()
+
+
+def _value(a: Argument, call: Sized, handle: Handle, address: Callable[[Argument], int], work: int, turns: int) -> Any:
+    """An argument as a C value."""
+    match a:
+        case ("code" | "integer", int(number)):
+            return ctypes.c_int(number)
+        case ("extent", int(position), int(axis)):
+            return ctypes.c_int(call.shapes[position][axis])
+        case ("lead", int(position)):
+            return ctypes.c_int(max(call.shapes[position][-1], 1))
+        case ("stride", int(position)):
+            return ctypes.c_longlong(call.step(position) // call.bytes)
+        case ("batch",):
+            return ctypes.c_int(call.batch)
+        case ("lwork",):
+            return ctypes.c_int(work)
+        case ("one",) | ("zero",):
+            of = ctypes.c_float if call.routine.dtype == "f32" else ctypes.c_double
+            return ctypes.byref((of * 2)(float(a[0] == "one"), 0.0))
+        case ("made", str(function)):
+            return handle.made(function)
+        case ("ref" | "own" | "work", *_):
+            return ctypes.c_void_p(address(a))
+    raise AssertionError(a)
+
+
+# which of both
+
+
+Seconds = Callable[[Launch, Sized, "Called | None", Sequence[int]], float]
+"""What measures a candidate: the launch itself, or what is called in its place with buffers of these bytes."""
+
+
+def chosen(
+    device: Device, launch: Launch, sizes: Mapping[str, int], buffers: list[tuple[str, int]], seconds: Seconds
+) -> tuple[Choice, Called | None] | None:
+    """What does a launch's routine: the launch itself, or what is called in its place, whose buffers are appended to the
+    kernel's. None where the CPU has to."""
+    assert launch.routine is not None
+    call = sized(launch.routine, sizes)
+    ours = block_does(launch, call)
+    key = key_of(device, call)
+    if ours and call.is_empty:
+        return Choice(key=key, chosen=OURS, how="only"), None
+    extra: list[tuple[str, int]] = []
+    try:
+        library = planned(device, call, extra)
+    except DeviceError:
+        library = None
+    if library is None and not ours:
+        return None
+    candidates: dict[str, Callable[[], float]] = {}
+    if ours:
+        candidates[OURS] = lambda: seconds(launch, call, None, ())
+    if library is not None:
+        candidates[LIBRARY] = lambda: seconds(launch, call, library, [size for _, size in extra])
+    found = choices.choose(key, candidates, LIBRARY if OURS not in candidates or _is_large(call, candidates) else OURS)
+    if found.chosen == OURS:
+        return found, None
+    assert library is not None
+    first = len(buffers)
+    buffers += extra
+    numbers = tuple(range(first, first + len(extra)))
+    return found, Called(library.name, library.operands, numbers, library.captures, library.call)
+
+
+def _is_large(call: Sized, candidates: Mapping[str, Any]) -> bool:
+    """Whether a library would be taken without a measurement."""
+    if LIBRARY not in candidates:
+        return False
+    if not call.routine.is_small:
+        return math.prod(call.shapes[2]) * call.shapes[0][0 if dict(call.routine.params)["ta"] else 1] * call.batch >= WORTH
+    return call.order > FEW and call.batch * FEW <= call.order
+
+
+def key_of(device: Device, call: Sized) -> Key:
+    """What a choice depends on: extents count by their power of two from 32 on, and batches from one on."""
+    extents = " ".join(
+        "x".join(str(_class(e)) for e in shape) or "1" for k, shape in enumerate(call.shapes) if k not in call.op.work
+    )
+    kind = f"{'complex ' if call.routine.is_complex else ''}{call.routine.dtype}"
+    flags = " ".join(name for name, value in call.routine.params if value is True)
+    batch = 1 << (call.batch - 1).bit_length() if call.batch > 1 else 1
+    record = RECORDS.get(call.routine.name)
+    handles = [device.libraries.handle(name) for name in dict.fromkeys(s.library for s in record.all_steps)] if record else []
+    versions = " ".join(f"{h.wanted.name} {h.version}" for h in handles if h is not None)
+    words = (kind, extents, f"batch {batch}", flags, f"{device.title} {device.arch}", versions)
+    return Key(subject=call.routine.name, details=tuple(word for word in words if word))
+
+
+def _class(extent: int) -> int:
+    return extent if extent <= FEW else 1 << (extent - 1).bit_length()

@@ -1,0 +1,213 @@
+// NaN and floats out of range give the least int or long long; other integer types convert through those and wrap.
+template <class T, class S> __device__ T pb_cast(S x) {
+    constexpr bool is_signed = T(-1) < T(0), rounds = S(0.5) != S(0) && S(0.5) != S(1) && T(0.5) == T(0);
+    if constexpr (!rounds) {
+        return T(x);
+    } else if constexpr (sizeof(T) < 4 || (sizeof(T) == 4 && is_signed)) {
+        double wide = x;
+        return T(wide > -2147483649.0 && wide < 2147483648.0 ? (int)wide : -2147483647 - 1);
+    } else {
+        double wide = x;
+        bool high = !is_signed && sizeof(T) == 8 && wide >= 9223372036854775808.0;
+        if (high) wide -= 9223372036854775808.0;
+        long long least = -9223372036854775807LL - 1;
+        long long whole = wide >= -9223372036854775808.0 && wide < 9223372036854775808.0 ? (long long)wide : least;
+        return T(high ? whole ^ least : whole);
+    }
+}
+
+// A complex number as it lies in memory, and what numbers of both kinds have in common.
+template <class R> struct pb_complex { R re, im; };
+template <class T> struct pb_parts {
+    typedef T real;
+    static __device__ T of(T x) { return x; }
+};
+template <class R> struct pb_parts<pb_complex<R>> {
+    typedef R real;
+    static __device__ pb_complex<R> of(R x) { return {x, R(0)}; }
+};
+template <class R> __device__ pb_complex<R> operator+(pb_complex<R> x, pb_complex<R> y) { return {x.re + y.re, x.im + y.im}; }
+template <class R> __device__ pb_complex<R> operator-(pb_complex<R> x, pb_complex<R> y) { return {x.re - y.re, x.im - y.im}; }
+template <class R> __device__ pb_complex<R> operator*(pb_complex<R> x, pb_complex<R> y) {
+    return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
+}
+template <class R> __device__ pb_complex<R> operator/(pb_complex<R> x, pb_complex<R> y) {
+    if (fabs(y.re) >= fabs(y.im)) {
+        R ratio = y.im / y.re, scale = y.re + y.im * ratio;
+        return {(x.re + x.im * ratio) / scale, (x.im - x.re * ratio) / scale};
+    }
+    R ratio = y.re / y.im, scale = y.re * ratio + y.im;
+    return {(x.re * ratio + x.im) / scale, (x.im * ratio - x.re) / scale};
+}
+template <class T> __device__ T pb_re(T x) { return x; }
+template <class R> __device__ R pb_re(pb_complex<R> x) { return x.re; }
+template <class T> __device__ T pb_im(T) { return T(0); }
+template <class R> __device__ R pb_im(pb_complex<R> x) { return x.im; }
+template <class T> __device__ T pb_conj(T x) { return x; }
+template <class R> __device__ pb_complex<R> pb_conj(pb_complex<R> x) { return {x.re, -x.im}; }
+template <class T> __device__ T pb_reach(T x) { return fabs(x); }
+template <class R> __device__ R pb_reach(pb_complex<R> x) { return fabs(x.re) + fabs(x.im); }
+template <class T> __device__ T pb_square(T x) { return x * x; }
+template <class R> __device__ R pb_square(pb_complex<R> x) { return x.re * x.re + x.im * x.im; }
+template <class T> __device__ T pb_times(T x, T y) { return x * y; }
+template <class R> __device__ pb_complex<R> pb_times(pb_complex<R> x, R y) { return {x.re * y, x.im * y}; }
+template <class T> __device__ T pb_over(T x, T y) { return x / y; }
+template <class R> __device__ pb_complex<R> pb_over(pb_complex<R> x, R y) { return {x.re / y, x.im / y}; }
+// The sum of what the lanes of a warp give, in all of them.
+template <class T> __device__ T pb_lanes(T x) {
+    for (int distance = 16; distance; distance /= 2) x = x + (T)__shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+}
+template <class R> __device__ pb_complex<R> pb_lanes(pb_complex<R> x) { return {pb_lanes(x.re), pb_lanes(x.im)}; }
+
+// a = p l u; info: 0, or the first place of the diagonal of u that is 0. Equal pivots: the first.
+template <class T> __device__ void pb_getrf(int m, int n, T* a, int ld, int* pivots, int* info) {
+    typedef typename pb_parts<T>::real R;
+    __shared__ int chosen;
+    __syncthreads();
+    if (threadIdx.x == 0) *info = 0;
+    int least = m < n ? m : n;
+    for (int k = 0; k < least; ++k) {
+        if (threadIdx.x < 32) {
+            R best = -1;
+            int at = k;
+            for (int i = k + threadIdx.x; i < m; i += 32) {
+                R reach = pb_reach(a[i + k * ld]);
+                if (reach > best) { best = reach; at = i; }
+            }
+            for (int distance = 16; distance; distance /= 2) {
+                R other = __shfl_down_sync(0xffffffffu, best, distance);
+                int place = __shfl_down_sync(0xffffffffu, at, distance);
+                if (other > best || (other == best && place < at)) { best = other; at = place; }
+            }
+            if (threadIdx.x == 0) {
+                chosen = at;
+                pivots[k] = at + 1;
+                if (best == 0 && *info == 0) *info = k + 1;
+            }
+        }
+        __syncthreads();
+        int p = chosen;
+        if (p != k)
+            for (int j = threadIdx.x; j < n; j += blockDim.x) {
+                T x = a[k + j * ld];
+                a[k + j * ld] = a[p + j * ld];
+                a[p + j * ld] = x;
+            }
+        __syncthreads();
+        T pivot = a[k + k * ld];
+        if (pb_reach(pivot) != 0)
+            for (int i = k + 1 + threadIdx.x; i < m; i += blockDim.x) a[i + k * ld] = a[i + k * ld] / pivot;
+        __syncthreads();
+        int rows = m - k - 1, rest = rows * (n - k - 1);
+        for (int e = threadIdx.x; e < rest; e += blockDim.x) {
+            int i = k + 1 + e % rows, j = k + 1 + e / rows;
+            a[i + j * ld] = a[i + j * ld] - a[i + k * ld] * a[k + j * ld];
+        }
+        __syncthreads();
+    }
+    __syncthreads();
+}
+
+// x = x op(a)^-1, of m rows; op(a) is upper if it goes forward.
+template <class T>
+__device__ void pb_trsm(char, char triangle, char op, char diagonal, int m, int n, const T* a, int ld, T* x, int ldx) {
+    bool turned = op == 'T', forward = (triangle == 'U') != turned;
+    __syncthreads();
+    for (int step = 0; step < n; ++step) {
+        int k = forward ? step : n - 1 - step, first = forward ? k + 1 : 0, rest = n - 1 - step;
+        if (diagonal == 'N')
+            for (int i = threadIdx.x; i < m; i += blockDim.x) x[i + k * ldx] = x[i + k * ldx] / a[k + k * ld];
+        __syncthreads();
+        for (int e = threadIdx.x; e < rest * m; e += blockDim.x) {
+            int i = e % m, j = first + e / m;
+            x[i + j * ldx] = x[i + j * ldx] - x[i + k * ldx] * (turned ? a[j + k * ld] : a[k + j * ld]);
+        }
+        __syncthreads();
+    }
+}
+
+// A block for each row.
+extern "C" __global__ void k0_0(const double* __restrict__ x0, double* __restrict__ x3, long long s0, long long s1) {
+    for (long long i = blockIdx.x; i < s0; i += gridDim.x) {
+        const double* x0_i = x0 + i * (s1 * s1);
+        double* x3_i = x3 + i * (s1 * s1);
+        for (long long i2 = threadIdx.x; i2 < s1; i2 += blockDim.x) {
+            for (long long j = 0; j < s1; ++j) {
+                // fit.py:3
+                double t = x0_i[j * s1 + i2];
+                x3_i[i2 * s1 + j] = t;
+            }
+        }
+    }
+}
+
+// A block for each matrix: getrf.
+extern "C" __global__ void k0_1(
+        double* __restrict__ x3, int* __restrict__ x4, int* __restrict__ x5, long long s0, long long s1) {
+    for (long long i3 = blockIdx.x; i3 < s0; i3 += gridDim.x) {
+        double* x3_i3 = x3 + i3 * (s1 * s1);
+        int* x4_i3 = x4 + i3 * s1;
+        int* x5_i3 = x5 + i3 * 1;
+        // fit.py:3
+        pb_getrf(s1, s1, x3_i3, s1, x4_i3, x5_i3);
+    }
+}
+
+// A block for each row.
+extern "C" __global__ void k0_2(
+        double* __restrict__ x1, long long* __restrict__ x2, const double* __restrict__ x3,
+        const int* __restrict__ x4, long long s0, long long s1) {
+    for (long long i4 = blockIdx.x; i4 < s0; i4 += gridDim.x) {
+        double* x1_i4 = x1 + i4 * (s1 * s1);
+        long long* x2_i4 = x2 + i4 * s1;
+        const double* x3_i4 = x3 + i4 * (s1 * s1);
+        const int* x4_i4 = x4 + i4 * s1;
+        for (long long i5 = threadIdx.x; i5 < s1; i5 += blockDim.x) {
+            for (long long j2 = 0; j2 < s1; ++j2) {
+                // fit.py:3
+                double t2 = x3_i4[j2 * s1 + i5];
+                x1_i4[i5 * s1 + j2] = t2;
+            }
+        }
+#pragma unroll 4
+        for (long long i6 = threadIdx.x; i6 < s1; i6 += blockDim.x) {
+            x2_i4[i6] = i6;
+        }
+#pragma unroll 4
+        for (long long i7 = threadIdx.x; i7 < s1; i7 += blockDim.x) {
+            // fit.py:3
+            int t3 = x4_i4[i7];
+            long long t4 = pb_cast<long long>(t3);
+            long long t5 = (long long)((unsigned long long)t4 - (unsigned long long)1LL);
+            x2_i4[i7] = t5;
+        }
+    }
+}
+
+// A block for each row.
+extern "C" __global__ void k1_0(
+        const double* __restrict__ x1, double* __restrict__ x2, long long s0, long long s1, long long s2) {
+    for (long long i = blockIdx.x; i < s0; i += gridDim.x) {
+        const double* x1_i = x1 + i * (s1 * s2);
+        double* x2_i = x2 + i * (s1 * s2);
+        for (long long i2 = threadIdx.x; i2 < s1; i2 += blockDim.x) {
+            for (long long j = 0; j < s2; ++j) {
+                // fit.py:4
+                double t = x1_i[i2 * s2 + j];
+                x2_i[i2 * s2 + j] = t;
+            }
+        }
+    }
+}
+
+// A block for each matrix: trsm.
+extern "C" __global__ void k1_1(
+        const double* __restrict__ x0, double* __restrict__ x2, long long s0, long long s1, long long s2) {
+    for (long long i3 = blockIdx.x; i3 < s0; i3 += gridDim.x) {
+        const double* x0_i3 = x0 + i3 * (s1 * s1);
+        double* x2_i3 = x2 + i3 * (s1 * s2);
+        // fit.py:4
+        pb_trsm('R', 'U', 'N', 'U', s2, s1, x0_i3, s1, x2_i3, s2);
+    }
+}

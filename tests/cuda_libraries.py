@@ -1,0 +1,43 @@
+"""The fixture that has programs on the stand-in device use the stand-ins of cuBLAS and cuSOLVER, or neither."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from cuda_solver import Library
+
+from pullback.pipeline import templates
+from pullback.runtime import choices, cuda_libraries
+from pullback.runtime.cuda_device import Device
+
+
+def forget(device: Device) -> None:
+    """Programs, choices and handles are made anew."""
+    device.libraries.forget()
+    choices.choices.forget()
+    templates.forget()
+    gc.collect()
+
+
+@pytest.fixture
+def library(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
+    """Both libraries, which are taken wherever they can be."""
+    made = Library()
+    found = cuda_libraries.Found(path="stand-in", version="12.0.0", library=made)
+    monkeypatch.setattr(cuda_libraries, "finders", [lambda name: found])
+    monkeypatch.setenv(choices.VARIABLE, "library")
+    forget(device)
+    yield made
+    device.synchronize()
+    forget(device)
+
+
+@pytest.fixture
+def alone(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Neither library."""
+    monkeypatch.setattr(cuda_libraries, "finders", [lambda name: "none"])
+    forget(device)
+    yield
+    forget(device)

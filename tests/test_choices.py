@@ -1,0 +1,135 @@
+"""Choices among candidates: measured once, remembered, pinned, shown. Times are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pullback.cli import main
+from pullback.runtime import cache as caches
+from pullback.runtime.cache import KernelCache
+from pullback.runtime.choices import VARIABLE, Choices, Key, Measure, Unmeasurable, pinned
+
+KEY = Key(subject="gemm", details=("f64", "512x512 512x512", "a card"))
+
+
+class Candidates:
+    """Candidates that take these seconds; ``asked``: which were measured."""
+
+    def __init__(self, **seconds: float | None) -> None:
+        self.seconds = seconds
+        self.asked: list[str] = []
+
+    def __call__(self) -> Mapping[str, Measure]:
+        return {name: lambda name=name: self.measured(name) for name in self.seconds}  # type: ignore[misc]
+
+    def measured(self, name: str) -> float:
+        self.asked.append(name)
+        found = self.seconds[name]
+        if found is None:
+            raise Unmeasurable(name)
+        return found
+
+
+def choices(folder: Path, environ: Mapping[str, str] | None = None) -> Choices:
+    cache = KernelCache(folder)
+    return Choices(lambda: cache, environ or {})
+
+
+def test_the_fastest_is_taken_and_remembered(tmp_path: Path) -> None:
+    given = Candidates(ours=3e-6, library=2e-6)
+    made = choices(tmp_path / "cache")
+    first = made.choose(KEY, given(), "ours")
+    assert (first.chosen, first.how, dict(first.seconds)) == ("library", "measured", {"ours": 3e-6, "library": 2e-6})
+    assert made.choose(KEY, given(), "ours") is first and given.asked == ["ours", "library"]
+    again = choices(tmp_path / "cache").choose(KEY, given(), "ours")
+    assert (again.chosen, again.how, again.seconds) == ("library", "remembered", first.seconds)
+    assert given.asked == ["ours", "library"]
+    assert str(again) == "gemm, f64, 512x512 512x512, a card: library (remembered; library 2.0 us, ours 3.0 us)"
+
+
+def test_of_equal_ones_the_default_is_taken(tmp_path: Path) -> None:
+    assert choices(tmp_path / "cache").choose(KEY, Candidates(a=1.0, b=1.0)(), "b").chosen == "b"
+
+
+def test_other_keys_and_other_candidates_are_other_choices(tmp_path: Path) -> None:
+    made, given = choices(tmp_path / "cache"), Candidates(a=1.0, b=2.0)
+    made.choose(KEY, given(), "a")
+    made.choose(Key(subject="gemm", details=("f32",)), given(), "a")
+    assert given.asked == ["a", "b"] * 2
+    assert made.choose(KEY, Candidates(b=2.0, c=1.0)(), "b").chosen == "c"
+    assert len(made.made()) == 3
+
+
+def test_what_cannot_be_measured_is_the_default_and_is_measured_later(tmp_path: Path) -> None:
+    made = choices(tmp_path / "cache")
+    found = made.choose(KEY, Candidates(a=1.0, b=None)(), "b")
+    assert (found.chosen, found.how) == ("b", "default") and not made.made()
+    assert made.choose(KEY, Candidates(a=1.0, b=2.0)(), "b").chosen == "a"
+
+
+def test_one_candidate_is_not_measured(tmp_path: Path) -> None:
+    given = Candidates(a=1.0)
+    assert choices(tmp_path / "cache", {VARIABLE: "b"}).choose(KEY, given(), "a").how == "only" and not given.asked
+    with pytest.raises(ValueError, match="b is none of a"):
+        choices(tmp_path / "cache").choose(KEY, given(), "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen", "how"),
+    [
+        ("b", "b", "pinned"), ("gemm=b", "b", "pinned"), ("b, gemm=a", "a", "pinned"), ("gemm=a,b", "a", "pinned"),
+        ("getrf=b", "a", "measured"), ("static", "b", "default"), ("gemm=static,a", "b", "default"), ("nobody", "a", "measured"),
+        ("", "a", "measured"),
+    ],
+)  # fmt: skip
+def test_the_environment_pins(tmp_path: Path, text: str, chosen: str, how: str) -> None:
+    given = Candidates(a=1.0, b=2.0)
+    found = choices(tmp_path / "cache", {VARIABLE: text}).choose(KEY, given(), "b")
+    assert (found.chosen, found.how) == (chosen, how) and bool(given.asked) is (how == "measured")
+
+
+def test_nothing_is_pinned_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert pinned("gemm") is None and pinned("gemm", {VARIABLE: " , gemm = ours "}) == "ours"
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"[]", b"{}", b'{"chosen": "c", "seconds": {}}', b'{"chosen": "a", "seconds": {"a": "x"}}']
+)
+def test_what_is_not_a_choice_is_measured_anew(tmp_path: Path, payload: bytes) -> None:
+    given, cache = Candidates(a=1.0, b=2.0), KernelCache(tmp_path / "cache")
+    Choices(lambda: cache, {}).choose(KEY, given(), "a")
+    (entry,) = cache.entries()
+    cache.put(entry.key, payload, kind="choice")
+    assert Choices(lambda: cache, {}).choose(KEY, given(), "a").how == "measured" and given.asked == ["a", "b"] * 2
+
+
+def test_threads_that_ask_at_once_measure_once(tmp_path: Path) -> None:
+    made, given = choices(tmp_path / "cache"), Candidates(a=1.0, b=2.0)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: made.choose(KEY, given(), "b").chosen, range(16)))
+    assert set(found) == {"a"} and given.asked == ["a", "b"]
+
+
+def test_without_a_folder_a_choice_holds_for_the_process() -> None:
+    cache, given = KernelCache(), Candidates(a=1.0, b=2.0)
+    made = Choices(lambda: cache, {})
+    assert made.choose(KEY, given(), "b").chosen == made.choose(KEY, given(), "b").chosen == "a" and given.asked == ["a", "b"]
+    made.forget()
+    assert made.choose(KEY, given(), "b").how == "remembered"
+
+
+def test_the_command_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    cache = KernelCache(tmp_path / "cache")
+    monkeypatch.setattr(caches, "_default", cache)
+    Choices(lambda: cache, {}).choose(KEY, Candidates(a=1.0, b=2.0)(), "b")
+    (entry,) = cache.entries()
+    assert main(["cache", "list"]) == 0
+    assert "choice" in (line := capsys.readouterr().out) and "gemm, f64, 512x512 512x512, a card: a" in line
+    assert main(["cache", "show", entry.key[:8]]) == 0
+    assert {"chosen     a", "kind       choice"} <= set(capsys.readouterr().out.splitlines())
