@@ -27,6 +27,7 @@ from pullback.codegen.clusters import Cluster, Order
 from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
 from pullback.codegen.grouping import Grouping
+from pullback.codegen.merged import merged
 from pullback.codegen.places import Reads
 from pullback.codegen.positions import positions
 from pullback.codegen.row_updates import row_updates
@@ -75,7 +76,7 @@ def fuse(function: Function, target: str = "cpu") -> Function:
 
 def fused(function: Function, target: str = "cpu") -> Fused:
     """As ``fuse``, with what was decided."""
-    prepared = reduce(lambda f, step: step(f), PREPARE, function)
+    prepared = merged(reduce(lambda f, step: step(f), PREPARE, function), target)
     inside: list[_Kernels] = []
 
     def region(block: Block) -> Block:

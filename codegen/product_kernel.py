@@ -85,7 +85,9 @@ class _ProductKernel(Elements):
         x, y = self.product.operands
         counts = [b.extent_of(self.extents[k]) for k in (row, column, term)]
         parts = [self.at(part, batch) for part in self.parts.values()]
-        params = {"combine": tuple(map(self.combiner, self.sums))} if parts else {}
+        params = {name: value for name, value in self.product.params.items() if name != "spec"}
+        if parts:
+            params["combine"] = tuple(map(self.combiner, self.sums))
         regions = (
             self.region_of({row: "i", term: "p"}, lambda at: [self.element(x, tuple((around | at)[k] for k in self.left))]),
             self.region_of({term: "p", column: "j"}, lambda at: [self.element(y, tuple((around | at)[k] for k in self.right))]),

@@ -145,6 +145,9 @@ BATCHES: dict[str, tuple[Form, tuple[tuple[int, ...], ...]]] = {
     "of one": (lambda x, w: np.tanh(x @ w) - x, ((3, 4, 5), (5, 5))),
     "heads": (lambda q, k: softmax(0.5 * np.einsum("bqhd,bkhd->bhqk", q, k)), ((2, 4, 3, 5), (2, 6, 3, 5))),
     "turned": (lambda x, w: 2.0 * np.einsum("bmk,bkn->nbm", x, w), ((3, 4, 2), (3, 2, 5))),
+    "rows of two axes": (lambda x, w: (gelu(x @ w + w[0]) - 1.0, np.sum(x @ w, axis=(0, 1)), np.max(x @ w)), ((3, 4, 2), (2, 5))),
+    "rows with others": (lambda x, w: softmax((x @ w) * 0.5 + x) + x[:, :1], ((3, 4, 5), (5, 5))),
+    "heads scaled": (lambda q, k: np.tanh(q @ np.swapaxes(k, 2, 3) * 0.5 + q[0, 0, 0, 0]), ((2, 3, 4, 5), (2, 3, 6, 5))),
     "none": (lambda x, w: np.tanh(x @ w + 1.0), ((0, 4, 2), (0, 2, 5))),
     "mapped": (lambda x, w: pb.vmap(lambda a, b: np.tanh(a @ b) + np.sum(a))(x, w), ((3, 4, 2), (3, 2, 5))),
     "two axes": (lambda x, w: np.tensordot(np.sin(x), w, 2) + 1.0, ((3, 4, 2), (4, 2, 5))),
@@ -265,6 +268,14 @@ def test_neighbours_are_in_one_kernel(name: str) -> None:
 @pytest.mark.parametrize("name", ["scaled", "relu", "reversed", "picked"])
 def test_what_is_cheap_is_computed_as_it_is_read(name: str) -> None:
     assert ops(PROLOGUES[name], X, W, B) == ["product"]
+
+
+def test_rows_of_several_axes_are_rows() -> None:
+    x, b = np.ones((3, 6, 4)), np.ones(5)
+    assert ops(lambda x, w, b: np.tanh(x @ w + b), x, W, b) == ["product"]
+    assert ops(lambda x, y: (x @ np.swapaxes(y, 2, 3)) * 0.5 + 1.0, np.ones((2, 3, 4, 5)), np.ones((2, 3, 6, 5))) == ["product"]
+    gradient = pb.grad(lambda x, w, b: np.sum(np.tanh(x @ w + b)), argnums=(0, 1, 2))
+    assert ops(gradient, x, W, b) == ["product", "gemm", "gemm"]
 
 
 def test_sums_down_the_columns_are_in_it() -> None:
