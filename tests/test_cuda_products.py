@@ -284,3 +284,24 @@ def test_an_option_allows_tf32() -> None:
     assert text.count("unit = pb_unit_tf32<") == 6 and "pb_unit_f32<" not in text
     assert "tf32" not in rounded.stages(w.astype(np.float64), x.astype(np.float64))["cuda"]
     np.testing.assert_allclose(pb.jit(loss, tf32=True)(w, x), loss(w, x), rtol=1e-5)
+
+
+class Older(Host):
+    """Kernels as a GPU before sm_80 has them."""
+
+    def edited(self, text: str) -> str:
+        assert "#if __CUDA_ARCH__ < 800" in text
+        return text.replace("#if __CUDA_ARCH__ < 800", "#if true")
+
+
+@needs_host
+@pytest.mark.parametrize("role", ["large", "small"])
+@pytest.mark.parametrize("form", [("f64", "plain", "plain"), ("f16", "turned", "plain"), ("bf16", "scaled", "turned")], ids=str)
+def test_without_tensor_cores(form: tuple[str, str, str], role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dtype, left, right = form
+    choose(monkeypatch, role)
+    module = checked(parse_module(product_forms.text(dtype, left, right)))
+    for m, k, n in SIZES:
+        given = product_forms.arguments(dtype, left, right, m, k, n)
+        run_module(Older, module, list(given.values()), {"m": m, "k": k, "n": n})
+        product_forms.check(dtype, left, right, given, 53 if dtype == "f64" else 24)

@@ -131,14 +131,39 @@ template <class unit, bool is_left, bool along, class F> struct pb_side {
     }
     // Begins to fetch the next terms, from ``start`` on, of which there are ``left``.
     __device__ __forceinline__ void fetch(long long start, int left, T* tile) {
+        if constexpr (is_dense) {
+            if (is_wide && height == side && left == depth) all(tile);
+            else some(left, tile);
+            from += along ? depth : depth * element.step;
+        } else {
+#pragma unroll
+            for (int n = 0; n < each; ++n) {
+                long long i = first + outer(n), p = start + term(n);
+                next[n] = T(0);
+                if (outer(n) < height && term(n) < left) next[n] = is_left ? element(i, p) : element(p, i);
+            }
+        }
+    }
+    // Sixteen bytes at a time of a part that is all there.
+    __device__ __forceinline__ void all(T* tile) {
 #pragma unroll
         for (int n = 0; n < each; n += group) {
-            bool valid = outer(n) < height && term(n) < left;
-            if constexpr (!is_dense) {
-                next[n] = T(0);
-                long long i = first + outer(n), p = start + term(n);
-                if (valid) next[n] = is_left ? element(i, p) : element(p, i);
+            const T* place_of = from + n / group * round * element.step;
+            if constexpr (is_copied) {
+                pb_cp_async16(tile + place(n), place_of, true);
             } else {
+                pb_words<T, group> found = *(const pb_words<T, group>*)place_of;
+#pragma unroll
+                for (int m = 0; m < group; ++m) next[n + m] = found.x[m];
+            }
+        }
+    }
+    // Of any other part what is there, zeros for the rest.
+    __device__ __forceinline__ void some(int left, T* tile) {
+#pragma unroll (is_copied ? 1 : each)
+        for (int n = 0; n < each; n += group) {
+            bool valid = outer(n) < height && term(n) < left;
+            if constexpr (is_dense) {
                 const T* place_of = from + n / group * round * element.step;
                 if constexpr (is_copied) {
                     if (is_wide) {
@@ -164,7 +189,6 @@ template <class unit, bool is_left, bool along, class F> struct pb_side {
                 }
             }
         }
-        if constexpr (is_dense) from += along ? depth : depth * element.step;
     }
     // What waits in registers goes to its place.
     __device__ __forceinline__ void keep(T* tile) const {
