@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from cuda_stand_in import device
 from test_cuda_programs import close
 
 import pullback as pb
-from pullback.runtime import cuda_call, cuda_flow, cuda_memory, cuda_steps, cuda_tape
+from pullback.runtime import cuda_call, cuda_device, cuda_flow, cuda_memory, cuda_steps, cuda_tape
 from pullback.runtime.cuda_call import Call
 from pullback.runtime.cuda_memory import CHUNK, Staging
 from pullback.runtime.cuda_parts import Turns
@@ -312,6 +313,27 @@ def test_a_capture_that_fails_leaves_the_steps(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cuda_call, "captured", refuse)
     f, given = again_and_again(lambda a, b: two_chains(a * 2, b + 1), *np.random.default_rng(1).normal(size=(2, 40)))
     assert graphs_of(f, given) == 0
+
+
+def test_no_memory_is_asked_for_beside_a_capture(device: cuda_device.Device) -> None:
+    """Not in another thread either: a driver may refuse it."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            np.testing.assert_array_equal(np.asarray(pb.device_put(np.ones(12_347))), 1)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    with device, device.capturing as stream:
+        graph, handle = ctypes.c_void_p(), ctypes.c_void_p(stream.handle)
+        assert device.driver.cuStreamBeginCapture_v2(handle, 1) == 0
+        thread.start()
+        thread.join(0.3)
+        assert device.driver.cuStreamEndCapture(handle, ctypes.byref(graph)) == 0
+    thread.join()
+    assert not failed
 
 
 # transfers
