@@ -4,6 +4,7 @@
 #   make test    ruff, mypy, then the tests
 #   make bench   time it beside JAX, PyTorch, Dr.Jit, Numba, C and the machine's limits
 #   make lint    ruff and mypy alone
+#   make gpu     on a machine with a GPU: checks, tests, sanitizer and benchmarks, in ten minutes
 #   make cuda-host   build what the tests of CUDA without a GPU need: PyCUDA and a stand-in driver (about a minute, once)
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 
-.PHONY: demo test bench lint cuda-host clean
+.PHONY: demo test bench gpu lint cuda-host clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -22,6 +23,10 @@ test: lint cuda-host
 
 bench: .venv/.bench
 	$(BIN)/python -m benchmarks --machine --memory --plot
+
+# What is found is in build/on_gpu, also if it is ended early. `--rehearse` tries it over the stand-in for a GPU.
+gpu: .venv/.test
+	$(BIN)/python -m tests.on_gpu
 
 # Where a piece is missing it says which, and the tests that need it are skipped, unless PULLBACK_CUDA=host demands them.
 cuda-host: .venv/.test

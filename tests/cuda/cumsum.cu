@@ -68,7 +68,7 @@ extern "C" __global__ void k0_0(const double* __restrict__ x, long long s0, doub
     long long chunks = gridDim.x;
     long long size = pb_chunk_size(s0, chunks, blockDim.x);
     long long first = blockIdx.x * size;
-    long long end = pb_minimum(first + size, s0);
+    long long end = pb_minimum<long long>(first + size, s0);
     double h_part = (-0.0);
     for (long long t = first + threadIdx.x; t < end; t += blockDim.x) {
         double x2 = x[t];
@@ -98,7 +98,7 @@ extern "C" __global__ void k0_2(
     long long chunks2 = gridDim.x;
     long long size2 = pb_chunk_size(s0, chunks2, blockDim.x);
     long long first2 = blockIdx.x * size2;
-    long long end2 = pb_minimum(first2 + size2, s0);
+    long long end2 = pb_minimum<long long>(first2 + size2, s0);
     double h_before2 = chunks2 > 1 ? h_total[blockIdx.x] : (-0.0);
     for (long long base2 = first2; base2 < end2; base2 += blockDim.x) {
         bool inside = base2 + threadIdx.x < end2;

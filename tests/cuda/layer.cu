@@ -493,7 +493,7 @@ extern "C" __global__ void k1_1(
 extern "C" __global__ void k1_2(
         double* __restrict__ d, long long s0, const double* __restrict__ d_parts, long long blocks) {
     for (long long base = blockIdx.x * 32; base < s0; base += gridDim.x * 32) {
-        long long n3 = pb_minimum(base + threadIdx.x % 32, s0 - 1);
+        long long n3 = pb_minimum<long long>(base + threadIdx.x % 32, s0 - 1);
         pb_sum<double> all_part;
         for (long long k = threadIdx.x / 32; k < blocks; k += blockDim.x / 32) {
             all_part.add(d_parts[k * s0 + n3]);

@@ -104,7 +104,7 @@ extern "C" __global__ void k0_1(
 extern "C" __global__ void k0_2(
         double* __restrict__ g, long long s1, const double* __restrict__ g_parts, long long blocks) {
     for (long long base = blockIdx.x * 32; base < s1; base += gridDim.x * 32) {
-        long long n3 = pb_minimum(base + threadIdx.x % 32, s1 - 1);
+        long long n3 = pb_minimum<long long>(base + threadIdx.x % 32, s1 - 1);
         pb_sum<double> all_part;
         for (long long k = threadIdx.x / 32; k < blocks; k += blockDim.x / 32) {
             all_part.add(g_parts[k * s1 + n3]);
