@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from pullback.codegen.cuda_launch import MOST_BLOCKS, THREADS, Cut
+from pullback.codegen.cuda_parts import Part
 from pullback.codegen.cuda_spelling import identity, join_text
 from pullback.codegen.cuda_stages import Stage, pre_of
 from pullback.codegen.cuda_words import bare, literal, loaded, stored, type_name
-from pullback.codegen.cuda_writer import Part, Writer, digits
+from pullback.codegen.cuda_writer import Writer, digits
 from pullback.ir.structure import Instruction
 
 LEAST_BY_BLOCK, LEAST_BY_THREAD = 2048, 64

@@ -52,18 +52,18 @@ class Bound:
     product: Product | None = None
 
 
-def bound(kernel: Launches, sizes: Mapping[str, int]) -> Bound:
-    """A kernel with its sizes s0, s1, ..."""
+def bound(kernel: Launches, sizes: Mapping[str, int], room: int) -> Bound:
+    """A kernel with its sizes s0, s1, ..., on a device that gives a block ``room`` bytes of shared memory."""
     blocks = [each.blocks(sizes) for each in kernel.launches]
     scratch = tuple(
         (s.name, blocks[s.launch] * math.prod(value_of(e, sizes) for e in s.shape) * s.dtype.bytes) for s in kernel.scratch
     )
     pairs = zip(kernel.launches, blocks, strict=True)
-    starts = tuple(_started(each, blocks, count, sizes) for each, count in pairs if count)
+    starts = tuple(_started(each, blocks, count, sizes, room) for each, count in pairs if count)
     return Bound(starts, scratch, any(start.status for start in starts))
 
 
-def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int]) -> Started:
+def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int], room: int) -> Started:
     letters: list[str] = []
     values: list[Any] = []
     found: dict[str, list[Any]] = {kind: [] for kind in ("pointers", "strides", "scalars", "scratch", "status")}
@@ -88,7 +88,9 @@ def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str
             case ("number", int(number)):
                 letter, value = "i", number
             case ("shared",):
-                letter, value = "i", each.shared(sizes)
+                letter, value = "i", each.shared(sizes, room)
+            case ("width",):
+                letter, value = "i", each.width_for(sizes)
             case ("status",):
                 letter = "Q"
                 found["status"].append(at)
@@ -98,7 +100,8 @@ def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str
         values.append(value)
     packing = struct.Struct("@" + "".join(letters))
     parts = {kind: tuple(those) for kind, those in found.items()}
-    return Started(each.name, (count, 1, 1), (each.threads_for(sizes), 1, 1), each.shared(sizes), packing, values, **parts)
+    block, shared = (each.threads_for(sizes), 1, 1), each.shared(sizes, room)
+    return Started(each.name, (count, 1, 1), block, shared, packing, values, **parts)
 
 
 def scalar_bits(value: Any, dtype: str) -> Any:

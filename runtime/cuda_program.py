@@ -123,7 +123,7 @@ class CudaExecutable:
             name = step.params["kernel"]
             multiplies = name in self.parts.products and self.device.blas() is not None
             product = product_of(self.parts.products[name], sizes) if multiplies else None
-            found = bound(self.kernels[name], sizes) if product is None else Bound((), (), False, product)
+            found = bound(self.kernels[name], sizes, self.device.room) if product is None else Bound((), (), False, product)
             instance.launches[id(step)] = found
         return found
 

@@ -274,7 +274,8 @@ class Tape:
             for at, position, dtype in each.scalars:
                 values[at] = scalar_bits(arguments[position], dtype)
             launched.append((title, start.name))
-            loaded.function(start.name)._launch_kernel(start.grid, start.block, start.packing.pack(*values), start.shared, stream)
+            function = loaded.function(start.name, start.shared)
+            function._launch_kernel(start.grid, start.block, start.packing.pack(*values), start.shared, stream)
 
     def _check(self, arena: Block) -> None:
         """Wait, and raise what the first launch says that failed."""
