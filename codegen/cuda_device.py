@@ -200,6 +200,46 @@ __device__ long long pb_chunk_size(long long steps, long long chunks, long long 
     long long size = (steps + chunks - 1) / chunks;
     return (size + multiple - 1) / multiple * multiple;
 }""",
+    "pb_line": """\
+// Some steps of x = a * x + b: slope * x + offset. No slope is given if it was too small a number meanwhile, and could be wrong.
+template <class T> struct pb_line {
+    static constexpr bool is_whole = T(0.5) == T(0);
+    T slope = 1, offset = 0, growth = 1;
+    bool is_zero = false, is_low = false;
+    __device__ void then(T a, T b) {
+        if constexpr (is_whole) {
+            slope = (T)((unsigned long long)a * (unsigned long long)slope);
+            offset = (T)((unsigned long long)a * (unsigned long long)offset + (unsigned long long)b);
+        } else {
+            slope *= a;
+            offset = a * offset + b;
+            growth = fmax(T(1), growth * fabs(a));
+            is_zero = is_zero || a == T(0);
+            is_low = is_low || (!is_zero && fabs(slope) < T(sizeof(T) == 8 ? 2.3e-308 : 1.2e-38));
+        }
+    }
+    __device__ T slope_or_nan() const {
+        if constexpr (is_whole) return slope;
+        else if (!(fabs(slope) < T(PB_INF))) return (T)PB_INF;
+        else return is_low && (growth > T(1e6) || offset == T(0)) ? (T)PB_NAN : slope;
+    }
+};""",
+    "pb_follows": """\
+// What comes after some steps takes the place of what was before; false if it would be lost in rounding, or is not known.
+template <class T> __device__ bool pb_follows(T& x, T slope, T offset) {
+    if constexpr (T(0.5) == T(0)) {
+        x = (T)((unsigned long long)slope * (unsigned long long)x + (unsigned long long)offset);
+        return true;
+    } else {
+        if (x != x) return true;
+        T moved = x == T(0) ? x : slope * x, next = moved + offset;
+        bool is_known = fabs(next) < T(PB_INF) && fabs(slope) < T(PB_INF);
+        is_known = is_known && (fabs(slope) <= T(1) || fabs(next) >= fabs(moved) / 16);
+        if (slope != slope && x == T(0)) is_known = true;
+        if (is_known) x = next;
+        return is_known;
+    }
+}""",
     "pb_down_best": """\
 template <class T> __device__ pb_best<T> pb_down(pb_best<T> x, int distance) {
     return {(T)__shfl_down_sync(0xffffffffu, x.value, distance), __shfl_down_sync(0xffffffffu, x.at, distance)};

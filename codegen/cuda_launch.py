@@ -52,10 +52,13 @@ class Cut:
     is_whole: bool | None = None
     once: bool = False
 
+    def number(self, lines: int, sizes: Mapping[str, int]) -> int:
+        """How many chunks a line has."""
+        return max(1, min(-(-value_of(self.length, sizes) // self.least), self.most // max(lines, 1), self.chunks))
+
     def units(self, lines: int, sizes: Mapping[str, int]) -> int:
         """How many blocks or threads a launch has work for."""
-        steps = value_of(self.length, sizes)
-        chunks = max(1, min(-(-steps // self.least), self.most // max(lines, 1), self.chunks))
+        chunks = self.number(lines, sizes)
         if self.is_whole is not None and self.is_whole != (chunks == 1):
             return 0
         return max(1, lines * (1 if self.once else chunks))
@@ -68,7 +71,7 @@ class Launch:
     ``slots``: what the arguments are, in order, as tuples ("pointer", position), ("stride", position, axis) in bytes, ("scalar",
     position, dtype), ("size", number), ("number", its value), an int, ("scratch", number), ("blocks", launch), ("status",), an
     int that starts as 0, ("shared",), an int, the bytes of shared memory, ("width",), an int, how many elements a thread takes
-    at once. ``threads`` are the most; ``along``: the extents that
+    at once, ("chunks",), an int, into how many chunks a line is cut. ``threads`` are the most; ``along``: the extents that
     the threads of a block share out. ``count``: the extents that are shared out, ``per_block`` of their iterations a block;
     ``copied``: the shapes of which each block has a copy; ``only``: an extent and what it must be above. ``width``: the most
     elements of the last extent that a thread takes at once.
@@ -102,6 +105,11 @@ class Launch:
     def width_for(self, sizes: Mapping[str, int]) -> int:
         """How many elements a thread takes at once: one where that makes work for more threads."""
         return self.width if math.prod(value_of(e, sizes) for e in self.count) > PACKED_FROM else 1
+
+    def chunks_for(self, sizes: Mapping[str, int]) -> int:
+        """How many chunks each line is cut into."""
+        assert self.cut is not None
+        return self.cut.number(math.prod(value_of(e, sizes) for e in self.count), sizes)
 
     def shared(self, sizes: Mapping[str, int], room: int = MOST_SHARED) -> int:
         """The bytes of shared memory that a block is given where it may have ``room`` in all; 0 if that is too little."""

@@ -28,7 +28,7 @@ from pullback.ir.types import I64, DType, RefType, Shape
 SMALL = 1 << 20
 SHORT = 24
 WIDTH = 118
-_KINDS = ("pointer", "scalar", "stride", "size", "number", "width", "shared", "scratch", "blocks", "status")
+_KINDS = ("pointer", "scalar", "stride", "size", "number", "width", "chunks", "shared", "scratch", "blocks", "status")
 
 
 @dataclass(frozen=True)

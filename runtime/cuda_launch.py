@@ -91,6 +91,8 @@ def _started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str
                 letter, value = "i", each.shared(sizes, room)
             case ("width",):
                 letter, value = "i", each.width_for(sizes)
+            case ("chunks",):
+                letter, value = "i", each.chunks_for(sizes)
             case ("status",):
                 letter = "Q"
                 found["status"].append(at)

@@ -125,6 +125,8 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
         shared = launch.shared(sizes, machine.room)
         if count:
             own = {("shared",): np.int32(shared), ("width",): np.int32(launch.width_for(sizes))}
+            if launch.cut is not None:
+                own["chunks",] = np.int32(launch.chunks_for(sizes))
             values = [own[slot] if slot in own else value(slot) for slot in launch.slots]
             machine.start(launch, count, launch.threads_for(sizes), shared, values)
     machine.finish()
