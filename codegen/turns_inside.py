@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pullback.ir.builder import Builder
 from pullback.ir.extents import rename
@@ -94,7 +95,7 @@ class Nest:
     body: tuple[Instruction, ...] = ()
 
     @property
-    def extents(self) -> tuple[object, ...]:
+    def extents(self) -> tuple[Any, ...]:
         """How many times each loop runs."""
         made = {v: i for before in self.outside for i in before for v in i.results}
         counts = [made[i.operands[0]].params if i.operands[0] in made else {} for i in self.loops]
@@ -287,8 +288,8 @@ class Turns:
         refs = {k: self.parameter(self.first[k], RefType(dtypes[k], self.shape)) for k in those}
         first = [b.emit(OPS["load"], (refs[k], *self.at))[0] for k in those]
         region = Block((turn, *(before[k] for k in those)), tuple(inner.instructions), tuple(after[k] for k in those))
-        last = b.at(self.loop.loc).emit(OPS["for"], (self.count, *first), {} if those else {"ordered": True}, (region,))
-        for k, value in zip(those, last, strict=True):
+        ends = b.at(self.loop.loc).emit(OPS["for"], (self.count, *first), {} if those else {"ordered": True}, (region,))
+        for k, value in zip(those, ends, strict=True):
             if self.needed[k]:
                 b.emit(OPS["store"], (value, refs[k], *self.at))
 
