@@ -21,6 +21,8 @@ from pullback.ir.types import F32, F64, Shape
 
 TARGETS: frozenset[str] = frozenset()
 """The targets whose products with neighbours are as fast as a library's without."""
+SUMMING: frozenset[str] = frozenset({"cpu"})
+"""Those whose products also sum down their columns."""
 MOST_WORK = 8
 """So many cheap ops between memory and an operand are computed each time that it is read; more go through memory."""
 LEFT, RIGHT = 3, 1
@@ -43,7 +45,7 @@ def is_near(value: Value, maker: Callable[[Value], Instruction | None]) -> bool:
     return work <= MOST_WORK
 
 
-def product_phase(cluster: Cluster, product: Instruction, is_inside: bool) -> int | str:
+def product_phase(cluster: Cluster, product: Instruction, is_inside: bool, target: str) -> int | str:
     """The phase of a contraction in a group; if it cannot be a member, why. ``is_inside``: whether it reads what the group
     computes."""
     name = product.op.name
@@ -53,16 +55,16 @@ def product_phase(cluster: Cluster, product: Instruction, is_inside: bool) -> in
         return f"{name} is not of the kernel's shape"
     if is_inside:
         return f"{name} reads it at other places than its own"
-    if not all(_may_be_beside(i, cluster.space) for i in cluster.members):
+    if not all(_may_be_beside(i, cluster.space, target) for i in cluster.members):
         return f"{name} shares a kernel with elementwise ops and sums down its columns alone"
     return 0
 
 
-def beside_phase(instruction: Instruction, level: str, phase: int, space: Shape) -> int | str:
+def beside_phase(instruction: Instruction, level: str, phase: int, space: Shape, target: str) -> int | str:
     """The phase of another instruction in a group that has a contraction; if it cannot be a member, why. ``phase``: of what it
     reads."""
     op = instruction.op
-    if not _may_be_beside(instruction, space) or level == "row":
+    if not _may_be_beside(instruction, space, target) or level == "row":
         return f"{op.name} is neither elementwise on the results of contract nor down their columns"
     if isinstance(op, Reduce):
         return ENDED
@@ -71,10 +73,10 @@ def beside_phase(instruction: Instruction, level: str, phase: int, space: Shape)
     return phase
 
 
-def _may_be_beside(i: Instruction, space: Shape) -> bool:
+def _may_be_beside(i: Instruction, space: Shape, target: str) -> bool:
     """Whether an instruction can share a kernel with a contraction: an elementwise one, or a reduction down the columns, be it of
     other axes too."""
     if isinstance(i.op, Reduce):
         is_down = i.operands[0].type.shape == space and len(space) - 2 in i.params["axes"]
-        return is_down and i.op.combine in COMBINERS and i.result.type.dtype in (F32, F64)
+        return is_down and target in SUMMING and i.op.combine in COMBINERS and i.result.type.dtype in (F32, F64)
     return isinstance(i.op, Elementwise) and i.result.type.shape in (space, ())

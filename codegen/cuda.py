@@ -8,13 +8,15 @@ text needs no header; it is meant for compilation with ``-fmad=false``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.codegen import cuda_packs
 from pullback.codegen.apart import batch_of
 from pullback.codegen.cuda_device import DEVICE, functions
-from pullback.codegen.cuda_launch import MANY_THREADS, THREADS, UNKNOWN, Launch, Launches, Scratch
+from pullback.codegen.cuda_launch import ALIGNED, LONG_THREADS, MANY_THREADS, THREADS, UNKNOWN, Launch, Launches, Scratch
 from pullback.codegen.cuda_linalg import FEWEST_THREADS, ROUTINES, has_routine, routine_of, threads_of
 from pullback.codegen.cuda_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda_product_text import PRODUCTS
@@ -34,6 +36,10 @@ from pullback.ir.ops.kernel import combined_values
 from pullback.ir.ops.library import Library
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, DType, RefType, Shape
+
+BOUNDS = {"gemm": "__launch_bounds__(256, 2) ", "block": f"__launch_bounds__({LONG_THREADS}, 1) "}
+SHARED_BY_BLOCK = 512
+"""The most bytes of shared memory that ``pb_block`` takes for each combiner and type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +105,9 @@ class _Emitter:
                 continue
             w, about, launch = self.launch(k, stage)
             name = self.name if len(self.stages) == 1 else f"{self.name}_{k}"
-            text = w.function("{}", about, bounds(stage.kind))
-            launches.append(Launch(name=functions.setdefault(text, name), slots=w.slots(), **launch))
+            text = w.function("{}", about, BOUNDS.get(stage.kind) or bounds(stage.kind))
+            fixed = SHARED_BY_BLOCK * len(set(re.findall(r"pb_block<[^(]*", text)))
+            launches.append(Launch(name=functions.setdefault(text, name), slots=w.slots(), fixed=fixed, **launch))
         body = "\n\n".join(text.replace("{}(", f"{name}(", 1) for text, name in functions.items()) + "\n"
         return Emitted(name=self.name, body=body, launches=tuple(launches), scratch=tuple(self.scratch))
 
@@ -241,7 +248,8 @@ class _Emitter:
             copied = [self.copy(w, number, ref, fate) for ref, fate in stage.fates.items() if fate != OWN]
             self.start_copies(w, stage)
         parts = w.accumulators(loop.params.get("combine") or (), loop.results)
-        with w.shared_out(stage.nest, is_grid):
+        packs = cuda_packs.find(w, inner.regions[0]) if is_grid else None
+        with w.shared_out(stage.nest, is_grid, packs, parts):
             w.take(parts, [w.value(v) for v in inner.regions[0].results])
         self.keep_copies(w, stage)
         if parts:
@@ -249,8 +257,8 @@ class _Emitter:
         along = () if is_grid else tuple(dict.fromkeys(self.extent(i.operands[0]) for i in lanes(inner.regions[0])))
         local = tuple((shape, ref.type.dtype.bytes) for shape, ref in zip(copied, self.own, strict=True))
         return {
-            "threads": THREADS, "count": count, "per_block": THREADS if is_grid else 1, "copied": tuple(copied), "local": local,
-            "along": along,
+            "threads": THREADS if is_grid else LONG_THREADS, "count": count, "per_block": THREADS if is_grid else 1,
+            "copied": tuple(copied), "local": local, "along": along, "width": packs.width if packs else 1,
         }  # fmt: skip
 
     def extent(self, count: Value) -> int | str:
@@ -267,8 +275,8 @@ class _Emitter:
         self.copies[(stage_loop(self.stages[number]), ref)] = index
         name, own, size = stored_name(t.dtype), self.names.fresh(f"{place.text}_own"), w.product(t.shape)
         if not self.own:
-            w.line("extern __shared__ long long pb_shared[];")
-        at = "".join(f" + ({w.product(s.shape)} * {s.dtype.bytes} + 7) / 8" for s in self.own.values())
+            w.line("extern __shared__ uint4 pb_shared[];")
+        at = "".join(f" + ({w.product(s.shape)} * {s.dtype.bytes} + {ALIGNED - 1}) / {ALIGNED}" for s in self.own.values())
         shared = w.parameter("shared", "int ", "shared")
         w.line(f"{name}* {own} = {shared} ? ({name}*)(pb_shared{at}) : {self.memory(w, index, True)} + blockIdx.x * {size};")
         w.places[ref] = Place(own, t)

@@ -24,6 +24,9 @@ template <class T, class S> __device__ T pb_bitcast(S x) {
     bits.from = x;
     return bits.to;
 }""",
+    "pb_bits": """\
+__device__ unsigned pb_bits(float x) { return pb_bitcast<unsigned>(x); }
+__device__ unsigned long long pb_bits(double x) { return pb_bitcast<unsigned long long>(x); }""",
     "pb_odd": """\
 // A double as a float that can be rounded once more: towards zero, its last bit set if anything was left out.
 __device__ float pb_odd(double x) {
@@ -86,6 +89,43 @@ template <class T> struct pb_sum {
     }
     __device__ T total() const { return (high + middle) + low; }
 };""",
+    "pb_pack": """\
+// Elements that lie side by side, moved as one word where they may be: their number is a power of two, of at most 16 bytes.
+template <int bytes> struct pb_word { typedef uint4 type; };
+template <> struct pb_word<8> { typedef uint2 type; };
+template <> struct pb_word<4> { typedef unsigned type; };
+template <> struct pb_word<2> { typedef unsigned short type; };
+template <class T, int N> struct alignas(N * sizeof(T)) pb_pack { T at[N]; };
+template <int N, class T> __device__ bool pb_is_whole(const T* place, int count) {
+    return count == N && (unsigned long long)place % (N * sizeof(T)) == 0;
+}""",
+    "pb_count": """\
+// How many elements a pack has: ``width``, or what is left.
+template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }""",
+    "pb_read": """\
+// A pack of so many elements; the rest of it are the first one again.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+    typedef typename pb_word<N * sizeof(T)>::type word;
+    word found;
+    if (pb_is_whole<N>(place, count)) {
+        found = *(const word*)place;
+    } else {
+        pb_pack<T, N> each;
+        for (int k = 0; k < N; ++k) each.at[k] = place[k < count ? k : 0];
+        found = pb_bitcast<word>(each);
+    }
+    return pb_bitcast<pb_pack<T, N>>(found);
+}""",
+    "pb_write": """\
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
+    if (pb_is_whole<N>(place, count)) {
+        typedef typename pb_word<N * sizeof(T)>::type word;
+        *(word*)place = pb_bitcast<word>(given);
+        return;
+    }
+    for (int k = 0; k < N; ++k)
+        if (k < count) place[k] = given.at[k];
+}""",
     "pb_best": """\
 // A value and its position; -1 is none.
 template <class T> struct pb_best { T value; long long at; };
@@ -159,6 +199,46 @@ __device__ long long pb_chunks(long long units, long long lines) { return lines 
 __device__ long long pb_chunk_size(long long steps, long long chunks, long long multiple) {
     long long size = (steps + chunks - 1) / chunks;
     return (size + multiple - 1) / multiple * multiple;
+}""",
+    "pb_line": """\
+// Some steps of x = a * x + b: slope * x + offset. No slope is given if it was too small a number meanwhile, and could be wrong.
+template <class T> struct pb_line {
+    static constexpr bool is_whole = T(0.5) == T(0);
+    T slope = 1, offset = 0, growth = 1;
+    bool is_zero = false, is_low = false;
+    __device__ void then(T a, T b) {
+        if constexpr (is_whole) {
+            slope = (T)((unsigned long long)a * (unsigned long long)slope);
+            offset = (T)((unsigned long long)a * (unsigned long long)offset + (unsigned long long)b);
+        } else {
+            slope *= a;
+            offset = a * offset + b;
+            growth = fmax(T(1), growth * fabs(a));
+            is_zero = is_zero || a == T(0);
+            is_low = is_low || (!is_zero && fabs(slope) < T(sizeof(T) == 8 ? 2.3e-308 : 1.2e-38));
+        }
+    }
+    __device__ T slope_or_nan() const {
+        if constexpr (is_whole) return slope;
+        else if (!(fabs(slope) < T(PB_INF))) return (T)PB_INF;
+        else return is_low && (growth > T(1e6) || offset == T(0)) ? (T)PB_NAN : slope;
+    }
+};""",
+    "pb_follows": """\
+// What comes after some steps takes the place of what was before; false if it would be lost in rounding, or is not known.
+template <class T> __device__ bool pb_follows(T& x, T slope, T offset) {
+    if constexpr (T(0.5) == T(0)) {
+        x = (T)((unsigned long long)slope * (unsigned long long)x + (unsigned long long)offset);
+        return true;
+    } else {
+        if (x != x) return true;
+        T moved = x == T(0) ? x : slope * x, next = moved + offset;
+        bool is_known = fabs(next) < T(PB_INF) && fabs(slope) < T(PB_INF);
+        is_known = is_known && (fabs(slope) <= T(1) || fabs(next) >= fabs(moved) / 16);
+        if (slope != slope && x == T(0)) is_known = true;
+        if (is_known) x = next;
+        return is_known;
+    }
 }""",
     "pb_down_best": """\
 template <class T> __device__ pb_best<T> pb_down(pb_best<T> x, int distance) {
@@ -248,16 +328,18 @@ template <class T> __device__ T pb_pow(T x, T y) {
     }
 }""",
     "pb_maximum": """\
-// NaN wins; +0 is above -0.
+// NaN wins; +0 is above -0: of two equal ones, the bits that both have.
 template <class T> __device__ T pb_maximum(T x, T y) {
-    if (x == y) return x == T(0) ? (T)(x + y) : x;
-    return x > y || x != x ? x : y;
+    T equal = x;
+    if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) & pb_bits(y));
+    return x == y ? equal : x > y || x != x ? x : y;
 }""",
     "pb_minimum": """\
-// NaN wins; -0 is below +0.
+// NaN wins; -0 is below +0: of two equal ones, the bits that one has.
 template <class T> __device__ T pb_minimum(T x, T y) {
-    if (x == y) return x == T(0) ? (T)-(-x - y) : x;
-    return x < y || x != x ? x : y;
+    T equal = x;
+    if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
+    return x == y ? equal : x < y || x != x ? x : y;
 }""",
     "pb_fmax": """\
 template <class T> __device__ T pb_fmax(T x, T y) { return x != x ? y : y != y ? x : pb_maximum(x, y); }""",
@@ -378,8 +460,9 @@ template <class T, class S> __device__ T pb_cast(S x) {
 }""",
 }
 _ALIASES = {
-    "PB_NAN": "PB_INF", "pb_complex": "pb_parts", "pb_step": "pb_first", "pb_chunk_size": "pb_chunks", "pb_is_dense": "pb_dense",
-    "pb_ldmatrix_x4_trans": "pb_ldmatrix_x4", **{f"pb_cp_async_{word}": "pb_cp_async16" for word in ("commit", "wait")},
+    "PB_NAN": "PB_INF", "pb_complex": "pb_parts", "pb_step": "pb_first", "pb_is_whole": "pb_pack", "pb_word": "pb_pack",
+    "pb_chunk_size": "pb_chunks", "pb_is_dense": "pb_dense", "pb_ldmatrix_x4_trans": "pb_ldmatrix_x4",
+    **{f"pb_cp_async_{word}": "pb_cp_async16" for word in ("commit", "wait")},
     **{f"pb_{word}_{half}": f"pb_from_{half}" for word in ("to", "round") for half in ("f16", "bf16")},
 }  # fmt: skip
 

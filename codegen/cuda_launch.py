@@ -12,15 +12,20 @@ from dataclasses import dataclass
 from pullback.ir.extents import value_of
 from pullback.ir.types import DType, Extent, Shape
 
-THREADS, MANY_THREADS = 256, 1024
+THREADS, LONG_THREADS, MANY_THREADS = 256, 512, 1024
+"""The threads of a block; for a long row; where a block sums columns."""
 MOST_BLOCKS = 1024
 MOST_THREADS = MOST_BLOCKS * THREADS
 UNKNOWN = MOST_BLOCKS * THREADS
 """What stands for an extent that a kernel computes: it asks for as many blocks as there may be."""
-EACH = 8
-"""A thread of a block for each row takes so many elements of it, if there are enough."""
+PACKED_FROM = MOST_THREADS
+"""Of more elements than these, a thread of a grid takes several at once."""
+EACH, EACH_OF_LONG = 8, 16
+"""A thread of a block for each row takes so many elements of it, if there are enough; of a long one."""
 MOST_SHARED = 48 << 10
-"""Bytes of shared memory that every device gives a block."""
+"""Bytes of shared memory that every device gives a block, without being asked for more."""
+ALIGNED = 16
+"""At multiples of so many bytes begin a block's arrays in shared memory."""
 MOST_COPIED = 1 << 25
 FEW_SUMS = 256
 """Products of so many results, of few terms, have a thread for each."""
@@ -53,10 +58,13 @@ class Cut:
     is_whole: bool | None = None
     once: bool = False
 
+    def number(self, lines: int, sizes: Mapping[str, int]) -> int:
+        """How many chunks a line has."""
+        return max(1, min(-(-value_of(self.length, sizes) // self.least), self.most // max(lines, 1), self.chunks))
+
     def units(self, lines: int, sizes: Mapping[str, int]) -> int:
         """How many blocks or threads a launch has work for."""
-        steps = value_of(self.length, sizes)
-        chunks = max(1, min(-(-steps // self.least), self.most // max(lines, 1), self.chunks))
+        chunks = self.number(lines, sizes)
         if self.is_whole is not None and self.is_whole != (chunks == 1):
             return 0
         return max(1, lines * (1 if self.once else chunks))
@@ -145,11 +153,12 @@ class Launch:
 
     ``slots``: what the arguments are, in order, as tuples ("pointer", position), ("stride", position, axis) in bytes, ("scalar",
     position, dtype), ("size", number), ("number", its value), an int, ("scratch", number), ("blocks", launch), ("status",), an
-    int that starts as 0, ("shared",), an int, the bytes of shared memory, ("parts",), among how many blocks terms are shared out.
+    int that starts as 0, ("shared",), an int, the bytes of shared memory, ("parts",), among how many blocks terms are shared out,
+    ("width",), an int, how many elements a thread takes at once, ("chunks",), an int, into how many chunks a line is cut.
     ``threads`` are the most; ``along``: the extents that the threads of a block share out, ``around`` those that they share out
     together. ``count``: the extents that are shared out, ``per_block`` of their iterations a block; ``copied``: the shapes of
-    which each block has a copy; ``only``: an extent and what it must be above. ``routine``: what a library may do instead;
-    without a ``name`` nothing else does it.
+    which each block has a copy; ``only``: an extent and what it must be above. ``width``: the most elements of the last extent
+    that a thread takes at once. ``routine``: what a library may do instead; without a ``name`` nothing else does it.
     """
 
     name: str
@@ -165,8 +174,11 @@ class Launch:
     around: Shape = ()
     orders: Shape = ()
     routine: Routine | None = None
+    width: int = 1
     local: tuple[tuple[Shape, int], ...] = ()
     """What each block has in shared memory if there is room: arrays of a shape and bytes an element."""
+    fixed: int = 0
+    """The most bytes of shared memory that the function takes besides."""
 
     def threads_for(self, sizes: Mapping[str, int]) -> int:
         """How many threads a block has, a power of two from 32 on."""
@@ -178,17 +190,26 @@ class Launch:
         most = max(value_of(e, sizes) for e in self.along)
         if most == UNKNOWN:
             most = EACH * MOST_THREADS // max(1, math.prod(value_of(e, sizes) for e in self.count))
-        wanted = -(-most // EACH)
+        wanted = max(min(-(-most // EACH), THREADS), -(-most // EACH_OF_LONG))
         return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
 
     def parts(self, sizes: Mapping[str, int]) -> int:
         """Among how many blocks the terms of a product are shared out."""
         return self.tiles.parts(sizes) if self.tiles is not None else 1
 
-    def shared(self, sizes: Mapping[str, int]) -> int:
-        """The bytes of shared memory that a block is given; 0 if there is no room."""
-        found = sum(-(-math.prod(value_of(e, sizes) for e in shape) * size // 8) * 8 for shape, size in self.local)
-        return found if found <= MOST_SHARED else 0
+    def width_for(self, sizes: Mapping[str, int]) -> int:
+        """How many elements a thread takes at once: one where that makes work for more threads."""
+        return self.width if math.prod(value_of(e, sizes) for e in self.count) > PACKED_FROM else 1
+
+    def chunks_for(self, sizes: Mapping[str, int]) -> int:
+        """How many chunks each line is cut into."""
+        assert self.cut is not None
+        return self.cut.number(math.prod(value_of(e, sizes) for e in self.count), sizes)
+
+    def shared(self, sizes: Mapping[str, int], room: int = MOST_SHARED) -> int:
+        """The bytes of shared memory that a block is given where it may have ``room`` in all; 0 if that is too little."""
+        found = sum(-(-math.prod(value_of(e, sizes) for e in shape) * size // ALIGNED) * ALIGNED for shape, size in self.local)
+        return found if found + self.fixed <= room else 0
 
     def blocks(self, sizes: Mapping[str, int]) -> int:
         """How many blocks share the iterations, a function of the sizes s0, s1, ... alone; 0 if there is nothing to launch."""
@@ -196,7 +217,8 @@ class Launch:
             return 0
         if self.tiles is not None:
             return self.tiles.blocks(sizes)
-        iterations = math.prod(value_of(e, sizes) for e in self.count)
+        *outer, last = (1, *(value_of(e, sizes) for e in self.count))
+        iterations = math.prod(outer) * -(-last // self.width_for(sizes))
         if self.cut is not None:
             units = self.cut.units(iterations, sizes)
             return min(-(-units // self.per_block), MOST_BLOCKS)

@@ -175,11 +175,29 @@ def perfect_nest(loop: Instruction) -> list[Instruction]:
     return nest
 
 
+def linear(loop: Instruction) -> tuple[Value, Value] | None:
+    """What a loop that carries one number multiplies it by and adds at each step; None if it does anything else with it. Floats
+    of 16 bits are rounded twice a step, which several steps at once cannot be."""
+    region = loop.regions[0]
+    if loop.params.get("combine") or loop.params.get("scan") or len(region.parameters) != 2:
+        return None
+    before, (after,) = region.parameters[1], region.results
+    product = next((i for i in region.instructions if before in i.operands), None)
+    total = next((i for i in region.instructions if product and not {*product.results}.isdisjoint(i.operands)), None)
+    if product is None or total is None or (product.op.name, total.op.name) != ("mul", "add") or total.result is not after:
+        return None
+    uses = [v for i in walk(region) for v in i.operands]
+    if uses.count(before) != 1 or uses.count(product.result) != 1 or (before.type.dtype.is_float and before.type.dtype.bytes < 4):
+        return None
+    factor, term = (next(v for v in i.operands if v is not k) for i, k in ((product, before), (total, product.result)))
+    return factor, term
+
+
 def scan_nest(loops: Loops, loop: Instruction) -> list[Instruction] | None:
-    """The loops over the lines of a scan and the scan, if chunks of lines can be shared out: all that a line is is its scan, each
-    step writes places of its own, and only what is combined is read later."""
+    """The loops over the lines of a scan and the scan, or what is linear in the number that it carries, if chunks of lines can be
+    shared out: all that a line is is its scan, each step writes places of its own, and only what is combined is read later."""
     nest = [loop]
-    while not nest[-1].params.get("scan"):
+    while not nest[-1].params.get("scan") and linear(nest[-1]) is None:
         region = nest[-1].regions[0]
         inner = [i for i in region.instructions if i.regions]
         plain = all(isinstance(i.op, Elementwise | Constant | Extent | Load) for i in region.instructions if not i.regions)
@@ -187,7 +205,7 @@ def scan_nest(loops: Loops, loop: Instruction) -> list[Instruction] | None:
             return None
         nest.append(inner[0])
     scan = nest[-1]
-    region, number = scan.regions[0], len(scan.params["scan"])
+    region, number = scan.regions[0], len(scan.params.get("scan") or (1,))
     read = {v for i in walk(loops.body) for v in (*i.operands, *(u for r in i.regions for u in r.results))}
     given = [(i.params.get("combine", ()), i.results[number if i is scan else 0 :]) for i in nest]
     passed = all(outer.regions[0].results == found for outer, (_, found) in zip(nest, given[1:]))
@@ -211,12 +229,13 @@ def _begins_with_nothing(loops: Loops, loop: Instruction, number: int) -> bool:
 
 
 def _scanned(loops: Loops, nest: Sequence[Instruction]) -> Instruction:
-    """The loops of a scan, mapped: along the last axis of memory a block takes a chunk."""
+    """The loops of a scan, mapped. Along the last axis of memory a block takes a chunk, unless steps are linear."""
     region, counter = nest[-1].regions[0], nest[-1].regions[0].parameters[0]
     inside = {v for i in walk(region) for v in i.results}
     accesses = [a for a in loops.accesses(region) if a.index]
     stores = [a for a in accesses if a.is_store] or accesses
     along = not stores or len(nest) == 1 or any(loops.moves_with(a.index[-1], counter, inside) for a in stores)
+    along = along and linear(nest[-1]) is None
     made = _with(nest[-1], "lane" if along else "chunk", _serial(region))
     return _nested((*nest[:-1], nest[-1]), "block" if along else "grid", made.regions[0], made.params["map"])
 

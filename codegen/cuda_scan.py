@@ -2,8 +2,12 @@
 
 First what each chunk combines to, then what comes before each, then the scan itself. Along the last axis a block has a chunk,
 whose elements its threads take side by side; along another one a thread has a chunk, and its neighbours those of the next
-lines. How many chunks there are depends on the extents only. Where lines are many each is one chunk, and the first launches do
-nothing.
+lines. How many chunks there are depends on the extents only. Where lines are many each is one chunk, and only the last launch is
+made.
+
+What a loop carries may also be linear in what it was, x = a * x + b. Then a chunk comes to a slope and an offset, and what comes
+before the next one is slope * x + offset, unless that would lose more than a few bits against doing the steps in order (a slope
+out of range, two large numbers that cancel): then that thread does them. Within chunks all steps are in order.
 """
 
 from __future__ import annotations
@@ -13,37 +17,49 @@ from contextlib import contextmanager
 from typing import Any
 
 from pullback.codegen.cuda_launch import MOST_BLOCKS, THREADS, Cut
+from pullback.codegen.cuda_parts import Part
 from pullback.codegen.cuda_spelling import identity, join_text
 from pullback.codegen.cuda_stages import Stage, pre_of
 from pullback.codegen.cuda_words import bare, literal, loaded, stored, type_name
-from pullback.codegen.cuda_writer import Part, Writer, digits
+from pullback.codegen.cuda_writer import Writer, digits
 from pullback.ir.structure import Instruction
 
 LEAST_BY_BLOCK, LEAST_BY_THREAD = 2048, 64
 """A chunk has so many steps, if a block or a thread takes it."""
-MOST_UNITS = 1 << 17
+MOST_UNITS, MOST_OF_LINE = 1 << 17, 1 << 12
+"""Threads that have chunks, and chunks of a line whose totals one thread joins."""
 
 
 class ScanText:
-    """Writes the launches of a scan. ``totals``: the scratch buffers of the chunks' totals, by scan loop."""
+    """Writes the launches of a scan. ``totals``: the scratch buffers of the chunks' totals, by scan loop; of a linear one, of
+    their offsets, and ``slopes``."""
 
     def __init__(self, emitter: Any) -> None:
         self.e = emitter
         self.totals: dict[Instruction, list[int]] = {}
+        self.slopes: dict[Instruction, int] = {}
 
     def write(self, w: Writer, number: int, stage: Stage) -> dict[str, Any]:
         loop = stage.nest[-1]
-        by_block = loop.params["map"] == "lane"
+        by_block, is_linear = loop.params["map"] == "lane", not loop.params.get("scan")
         if stage.kind == "scan_totals":
             self.totals[loop] = [
                 self.e.reserve(number + 2, f"{v.name or 'scan'}_total", v.type.dtype, () if by_block else (THREADS,))
                 for v in loop.regions[0].parameters[1:]
             ]
-        {"scan_totals": self.total, "scan_begin": self.begin, "scan": self.scan}[stage.kind](w, number, stage, by_block)
+            if is_linear:
+                self.slopes[loop] = self.e.reserve(number + 2, "slope", loop.results[0].type.dtype, (THREADS,))
+        if is_linear and stage.kind != "scan":
+            {"scan_totals": self.total_line, "scan_begin": self.begin_line}[stage.kind](w, stage)
+        else:
+            {"scan_totals": self.total, "scan_begin": self.begin, "scan": self.scan}[stage.kind](w, number, stage, by_block)
         lines = tuple(self.e.extent(i.operands[0]) for i in stage.nest[:-1])
         length = self.e.extent(loop.operands[0])
         least, most = (LEAST_BY_BLOCK, MOST_BLOCKS) if by_block else (LEAST_BY_THREAD, MOST_UNITS)
-        cut = Cut(length=length, least=least, most=most, once=stage.kind == "scan_begin")
+        cut = Cut(
+            length=length, least=least, most=most, chunks=MOST_BLOCKS if by_block else MOST_OF_LINE,
+            once=stage.kind == "scan_begin", is_whole=None if stage.kind == "scan" else False,
+        )  # fmt: skip
         return {"threads": THREADS, "count": lines, "per_block": 1 if by_block else THREADS, "cut": cut}
 
     # what the launches share
@@ -57,30 +73,30 @@ class ScanText:
     def lines(self, w: Writer, nest: Sequence[Instruction]) -> str:
         """How many lines there are."""
         counts = [bare(w.value(i.operands[0])) for i in nest]
-        return w.name("lines", " * ".join(counts)) if len(counts) > 1 else counts[0]
+        return w.name("lines", " * ".join(counts)) if len(counts) > 1 else [*counts, "1"][0]
 
     @contextmanager
     def chunks(self, w: Writer, nest: Sequence[Instruction], loop: Instruction, by_block: bool) -> Iterator[tuple[str, str, str]]:
         """The chunks of a thread or block: the number of a chunk's total, its first step and the end of its steps."""
-        count = bare(w.value(loop.operands[0]))
-        if not nest:
-            chunks = w.name("chunks", "gridDim.x")
-            size = w.name("size", f"pb_chunk_size({count}, {chunks}, blockDim.x)")
+        count, chunks = bare(w.value(loop.operands[0])), self.number(w)
+        size = w.name("size", f"pb_chunk_size({count}, {chunks}, {'blockDim.x' if by_block else '1'})")
+        if not nest and by_block:
             first = w.name("first", f"blockIdx.x * {size}")
             yield "blockIdx.x", first, w.name("end", f"pb_minimum<long long>({first} + {size}, {count})")
             return
-        lines = self.lines(w, nest)
-        units = "gridDim.x" if by_block else "gridDim.x * blockDim.x"
-        chunks = w.name("chunks", f"pb_chunks({units}, {lines})")
-        size = w.name("size", f"pb_chunk_size({count}, {chunks}, {'blockDim.x' if by_block else '1'})")
-        unit = w.names.fresh("unit")
+        lines, unit = self.lines(w, nest) if nest else "", w.names.fresh("unit")
         start, step = ("blockIdx.x", "gridDim.x") if by_block else ("pb_first()", "pb_step()")
-        with w.braces(f"for (long long {unit} = {start}; {unit} < {lines} * {chunks}; {unit} += {step}) {{"):
+        total = f"{lines} * {chunks}" if nest else chunks
+        with w.braces(f"for (long long {unit} = {start}; {unit} < {total}; {unit} += {step}) {{"):
             line, chunk = (f"{unit} / {chunks}", f"{unit} % {chunks}") if by_block else (f"{unit} % {lines}", f"{unit} / {lines}")
             self.line(w, nest, line)
-            first = w.name("first", f"({chunk}) * {size}")
+            first = w.name("first", f"({chunk}) * {size}" if nest else f"{unit} * {size}")
             end = w.name("end", f"pb_minimum<long long>({first} + {size}, {count})")
             yield unit, first, end
+
+    def number(self, w: Writer) -> str:
+        """How many chunks a line has."""
+        return w.parameter("chunks", "int ", "chunks")
 
     def line(self, w: Writer, nest: Sequence[Instruction], text: str) -> None:
         """The counters of a line, and what is computed for all of it."""
@@ -132,14 +148,12 @@ class ScanText:
     def begin(self, w: Writer, number: int, stage: Stage, by_block: bool) -> None:
         """What comes before each chunk takes the place of its total."""
         *nest, loop = stage.nest
-        blocks = w.blocks(number + 1)
+        chunks = self.number(w)
         if not nest:
             befores = self.before(w, loop, self.starts(w, loop))
-            self.begin_by_block(w, loop, befores, "", blocks)
+            self.begin_by_block(w, loop, befores, "", chunks)
             return
         lines = self.lines(w, nest)
-        chunks = w.name("chunks", f"pb_chunks({blocks if by_block else f'{blocks} * blockDim.x'}, {lines})")
-        w.line(f"if ({chunks} == 1) return;")
         line = w.names.fresh("line")
         start, step = ("blockIdx.x", "gridDim.x") if by_block else ("pb_first()", "pb_step()")
         with w.braces(f"for (long long {line} = {start}; {line} < {lines}; {line} += {step}) {{"):
@@ -179,8 +193,49 @@ class ScanText:
                 w.line(f"{place} = {stored(before, part.dtype)};")
                 w.line(f"{before} = {join_text(part.name, part.dtype, before, total)};")
 
+    # what is linear in what it was
+
+    def total_line(self, w: Writer, stage: Stage) -> None:
+        """The slope and the offset of each chunk."""
+        *nest, loop = stage.nest
+        made, (factor, term) = pre_of(loop)
+        with self.chunks(w, nest, loop, False) as (unit, first, end):
+            total, t = w.names.fresh("steps"), w.counter(loop)
+            w.line(f"pb_line<{type_name(loop.results[0].type.dtype)}> {total};")
+            with w.braces(f"for (long long {t} = {first}; {t} < {end}; ++{t}) {{"):
+                for i in made:
+                    w.instruction(i)
+                w.line(f"{total}.then({w.value(factor)}, {w.value(term)});")
+            w.line(f"{self.e.memory(w, self.slopes[loop], True)}[{unit}] = {total}.slope_or_nan();")
+            w.line(f"{self.kept(w, loop, True)[0]}[{unit}] = {total}.offset;")
+
+    def begin_line(self, w: Writer, stage: Stage) -> None:
+        """A thread for each line: what comes before each chunk takes the place of its offset."""
+        *nest, loop = stage.nest
+        made, (factor, term) = pre_of(loop)
+        count, chunks, lines = bare(w.value(loop.operands[0])), self.number(w), self.lines(w, nest)
+        size, dtype = w.name("size", f"pb_chunk_size({count}, {chunks}, 1)"), loop.results[0].type.dtype
+        line, k, at = (w.names.fresh(hint) for hint in ("line", "k", "at"))
+        with w.braces(f"for (long long {line} = pb_first(); {line} < {lines}; {line} += pb_step()) {{"):
+            self.line(w, nest, line)
+            (x,) = self.before(w, loop, self.starts(w, loop))
+            with w.braces(f"for (long long {k} = 0; {k} < {chunks}; ++{k}) {{"):
+                w.line(f"long long {at} = {f'{k} * {lines} + {line}' if nest else k};")
+                slope = w.let_text("slope", dtype, f"{self.e.memory(w, self.slopes[loop])}[{at}]")
+                offsets = self.kept(w, loop, True)[0]
+                offset = w.let_text("offset", dtype, f"{offsets}[{at}]")
+                w.line(f"{offsets}[{at}] = {x};")
+                w.line(f"if (pb_follows({x}, {slope}, {offset})) continue;")
+                t = w.counter(loop)
+                until = f"pb_minimum<long long>(({k} + 1) * {size}, {count})"
+                with w.braces(f"for (long long {t} = {k} * {size}; {t} < {until}; ++{t}) {{"):
+                    for i in made:
+                        w.instruction(i)
+                    product = join_text("mul", dtype, w.value(factor), x)
+                    w.line(f"{x} = {join_text('add', dtype, product, w.value(term))};")
+
     def parts(self, loop: Instruction) -> list[Part]:
-        pairs = zip(loop.params["scan"], loop.regions[0].parameters[1:], strict=True)
+        pairs = zip(loop.params.get("scan", ("line",)), loop.regions[0].parameters[1:], strict=True)
         return [Part(name, v.name or "scan", v.type.dtype) for name, v in pairs]
 
     def scanned(self, part: Part, given: str, before: str) -> str:
@@ -196,7 +251,7 @@ class ScanText:
         parts = w.accumulators(loop.params.get("combine") or (), combined)
         with self.chunks(w, nest, loop, by_block) as (unit, first, end):
             starts = self.starts(w, loop)
-            chunks = w.last["chunks"]
+            chunks = self.number(w)
             kept = zip(self.kept(w, loop, False), self.parts(loop), starts, strict=True)
             texts = [f"{chunks} > 1 ? {loaded(f'{ref}[{unit}]', p.dtype)} : {s}" for ref, p, s in kept]
             befores = self.before(w, loop, texts)

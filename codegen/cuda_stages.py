@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pullback.codegen.apart import batch_of, calls_library
-from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, perfect_nest
+from pullback.codegen.cuda_loops import OWN, PRIVATE, Loops, linear, perfect_nest
 from pullback.codegen.cuda_tiled import has_product
 from pullback.codegen.cuda_tiles import Turned, turned
 from pullback.ir.ops.kernel import Fail, For, If, Load, Store, scanned_element
@@ -133,7 +133,7 @@ def is_paired(call: Instruction) -> bool:
 def scan_of(loop: Instruction) -> list[Instruction] | None:
     """The loops over the lines of a scan whose chunks are shared out, and the scan."""
     nest = [loop]
-    while not nest[-1].params.get("scan"):
+    while not nest[-1].params.get("scan") and nest[-1].params.get("map") != "chunk":
         inner = [i for i in nest[-1].regions[0].instructions if isinstance(i.op, For)]
         if len(inner) != 1 or nest[-1].params.get("map") not in ("grid", "block"):
             return None
@@ -147,17 +147,20 @@ def _scanned(loop: Instruction) -> Iterator[Stage]:
     around = [i for outer in nest[:-1] for i in outer.regions[0].instructions]
     made, _ = pre_of(nest[-1])
     yield Stage("scan_totals", loop, tuple(nest), only=frozenset((*around, *made)))
-    yield Stage("scan_begin", loop, tuple(nest), only=frozenset(nest))
+    again = () if nest[-1].params.get("scan") else (*around, *made)
+    yield Stage("scan_begin", loop, tuple(nest), only=frozenset((*nest, *again)))
     yield Stage("scan", loop, tuple(nest))
     if any(i.params.get("combine") for i in nest):
         yield Stage("finish", loop)
 
 
 def pre_of(loop: Instruction) -> tuple[list[Instruction], list[Value]]:
-    """The instructions of a loop's body that make the elements that its scans take in, and these elements."""
+    """The instructions of a loop's body that make the elements that its scans take in, and these elements; of what is linear in
+    what it carries, its factor and its term."""
     (region,) = loop.regions
-    scanned = zip(loop.params["scan"], region.parameters[1:], region.results)
+    scanned = zip(loop.params.get("scan", ()), region.parameters[1:], region.results)
     elements = [v for name, before, after in scanned if (v := scanned_element(region, name, before, after)) is not None]
+    elements = elements or list(linear(loop) or ())
     needed = set(elements)
     made: list[Instruction] = []
     for i in reversed(region.instructions):

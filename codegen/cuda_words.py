@@ -23,11 +23,11 @@ HALF = ("f16", "bf16")
 """Floats of 16 bits: computed as float and rounded after each operation, in memory as their bits."""
 _SUFFIXES = {"i32": "", "i64": "LL", "u32": "U", "u64": "ULL"}
 _KEYWORDS = """
-alignas alignof and asm assert atomicAdd atomicCAS auto bitand bitor blockDim blockIdx blocks bool break case catch char class
-column compl const constexpr continue decltype default delete do double else enum explicit export extern false float for friend
-goto gridDim if inline inside int long main mutable namespace new noexcept not nullptr operator or parts private protected public
-register return row shared shift short signed sizeof static static_assert status step struct switch template this threadIdx
-throw true try typedef typeid typename union unsigned using virtual void volatile warpSize wchar_t while xor
+alignas alignof and asm assert atomicAdd atomicCAS auto bitand bitor blockDim blockIdx blocks bool break case catch char chunks
+class column compl const constexpr continue decltype default delete do double else enum explicit export extern false float for
+friend goto gridDim if inline inside int long main mutable namespace new noexcept not nullptr operator or parts private protected
+public register return row shared shift short signed sizeof static static_assert status step struct switch template this threadIdx
+throw true try typedef typeid typename union unsigned using virtual void volatile warpSize wchar_t while width xor
 """
 
 

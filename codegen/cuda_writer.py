@@ -11,13 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from pullback.codegen import cuda_packs
 from pullback.codegen.cuda_linalg import call_text
 from pullback.codegen.cuda_loops import Loops
-from pullback.codegen.cuda_spelling import identity, join_text, of_half, spelled
+from pullback.codegen.cuda_packs import Packing, Packs
+from pullback.codegen.cuda_parts import Part, PartTexts
+from pullback.codegen.cuda_spelling import of_half, spelled
 from pullback.codegen.cuda_words import HALF, Names, bare, literal, loaded, stored, stored_name, type_name
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub, combined_values
+from pullback.ir.ops.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub
 from pullback.ir.ops.library import Library
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.text import short_file
@@ -26,7 +29,9 @@ from pullback.ir.types import I64, DType, RefType, Shape
 SMALL = 1 << 20
 SHORT = 24
 WIDTH = 118
-_KINDS = ("pointer", "scalar", "stride", "size", "number", "shared", "scratch", "blocks", "parts", "status")
+_KINDS = (
+    "pointer", "scalar", "stride", "size", "number", "width", "chunks", "shared", "scratch", "blocks", "parts", "status",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,24 +46,7 @@ class Place:
     is_stored: bool = True
 
 
-@dataclass(frozen=True)
-class Part:
-    """A partial result: the variable that collects it."""
-
-    name: str
-    text: str
-    dtype: DType
-
-    @property
-    def is_pair(self) -> bool:
-        return self.name.startswith("arg")
-
-    @property
-    def is_sum(self) -> bool:
-        return self.name == "add" and self.dtype.is_float
-
-
-class Writer:
+class Writer(PartTexts):
     """Writes one device function; ``places`` of the kernel's references are set by its user."""
 
     def __init__(self, kernel: Function, names: Names, loops: Loops) -> None:
@@ -73,6 +61,7 @@ class Writer:
         self.shared: set[Value] = set()
         self.loc: Loc = NOWHERE
         self.last: dict[str, str] = {}
+        self.packing: Packing | None = None
 
     # lines and parameters
 
@@ -93,6 +82,9 @@ class Writer:
         """A barrier of the block, unless one stands here already."""
         if self.lines and self.lines[-1].strip() != "__syncthreads();":
             self.line("__syncthreads();")
+
+    def pragma(self, text: str) -> None:
+        self.lines.append(text)
 
     def slots(self) -> tuple[tuple[object, ...], ...]:
         return tuple(sorted(self.parameters, key=lambda slot: (_KINDS.index(str(slot[0])), slot[1:2], slot[2:])))
@@ -165,6 +157,12 @@ class Writer:
         """A new i64 variable."""
         self.last[hint] = self.let_text(hint, I64, text)
         return self.last[hint]
+
+    def let_int(self, hint: str, text: str) -> str:
+        """A new int variable."""
+        name = self.names.fresh(hint)
+        self.line(f"int {name} = {text};")
+        return name
 
     def let_text(self, hint: str, dtype: DType, text: str) -> str:
         """A new variable."""
@@ -325,7 +323,7 @@ class Writer:
             self.carrying(i)
         elif combine is not None:
             parts = self.accumulators(combine, i.results)
-            with self.counting(i, is_lane):
+            with self.counting(i, is_lane, parts):
                 self.take(parts, [self.value(v) for v in i.regions[0].results])
             self.results(i, self.totals(parts, is_lane))
         elif i.results:
@@ -337,11 +335,21 @@ class Writer:
             self.sync()
 
     @contextmanager
-    def counting(self, i: Instruction, is_lane: bool) -> Iterator[None]:
+    def counting(self, i: Instruction, is_lane: bool, parts: Sequence[Part] = ()) -> Iterator[None]:
         """The head and the body of a loop; what is written inside the ``with`` ends the body."""
         index, count = self.counter(i), bare(self.value(i.operands[0]))
         start, step = ("threadIdx.x", f"{index} += blockDim.x") if is_lane else ("0", f"++{index}")
         outside = self.in_block
+        packs = cuda_packs.find(self, i.regions[0]) if is_lane else None
+        if packs is not None:
+            first, width = self.names.fresh("first"), str(packs.width)
+            step = f"{first} += {width} * blockDim.x"
+            with self.braces(f"for (long long {first} = {width} * {start}; {first} < {count}; {step}) {{"):
+                self.in_block = False
+                with cuda_packs.packed(self, i.regions[0], packs, first, f"{count} - {first}", width, parts):
+                    yield
+            self.in_block = outside
+            return
         if is_lane:
             self.unrolled(i.regions[0])
         with self.braces(f"for (long long {index} = {start}; {index} < {count}; {step}) {{"):
@@ -384,8 +392,14 @@ class Writer:
         self.results(i, self.totals(parts, False))
 
     @contextmanager
-    def shared_out(self, nest: Sequence[Instruction], is_grid: bool) -> Iterator[None]:
+    def shared_out(
+        self, nest: Sequence[Instruction], is_grid: bool, packs: Packs | None = None, parts: Sequence[Part] = ()
+    ) -> Iterator[None]:
         """A nest that the grid's threads or blocks share out; what is written inside the ``with`` ends its innermost body."""
+        if packs is not None:
+            with self.packs_shared_out(nest, packs, parts):
+                yield
+            return
         counters, counts = [self.counter(i) for i in nest], [bare(self.value(i.operands[0])) for i in nest]
         start, step = ("pb_first()", "pb_step()") if is_grid else ("blockIdx.x", "gridDim.x")
         first = counters[0] if len(nest) == 1 else self.names.fresh("n")
@@ -400,67 +414,28 @@ class Writer:
                         self.instruction(i)
             yield
 
-    # partial results
-
-    def accumulators(self, combine: Sequence[str], results: Sequence[Value]) -> list[Part]:
-        """Variables that collect what iterations yield."""
-        parts = []
-        for name, values in combined_values(combine, list(results)):
-            dtype = values[0].type.dtype
-            part = Part(name, self.names.combined(values[0], name, "part"), dtype)
-            t = type_name(dtype)
-            if part.is_pair:
-                self.line(f"pb_best<{t}> {part.text} = {{{identity(name, dtype)}, -1}};")
-            elif part.is_sum:
-                self.line(f"pb_sum<{t}> {part.text};")
-            else:
-                self.line(f"{t} {part.text} = {identity(name, dtype)};")
-            parts.append(part)
-        return parts
-
-    def take(self, parts: Sequence[Part], texts: Sequence[str]) -> None:
-        rest = list(texts)
-        for part in parts:
-            text = rest.pop(0)
-            if part.is_pair:
-                given = f"pb_best<{type_name(part.dtype)}>{{{text}, {rest.pop(0)}}}"
-                self.line(f"{part.text} = pb_{part.name}({part.text}, {given});")
-            elif part.is_sum:
-                self.line(f"{part.text}.add({text});")
-            else:
-                self.line(f"{part.text} = {join_text(part.name, part.dtype, part.text, text)};")
-
-    def totals(self, parts: Sequence[Part], across: bool) -> list[str]:
-        """Each value's result; ``across``: of all threads of the block, which must all come by."""
-        found = []
-        for part in parts:
-            text = f"{part.text}.total()" if part.is_sum else part.text
-            if across:
-                name, t = self.names.fresh(part.text.replace("_part", "_all")), type_name(part.dtype)
-                self.line(f"{f'pb_best<{t}>' if part.is_pair else t} {name} = pb_block<pb_{part.name}<{t}>>({text});")
-                text = name
-            found += [f"{text}.value", f"{text}.at"] if part.is_pair else [text]
-        return found
-
-    def results(self, i: Instruction, totals: Sequence[str]) -> None:
-        """Define a combining loop's results: its totals, joined with the initial values that are not without effect."""
-        initial = {v: self.value(start) for v, start in zip(i.results, i.operands[1:], strict=True)}
-        rest, first = list(totals), len(i.regions[0].parameters) - 1
-        for name, values in combined_values(i.params.get("combine") or (), list(i.results[first:])):
-            dtype, texts = values[0].type.dtype, [rest.pop(0) for _ in values]
-            if len(values) == 2:
-                if initial[values[1]] != literal(-1, I64):
-                    t, best = type_name(dtype), self.names.fresh("best")
-                    pairs = [f"pb_best<{t}>{{{', '.join(pair)}}}" for pair in ([initial[v] for v in values], texts)]
-                    self.line(f"pb_best<{t}> {best} = pb_{name}({', '.join(pairs)});")
-                    texts = [f"{best}.value", f"{best}.at"]
-            elif initial[values[0]] != identity(name, dtype):
-                texts = [join_text(name, dtype, initial[values[0]], texts[0])]
-            for value, text in zip(values, texts, strict=True):
-                if text.isidentifier():
-                    self.texts[value] = text
-                else:
-                    self.let(value, text)
+    @contextmanager
+    def packs_shared_out(self, nest: Sequence[Instruction], packs: Packs, parts: Sequence[Part]) -> Iterator[None]:
+        """Likewise, where a grid's threads take packs of the innermost loop's elements."""
+        *outer, inner = nest
+        counters, counts = [self.counter(i) for i in nest], [bare(self.value(i.operands[0])) for i in nest]
+        first, width = self.names.fresh("first"), self.parameter("width", "int ", "width")
+        if outer:
+            n, row = self.names.fresh("n"), self.name("packs", f"({counts[-1]} + {width} - 1) / {width}")
+            head = f"for (long long {n} = pb_first(); {n} < {' * '.join((*counts[:-1], row))}; {n} += pb_step()) {{"
+        else:
+            head = f"for (long long {first} = {width} * pb_first(); {first} < {counts[-1]}; {first} += {width} * pb_step()) {{"
+        with self.braces(head):
+            if outer:
+                texts = digits(n, [*counters[:-1], first], [*counts[:-1], row])
+                self.line(f"long long {', '.join(texts)} * {width};")
+            for loop, below in zip(outer, nest[1:], strict=True):
+                for i in loop.regions[0].instructions:
+                    if i is not below:
+                        self.instruction(i)
+            left = f"{counts[-1]} - {first}"
+            with cuda_packs.packed(self, inner.regions[0], packs, first, left, width, parts):
+                yield
 
 
 def digits(number: str, counters: Sequence[str], counts: Sequence[str]) -> list[str]:

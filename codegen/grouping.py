@@ -158,7 +158,7 @@ class Grouping(Paths):
         """The phase an instruction would have in a group; if it cannot be a member, why."""
         op, space = instruction.op, cluster.space
         if isinstance(op, Contract):
-            return product_phase(cluster, instruction, any(self.holder(r.root) is cluster for r in reads))
+            return product_phase(cluster, instruction, any(self.holder(r.root) is cluster for r in reads), self.target)
         shape = taken(instruction)
         row_shape = None if cluster.rows is None else space[: cluster.rows]
         if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):
@@ -178,7 +178,7 @@ class Grouping(Paths):
                 return f"{op.name} {known}"
             phase = max(phase, known)
         if cluster.product is not None:
-            return beside_phase(instruction, level, phase, space)
+            return beside_phase(instruction, level, phase, space, self.target)
         if isinstance(op, ScatterSum) or cluster.scan is not None or is_scanned(instruction):
             return self.phase_in_order(cluster, instruction, reads, level, phase)
         if isinstance(op, Check):

@@ -17,6 +17,7 @@ from pullback.codegen.lower_loops import lower_scan, lower_switch, lower_while
 from pullback.codegen.op_kernels import op_kernel
 from pullback.codegen.schedules import group_draft
 from pullback.codegen.sinking import fails, sunk
+from pullback.codegen.turns_inside import turns_inside
 from pullback.ir.builder import Builder
 from pullback.ir.ops.complexes import Reinterpret
 from pullback.ir.ops.control import Group, group
@@ -48,7 +49,8 @@ def lower(
     work.run(over)
     results = [work.result(v) for v in function.results]
     program = work.b.function(function.name, [memory[v] for v in function.parameters], results, "program")
-    return Module((program, *kernels.values()))
+    module = Module((program, *kernels.values()))
+    return turns_inside(module) if target == "cuda" else module
 
 
 class Lowering:

@@ -129,7 +129,8 @@ class Call:
         launched.append((title, start.name))
         loaded = self.device.helpers() if step.is_helper else self.executable.loaded
         assert loaded is not None
-        loaded.function(start.name)._launch_kernel(start.grid, start.block, start.packing.pack(*values), start.shared, stream)
+        function = loaded.function(start.name, start.shared)
+        function._launch_kernel(start.grid, start.block, start.packing.pack(*values), start.shared, stream)
 
     def fill(self, step: Filled, stream: Any) -> None:
         row, shift = step.target

@@ -26,6 +26,8 @@ from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.program import trims
 
 EVENT_WITHOUT_TIME = 2
+TAKEN_UNASKED = 32 << 10
+"""A launch with more bytes of shared memory than these, and what its function has besides, may be above what is given unasked."""
 MOST_NAMED = 8
 """So many kernels are named where one has failed."""
 
@@ -37,8 +39,8 @@ class _Depth(threading.local):
 
 
 class Device:
-    """The device ``name``, as "cuda:0"; ``arch``, as "sm_90". Within ``with device:`` its context is current, and what the
-    driver raises becomes a DeviceError."""
+    """The device ``name``, as "cuda:0"; ``arch``, as "sm_90"; ``room``: bytes of shared memory that a block may have. Within
+    ``with device:`` its context is current, and what the driver raises becomes a DeviceError."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -53,6 +55,7 @@ class Device:
         self.title = handle.name()
         major, minor = handle.compute_capability()
         self.arch = f"sm_{major}{minor}"
+        self.room = handle.get_attribute(cuda.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
         self._context = handle.retain_primary_context()
         self.tapes = Tapes()
         self._undisturbed = threading.RLock()
@@ -267,16 +270,21 @@ class Tapes:
 class Loaded:
     """The functions of a module of machine code, by number. Nobody else may hold one: it must end in its context."""
 
-    __slots__ = ("_functions", "_module")
+    __slots__ = ("_functions", "_module", "_rooms")
 
     def __init__(self, module: Any) -> None:
         self._module = module
         self._functions: dict[str, Any] = {}
+        self._rooms: dict[str, int] = {}
 
-    def function(self, name: str) -> Any:
+    def function(self, name: str, shared: int = 0) -> Any:
+        """A function, to be launched with so many bytes of shared memory: for many, it has to be told before."""
         found = self._functions.get(name)
         if found is None:
             found = self._functions[name] = self._module.get_function(name)
+        if shared > self._rooms.get(name, TAKEN_UNASKED):
+            found.set_attribute(cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+            self._rooms[name] = shared
         return found
 
     def close(self) -> None:

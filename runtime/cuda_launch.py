@@ -60,8 +60,8 @@ Choose = Callable[["Launch", list[tuple[str, int]]], "tuple[Choice, Called | Non
 """Says of a launch that a library may do what is to, and appends what memory that takes; None where the CPU has to."""
 
 
-def bound(kernel: Launches, sizes: Mapping[str, int], choose: Choose) -> Bound:
-    """A kernel with its sizes s0, s1, ..."""
+def bound(kernel: Launches, sizes: Mapping[str, int], choose: Choose, room: int) -> Bound:
+    """A kernel with its sizes s0, s1, ..., on a device that gives a block ``room`` bytes of shared memory."""
     blocks = [each.blocks(sizes) for each in kernel.launches]
     scratch = [
         (s.name, blocks[s.launch] * math.prod(value_of(e, sizes) for e in s.shape) * s.dtype.bytes) for s in kernel.scratch
@@ -80,12 +80,12 @@ def bound(kernel: Launches, sizes: Mapping[str, int], choose: Choose) -> Bound:
         if found is not None and found[1] is not None:
             starts.append(found[1])
         elif count:
-            starts.append(started(each, blocks, count, sizes))
+            starts.append(started(each, blocks, count, sizes, room))
     has_status = any(isinstance(start, Started) and start.status for start in starts)
     return Bound(tuple(starts), tuple(scratch), has_status, False, tuple(choices))
 
 
-def started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int]) -> Started:
+def started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int], room: int) -> Started:
     letters: list[str] = []
     values: list[Any] = []
     found: dict[str, list[Any]] = {kind: [] for kind in ("pointers", "strides", "scalars", "scratch", "status")}
@@ -110,7 +110,11 @@ def started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str,
             case ("number", int(number)):
                 letter, value = "i", number
             case ("shared",):
-                letter, value = "i", each.shared(sizes)
+                letter, value = "i", each.shared(sizes, room)
+            case ("width",):
+                letter, value = "i", each.width_for(sizes)
+            case ("chunks",):
+                letter, value = "i", each.chunks_for(sizes)
             case ("parts",):
                 letter, value = "i", each.parts(sizes)
             case ("status",):
@@ -122,7 +126,8 @@ def started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str,
         values.append(value)
     packing = struct.Struct("@" + "".join(letters))
     parts = {kind: tuple(those) for kind, those in found.items()}
-    return Started(each.name, (count, 1, 1), (each.threads_for(sizes), 1, 1), each.shared(sizes), packing, values, **parts)
+    block, shared = (each.threads_for(sizes), 1, 1), each.shared(sizes, room)
+    return Started(each.name, (count, 1, 1), block, shared, packing, values, **parts)
 
 
 def scalar_bits(value: Any, dtype: str) -> Any:

@@ -155,7 +155,7 @@ class CudaExecutable:
 
                 return chosen(self.device, launch, sizes, buffers, partial(seconds, self.device, start))
 
-            found = bound(self.kernels[step.params["kernel"]], sizes, choose)
+            found = bound(self.kernels[step.params["kernel"]], sizes, choose, self.device.room)
             instance.launches[id(step)] = found
             self.choices.update((str(choice.key), choice) for choice in found.choices if choice.how != "only")
             if found.is_on_host:
@@ -166,11 +166,11 @@ class CudaExecutable:
         """Give the stream one launch of ours that has no operands but references."""
         assert self.loaded is not None
         count = launch.blocks(sizes)
-        one = started(launch, [count], count, sizes)
+        one = started(launch, [count], count, sizes, self.device.room)
         values = one.values.copy()
         for at, position in one.pointers:
             values[at] = addresses[position]
-        function, packed = self.loaded.function(one.name), one.packing.pack(*values)
+        function, packed = self.loaded.function(one.name, one.shared), one.packing.pack(*values)
         function._launch_kernel(one.grid, one.block, packed, one.shared, self.device.stream)
 
     def _fall_back(self, step: Instruction) -> None:

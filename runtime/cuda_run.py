@@ -301,7 +301,7 @@ class Run:
             for at in each.status:
                 values[at] = status
             self.device.launched.append((self.executable.title, each.name))
-            function = loaded.function(each.name)
+            function = loaded.function(each.name, each.shared)
             function._launch_kernel(each.grid, each.block, each.packing.pack(*values), each.shared, self.stream)
 
     def stride(self, ref: Ref, axis: int) -> int:

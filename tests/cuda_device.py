@@ -110,6 +110,9 @@ class Device(Machine):
 
     def start(self, launch: Launch, blocks: int, threads: int, shared: int, values: Sequence[Any]) -> None:
         arguments = [v.view(np.uint8) if v.dtype == bool else v for v in values]
+        if shared > 32 << 10:
+            most = driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.function(launch).set_attribute(most, shared)
         self.function(launch)(*arguments, grid=(blocks, 1, 1), block=(threads, 1, 1), shared=shared)
 
     def finish(self) -> None:

@@ -29,6 +29,9 @@ from pullback.tracer import flatten, trace, unflatten
 class Machine(ABC):
     """Where the kernels of one program run."""
 
+    room = 48 << 10
+    """Bytes of shared memory that a block may have."""
+
     @abstractmethod
     def address(self, array: Any) -> int:
         """Where an array's first element is for the launches of a kernel."""
@@ -119,10 +122,13 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
         raise AssertionError(slot)
 
     for launch, count in zip(kernel.launches, blocks, strict=True):
-        shared = launch.shared(sizes)
+        shared = launch.shared(sizes, machine.room)
         if count:
-            own = {("shared",): shared, ("parts",): launch.parts(sizes)}
-            values = [np.int32(own[slot]) if slot in own else value(slot) for slot in launch.slots]
+            own = {("shared",): np.int32(shared), ("width",): np.int32(launch.width_for(sizes))}
+            own["parts",] = np.int32(launch.parts(sizes))
+            if launch.cut is not None:
+                own["chunks",] = np.int32(launch.chunks_for(sizes))
+            values = [own[slot] if slot in own else value(slot) for slot in launch.slots]
             machine.start(launch, count, launch.threads_for(sizes), shared, values)
     machine.finish()
     return int(status[0])

@@ -122,6 +122,7 @@ def test_forms(machine: Make, dtype: str, left: str, right: str, role: str, monk
         product_forms.check(dtype, left, right, given, 53 if dtype == "f64" else 24)
 
 
+@on_each
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_neighbours(machine: Make, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elements before and after, sums down the columns, batches; the gradient of a layer."""

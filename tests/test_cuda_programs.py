@@ -19,6 +19,7 @@ from test_random import OF_SHAPE
 import pullback as pb
 from benchmarks.case import Case
 from benchmarks.cases import CASES, loops
+from pullback.codegen import cuda_launch
 from pullback.tracer import flatten
 
 WITHOUT_CUDA = {"a callback", "cond of arrays", "map of a tree"}
@@ -28,6 +29,11 @@ LOOPING = {case.workload for case in loops.CASES}
 LARGE = [case for case in CASES if not case.large and case.workload not in LOOPING]
 """Without loops of a program, whose every step would copy what it takes to the GPU and back."""
 MANY = 100_000
+
+
+@pytest.fixture(autouse=True)
+def few_elements_are_packed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_launch, "PACKED_FROM", 0)
 
 
 def agree(machine: Make, call: Callable[..., Any], *args: Any, rtol: float = 1e-11) -> None:

@@ -9,6 +9,9 @@ template <class T, class S> __device__ T pb_bitcast(S x) {
     return bits.to;
 }
 
+__device__ unsigned pb_bits(float x) { return pb_bitcast<unsigned>(x); }
+__device__ unsigned long long pb_bits(double x) { return pb_bitcast<unsigned long long>(x); }
+
 // A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
 template <class T> struct pb_sum {
     T low = 0, middle = 0, high = 0;
@@ -21,6 +24,43 @@ template <class T> struct pb_sum {
     }
     __device__ T total() const { return (high + middle) + low; }
 };
+
+// Elements that lie side by side, moved as one word where they may be: their number is a power of two, of at most 16 bytes.
+template <int bytes> struct pb_word { typedef uint4 type; };
+template <> struct pb_word<8> { typedef uint2 type; };
+template <> struct pb_word<4> { typedef unsigned type; };
+template <> struct pb_word<2> { typedef unsigned short type; };
+template <class T, int N> struct alignas(N * sizeof(T)) pb_pack { T at[N]; };
+template <int N, class T> __device__ bool pb_is_whole(const T* place, int count) {
+    return count == N && (unsigned long long)place % (N * sizeof(T)) == 0;
+}
+
+// How many elements a pack has: ``width``, or what is left.
+template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }
+
+// A pack of so many elements; the rest of it are the first one again.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+    typedef typename pb_word<N * sizeof(T)>::type word;
+    word found;
+    if (pb_is_whole<N>(place, count)) {
+        found = *(const word*)place;
+    } else {
+        pb_pack<T, N> each;
+        for (int k = 0; k < N; ++k) each.at[k] = place[k < count ? k : 0];
+        found = pb_bitcast<word>(each);
+    }
+    return pb_bitcast<pb_pack<T, N>>(found);
+}
+
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
+    if (pb_is_whole<N>(place, count)) {
+        typedef typename pb_word<N * sizeof(T)>::type word;
+        *(word*)place = pb_bitcast<word>(given);
+        return;
+    }
+    for (int k = 0; k < N; ++k)
+        if (k < count) place[k] = given.at[k];
+}
 
 template <class T> __device__ T pb_down(T x, int distance) { return (T)__shfl_down_sync(0xffffffffu, x, distance); }
 
@@ -85,16 +125,18 @@ template <class T> __device__ T pb_mod(T x, T y) {
     }
 }
 
-// NaN wins; +0 is above -0.
+// NaN wins; +0 is above -0: of two equal ones, the bits that both have.
 template <class T> __device__ T pb_maximum(T x, T y) {
-    if (x == y) return x == T(0) ? (T)(x + y) : x;
-    return x > y || x != x ? x : y;
+    T equal = x;
+    if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) & pb_bits(y));
+    return x == y ? equal : x > y || x != x ? x : y;
 }
 
-// NaN wins; -0 is below +0.
+// NaN wins; -0 is below +0: of two equal ones, the bits that one has.
 template <class T> __device__ T pb_minimum(T x, T y) {
-    if (x == y) return x == T(0) ? (T)-(-x - y) : x;
-    return x < y || x != x ? x : y;
+    T equal = x;
+    if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
+    return x == y ? equal : x < y || x != x ? x : y;
 }
 
 template <class T> __device__ T pb_add(T x, T y) {
@@ -222,39 +264,58 @@ __device__ void pb_sort_rows(const E* from, Keys keys, T* to, T* spare, long lon
 }
 
 // A thread for each element.
-extern "C" __global__ void k0(long long* __restrict__ at, long long c0, long long s0) {
-    for (long long i = pb_first(); i < s0; i += pb_step()) {
-        // bins.py:1
-        long long at2 = pb_mod(i, c0);
-        at[i] = at2;
+extern "C" __global__ void k0(long long* __restrict__ at, long long c0, long long s0, int width) {
+    for (long long first = width * pb_first(); first < s0; first += width * pb_step()) {
+        int count = pb_count<2>(s0 - first, width);
+        pb_pack<long long, 2> at_2;
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+            long long i = first + k;
+            // bins.py:1
+            long long at2 = pb_mod(i, c0);
+            at_2.at[k] = at2;
+        }
+        pb_write(&at[first], at_2, count);
     }
 }
 
 // A thread for each element.
-extern "C" __global__ void k1_0(const double* __restrict__ base, double* __restrict__ out, long long s0) {
-#pragma unroll 4
-    for (long long i = pb_first(); i < s0; i += pb_step()) {
-        // bins.py:2
-        double t = base[i];
-        out[i] = t;
+extern "C" __global__ void k1_0(const double* __restrict__ base, double* __restrict__ out, long long s0, int width) {
+    for (long long first = width * pb_first(); first < s0; first += width * pb_step()) {
+        int count = pb_count<2>(s0 - first, width);
+        pb_pack<double, 2> base_2 = pb_read<2>(&base[first], count);
+        pb_pack<double, 2> out_2;
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+            // bins.py:2
+            double t = base_2.at[k];
+            out_2.at[k] = t;
+        }
+        pb_write(&out[first], out_2, count);
     }
 }
 
 // A thread for each element.
 extern "C" __global__ void k1_1(
-        const long long* __restrict__ x0, long long* __restrict__ keys, long long s0, long long s1) {
+        const long long* __restrict__ x0, long long* __restrict__ keys, long long s0, long long s1, int width) {
     // bins.py:2
     long long t2 = s0 - 1;
-#pragma unroll 4
-    for (long long k = pb_first(); k < s1; k += pb_step()) {
-        // bins.py:2
-        long long t3 = x0[k];
-        bool t4 = t3 < 0LL;
-        long long t5 = (long long)((unsigned long long)t3 + (unsigned long long)s0);
-        long long t6 = t4 ? t5 : t3;
-        long long t7 = pb_minimum(t6, t2);
-        long long t8 = pb_maximum(t7, 0LL);
-        keys[k] = t8;
+    for (long long first2 = width * pb_first(); first2 < s1; first2 += width * pb_step()) {
+        int count2 = pb_count<2>(s1 - first2, width);
+        pb_pack<long long, 2> x0_2 = pb_read<2>(&x0[first2], count2);
+        pb_pack<long long, 2> keys_2;
+#pragma unroll
+        for (int k3 = 0; k3 < 2; ++k3) {
+            // bins.py:2
+            long long t3 = x0_2.at[k3];
+            bool t4 = t3 < 0LL;
+            long long t5 = (long long)((unsigned long long)t3 + (unsigned long long)s0);
+            long long t6 = t4 ? t5 : t3;
+            long long t7 = pb_minimum(t6, t2);
+            long long t8 = pb_maximum(t7, 0LL);
+            keys_2.at[k3] = t8;
+        }
+        pb_write(&keys[first2], keys_2, count2);
     }
 }
 
@@ -344,7 +405,7 @@ extern "C" __global__ void k1_27(
 }
 
 // A block for each row.
-extern "C" __global__ void k1_28(
+extern "C" __global__ void __launch_bounds__(512, 1) k1_28(
         const double* __restrict__ x1, double* __restrict__ out, const long long* __restrict__ ends,
         const long long* __restrict__ order, long long s0) {
     for (long long r2 = blockIdx.x; r2 < s0; r2 += gridDim.x) {
@@ -356,13 +417,22 @@ extern "C" __global__ void k1_28(
         long long t24 = (long long)((unsigned long long)t23 - (unsigned long long)t22);
         long long t25 = pb_maximum(t24, 0LL);
         pb_sum<double> add_part;
-#pragma unroll 4
-        for (long long k2 = threadIdx.x; k2 < t25; k2 += blockDim.x) {
+        for (long long first3 = 2 * threadIdx.x; first3 < t25; first3 += 2 * blockDim.x) {
+            int count3 = pb_count<2>(t25 - first3, 2);
             // bins.py:2
-            long long t26 = (long long)((unsigned long long)t22 + (unsigned long long)k2);
-            long long t27 = order[t26];
-            double t28 = x1[t27];
-            add_part.add(t28);
+            long long t26 = (long long)((unsigned long long)t22 + (unsigned long long)first3);
+            pb_pack<long long, 2> order_2 = pb_read<2>(&order[t26], count3);
+            double add_2 = 0;
+#pragma unroll
+            for (int k5 = 0; k5 < 2; ++k5) {
+                if (k5 < count3) {
+                    // bins.py:2
+                    long long t27 = order_2.at[k5];
+                    double t28 = x1[t27];
+                    add_2 += t28;
+                }
+            }
+            add_part.add(add_2);
         }
         double add_all = pb_block<pb_add<double>>(add_part.total());
         // bins.py:2

@@ -1,3 +1,13 @@
+template <class T, class S> __device__ T pb_bitcast(S x) {
+    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
+    union { S from; T to; } bits;
+    bits.from = x;
+    return bits.to;
+}
+
+__device__ unsigned pb_bits(float x) { return pb_bitcast<unsigned>(x); }
+__device__ unsigned long long pb_bits(double x) { return pb_bitcast<unsigned long long>(x); }
+
 // A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
 template <class T> struct pb_sum {
     T low = 0, middle = 0, high = 0;
@@ -52,10 +62,11 @@ __device__ long long pb_chunk_size(long long steps, long long chunks, long long 
     return (size + multiple - 1) / multiple * multiple;
 }
 
-// NaN wins; -0 is below +0.
+// NaN wins; -0 is below +0: of two equal ones, the bits that one has.
 template <class T> __device__ T pb_minimum(T x, T y) {
-    if (x == y) return x == T(0) ? (T)-(-x - y) : x;
-    return x < y || x != x ? x : y;
+    T equal = x;
+    if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
+    return x == y ? equal : x < y || x != x ? x : y;
 }
 
 template <class T> __device__ T pb_add(T x, T y) {
@@ -64,11 +75,10 @@ template <class T> __device__ T pb_add(T x, T y) {
 }
 
 // What each chunk combines to: a block for each.
-extern "C" __global__ void k0_0(const double* __restrict__ x, long long s0, double* __restrict__ h_total) {
-    long long chunks = gridDim.x;
+extern "C" __global__ void k0_0(const double* __restrict__ x, long long s0, int chunks, double* __restrict__ h_total) {
     long long size = pb_chunk_size(s0, chunks, blockDim.x);
     long long first = blockIdx.x * size;
-    long long end = pb_minimum<long long>(first + size, s0);
+    long long end = pb_minimum(first + size, s0);
     double h_part = (-0.0);
     for (long long t = first + threadIdx.x; t < end; t += blockDim.x) {
         double x2 = x[t];
@@ -81,25 +91,24 @@ extern "C" __global__ void k0_0(const double* __restrict__ x, long long s0, doub
 }
 
 // What comes before each chunk: a block for each line.
-extern "C" __global__ void k0_1(long long s0, double* __restrict__ h_total, long long blocks) {
+extern "C" __global__ void k0_1(long long s0, int chunks, double* __restrict__ h_total) {
     double h_before = (-0.0);
-    for (long long base = 0; base < blocks; base += blockDim.x) {
+    for (long long base = 0; base < chunks; base += blockDim.x) {
         long long at = base + threadIdx.x;
-        double h_sofar = pb_scan<pb_add<double>>(base + threadIdx.x < blocks ? h_total[at] : (-0.0), h_before);
-        if (base + threadIdx.x < blocks) h_total[at] = h_sofar;
+        double h_sofar = pb_scan<pb_add<double>>(base + threadIdx.x < chunks ? h_total[at] : (-0.0), h_before);
+        if (base + threadIdx.x < chunks) h_total[at] = h_sofar;
     }
 }
 
 // The scan: a block for each chunk.
 extern "C" __global__ void k0_2(
-        const double* __restrict__ x, double* __restrict__ c, long long s0, const double* __restrict__ h_total,
-        double* __restrict__ add_parts) {
+        const double* __restrict__ x, double* __restrict__ c, long long s0, int chunks,
+        const double* __restrict__ h_total, double* __restrict__ add_parts) {
     pb_sum<double> add_part;
-    long long chunks2 = gridDim.x;
-    long long size2 = pb_chunk_size(s0, chunks2, blockDim.x);
+    long long size2 = pb_chunk_size(s0, chunks, blockDim.x);
     long long first2 = blockIdx.x * size2;
-    long long end2 = pb_minimum<long long>(first2 + size2, s0);
-    double h_before2 = chunks2 > 1 ? h_total[blockIdx.x] : (-0.0);
+    long long end2 = pb_minimum(first2 + size2, s0);
+    double h_before2 = chunks > 1 ? h_total[blockIdx.x] : (-0.0);
     for (long long base2 = first2; base2 < end2; base2 += blockDim.x) {
         bool inside = base2 + threadIdx.x < end2;
         long long t = inside ? base2 + threadIdx.x : end2 - 1;

@@ -2,6 +2,16 @@
 __device__ long long pb_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ long long pb_step() { return (long long)gridDim.x * blockDim.x; }
 
+template <class T, class S> __device__ T pb_bitcast(S x) {
+    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
+    union { S from; T to; } bits;
+    bits.from = x;
+    return bits.to;
+}
+
+__device__ unsigned pb_bits(float x) { return pb_bitcast<unsigned>(x); }
+__device__ unsigned long long pb_bits(double x) { return pb_bitcast<unsigned long long>(x); }
+
 // A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
 template <class T> struct pb_sum {
     T low = 0, middle = 0, high = 0;
@@ -14,6 +24,43 @@ template <class T> struct pb_sum {
     }
     __device__ T total() const { return (high + middle) + low; }
 };
+
+// Elements that lie side by side, moved as one word where they may be: their number is a power of two, of at most 16 bytes.
+template <int bytes> struct pb_word { typedef uint4 type; };
+template <> struct pb_word<8> { typedef uint2 type; };
+template <> struct pb_word<4> { typedef unsigned type; };
+template <> struct pb_word<2> { typedef unsigned short type; };
+template <class T, int N> struct alignas(N * sizeof(T)) pb_pack { T at[N]; };
+template <int N, class T> __device__ bool pb_is_whole(const T* place, int count) {
+    return count == N && (unsigned long long)place % (N * sizeof(T)) == 0;
+}
+
+// How many elements a pack has: ``width``, or what is left.
+template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }
+
+// A pack of so many elements; the rest of it are the first one again.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+    typedef typename pb_word<N * sizeof(T)>::type word;
+    word found;
+    if (pb_is_whole<N>(place, count)) {
+        found = *(const word*)place;
+    } else {
+        pb_pack<T, N> each;
+        for (int k = 0; k < N; ++k) each.at[k] = place[k < count ? k : 0];
+        found = pb_bitcast<word>(each);
+    }
+    return pb_bitcast<pb_pack<T, N>>(found);
+}
+
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
+    if (pb_is_whole<N>(place, count)) {
+        typedef typename pb_word<N * sizeof(T)>::type word;
+        *(word*)place = pb_bitcast<word>(given);
+        return;
+    }
+    for (int k = 0; k < N; ++k)
+        if (k < count) place[k] = given.at[k];
+}
 
 template <class T> __device__ T pb_down(T x, int distance) { return (T)__shfl_down_sync(0xffffffffu, x, distance); }
 
@@ -40,10 +87,11 @@ template <auto combine, class T> __device__ T pb_warps(T x) {
     return all;
 }
 
-// NaN wins; -0 is below +0.
+// NaN wins; -0 is below +0: of two equal ones, the bits that one has.
 template <class T> __device__ T pb_minimum(T x, T y) {
-    if (x == y) return x == T(0) ? (T)-(-x - y) : x;
-    return x < y || x != x ? x : y;
+    T equal = x;
+    if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
+    return x == y ? equal : x < y || x != x ? x : y;
 }
 
 template <class T> __device__ T pb_add(T x, T y) {
@@ -429,18 +477,23 @@ extern "C" __global__ void k0_4(
 }
 
 // A thread for each element.
-extern "C" __global__ void k1_0(double* __restrict__ d, long long s0) {
-#pragma unroll 4
-    for (long long i = pb_first(); i < s0; i += pb_step()) {
-        d[i] = 0.0;
+extern "C" __global__ void k1_0(double* __restrict__ d, long long s0, int width) {
+    for (long long first = width * pb_first(); first < s0; first += width * pb_step()) {
+        int count = pb_count<2>(s0 - first, width);
+        pb_pack<double, 2> d_2;
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+            d_2.at[k] = 0.0;
+        }
+        pb_write(&d[first], d_2, count);
     }
 }
 
 // A block for each row.
-extern "C" __global__ void k1_1(
+extern "C" __global__ void __launch_bounds__(512, 1) k1_1(
         const double* __restrict__ b, double* __restrict__ h, const double* __restrict__ y, long long s0,
         long long s1, int shared, double* __restrict__ d_parts, double* __restrict__ add_parts) {
-    extern __shared__ long long pb_shared[];
+    extern __shared__ uint4 pb_shared[];
     double* d_own = shared ? (double*)(pb_shared) : d_parts + blockIdx.x * s0;
     for (long long n = threadIdx.x; n < s0; n += blockDim.x) {
         d_own[n] = 0.0;
@@ -449,31 +502,45 @@ extern "C" __global__ void k1_1(
     pb_sum<double> add_part;
     for (long long i2 = blockIdx.x; i2 < s1; i2 += gridDim.x) {
         pb_sum<double> add_part2;
-        for (long long j = threadIdx.x; j < s0; j += blockDim.x) {
-            double y2 = y[i2 * s0 + j];
-            double b2 = b[j];
-            // layer.py:8
-            double h2 = h[i2 * s0 + j];
-            double z = h2 + b2;
-            // layer.py:9
-            double t = tanh(z);
-            // layer.py:10
-            double r = t - y2;
-            double q = r * r;
-            // layer.py:9 pullback(tanh)
-            double d2 = t + 1.0;
-            double d3 = 1.0 - t;
-            double d4 = d3 * d2;
-            // layer.py:10 pullback(sub)
-            double d5 = r + r;
-            // layer.py:9 pullback(tanh)
-            double d6 = d5 * d4;
-            double t2 = d_own[j];
-            // layer.py:8 pullback(broadcast)
-            double t3 = t2 + d6;
-            d_own[j] = t3;
-            h[i2 * s0 + j] = d6;
-            add_part2.add(q);
+        for (long long first2 = 2 * threadIdx.x; first2 < s0; first2 += 2 * blockDim.x) {
+            int count2 = pb_count<2>(s0 - first2, 2);
+            pb_pack<double, 2> y_2 = pb_read<2>(&y[i2 * s0 + first2], count2);
+            pb_pack<double, 2> b_2 = pb_read<2>(&b[first2], count2);
+            pb_pack<double, 2> h_2 = pb_read<2>(&h[i2 * s0 + first2], count2);
+            pb_pack<double, 2> d_own_2 = pb_read<2>(&d_own[first2], count2);
+            pb_pack<double, 2> d_own_2_2;
+            pb_pack<double, 2> h_2_2;
+            double add_part2_2 = 0;
+#pragma unroll
+            for (int k2 = 0; k2 < 2; ++k2) {
+                double y2 = y_2.at[k2];
+                double b2 = b_2.at[k2];
+                // layer.py:8
+                double h2 = h_2.at[k2];
+                double z = h2 + b2;
+                // layer.py:9
+                double t = tanh(z);
+                // layer.py:10
+                double r = t - y2;
+                double q = r * r;
+                // layer.py:9 pullback(tanh)
+                double d2 = t + 1.0;
+                double d3 = 1.0 - t;
+                double d4 = d3 * d2;
+                // layer.py:10 pullback(sub)
+                double d5 = r + r;
+                // layer.py:9 pullback(tanh)
+                double d6 = d5 * d4;
+                double t2 = d_own_2.at[k2];
+                // layer.py:8 pullback(broadcast)
+                double t3 = t2 + d6;
+                d_own_2_2.at[k2] = t3;
+                h_2_2.at[k2] = d6;
+                if (k2 < count2) add_part2_2 += q;
+            }
+            add_part2.add(add_part2_2);
+            pb_write(&d_own[first2], d_own_2_2, count2);
+            pb_write(&h[i2 * s0 + first2], h_2_2, count2);
         }
         double add_all2 = pb_block<pb_add<double>>(add_part2.total());
         add_part.add(add_all2);
@@ -495,8 +562,8 @@ extern "C" __global__ void k1_2(
     for (long long base = blockIdx.x * 32; base < s0; base += gridDim.x * 32) {
         long long n3 = pb_minimum<long long>(base + threadIdx.x % 32, s0 - 1);
         pb_sum<double> all_part;
-        for (long long k = threadIdx.x / 32; k < blocks; k += blockDim.x / 32) {
-            all_part.add(d_parts[k * s0 + n3]);
+        for (long long k3 = threadIdx.x / 32; k3 < blocks; k3 += blockDim.x / 32) {
+            all_part.add(d_parts[k3 * s0 + n3]);
         }
         double total2 = pb_warps<pb_add<double>>(all_part.total());
         if (threadIdx.x < 32 && base + threadIdx.x < s0) d[n3] = d[n3] + total2;
@@ -506,8 +573,8 @@ extern "C" __global__ void k1_2(
 // One block joins what all blocks found: t4.
 extern "C" __global__ void k1_3(double* __restrict__ total, const double* __restrict__ add_parts, long long blocks) {
     pb_sum<double> add_part3;
-    for (long long k2 = threadIdx.x; k2 < blocks; k2 += blockDim.x) {
-        add_part3.add(add_parts[k2]);
+    for (long long k4 = threadIdx.x; k4 < blocks; k4 += blockDim.x) {
+        add_part3.add(add_parts[k4]);
     }
     double add_all3 = pb_block<pb_add<double>>(add_part3.total());
     if (threadIdx.x == 0) {

@@ -2,6 +2,16 @@
 __device__ long long pb_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ long long pb_step() { return (long long)gridDim.x * blockDim.x; }
 
+template <class T, class S> __device__ T pb_bitcast(S x) {
+    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
+    union { S from; T to; } bits;
+    bits.from = x;
+    return bits.to;
+}
+
+__device__ unsigned pb_bits(float x) { return pb_bitcast<unsigned>(x); }
+__device__ unsigned long long pb_bits(double x) { return pb_bitcast<unsigned long long>(x); }
+
 // A sum that moves its partial sums up every 64 and every 4,096 terms, so that no chain of additions is long.
 template <class T> struct pb_sum {
     T low = 0, middle = 0, high = 0;
@@ -14,6 +24,43 @@ template <class T> struct pb_sum {
     }
     __device__ T total() const { return (high + middle) + low; }
 };
+
+// Elements that lie side by side, moved as one word where they may be: their number is a power of two, of at most 16 bytes.
+template <int bytes> struct pb_word { typedef uint4 type; };
+template <> struct pb_word<8> { typedef uint2 type; };
+template <> struct pb_word<4> { typedef unsigned type; };
+template <> struct pb_word<2> { typedef unsigned short type; };
+template <class T, int N> struct alignas(N * sizeof(T)) pb_pack { T at[N]; };
+template <int N, class T> __device__ bool pb_is_whole(const T* place, int count) {
+    return count == N && (unsigned long long)place % (N * sizeof(T)) == 0;
+}
+
+// How many elements a pack has: ``width``, or what is left.
+template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }
+
+// A pack of so many elements; the rest of it are the first one again.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+    typedef typename pb_word<N * sizeof(T)>::type word;
+    word found;
+    if (pb_is_whole<N>(place, count)) {
+        found = *(const word*)place;
+    } else {
+        pb_pack<T, N> each;
+        for (int k = 0; k < N; ++k) each.at[k] = place[k < count ? k : 0];
+        found = pb_bitcast<word>(each);
+    }
+    return pb_bitcast<pb_pack<T, N>>(found);
+}
+
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
+    if (pb_is_whole<N>(place, count)) {
+        typedef typename pb_word<N * sizeof(T)>::type word;
+        *(word*)place = pb_bitcast<word>(given);
+        return;
+    }
+    for (int k = 0; k < N; ++k)
+        if (k < count) place[k] = given.at[k];
+}
 
 template <class T> __device__ T pb_down(T x, int distance) { return (T)__shfl_down_sync(0xffffffffu, x, distance); }
 
@@ -40,10 +87,11 @@ template <auto combine, class T> __device__ T pb_warps(T x) {
     return all;
 }
 
-// NaN wins; -0 is below +0.
+// NaN wins; -0 is below +0: of two equal ones, the bits that one has.
 template <class T> __device__ T pb_minimum(T x, T y) {
-    if (x == y) return x == T(0) ? (T)-(-x - y) : x;
-    return x < y || x != x ? x : y;
+    T equal = x;
+    if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
+    return x == y ? equal : x < y || x != x ? x : y;
 }
 
 template <class T> __device__ T pb_add(T x, T y) {
@@ -52,18 +100,23 @@ template <class T> __device__ T pb_add(T x, T y) {
 }
 
 // A thread for each element.
-extern "C" __global__ void k0_0(double* __restrict__ g, long long s1) {
-#pragma unroll 4
-    for (long long i = pb_first(); i < s1; i += pb_step()) {
-        g[i] = 0.0;
+extern "C" __global__ void k0_0(double* __restrict__ g, long long s1, int width) {
+    for (long long first = width * pb_first(); first < s1; first += width * pb_step()) {
+        int count = pb_count<2>(s1 - first, width);
+        pb_pack<double, 2> g_2;
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+            g_2.at[k] = 0.0;
+        }
+        pb_write(&g[first], g_2, count);
     }
 }
 
 // A block for each row.
-extern "C" __global__ void k0_1(
+extern "C" __global__ void __launch_bounds__(512, 1) k0_1(
         const double* __restrict__ x, const double* __restrict__ c, double* __restrict__ h, long long s0,
         long long s1, int shared, double* __restrict__ g_parts) {
-    extern __shared__ long long pb_shared[];
+    extern __shared__ uint4 pb_shared[];
     double* g_own = shared ? (double*)(pb_shared) : g_parts + blockIdx.x * s1;
     for (long long n = threadIdx.x; n < s1; n += blockDim.x) {
         g_own[n] = 0.0;
@@ -71,25 +124,41 @@ extern "C" __global__ void k0_1(
     __syncthreads();
     for (long long i2 = blockIdx.x; i2 < s0; i2 += gridDim.x) {
         pb_sum<double> add_part;
-#pragma unroll 4
-        for (long long j = threadIdx.x; j < s1; j += blockDim.x) {
-            double x2 = x[i2 * s1 + j];
-            add_part.add(x2);
+        for (long long first2 = 2 * threadIdx.x; first2 < s1; first2 += 2 * blockDim.x) {
+            int count2 = pb_count<2>(s1 - first2, 2);
+            pb_pack<double, 2> x_2 = pb_read<2>(&x[i2 * s1 + first2], count2);
+            double add_2 = 0;
+#pragma unroll
+            for (int k2 = 0; k2 < 2; ++k2) {
+                double x2 = x_2.at[k2];
+                if (k2 < count2) add_2 += x2;
+            }
+            add_part.add(add_2);
         }
         double add_all = pb_block<pb_add<double>>(add_part.total());
-#pragma unroll 4
-        for (long long j2 = threadIdx.x; j2 < s1; j2 += blockDim.x) {
-            double c2 = c[i2 * s1 + j2];
-            // norm.py:3
-            double x3 = x[i2 * s1 + j2];
-            // norm.py:4
-            double h2 = x3 - add_all;
-            // norm.py:5
-            double t = h2 * c2;
-            double t2 = g_own[j2];
-            double t3 = t2 + t;
-            g_own[j2] = t3;
-            h[i2 * s1 + j2] = h2;
+        for (long long first3 = 2 * threadIdx.x; first3 < s1; first3 += 2 * blockDim.x) {
+            int count3 = pb_count<2>(s1 - first3, 2);
+            pb_pack<double, 2> c_2 = pb_read<2>(&c[i2 * s1 + first3], count3);
+            pb_pack<double, 2> x_2_2 = pb_read<2>(&x[i2 * s1 + first3], count3);
+            pb_pack<double, 2> g_own_2 = pb_read<2>(&g_own[first3], count3);
+            pb_pack<double, 2> g_own_2_2;
+            pb_pack<double, 2> h_2;
+#pragma unroll
+            for (int k3 = 0; k3 < 2; ++k3) {
+                double c2 = c_2.at[k3];
+                // norm.py:3
+                double x3 = x_2_2.at[k3];
+                // norm.py:4
+                double h2 = x3 - add_all;
+                // norm.py:5
+                double t = h2 * c2;
+                double t2 = g_own_2.at[k3];
+                double t3 = t2 + t;
+                g_own_2_2.at[k3] = t3;
+                h_2.at[k3] = h2;
+            }
+            pb_write(&g_own[first3], g_own_2_2, count3);
+            pb_write(&h[i2 * s1 + first3], h_2, count3);
         }
     }
     __syncthreads();
@@ -106,8 +175,8 @@ extern "C" __global__ void k0_2(
     for (long long base = blockIdx.x * 32; base < s1; base += gridDim.x * 32) {
         long long n3 = pb_minimum<long long>(base + threadIdx.x % 32, s1 - 1);
         pb_sum<double> all_part;
-        for (long long k = threadIdx.x / 32; k < blocks; k += blockDim.x / 32) {
-            all_part.add(g_parts[k * s1 + n3]);
+        for (long long k4 = threadIdx.x / 32; k4 < blocks; k4 += blockDim.x / 32) {
+            all_part.add(g_parts[k4 * s1 + n3]);
         }
         double total = pb_warps<pb_add<double>>(all_part.total());
         if (threadIdx.x < 32 && base + threadIdx.x < s1) g[n3] = g[n3] + total;
