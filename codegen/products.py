@@ -12,7 +12,7 @@ from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Blocks
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.product import Product
+from pullback.ir.ops.product import ROWS, Product
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
@@ -32,7 +32,7 @@ def products(block: Block, target: Target | None = None, outermost: bool = True)
 
 
 def _spell(b: Builder, i: Instruction) -> None:
-    rows, columns, terms = i.operands
+    rows, columns, terms, *parts = i.operands
     left, right, each = i.regions
     row, column, term = (Value(scalar(I64), name) for name in "ijp")
     x, y = copied(left, (row, term)), copied(right, (term, column))
@@ -42,7 +42,24 @@ def _spell(b: Builder, i: Instruction) -> None:
     terms_of = inner.block([term], [inner.mul(x.results[0], y.results[0])])
     around = Builder(i.loc)
     (total,) = around.emit(OPS["for"], (terms, zero), {"combine": ("add",)}, [terms_of])
-    around.instructions.extend(copied(each, (row, column, total)).instructions)
-    across = Builder(i.loc)
-    across.emit(OPS["for"], (columns,), {}, [around.block([column], [])])
-    b.emit(OPS["for"], (rows,), {}, [across.block([row], [])])
+    last = copied(each, (row, column, total))
+    around.instructions.extend(last.instructions)
+    if not parts:
+        across = Builder(i.loc)
+        across.emit(OPS["for"], (columns,), {}, [around.block([column], [])])
+        b.emit(OPS["for"], (rows,), {}, [across.block([row], [])])
+        return
+
+    count = b.const(ROWS, I64)
+    block, nth = Value(scalar(I64), "b"), Value(scalar(I64), "r")
+    for part, value, name in zip(parts, last.results, i.params["combine"], strict=True):
+        joined = around.emit(OPS[name], (around.load(part, block, column), value))[0]
+        around.store(joined, part, block, column)
+    down, blocks = Builder(i.loc), Builder(i.loc)
+    first = blocks.mul(block, count)
+    down.append(Instruction(OPS["add"], (first, nth), (row,), {}, (), i.loc))
+    down.emit(OPS["for"], (columns,), {}, [around.block([column], [])])
+    some = blocks.minimum(blocks.sub(rows, first), count)
+    blocks.emit(OPS["for"], (some,), {"ordered": True}, [down.block([nth], [])])
+    number = b.raw_shr(b.add(rows, b.const(ROWS - 1, I64)), b.const(ROWS.bit_length() - 1, I64))
+    b.emit(OPS["for"], (number,), {}, [blocks.block([block], [])])

@@ -36,7 +36,7 @@ from pullback.ir.ops.kernel import (
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.parts import Cold, Rare
-from pullback.ir.ops.product import Product
+from pullback.ir.ops.product import ROWS, Product
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.types import ArrayType, DType
@@ -242,7 +242,7 @@ class _Kernel:
                     self.status = params["code"]
                 return []
             case Product():
-                self.product(instruction, [int(v) for v in operands], env)
+                self.product(instruction, [int(v) for v in operands[:3]], operands[3:], env)
                 return []
             case Library():
                 instruction.op.call(operands, params)
@@ -250,7 +250,7 @@ class _Kernel:
         results = instruction.op.evaluate(operands, params, [v.type for v in instruction.results])
         return [r[()] for r in results]
 
-    def product(self, instruction: Instruction, extents: Sequence[int], env: Env) -> None:
+    def product(self, instruction: Instruction, extents: Sequence[int], parts: Sequence[Any], env: Env) -> None:
         """The operands element by element, their product, and what is done with each sum."""
         rows, columns, terms = extents
         *operands, each = instruction.regions
@@ -266,6 +266,9 @@ class _Kernel:
         for index in np.ndindex(rows, columns):
             env.update(zip(each.parameters, (*map(np.int64, index), sums[index]), strict=True))
             self.block(each, env)
+            combine, place = instruction.params.get("combine", ()), (index[0] // ROWS, index[1])
+            for part, v, joined in zip(parts, each.results, combine, strict=True):
+                (part[place],) = join([joined], [part[place]], [env[v]])
 
     def index(self, ref: Any, index: Sequence[Any]) -> tuple[int, ...]:
         found = tuple(map(int, index))

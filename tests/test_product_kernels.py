@@ -13,6 +13,7 @@ from pullback.codegen.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module
+from pullback.runtime import threads
 from pullback.runtime.program import Executable
 
 PATHS = sorted((Path(__file__).parent / "products").glob("*.ir"))
@@ -33,3 +34,24 @@ def test_products(path: Path, sizes: tuple[int, int, int]) -> None:
     scheduled = checked(Module((program, *map(schedule, kernels))))
     (found,) = Executable(scheduled).run(arguments, known)
     assert_close(found, expected, 4 + sizes[1], floor=1.0, note=sizes)
+
+
+@pytest.mark.parametrize("sizes", [(700, 20, 90), (1500, 300, 70), (64, 600, 900)], ids=str)
+def test_parts_of_several_blocks(sizes: tuple[int, int, int]) -> None:
+    m, k, n = sizes
+    module = checked(parse_module((Path(__file__).parent / "products" / "column_sums.ir").read_text()))
+    program, *kernels = module.functions
+    executable = Executable(checked(Module((program, *map(schedule, kernels)))))
+    rng = np.random.default_rng(m)
+    x, s, w = (rng.normal(size=shape) for shape in ((m, k), m, (k, n)))
+    before = threads.get_num_threads()
+    found = []
+    try:
+        for number in (1, 2, 3, 7):
+            threads.set_num_threads(number)
+            found.append(executable.run([x, s, w], {"m": m, "k": k, "n": n})[0])
+    finally:
+        threads.set_num_threads(before)
+    product = (x @ w) * s[:, None]
+    assert_close(found[0], np.stack([product.sum(0), product.max(0)]), 64 * k, floor=np.sqrt(m * k))
+    assert all((each == found[0]).all() for each in found)
