@@ -17,7 +17,7 @@ from pullback.runtime import threads
 from pullback.runtime.program import Executable
 
 PATHS = sorted((Path(__file__).parent / "products").glob("*.ir"))
-SIZES = ((0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 7, 5), (6, 1, 9), (5, 8, 1), (17, 33, 15), (13, 20, 41))
+SIZES = ((0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 7, 5), (6, 1, 9), (5, 8, 1), (17, 33, 15), (13, 20, 41), (40, 300, 50))
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
