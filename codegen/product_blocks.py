@@ -17,11 +17,12 @@ rows. Footprint: ``product_shapes`` says which cache holds what.
 from __future__ import annotations
 
 from pullback.codegen.processors import Target
-from pullback.codegen.product_loops import ask, loop, number, parts, serial, shared, when
 from pullback.codegen.product_panels import Panels, Span
+from pullback.codegen.product_parts import ask, loop, number, parts, serial, shared, when, whole
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
+from pullback.ir.ops.product import ROWS
 from pullback.ir.structure import Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
@@ -31,6 +32,8 @@ EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
 FLAT, NARROW = 4, 8
 """Blocks of so few panels of rows have at most so many of columns: these are read again soon after they are packed."""
+TOGETHER = 16
+"""Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
 FEW = 5
 """Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
 
@@ -40,7 +43,8 @@ class Blocks:
 
     def __init__(self, b: Builder, i: Instruction, target: Target, outermost: bool) -> None:
         self.b, self.outermost = b, outermost
-        self.rows, self.columns, self.terms = i.operands
+        self.rows, self.columns, self.terms, *self.parts = i.operands
+        self.combine = i.params.get("combine", ())
         left, right, self.each = i.regions
         self.dtype = left.results[0].type.dtype
         self.has_fma = target.has_fma
@@ -54,6 +58,8 @@ class Blocks:
         is_long = b.ge(b.mul(b.mul(self.rows, self.columns), self.terms), number(b, shape.worth))
         down, along = self.number(row_panels, column_panels, is_long)
         high, wide = shared(b, row_panels, down), shared(b, column_panels, along)
+        if self.parts:
+            high = b.mul(parts(b, high, TOGETHER), number(b, TOGETHER))
         high, wide = b.maximum(high, number(b, 1)), b.maximum(wide, number(b, 1))
         down = shared(b, row_panels, high)
         blocks = b.mul(down, shared(b, column_panels, wide))
@@ -147,13 +153,17 @@ class Blocks:
         """What is done with the sums of a row of tiles."""
         i0, height = rows
         j0, width = columns
+        whole_rows = whole(b, i0, ROWS) if self.parts else i0
 
         def row(b: Builder, r: Value) -> None:
             i = b.add(i0, r)
 
             def element(b: Builder, c: Value) -> None:
-                found = copied(self.each, (i, b.add(j0, c), b.load(strip, r, c)))
+                j = b.add(j0, c)
+                found = copied(self.each, (i, j, b.load(strip, r, c)))
                 b.instructions.extend(found.instructions)
+                for part, name, value in zip(self.parts, self.combine, found.results, strict=True):
+                    b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
 
             loop(b, width, element)
 

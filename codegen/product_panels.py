@@ -10,7 +10,7 @@ later is asked for.
 
 from __future__ import annotations
 
-from pullback.codegen.product_loops import ask, element, number, serial, vector, walks, when, whole
+from pullback.codegen.product_parts import ask, element, number, serial, vector, walks, when, whole
 from pullback.codegen.product_shapes import GROUP, LINE
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Block, Value

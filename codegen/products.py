@@ -20,7 +20,7 @@ def products(block: Block, target: Target | None = None, outermost: bool = True)
     """A kernel's body without products: for a CPU, or for a GPU if there is no ``target``."""
     made: list[Instruction] = []
     for i in block.instructions:
-        if isinstance(i.op, Product) and target is not None and not i.params.get("combine"):
+        if isinstance(i.op, Product) and target is not None:
             Blocks(Builder(i.loc, made), i, target, outermost).spell()
         elif isinstance(i.op, Product):
             spell(Builder(i.loc, made), i)

@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -131,8 +131,9 @@ def is_large(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
 
 def trim(keep: int = 0) -> None:
     """Give the memory that waits in the pool back to the system, all but ``keep`` bytes."""
-    if isinstance(found := _state.get("pool"), Pool):
-        found.trim(max(0, keep))
+    for name in ("pool", "kernels"):
+        if isinstance(found := _state.get(name), Pool):
+            found.trim(max(0, keep))
 
 
 def info() -> dict[str, int]:
@@ -170,7 +171,29 @@ def pool() -> Pool | None:
     return _find()
 
 
-# "pool": the pool, or why there is none.
+def pool_of_kernels() -> Pool | None:
+    """Another pool of the same kind and limit, for what kernels take while they run, which is not counted with the results."""
+    first = _find()
+    found = _state.get("kernels")
+    if found is None and first is not None:
+        state = _calloc()(1, STATE_BYTES)
+        if not state:
+            return None
+        fields = (ctypes.c_int64 * len(FIELDS)).from_address(state)
+        for name in ("limit", "malloc", "calloc", "free", "madvise"):
+            fields[FIELDS.index(name)] = first[name]
+        made = replace(first, fields=fields, contexts=[])
+        found = _state.setdefault("kernels", made)
+        if found is made:
+            hold_over_fork(made)
+    return found if isinstance(found, Pool) else None
+
+
+def _calloc() -> Callable[[int, int], int | None]:
+    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)(("calloc", ctypes.CDLL(None)))
+
+
+# "pool": the pool, or why there is none; "kernels": that of kernels.
 _state: dict[str, Pool | Unavailable] = {}
 
 

@@ -33,7 +33,7 @@ _tables: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
 @functools.cache
 def addresses() -> dict[str, int]:
     """The addresses of "state", "take" and "give"."""
-    pool = memory.pool()
+    pool = memory.pool_of_kernels()
     if pool is not None:
         return {"state": pool.address, "take": pool.malloc, "give": pool.free}
     code = default_engine().load(SOURCE, symbols=["pullback_room_take", "pullback_room_give"])

@@ -350,8 +350,8 @@ library = ctypes.CDLL(path)
 i64, pointer = ctypes.c_int64, ctypes.c_void_p
 library.model.restype = library.model_init.restype = i64
 library.model_error.restype = ctypes.c_char_p
-x, w = np.linspace(-1, 1, 40 * 50).reshape(40, 50), np.linspace(0, 1, 50 * 30).reshape(50, 30)
-out = np.zeros((40, 30))
+x, w = np.linspace(-1, 1, 80 * 50).reshape(2, 40, 50), np.linspace(0, 1, 100 * 30).reshape(2, 50, 30)
+out = np.zeros((2, 40, 30))
 def call():
     return library.model(i64(40), i64(50), i64(30), *(pointer(a.ctypes.data) for a in (x, w, out)))
 assert call() == 0 and np.allclose(out, np.tanh(x @ w)), "the object's own product"
@@ -379,8 +379,10 @@ print("done")
 
 @needs_linker
 def test_ctypes_calls_a_library_without_pullback(tmp_path: Path) -> None:
-    made = pb.export(lambda x, w: np.tanh(x @ w), "f64[n,k]", "f64[k,m]", path=tmp_path / "model")
-    assert made.needs == ()
+    alone = pb.export(lambda x, w: np.tanh(x @ w), "f64[n,k]", "f64[k,m]", path=tmp_path / "alone")
+    assert alone.needs == ()
+    made = pb.export(lambda x, w: np.tanh(x @ w), "f64[2,n,k]", "f64[2,k,m]", path=tmp_path / "model")
+    assert made.needs == ("blas_dgemm",)
     done = subprocess.run([sys.executable, "-c", FOREIGN, str(made.library)], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "done" in done.stdout

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from cases import Case, case_function, cases, covered_ops
+from products import product_text
 from programs import random_function
 
 from pullback.codegen.fuse import fuse
@@ -18,7 +19,7 @@ from pullback.ir import Function
 from pullback.ir.extents import abstract
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.pipeline import OPTIMIZE, run
-from pullback.ir.text import canonical
+from pullback.ir.text import canonical, parse_module
 from pullback.runtime import entrance
 from pullback.runtime.engine import CompileError, Engine, Host, runtime_symbols
 from pullback.runtime.launcher import RUNNER
@@ -92,6 +93,13 @@ def share(platform: str) -> Sequence[Function]:
 @pytest.mark.parametrize("platform", OTHERS)
 def test_kernels_become_objects(platform: str) -> None:
     become_objects(share(platform), HOSTS[platform])
+
+
+@pytest.mark.parametrize("platform", OTHERS)
+def test_products_become_objects(platform: str) -> None:
+    host = HOSTS[platform]
+    texts = [product_text(dtype, turned) for dtype in ("f32", "f64") for turned in ((False, False), (True, True))]
+    become_objects([schedule(parse_module(text).functions[0], "cpu", host.core, host.target) for text in texts], host)
 
 
 def test_every_kernel_is_in_a_share() -> None:

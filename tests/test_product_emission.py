@@ -12,10 +12,13 @@ from products import Compiled, compiled_product, fenced, product_text
 
 from pullback.codegen.llvm import emit
 from pullback.codegen.processors import Target
+from pullback.codegen.schedule import schedule
+from pullback.ir import Module
 from pullback.ir.text import parse_module
 from pullback.ir.verify import verify
 from pullback.runtime import own_memory
 from pullback.runtime.engine import default_engine
+from pullback.runtime.program import Executable
 
 WIDE = [Target(64), Target(32)]
 WHOLE = """pullback-ir 1
@@ -142,3 +145,26 @@ def test_memory_of_a_kernels_own_is_given_back(monkeypatch: pytest.MonkeyPatch) 
     assert compiled_product(product_text("f32"), "AVX-512")([x, w, out], [40, 40, 40]) == 0
     assert taken and not held and (out == 40).all()
     assert max(taken) < 1 << 20, "a small product takes little"
+
+
+def test_a_call_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
+    given = ctypes.cast(take, ctypes.c_void_p).value
+    text = product_text("f64").replace("kernel k(", "kernel k0(")
+    program = """pullback-ir 1
+
+program f(%x: &f64[m,k], %w: &f64[k,n]) -> (&f64[m,n]) {
+  %out: &f64[m,n] = alloc
+  launch %x, %w, %out {kernel=k0, sizes=[m,k,n]}
+  return %out
+}
+"""
+    found, *kernels = parse_module(program + text.partition("\n")[2]).functions
+    scheduled = Module((found, *map(schedule, kernels)))
+    executable = Executable(scheduled)
+    x = np.ones((3, 3))
+    with monkeypatch.context() as patch:
+        patch.setattr(own_memory, "addresses", lambda: {"state": 0, "take": given, "give": 0})
+        with pytest.raises(MemoryError, match="no memory"):
+            executable.run([x, x], {"m": 3, "k": 3, "n": 3})
+    assert (Executable(scheduled).run([x, x], {"m": 3, "k": 3, "n": 3})[0] == 3).all()

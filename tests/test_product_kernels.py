@@ -13,10 +13,11 @@ from pullback.codegen.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module
+from pullback.runtime import threads
 from pullback.runtime.program import Executable
 
 PATHS = sorted((Path(__file__).parent / "products").glob("*.ir"))
-SIZES = ((0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 7, 5), (6, 1, 9), (5, 8, 1), (17, 33, 15), (13, 20, 41))
+SIZES = ((0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 7, 5), (6, 1, 9), (5, 8, 1), (17, 33, 15), (13, 20, 41), (40, 300, 50))
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -33,3 +34,74 @@ def test_products(path: Path, sizes: tuple[int, int, int]) -> None:
     scheduled = checked(Module((program, *map(schedule, kernels))))
     (found,) = Executable(scheduled).run(arguments, known)
     assert_close(found, expected, 4 + sizes[1], floor=1.0, note=sizes)
+
+
+@pytest.mark.parametrize("sizes", [(700, 20, 90), (1500, 300, 70), (64, 600, 900)], ids=str)
+def test_parts_of_several_blocks(sizes: tuple[int, int, int]) -> None:
+    m, k, n = sizes
+    module = checked(parse_module((Path(__file__).parent / "products" / "column_sums.ir").read_text()))
+    program, *kernels = module.functions
+    executable = Executable(checked(Module((program, *map(schedule, kernels)))))
+    rng = np.random.default_rng(m)
+    x, s, w = (rng.normal(size=shape) for shape in ((m, k), m, (k, n)))
+    before = threads.get_num_threads()
+    found = []
+    try:
+        for number in (1, 2, 3, 7):
+            threads.set_num_threads(number)
+            found.append(executable.run([x, s, w], {"m": m, "k": k, "n": n})[0])
+    finally:
+        threads.set_num_threads(before)
+    product = (x @ w) * s[:, None]
+    assert_close(found[0], np.stack([product.sum(0), product.max(0)]), 64 * k, floor=np.sqrt(m * k))
+    assert all((each == found[0]).all() for each in found)
+
+
+BATCH = """pullback-ir 1
+
+program f(%x: &f32[b,m,k], %w: &f32[b,n,k]) -> (&f32[b,m,n]) {
+  %out: &f32[b,m,n] = alloc
+  launch %x, %w, %out {kernel=k0, sizes=[b,m,k,n]}
+  return %out
+}
+
+kernel k0(%x: &f32[s0,s1,s2], %w: &f32[s0,s3,s2], %out: &f32[s0,s1,s3]) -> () {
+  %b: i64[] = extent {size=s0}
+  %m: i64[] = extent {size=s1}
+  %k: i64[] = extent {size=s2}
+  %n: i64[] = extent {size=s3}
+  for %b {apart=true} (%a: i64[]) {
+    product %m, %n, %k (%i: i64[], %p: i64[]) {
+      %0: f32[] = load %x, %a, %i, %p
+      yield %0
+    } (%p0: i64[], %j: i64[]) {
+      %1: f32[] = load %w, %a, %j, %p0
+      yield %1
+    } (%i0: i64[], %j0: i64[], %sum: f32[]) {
+      store %sum, %out, %a, %i0, %j0
+      yield
+    }
+    yield
+  }
+  return
+}
+"""
+
+
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("sizes", [(200, 40, 50, 30), (70, 100, 600, 33), (3, 5, 0, 4), (1, 300, 300, 300)], ids=str)
+def test_batches(sizes: tuple[int, int, int, int], apart: bool) -> None:
+    b, m, k, n = sizes
+    text = BATCH if apart else BATCH.replace(" {apart=true}", "")
+    program, *kernels = checked(parse_module(text)).functions
+    executable = Executable(checked(Module((program, *map(schedule, kernels)))))
+    rng = np.random.default_rng(b)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((b, m, k), (b, n, k)))
+    before = threads.get_num_threads()
+    try:
+        for number in (1, 2, 7):
+            threads.set_num_threads(number)
+            (found,) = executable.run([x, w], {"b": b, "m": m, "k": k, "n": n})
+            assert_close(found, x @ w.transpose(0, 2, 1), 4 * k + 4, floor=np.sqrt(k + 1))
+    finally:
+        threads.set_num_threads(before)
