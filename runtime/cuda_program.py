@@ -96,17 +96,17 @@ class CudaExecutable:
     def call(self, instance: CudaInstance, arguments: Sequence[Any], chosen: Sequence[Any] | None = None) -> list[Any]:
         """Run on arguments: NumPy arrays or arrays on the device for references, scalars for rank-0 parameters.
 
-        The results are arrays on the device if an argument is one, else NumPy's. Raises CheckFailed, DeviceError, and what a step
-        in Python raises.
+        ``chosen``: for each result an array in which it may be made, or None. The results are arrays on the device if an argument
+        is one, or with ``chosen``; else NumPy's. Raises CheckFailed, DeviceError, and what a step in Python raises.
         """
-        keeps = any(isinstance(a, DeviceArray) for a in arguments)
+        keeps = chosen is not None or any(isinstance(a, DeviceArray) for a in arguments)
         self.check(arguments)
         with self.device:
             if not self.is_straight or not self.uses_tapes:
                 return Run(self, instance).results(arguments, keeps)
             if not instance.tape:
                 instance.tape.append(Tape(self, instance))
-            return instance.tape[0].run(arguments, keeps)
+            return instance.tape[0].run(arguments, keeps, chosen)
 
     def check(self, arguments: Sequence[Any]) -> None:
         """Raises DeviceError for an array of another device."""

@@ -176,8 +176,8 @@ class Tape:
 
     # a call
 
-    def run(self, arguments: Sequence[Any], keeps: bool) -> list[Any]:
-        """The results: arrays on the device if it ``keeps`` them, else NumPy's."""
+    def run(self, arguments: Sequence[Any], keeps: bool, chosen: Sequence[DeviceArray | None] | None = None) -> list[Any]:
+        """The results: arrays on the device if it ``keeps`` them, else NumPy's; in the ``chosen`` arrays where they can be."""
         device = self.device
         owners: list[Any] = []
         rows: list[int] = []
@@ -194,17 +194,30 @@ class Tape:
                 owner = None
             owners.append(owner)
             rows.append(0 if owner is None else owner.address)
-        for size, what in self.results:
-            block = device.pool.take(size, what)
-            owners.append(block)
-            rows.append(block.address)
+        described = zip(self.plan.shown, self.results, strict=True)
+        blocks = [self._room_of(value, chosen) or device.pool.take(size, what) for value, (size, what) in described]
+        owners += blocks
+        rows += [each.address for each in blocks]
+        del blocks
         status = self._launched(rows, arguments, keeps and self.is_repeatable)
         made = self._kept(rows, owners) if keeps else self._copied(rows)
         if status is not None and self.failing:
-            self._check(status)
+            try:
+                self._check(status)
+            except BaseException:
+                # What a kept traceback holds is not in use.
+                owners.clear()
+                made.clear()
+                raise
         for array in foreign:
             settle(array)
         return made
+
+    def _room_of(self, value: Value, chosen: Sequence[DeviceArray | None] | None) -> Block | None:
+        """The memory of the array that was chosen for a result, if it begins with it."""
+        given = None if chosen is None else chosen[self.executable.program.results.index(value)]
+        whole = None if given is None else given.owner
+        return whole if given is not None and isinstance(whole, Block) and whole.address == given.address else None
 
     def _brought(self, parameter: Value, argument: Any) -> Block:
         t = parameter.type
