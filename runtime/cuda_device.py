@@ -155,6 +155,11 @@ class Device:
         """Memory for so many bytes, contents undefined; the context is current."""
         return self.pool.take(size, what)
 
+    def free_bytes(self) -> int:
+        """Bytes that nobody has."""
+        with self:
+            return int(cuda.mem_get_info()[0])
+
     def let_go(self) -> None:
         """Drop what holds memory for calls to come: graphs."""
         for tape in list(self.tapes):
