@@ -27,6 +27,10 @@ class Remote:
         """A NumPy array of the elements."""
         raise NotImplementedError
 
+    def copy(self) -> Remote:
+        """An array of the same elements in memory of its own."""
+        raise NotImplementedError
+
     def bounds(self) -> tuple[int, int]:
         """Its first address, and the one after its last."""
         raise NotImplementedError

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from pullback.ir.remote import COMPUTE, Remote
-from pullback.runtime import cuda_dlpack
+from pullback.runtime import cuda_dlpack, cuda_views
 from pullback.runtime.cuda_device import Device, device
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_errors import DeviceError
+from pullback.runtime.cuda_lingering import linger
 from pullback.runtime.cuda_memory import Block
 
 
@@ -323,6 +324,13 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         if isinstance(self.owner, Block):
             self.owner.is_lent = True
 
+    def as_gpuarray(self) -> Any:
+        """A ``pycuda.gpuarray.GPUArray`` that has the memory and keeps it, for reading, in the order of the default stream."""
+        with self.place as place:
+            self.lend()
+            place.before(cuda_dlpack.LEGACY_STREAM)
+        return cuda_views.gpuarray(self.address, self)
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         self.place.check()
@@ -408,3 +416,5 @@ def settle(array: DeviceArray) -> None:
         array.place.before(handle)
     if not array.streams:
         array.place.stream.synchronize()
+    elif isinstance(array.owner, cuda_dlpack.Taken):
+        linger(array.place, array.owner)

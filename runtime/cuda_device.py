@@ -46,6 +46,7 @@ class Device:
         major, minor = handle.compute_capability()
         self.arch = f"sm_{major}{minor}"
         self._context = handle.retain_primary_context()
+        self.context_handle = int(self._context.handle)
         self.tapes: weakref.WeakSet[Any] = weakref.WeakSet()
         self.pool = Pool(self.let_go)
         self._ordering = threading.RLock()
