@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pullback.runtime.engine import CompileError
+
 
 class DeviceError(RuntimeError):
     """A device that is not there, or that does not do what it is asked."""
@@ -9,6 +11,10 @@ class DeviceError(RuntimeError):
 
 class DeviceMemoryError(DeviceError, MemoryError):
     """A device has no memory for a buffer, which the message names. Memory that waited for calls has been given back."""
+
+
+class NoArchitecture(CompileError):
+    """A compiler makes no code for the architecture of a device."""
 
 
 class DeviceFault(DeviceError):
