@@ -16,7 +16,7 @@ from pullback.runtime import cuda_dlpack, cuda_views
 from pullback.runtime.cuda_device import Device, device
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_errors import DeviceError
-from pullback.runtime.cuda_lingering import linger
+from pullback.runtime.cuda_lingering import let_go, linger
 from pullback.runtime.cuda_memory import Block
 
 
@@ -125,10 +125,12 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
             wait_for(self)
             place.staging.download([(address, array)])
             place.launched.clear()
+            let_go(place)
 
     def block_until_ready(self) -> DeviceArray:
         """Wait until it is computed; returns the array. Raises DeviceFault for a kernel that failed."""
         self.place.synchronize()
+        let_go(self.place)
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

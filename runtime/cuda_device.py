@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from typing import Any
 
-from pullback.runtime import cuda_blas
+from pullback.runtime import cuda_blas, cuda_lingering
 from pullback.runtime.cuda_driver import count, cuda, ordinal
 from pullback.runtime.cuda_errors import DeviceError, DeviceFault
 from pullback.runtime.cuda_memory import Block, Pool, Staging
@@ -162,7 +162,9 @@ class Device:
             return int(cuda.mem_get_info()[0])
 
     def let_go(self) -> None:
-        """Drop what holds memory for calls to come: graphs."""
+        """Drop what holds memory: graphs for calls to come, and what other libraries lent for calls that are done."""
+        self.stream.synchronize()
+        cuda_lingering.let_go(self)
         for tape in list(self.tapes):
             tape.graphs.clear()
 

@@ -14,8 +14,8 @@ from pullback.runtime.cuda_dlpack import CUDA, LEGACY_STREAM, Taken
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_errors import DeviceError
 
-CONTEXT = 1
-"""The attribute of a pointer that is its context."""
+CONTEXT, DEVICE_ORDINAL = 1, 9
+"""Attributes of a pointer: its context, and the number of its device."""
 
 
 def adopted(x: Any) -> DeviceArray | None:
@@ -52,13 +52,13 @@ def _by_interface(x: Any, interface: dict[str, Any]) -> DeviceArray:
 
 
 def _device_of(address: int) -> int:
-    """The number of the device on which an address lies."""
-    first = device("cuda:0")
-    with first:
-        try:
-            return int(cuda.pointer_get_attribute(cuda.pointer_attribute.DEVICE_ORDINAL, address))
-        except (cuda.Error, AttributeError):
-            return 0
+    """The number of the device on which an address lies. Raises DeviceError for one that CUDA does not know."""
+    found = ctypes.c_int(-1)
+    with device("cuda:0") as first:
+        status = first.driver.cuPointerGetAttribute(ctypes.byref(found), DEVICE_ORDINAL, ctypes.c_ulonglong(address))
+    if status or found.value < 0:
+        raise DeviceError(f"the array says that it is at {address:#x}, which is no memory of a CUDA device (CUDA error {status})")
+    return found.value
 
 
 def _check_context(place: Device, address: int) -> None:
