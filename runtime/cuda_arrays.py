@@ -290,8 +290,7 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
             return ""
         if self.owner.is_lent:
             return "was handed to another library, which would see it change; pass a copy, x.copy()"
-        # The array's own reference, and the call's.
-        if sys.getrefcount(self.owner) > 2:
+        if _references(self) > ALONE:
             return "shares its memory with another array, such as what it was reshaped from; pass a copy, x.copy()"
         return ""
 
@@ -360,6 +359,22 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
             if stream != -1:
                 place.before(cuda_dlpack.LEGACY_STREAM if stream in (None, 0) else stream)
         return cuda_dlpack.capsule(self.address, self.dtype, self.shape, self.strides, self.place.number, self)
+
+
+def _references(array: Any) -> int:
+    """How many references to the memory of an array there are."""
+    return sys.getrefcount(array.owner)
+
+
+class _Lone:
+    __slots__ = ("owner",)
+
+    def __init__(self) -> None:
+        self.owner = object()
+
+
+ALONE = _references(_Lone())
+"""What ``_references`` says where an array alone has its memory."""
 
 
 class Gone:
