@@ -286,11 +286,9 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         self.place.check()
         if self.strides is not None:
             return "is not row-major; pass a copy, x.copy()"
-        if not isinstance(self.owner, Block):
-            return ""
-        if self.owner.is_lent:
+        if isinstance(self.owner, Block) and self.owner.is_lent:
             return "was handed to another library, which would see it change; pass a copy, x.copy()"
-        if _references(self) > ALONE:
+        if isinstance(self.owner, DeviceArray) or (isinstance(self.owner, Block) and _references(self) > ALONE):
             return "shares its memory with another array, such as what it was reshaped from; pass a copy, x.copy()"
         return ""
 
