@@ -32,6 +32,23 @@ class Remote:
         """A NumPy array of the elements."""
         raise NotImplementedError
 
+    def copy(self) -> Remote:
+        """An array of the same elements in memory of its own."""
+        raise NotImplementedError
+
+    def bounds(self) -> tuple[int, int]:
+        """Its first address, and the one after its last."""
+        raise NotImplementedError
+
+    def refusal(self) -> str:
+        """Why its memory cannot be given up for the result of a call; empty if it can."""
+        raise NotImplementedError
+
+    def given_up(self, value: Any) -> Remote:
+        """An array of the same memory, which has the elements of ``value``, an array of the same type, on the device or not;
+        this one is not to be used any more."""
+        raise NotImplementedError
+
 
 COMPUTE: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
 """What calls a function of NumPy's, or the method of that name, on arrays of a device. Filled by the face."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pullback.debugging.gradients import check_grad, check_grads
     from pullback.debugging.nonfinite import find_nan
     from pullback.debugging.printing import print, print_grad
+    from pullback.device_export import DeviceExport
     from pullback.exporting import Exported, ExportError, ExportWarning, export
     from pullback.hips import (
         const_graph,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from pullback.solvers import fixed_point, odeint
 
 __all__ = [
-    "CacheInfo", "DeviceArray", "DeviceError", "DeviceFault", "DeviceMemoryError", "DeviceWarning",
+    "CacheInfo", "DeviceArray", "DeviceError", "DeviceExport", "DeviceFault", "DeviceMemoryError", "DeviceWarning",
     "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
     "deriv", "device_put", "elementwise_grad",
@@ -84,6 +85,7 @@ if not TYPE_CHECKING:
         "pullback.debugging.gradients": ("check_grad", "check_grads"),
         "pullback.debugging.nonfinite": ("find_nan",),
         "pullback.debugging.printing": ("print", "print_grad"),
+        "pullback.device_export": ("DeviceExport",),
         "pullback.exporting": ("ExportError", "ExportWarning", "Exported", "export"),
         "pullback.hips": (
             "const_graph", "deriv", "elementwise_grad", "grad_and_aux", "grad_named", "hessian_tensor_product",

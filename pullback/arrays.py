@@ -1,14 +1,11 @@
-"""Arrays on devices: how they are made, and what computes with them outside compiled functions."""
+"""Arrays on devices: how they are made."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from pullback.api import jit
 from pullback.ir.remote import Remote
 from pullback.runtime.cuda_arrays import DeviceArray, uploaded
 from pullback.runtime.cuda_driver import checked
@@ -33,27 +30,6 @@ def _put(leaf: Any, name: str) -> Any:
         leaf = leaf.copy_to_host()
     array = np.asarray(leaf)
     return array if name == "cpu" else uploaded(array, name, f"an array of {array.dtype} and shape {array.shape}")
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled(function: Any) -> Callable[..., Any]:
-    """A function of NumPy's, or the method of that name, as a compiled one."""
-    if isinstance(function, str):
-
-        def call(x: Any, *args: Any, **kwargs: Any) -> Any:
-            return getattr(x, function)(*args, **kwargs)
-    else:
-
-        def call(*args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
-            return function(*args, **kwargs)
-
-    call.__name__ = call.__qualname__ = function if isinstance(function, str) else getattr(function, "__name__", "function")
-    return jit(call)
-
-
-def compute(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function or method of NumPy's on arrays of a device."""
-    return _compiled(function)(*args, **kwargs)
 
 
 __all__ = ["DeviceArray", "device_put"]

@@ -119,7 +119,7 @@ def path_of(entry: Entry, call: Signature) -> str:
         return f"Python, since calls are plain here: {problem}"
     template, instance = entry.program.template, entry.program.instance
     if template is not None and not template.is_native:
-        return f"Python, since it runs on {template.executable.device.name}"
+        return f"Python, since it runs on {template.device}"
     try:
         given, flat = _flattened(entry, call, None)
         Record(entry, given, None if template is None else template.executable, instance, 0, None)

@@ -16,7 +16,7 @@ from pullback.ir.ops.control import CheckFailed
 from pullback.ir.passes.guards import GUARD, guards_first
 from pullback.ir.remote import Remote
 from pullback.ir.structure import Value
-from pullback.outputs import Out, chosen_results, put
+from pullback.outputs import Out, check_device, chosen_results, chosen_there, put
 from pullback.pipeline import Program, split_outcomes
 from pullback.runtime.abi import is_known
 from pullback.tracer import Trace
@@ -123,8 +123,11 @@ class Entry:
         if program.template is None or program.instance is None:
             return ()
         executable = program.template.executable
-        is_chosen = out is not None and program.template.is_native
-        chosen = None if out is None or not is_chosen else chosen_results(out, executable.plan, program.outcomes, arguments)
+        chosen: Sequence[Any] | None = None
+        if out is not None and program.template.is_native:
+            chosen = chosen_results(out, executable.plan, program.outcomes, arguments)
+        elif out is not None:
+            chosen = chosen_there(out, program.outcomes, len(executable.program.results), arguments)
         try:
             return executable.call(program.instance, arguments + self._constants, chosen)
         except CheckFailed as failed:
@@ -156,6 +159,8 @@ class Entry:
         arguments = self._arguments(leaves)
         if arguments is None:
             return MISS
+        if out is not None and self._program.template is not None:
+            check_device(out, self._program.template.device)
         if self._lent:
             arguments = apart(arguments, self._lent)
         return self._given(self._run(arguments, out), leaves, arguments, out)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from pullback.codegen.llvm_entry import public_symbols
 from pullback.inspected import Inspected
 from pullback.ir.formulas import Formula, Scaled
 from pullback.ir.formulas import as_data as formula_data
+from pullback.ir.later import later
 from pullback.ir.structure import Module
 from pullback.ir.types import ArrayType, DType, dtype_of
 from pullback.pipeline import layouts_of, lowered, scheduled
@@ -37,6 +38,12 @@ from pullback.tracer import Argument, Captured, Trace
 from pullback.tracer.frame import Constant
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.tracer.tree import paths
+
+if TYPE_CHECKING:
+    from pullback import device_export
+    from pullback.device_export import DeviceExport
+else:
+    device_export = later("pullback.device_export")
 
 FORMAT = 1
 _SPEC = re.compile(r"\s*(?:np\.|numpy\.)?(\w+)\s*\[([^\[\]]*)\]\s*")
@@ -74,11 +81,21 @@ class Exported:
         return "\n".join([*lines, f"needs {', '.join(self.needs)}"] if self.needs else lines)
 
 
+@overload
+def export(
+    function: Callable[..., Any], /, *specs: Any, path: str | Path, name: str | None = None, cpu: str = "native",
+    kwargs: Mapping[str, Any] | None = None, device: None = None, architectures: Sequence[str] = (),
+) -> Exported: ...  # fmt: skip
+@overload
+def export(
+    function: Callable[..., Any], /, *specs: Any, path: str | Path, name: str | None = None, cpu: str = "native",
+    kwargs: Mapping[str, Any] | None = None, device: str, architectures: Sequence[str] = (),
+) -> DeviceExport: ...  # fmt: skip
 @with_users_frames
 def export(
     function: Callable[..., Any], /, *specs: Any, path: str | Path, name: str | None = None, cpu: str = "native",
-    kwargs: Mapping[str, Any] | None = None,
-) -> Exported:  # fmt: skip
+    kwargs: Mapping[str, Any] | None = None, device: str | None = None, architectures: Sequence[str] = (),
+) -> Exported | DeviceExport:  # fmt: skip
     """Compile a function ahead of time: ``path.o``, ``path.h`` and, where a linker is found, ``path.so``, for C without Python.
 
         pb.export(pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path="model")
@@ -91,6 +108,10 @@ def export(
     with the same instructions, or "baseline", "avx2" and "avx512". Arrays and numbers that the function reads from outside are
     in the object with their present values.
 
+    With ``device="cuda"`` one file is written, ``path.cuda``, which ``pb.load`` runs on a device: the program, and its kernels'
+    machine code for each of ``architectures``, as ["sm_80", "sm_90"], or for that of the device if none is named. With these, no
+    device is needed, but NVRTC or nvcc. ``cpu`` means nothing then.
+
     With named extents the function is traced some dozens of times, at many sizes, which must give one program; the sizes that it
     serves are in the header, and calls with others return a status. Where no linker is found (cc, gcc, clang, ld) an
     ``ExportWarning`` says so, and ``library`` is None.
@@ -102,8 +123,12 @@ def export(
     name = name or re.sub(r"\W", "_", place.name, flags=re.ASCII)
     if not _NAME.fullmatch(name):
         raise ValueError(f"name={name!r}: a name as C has them is expected")
+    if device not in (None, "cpu"):
+        return device_export.exported(function, specs, dict(kwargs or {}), place, name, str(device), architectures)
+    if architectures:
+        raise ValueError("architectures=... goes with device='cuda'")
     host = host_of(cpu)
-    interface, texts, about = _Export(function, specs, dict(kwargs or {}), name, host).run()
+    interface, texts, about = Export(function, specs, dict(kwargs or {}), name, host).run()
     payload = object_file(interface, texts, host)
     text = header(interface, about["title"], about["doc"], f"pullback {__version__}", f"{host.triple}, {host.cpu}")
     files = [place.with_name(place.name + suffix) for suffix in (".o", ".h", ".so")]
@@ -205,7 +230,7 @@ def _arrays(value: Any) -> Iterator[_Array]:
     yield from found
 
 
-class _Export:
+class Export:
     """One export, from a function and types to the interface and the texts of its kernels."""
 
     def __init__(

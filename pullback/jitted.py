@@ -167,10 +167,11 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         ``out`` is a tree like the result, of arrays of exactly the shapes and dtypes of its arrays (of rank 0 for scalars), in
         which None stands for any part that gets arrays of its own. Returns the result, whose arrays are those of ``out``. They
         may share memory with arguments, which are read first; then, and where an array is not row-major, the result is computed
-        beside and copied. If the call raises, such arrays are as they were; what others hold is undefined.
+        beside and copied. If the call raises, such arrays are as they were; what others hold is undefined. Arrays on a device are
+        given up: the result has others in their memory, and with them is on the device.
 
-        Raises TypeError for another structure, ValueError for arrays that do not fit, are read-only or share memory with each
-        other, TraceError within a traced function.
+        Raises TypeError for another structure, ValueError for arrays that do not fit, are read-only, share memory with each other
+        or, on a device, with any other array, or are on another device than the call; TraceError within a traced function.
         """
         result = self._entries.into(out, *args, **kwargs)
         return self._into(out, args, kwargs) if result is MISS else result

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.ir.formulas import Formula, of_data
+from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
+from pullback.ir.remote import Remote
 from pullback.ir.types import DTYPES
 from pullback.runtime.host import raised
 from pullback.runtime.loaded import Library, NotExported
@@ -18,7 +20,14 @@ from pullback.shipped import builder, take
 from pullback.tracer.failures import placed
 from pullback.tracer.tracebacks import keep_users_frames
 
+if TYPE_CHECKING:
+    from pullback import device_export
+else:
+    device_export = later("pullback.device_export")
+
 FORMAT = 1
+MAGIC = b"pullback device export 1\n"
+"""How a file for a device begins."""
 _NUMBERS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool, np.bool_), "int": (int, np.int64), "float": (float, int, np.float64),
     "complex": (complex, float, int, np.complex128),
@@ -30,18 +39,20 @@ class Loaded:
 
     Arrays must have the dtypes of the export and extents that it serves; those that are not dense and row-major are copied. Calls
     may come from several threads at once, run without the interpreter's lock, and share the threads of ``pb.set_num_threads``.
-    ``__name__`` and ``__doc__`` are the function's; ``extents`` as in ``Exported``; ``cpu``: the processor it was made for.
+    ``__name__`` and ``__doc__`` are the function's; ``extents`` as in ``Exported``; ``cpu``: the processor it was made for, or
+    the architectures; ``device``: where it runs.
     """
 
-    def __init__(self, library: Library, about: Mapping[str, Any]) -> None:
+    def __init__(self, library: Any, about: Mapping[str, Any]) -> None:
         self._library = library
+        self.device = "cpu"
         self.__name__ = str(about["title"])
         self.__doc__ = str(about["doc"]) or None
         self.cpu = str(about["target"][1])
         self.extents = {str(name): (int(low), high) for name, low, high in about["extents"]}
         self._positional, self._keyed, out = about["trees"]
         self._names = [name for name, _ in (*self._positional, *self._keyed)]
-        self._leaves = [_Leaf(data) for data in about["leaves"]]
+        self._leaves = [Leaf(data) for data in about["leaves"]]
         self._passed = [int(k) for k in about["passed"]]
         self._build = builder(out)
         self._results = [(DTYPES[dtype].numpy, list(map(of_data, shape))) for _, dtype, shape in about["results"]]
@@ -67,12 +78,16 @@ class Loaded:
             if sizes[name] < low or (high is not None and sizes[name] > high):
                 served = f"from {low}" + (f" to {high}" if high is not None else " on")
                 raise ValueError(f"{self.__name__} was exported for {name} {served}, found {sizes[name]}")
+        return self._build(iter([r if r.ndim or isinstance(r, Remote) else r[()] for r in self._run(values, sizes)]))
+
+    def _run(self, values: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+        """The arrays of the result, of arguments that fit."""
         results = [np.empty([f.at(sizes) for f in shape], dtype) for dtype, shape in self._results]
         passed = [values[k] for k in self._passed]
         status = self._library.call([sizes[name] for name in self.extents], passed, results)
         if status:
             raise self._failure(status)
-        return self._build(iter([r if r.ndim else r[()] for r in results]))
+        return results
 
     def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """The leaves of a call, with their places."""
@@ -103,7 +118,7 @@ class Loaded:
         return MemoryError(message) if status == 1 else ValueError(message) if status == 2 else RuntimeError(message)
 
 
-class _Leaf:
+class Leaf:
     """What is expected of an array or number."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -129,10 +144,14 @@ class _Leaf:
             array = value
         else:
             array = self.converted(place, value)
-        for name, extent in zip(self.names, array.shape):
+        self.learn(array.shape, sizes)
+        return array
+
+    def learn(self, shape: Sequence[int], sizes: dict[str, int]) -> None:
+        """Note the extents that stand alone in the shape."""
+        for name, extent in zip(self.names, shape):
             if name and name not in sizes:
                 sizes[name] = extent
-        return array
 
     def converted(self, place: str, value: Any) -> np.ndarray[Any, Any]:
         """A dense array of an array or number. Raises TypeError."""
@@ -166,24 +185,31 @@ def _type(value: Any) -> str:
     return f"{type(value).__name__}" + (f" of {value.dtype}" if isinstance(value, np.ndarray | np.generic) else "")
 
 
-def load(path: str | Path, *, trust: bool = False) -> Loaded:
-    """The function in a shared library that ``pb.export`` made.
+def load(path: str | Path, *, trust: bool = False, device: str | None = None) -> Loaded:
+    """The function in a file that ``pb.export`` made: a shared library, or one for a CUDA device.
 
         f = pb.load("model.so", trust=True)
+        g = pb.load("model.cuda", trust=True)
 
     Loading runs the machine code of the file, with all that this process may do, and nothing can check beforehand what it does:
     load what you made, or got from somebody you trust, and say so with ``trust=True``. Nothing is unpickled or evaluated, and no
-    source of the function is needed. BLAS, LAPACK and special functions come from SciPy.
+    source of the function is needed. BLAS, LAPACK and special functions come from SciPy. ``device``: where one for a device runs,
+    the first if none is named; no compiler is needed there.
 
     Raises ValueError without ``trust``, for a file that is no such library, and for one of a newer format; OSError for one that
-    cannot be opened; RuntimeError for one made for another processor; TypeError for one whose arguments or results are of the
-    user's own classes.
+    cannot be opened; RuntimeError for one made for another processor, DeviceError where there is no device for it; TypeError for
+    one whose arguments or results are of the user's own classes.
     """
     place = Path(path)
     if trust is not True:
         raise ValueError(
             f"{place} is machine code, which will run with all your rights: pass trust=True if you know who made it"
         )
+    content = place.read_bytes() if place.is_file() else b""
+    if content.startswith(MAGIC):
+        return device_export.loaded(place, content, device)
+    if device not in (None, "cpu"):
+        raise ValueError(f"{place} was not exported for a device: pb.export(..., device='cuda') makes what runs on {device}")
     try:
         library = Library(place)
     except NotExported as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.remote import Remote
 from pullback.ir.types import ArrayType, Type
 from pullback.pipeline import Outcome
 from pullback.runtime.program import Plan
@@ -15,7 +16,7 @@ from pullback.sharing import Array, overlapping, overlaps_itself, share
 from pullback.tracer import Trace
 from pullback.tracer.tree import LEAF, TreeDef, flatten
 
-Out = list[Array | None]
+Out = list[Array | Remote | None]
 """For each leaf of a result the array that it goes to, or None for an array of its own."""
 
 
@@ -62,11 +63,16 @@ def _inside(tree: TreeDef, label: str) -> Iterator[str]:
 
 def _check(given: Any, label: str, t: Type) -> None:
     assert isinstance(t, ArrayType)
-    if not isinstance(given, np.ndarray) or isinstance(given, np.ma.MaskedArray):
+    if not isinstance(given, np.ndarray | Remote) or isinstance(given, np.ma.MaskedArray):
         raise TypeError(f"{label} is an array of {t}, or None; found a {type(given).__name__}")
     if given.dtype != t.dtype.numpy or given.shape != t.shape:
         shape = ",".join(map(str, given.shape))
         raise ValueError(f"{label} is an array of {t.dtype.numpy.str}, {t}; found {given.dtype.str}[{shape}]")
+    if isinstance(given, Remote):
+        refusal = given.refusal()
+        if refusal:
+            raise ValueError(f"{label} {refusal}")
+        return
     if not given.flags.writeable:
         raise ValueError(f"{label} is read-only; pass an array that can be written")
     if not given.flags.forc and overlaps_itself(given):
@@ -82,11 +88,30 @@ def chosen_results(
     position = {plan.program.results.index(v): k for k, v in enumerate(plan.shown)}
     found: list[Array | None] = [None] * len(plan.fresh)
     for given, outcome in zip(out, outcomes, strict=True):
-        if given is None or outcome.source != "result" or outcome.index not in position:
+        if not isinstance(given, np.ndarray) or outcome.source != "result" or outcome.index not in position:
             continue
         flags = given.flags
         if flags.c_contiguous and flags.aligned and not any(np.may_share_memory(given, a) for a in arrays):
             found[position[outcome.index]] = given
+    return found
+
+
+def check_device(out: Out, device: str) -> None:
+    """Raises ValueError where an array of ``out`` is on another device than the one that computes its contents."""
+    for array in out:
+        if isinstance(array, Remote) and array.device != device:
+            what = f'the call runs on {device}: jit the function with device={array.device!r}, or pass arrays there'
+            raise ValueError(f"an array of out is on {array.device}, and {what}")
+
+
+def chosen_there(out: Out, outcomes: Sequence[Outcome], count: int, arguments: Sequence[Any]) -> list[Remote | None] | None:
+    """For each result of a program for a device, the array of ``out`` that it may be made in; None if no array is there."""
+    if not any(isinstance(a, Remote) for a in out):
+        return None
+    found: list[Remote | None] = [None] * count
+    for given, outcome in zip(out, outcomes, strict=True):
+        if isinstance(given, Remote) and outcome.source == "result" and not any(given is a for a in arguments):
+            found[outcome.index] = given
     return found
 
 
@@ -96,9 +121,25 @@ def put(out: Out, values: Sequence[Any]) -> list[Any]:
     given = [a for a in out if a is not None]
     ready = []
     for array, value in zip(out, values, strict=True):
-        is_shared = value is not array and isinstance(value, np.ndarray) and any(np.may_share_memory(value, a) for a in given)
+        is_there = value is array or (isinstance(value, Remote) and isinstance(array, Remote) and is_in(value, array))
+        is_shared = not is_there and isinstance(value, np.ndarray | Remote) and any(_may_share(value, a) for a in given)
         ready.append(value.copy() if is_shared else value)
-    for array, value in zip(out, ready, strict=True):
-        if array is not None and value is not array:
-            np.copyto(array, value)
-    return [value if array is None else array for array, value in zip(out, ready, strict=True)]
+    return [value if array is None else landed(array, value) for array, value in zip(out, ready, strict=True)]
+
+
+def is_in(value: Remote, array: Remote) -> bool:
+    """Whether a result was made in the memory of an array."""
+    return value is not array and value.bounds() == array.bounds()
+
+
+def _may_share(a: Any, b: Any) -> bool:
+    return share(a, b) if isinstance(a, Remote) or isinstance(b, Remote) else np.may_share_memory(a, b)
+
+
+def landed(array: Any, value: Any) -> Any:
+    """An array of the caller's, filled, from a device by a copy. One on a device is given up: the array that has its memory."""
+    if isinstance(array, Remote):
+        return array.given_up(value)
+    if value is not array:
+        np.copyto(array, value.copy_to_host() if isinstance(value, Remote) else value)
+    return array

@@ -80,6 +80,12 @@ class Template:
         return isinstance(self.executable, Executable)
 
     @property
+    def device(self) -> str:
+        """The device that it runs on."""
+        name: str = "cpu" if self.is_native else self.executable.device.name
+        return name
+
+    @property
     def home(self) -> Mapping[int, int]:
         """The results that are in the memory of parameters, with these."""
         found: Mapping[int, int] = self.executable.home

@@ -10,10 +10,10 @@ from pullback.ir.remote import COMPUTE, Remote
 from pullback.tracer.tree import ADOPT
 
 if TYPE_CHECKING:
-    from pullback import arrays
+    from pullback import eager
     from pullback.runtime import cuda_foreign
 else:
-    arrays, cuda_foreign = later("pullback.arrays"), later("pullback.runtime.cuda_foreign")
+    eager, cuda_foreign = later("pullback.eager"), later("pullback.runtime.cuda_foreign")
 
 
 def device_of(asked: str | None, leaves: Sequence[Any]) -> str:
@@ -43,4 +43,4 @@ def _adopted(x: Any) -> Any:
 
 
 ADOPT.append(_adopted)
-COMPUTE.append(lambda function, args, kwargs: arrays.compute(function, args, kwargs))
+COMPUTE.append(lambda function, args, kwargs: eager.compute(function, args, kwargs))

@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.remote import Remote
+
 # How long the search for an element that two arrays share may take, before they are taken to share one.
 MOST_WORK = 1000
 
 Array = np.ndarray[Any, Any]
 
 
-def share(a: Array, b: Array) -> bool:
+def share(a: Any, b: Any) -> bool:
     """Whether two arrays share an element, as far as that is found out soon."""
+    if isinstance(a, Remote) or isinstance(b, Remote):
+        return isinstance(a, Remote) and isinstance(b, Remote) and a.device == b.device and _cross(a.bounds(), b.bounds())
     if not np.may_share_memory(a, b):
         return False
     try:
@@ -33,8 +37,12 @@ def overlaps_itself(x: Array) -> bool:
     return False
 
 
-def overlapping(arrays: Mapping[int, Array]) -> frozenset[int]:
-    """Those between whose first and last byte another one has memory."""
+def _cross(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def overlapping(arrays: Mapping[int, Any]) -> frozenset[int]:
+    """Those between whose first and last byte another one has memory, or seems to: addresses on devices are as those here."""
     spans = sorted((*_bounds(a), k) for k, a in arrays.items() if a.size)
     found: set[int] = set()
     until, last = 0, -1
@@ -46,7 +54,9 @@ def overlapping(arrays: Mapping[int, Array]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _bounds(a: Array) -> tuple[int, int]:
+def _bounds(a: Any) -> tuple[int, int]:
+    if isinstance(a, Remote):
+        return a.bounds()
     if a.flags.c_contiguous:
         start: int = a.__array_interface__["data"][0]
         return start, start + a.nbytes

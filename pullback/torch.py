@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -14,11 +14,18 @@ import numpy as np
 from pullback import tree
 from pullback.api import jit
 from pullback.derivatives import vjp
+from pullback.ir.later import later
+from pullback.ir.remote import Remote
 from pullback.jitted import Jitted
 from pullback.method import Method
 from pullback.tracer import TreeDef, current, flatten, rebuild
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.tracer.tree import Identity, map_statics
+
+if TYPE_CHECKING:
+    from pullback.runtime import cuda_foreign
+else:
+    cuda_foreign = later("pullback.runtime.cuda_foreign")
 
 try:
     import torch
@@ -27,7 +34,14 @@ except ModuleNotFoundError as error:
 
 __all__ = ["wrap"]
 
-Array = np.ndarray[Any, Any]
+DTYPES = {
+    getattr(torch, name): np.dtype(getattr(ml_dtypes, name, name))
+    for name in (
+        "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+        "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+    )
+    if hasattr(torch, name)
+}  # fmt: skip
 
 
 def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,17 +50,18 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         energy = pb.torch.wrap(lambda x, k: np.sum(k * np.sin(x) ** 2))
         energy(x, k).backward()
 
-    Arguments: CPU tensors of any strides, alone or in tuples, lists, dicts, namedtuples and dataclasses, beside whatever a
-    compiled function takes. ``function`` sees NumPy arrays that share the memory of the tensors. Each array or NumPy scalar in
-    the result becomes a tensor that has its memory; anything else stays as it is. Gradients reach the tensors that want them;
-    with ``create_graph`` they can be differentiated again, to any order. Complex gradients are PyTorch's. ``function`` may be
-    compiled already, as by ``pb.jit(static_argnames=...)``.
+    Arguments: tensors of any strides, alone or in tuples, lists, dicts, namedtuples and dataclasses, beside whatever a compiled
+    function takes. ``function`` sees arrays that share the memory of the tensors. Each array or NumPy scalar in the result
+    becomes a tensor that has its memory; anything else stays as it is. With tensors on a CUDA device the call runs there, in the
+    order of PyTorch's current stream, and its results are tensors there. Gradients reach the tensors that want them, where these
+    are; with ``create_graph`` they can be differentiated again, to any order. Complex gradients are PyTorch's. ``function`` may
+    be compiled already, as by ``pb.jit(static_argnames=...)``.
 
     The result of a function that returns one float is computed together with its gradient where PyTorch records gradients; of
     other functions ``backward`` computes anew what it needs of the value. Arguments may not be written into.
 
-    Calls raise TypeError for tensors that are not on the CPU, sparse or quantised, ValueError where ``function`` writes into one,
-    and what a compiled function raises.
+    Calls raise TypeError for tensors that are neither on the CPU nor a CUDA device, sparse or quantised, ValueError where
+    ``function`` writes into one, and what a compiled function raises.
     """
     if not callable(function):
         raise TypeError(f"pb.torch.wrap takes a function, got {type(function).__name__}")
@@ -122,7 +137,7 @@ class _Call:
     by: tuple[int, ...]
     result: TreeDef | None = None
     floats: tuple[int, ...] = ()
-    gradient: dict[int, Array] = field(default_factory=dict)
+    gradient: dict[int, Any] = field(default_factory=dict)
 
     def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """The tensors of the result."""
@@ -135,7 +150,7 @@ class _Call:
             found = self.wrapped.function(*args, **kwargs)
         leaves, self.result = flatten(found, key=Identity)
         self.floats = tuple(k for k, x in enumerate(leaves) if _is_float(x))
-        return tuple(tensor_of(np.array(x) if any(x is a for a in arrays) else np.asarray(x)) for x in leaves)
+        return tuple(map(tensor_of, apart(leaves, arrays)))
 
     def filled(self, tensors: Sequence[Any]) -> Any:
         """The result with tensors for its arrays."""
@@ -146,10 +161,11 @@ class _Call:
         """The gradients by some of the tensors; differentiable where PyTorch records gradients."""
         chosen = [cotangents[k] for k in self.floats]
         if self.gradient and not torch.is_grad_enabled():
-            return [tensor_of(np.asarray(self.gradient[k])) * chosen[0] for k in wanted]
-        named = {"wanted": wanted, "floats": self.floats}
-        found: Sequence[Any] = self.wrapped.pull((list(tensors), self.given, chosen), named)
-        return found
+            found = [tensor_of(self.gradient[k]) * chosen[0] for k in wanted]
+        else:
+            named = {"wanted": wanted, "floats": self.floats}
+            found = self.wrapped.pull((list(tensors), self.given, chosen), named)
+        return [g.to(tensors[k].device) for k, g in zip(wanted, found, strict=True)]
 
 
 class _Function(torch.autograd.Function):
@@ -251,15 +267,17 @@ def _conjugate(x: Any) -> Any:
 # tensors and arrays
 
 
-def array_of(tensor: Any) -> Array:
-    """The read-only array that has a tensor's memory. Raises TypeError for tensors that have none for NumPy."""
-    if tensor.device.type != "cpu":
-        raise TypeError(f"a tensor on {tensor.device}: pb.torch.wrap takes tensors on the CPU; pass tensor.cpu()")
+def array_of(tensor: Any) -> Any:
+    """The read-only array that has a tensor's memory. Raises TypeError for tensors that have none."""
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise TypeError(f"a tensor on {tensor.device}: pb.torch.wrap takes those on the CPU or CUDA devices; pass tensor.cpu()")
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise TypeError(
             f"a tensor of layout {tensor.layout}, dtype {tensor.dtype}: pb.torch.wrap takes dense tensors; pass a dense one"
         )
     plain = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.device.type == "cuda":
+        return cuda_foreign.tensor(plain, DTYPES[plain.dtype], torch.cuda.current_stream(plain.device).cuda_stream)
     try:
         found = plain.view(torch.int16).numpy().view(_BFLOAT16) if plain.dtype is torch.bfloat16 else plain.numpy()
     except RuntimeError as error:
@@ -270,8 +288,23 @@ def array_of(tensor: Any) -> Array:
     return found
 
 
-def tensor_of(array: Array) -> Any:
+def apart(leaves: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+    """Results as arrays of which none has the memory of an argument or of another."""
+    found: list[Any] = []
+    for x in leaves:
+        is_given = any(x is a for a in arrays)
+        if isinstance(x, Remote):
+            found.append(x.copy() if is_given or x.refusal() or any(x is a for a in found) else x)
+        else:
+            found.append(np.array(x) if is_given else np.asarray(x))
+    return found
+
+
+def tensor_of(array: Any) -> Any:
     """The tensor that has an array's memory."""
+    if isinstance(array, Remote):
+        return torch.from_dlpack(array)
+    array = np.asarray(array)
     if array.dtype == _BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback.entry import MISS, Entry
 from pullback.inspection.record import Record
-from pullback.outputs import Out
+from pullback.outputs import Out, landed
 from pullback.pipeline import Program
 from pullback.sharing import overlaps_itself, share
 from pullback.tracer import Trace, TraceError
@@ -70,7 +70,7 @@ class WritingEntry(Entry):
         found, *values = result
         for (_, array), value in zip(self._written(leaves), values, strict=True):
             if value is not array:
-                np.copyto(array, value)
+                landed(array, value)
         return found
 
     def _written(self, leaves: Sequence[Any]) -> list[tuple[str, Array]]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from pullback.ir.remote import COMPUTE, Remote
-from pullback.runtime import cuda_dlpack
+from pullback.runtime import cuda_dlpack, cuda_views
 from pullback.runtime.cuda_device import Device, device
+from pullback.runtime.cuda_driver import cuda
+from pullback.runtime.cuda_errors import DeviceError
+from pullback.runtime.cuda_lingering import let_go, linger
 from pullback.runtime.cuda_memory import Block
 
 
@@ -22,6 +27,29 @@ def _method(name: str) -> Any:
     method.__name__ = name
     method.__doc__ = f"As NumPy's ``ndarray.{name}``, computed on the device."
     return method
+
+
+def _in_place(name: str) -> Any:
+    def method(self: DeviceArray, other: Any) -> Any:
+        return COMPUTE[0](InPlace(name), (self, other), {})
+
+    method.__name__ = f"__i{name}__"
+    return method
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """What Python's operator ``name``, as "add" for ``+=``, binds its left side to: a new array of the same dtype and shape."""
+
+    name: str
+
+
+INSTEAD = {
+    "sort": "x = np.sort(x)", "fill": "x = np.full_like(x, value)", "resize": "x = np.resize(x, shape)",
+    "put": "x = np.where(condition, value, x)", "partition": "x = np.sort(x)",
+    "setflags": "nothing writes into it", "byteswap": "np.asarray(x).byteswap() is of a copy on the host",
+}  # fmt: skip
+"""What is written in place of NumPy's methods that change an array."""
 
 
 class DeviceArray(Remote, NDArrayOperatorsMixin):
@@ -101,10 +129,12 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
             wait_for(self)
             place.staging.download([(address, array)])
             place.launched.clear()
+            let_go(place)
 
     def block_until_ready(self) -> DeviceArray:
         """Wait until it is computed; returns the array. Raises DeviceFault for a kernel that failed."""
         self.place.synchronize()
+        let_go(self.place)
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -146,11 +176,27 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         return (self[k] for k in range(len(self)))
 
     def __repr__(self) -> str:
+        if isinstance(self.place, Gone):
+            return f"DeviceArray(given up, shape={self.shape}, dtype={self.dtype})"
         text = np.array2string(self.copy_to_host(), separator=", ", prefix="DeviceArray(")
         return f"DeviceArray({text}, dtype={self.dtype}, device={self.device!r})"
 
+    def __str__(self) -> str:
+        return repr(self) if isinstance(self.place, Gone) else str(self.copy_to_host())
+
     def __format__(self, spec: str) -> str:
-        return format(self.copy_to_host()[()], spec) if not self.shape else format(str(self), spec)
+        return format(self.copy_to_host()[()], spec)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self._number("round"), digits)
+
+    def __trunc__(self) -> int:
+        return math.trunc(self._number("math.trunc"))
+
+    def _number(self, what: str) -> Any:
+        if self.shape:
+            raise TypeError(f"{what} takes a number, found an array of shape {self.shape}; np.round(x), np.trunc(x)")
+        return self.copy_to_host()[()]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return uploaded, (self.copy_to_host(), self.device)
@@ -169,10 +215,22 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         return COMPUTE[0](ufunc if method == "__call__" else getattr(ufunc, method), args, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if not _has_remote((args, kwargs)):
+            # np.zeros(3, like=x), which NumPy passes on without ``like``.
+            return uploaded(np.asarray(function(*args, **kwargs)), self.device)
         return COMPUTE[0](function, tuple(args), dict(kwargs))
 
     def __getitem__(self, index: Any) -> Any:
         return self if isinstance(index, tuple) and not index and not self.shape else COMPUTE[0]("__getitem__", (self, index), {})
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    def __getattr__(self, name: str) -> Any:
+        if name in INSTEAD:
+            raise AttributeError(f"an array on a device does not change, and has no {name}: {INSTEAD[name]}")
+        hint = f"; np.asarray(x).{name} is that of a copy on the host" if hasattr(np.ndarray, name) else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
@@ -185,6 +243,10 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         return COMPUTE[0]("transpose", (self,), {})
 
     @property
+    def mT(self) -> Any:
+        return COMPUTE[0](np.matrix_transpose, (self,), {})
+
+    @property
     def real(self) -> Any:
         return COMPUTE[0](np.real, (self,), {})
 
@@ -192,12 +254,71 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
     def imag(self) -> Any:
         return COMPUTE[0](np.imag, (self,), {})
 
+    __iadd__, __isub__, __imul__, __itruediv__ = map(_in_place, ("add", "sub", "mul", "truediv"))
+    __ifloordiv__, __imod__, __ipow__, __imatmul__ = map(_in_place, ("floordiv", "mod", "pow", "matmul"))
+    __iand__, __ior__, __ixor__ = map(_in_place, ("and", "or", "xor"))
+    __ilshift__, __irshift__ = map(_in_place, ("lshift", "rshift"))
+
     all, any, argmax, argmin, argsort = map(_method, ("all", "any", "argmax", "argmin", "argsort"))
-    astype, clip, conj, copy, cumprod, cumsum = map(_method, ("astype", "clip", "conj", "copy", "cumprod", "cumsum"))
+    astype, clip, conj, cumprod, cumsum = map(_method, ("astype", "clip", "conj", "cumprod", "cumsum"))
+    conjugate = _method("conj")
     diagonal, dot, flatten, max, mean, min = map(_method, ("diagonal", "dot", "flatten", "max", "mean", "min"))
     prod, ravel, repeat, reshape, round = map(_method, ("prod", "ravel", "repeat", "reshape", "round"))
-    squeeze, std, sum, swapaxes, take = map(_method, ("squeeze", "std", "sum", "swapaxes", "take"))
+    searchsorted, squeeze, std, sum, swapaxes, take = map(_method, ("searchsorted", "squeeze", "std", "sum", "swapaxes", "take"))
     trace, transpose, var = map(_method, ("trace", "transpose", "var"))
+
+    def copy(self) -> DeviceArray:
+        """An array of the same elements in memory of its own."""
+        if self.strides is not None:
+            flat = COMPUTE[0]("reshape", (self, -1), {})
+            return DeviceArray(self.place, flat.address, self.dtype, self.shape, flat.owner)
+        with self.place as place:
+            block = place.take(self.nbytes, "a copy of an array")
+            made = DeviceArray(place, block.address, self.dtype, self.shape, block)
+            made._take(self)
+        return made
+
+    # memory that is given up
+
+    def bounds(self) -> tuple[int, int]:
+        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides or (), strict=False)] if self.size else []
+        if self.strides is None:
+            return self.address, self.address + self.nbytes
+        return self.address + sum(min(r, 0) for r in reach), self.address + sum(max(r, 0) for r in reach) + self.itemsize
+
+    def refusal(self) -> str:
+        self.place.check()
+        if self.strides is not None:
+            return "is not row-major; pass a copy, x.copy()"
+        if isinstance(self.owner, Block) and self.owner.is_lent:
+            return "was handed to another library, which would see it change; pass a copy, x.copy()"
+        if isinstance(self.owner, DeviceArray) or (isinstance(self.owner, Block) and _references(self) > ALONE):
+            return "shares its memory with another array, such as what it was reshaped from; pass a copy, x.copy()"
+        return ""
+
+    def given_up(self, value: Any) -> DeviceArray:
+        if isinstance(value, DeviceArray) and (value.address, value.owner) == (self.address, self.owner):
+            made = value
+        else:
+            made = DeviceArray(self.place, self.address, self.dtype, self.shape, self.owner, self.strides, self.streams)
+            with self.place:
+                wait_for(made)
+                made._take(value)
+                settle(made)
+        self.place, self.owner = cast(Device, Gone()), None
+        return made
+
+    def _take(self, value: Any) -> None:
+        """Fill it, row-major, with the elements of another array of its shape; the context is current."""
+        if not self.size:
+            return
+        if isinstance(value, DeviceArray) and value.place is self.place and value.strides is None:
+            wait_for(value)
+            cuda.memcpy_dtod_async(self.address, value.address, self.nbytes, self.place.stream)
+            settle(value)
+        else:
+            host = value.copy_to_host() if isinstance(value, Remote) else value
+            self.place.staging.upload(np.ascontiguousarray(host, self.dtype).reshape(self.shape), self.address)
 
     # to other libraries
 
@@ -205,6 +326,13 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         """From now on another library may work with the memory."""
         if isinstance(self.owner, Block):
             self.owner.is_lent = True
+
+    def as_gpuarray(self) -> Any:
+        """A ``pycuda.gpuarray.GPUArray`` that has the memory and keeps it, for reading, in the order of the default stream."""
+        with self.place as place:
+            self.lend()
+            place.before(cuda_dlpack.LEGACY_STREAM)
+        return cuda_views.gpuarray(self.address, self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -233,6 +361,44 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
             if stream != -1:
                 place.before(cuda_dlpack.LEGACY_STREAM if stream in (None, 0) else stream)
         return cuda_dlpack.capsule(self.address, self.dtype, self.shape, self.strides, self.place.number, self)
+
+
+def _references(array: Any) -> int:
+    """How many references to the memory of an array there are."""
+    return sys.getrefcount(array.owner)
+
+
+class _Lone:
+    __slots__ = ("owner",)
+
+    def __init__(self) -> None:
+        self.owner = object()
+
+
+ALONE = _references(_Lone())
+"""What ``_references`` says where an array alone has its memory."""
+
+
+class Gone:
+    """Where an array is whose memory was given up: nothing can be done with it."""
+
+    def _refuse(self) -> NoReturn:
+        raise DeviceError("this array's memory was given up to f.into(out, ...); use the array that the call returned")
+
+    def __enter__(self) -> NoReturn:
+        self._refuse()
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self._refuse()
+
+
+def _has_remote(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_has_remote, value))
+    return any(map(_has_remote, value.values())) if isinstance(value, dict) else isinstance(value, Remote)
 
 
 def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -279,3 +445,5 @@ def settle(array: DeviceArray) -> None:
         array.place.before(handle)
     if not array.streams:
         array.place.stream.synchronize()
+    elif isinstance(array.owner, cuda_dlpack.Taken):
+        linger(array.place, array.owner)

@@ -17,7 +17,7 @@ from os import getpid
 from typing import Any
 
 from pullback.codegen import cuda_turns
-from pullback.runtime import cuda_compile
+from pullback.runtime import cuda_compile, cuda_lingering
 from pullback.runtime.cuda_driver import count, cuda, ordinal
 from pullback.runtime.cuda_errors import DeviceError, DeviceFault
 from pullback.runtime.cuda_libraries import Libraries
@@ -57,6 +57,7 @@ class Device:
         self.arch = f"sm_{major}{minor}"
         self.room = handle.get_attribute(cuda.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
         self._context = handle.retain_primary_context()
+        self.context_handle = int(self._context.handle)
         self.tapes = Tapes()
         self._undisturbed = threading.RLock()
         self.pool = Pool(self.let_go, self._undisturbed)
@@ -181,8 +182,15 @@ class Device:
         """Memory for so many bytes, contents undefined; the context is current."""
         return self.pool.take(size, what)
 
+    def free_bytes(self) -> int:
+        """Bytes that nobody has."""
+        with self:
+            return int(cuda.mem_get_info()[0])
+
     def let_go(self) -> None:
-        """Drop what holds memory for calls to come: graphs."""
+        """Drop what holds memory: graphs for calls to come, and what other libraries lent for calls that are done."""
+        self.stream.synchronize()
+        cuda_lingering.let_go(self)
         for tape in self.tapes:
             tape.let_go()
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any
 
 import numpy as np
+
+from pullback.runtime.engine import default_engine
 
 CUDA = 2
 LEGACY_STREAM = 1
@@ -32,32 +35,85 @@ class _Managed(ctypes.Structure):
     pass
 
 
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-_Managed._fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
-_Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Managed._fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 _api = ctypes.pythonapi
-_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _Destructor)(("PyCapsule_New", _api))
+_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", _api))
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
-_is_valid_at = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
-_pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
+_hold = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", _api))
 
-_shown: dict[int, tuple[Any, ...]] = {}
-"""What each tensor that was handed out keeps alive, by the address of its structure."""
+FUNCTIONS = (
+    "Py_IsInitialized", "PyGILState_Ensure", "PyGILState_Release", "Py_DecRef", "PyCapsule_IsValid", "PyCapsule_GetPointer",
+)  # fmt: skip
+"""Of Python's, in the order of the table that the code below reads."""
+SOURCE = """
+@table = internal global ptr null
+@name = internal constant [9 x i8] c"dltensor\\00"
+
+define i64 @pullback_dlpack_begin(ptr %functions) {
+  store ptr %functions, ptr @table
+  ret i64 0
+}
+
+; A consumer is done, in any thread, with or without Python's lock: what the tensor keeps alive is let go.
+define void @pullback_dlpack_delete(ptr %managed) {
+  %table = load ptr, ptr @table
+  %is_initialized = load ptr, ptr %table
+  %alive = call i32 %is_initialized()
+  %ended = icmp eq i32 %alive, 0
+  br i1 %ended, label %end, label %go
+go:
+  %at_ensure = getelementptr ptr, ptr %table, i64 1
+  %ensure = load ptr, ptr %at_ensure
+  %at_release = getelementptr ptr, ptr %table, i64 2
+  %release = load ptr, ptr %at_release
+  %at_decref = getelementptr ptr, ptr %table, i64 3
+  %decref = load ptr, ptr %at_decref
+  %at_context = getelementptr i8, ptr %managed, i64 CONTEXT
+  %held = load ptr, ptr %at_context
+  %state = call i32 %ensure()
+  call void %decref(ptr %held)
+  call void %release(i32 %state)
+  br label %end
+end:
+  ret void
+}
+
+; A capsule dies; where nobody took its tensor, that is done with.
+define void @pullback_dlpack_destroy(ptr %capsule) {
+  %table = load ptr, ptr @table
+  %at_valid = getelementptr ptr, ptr %table, i64 4
+  %valid = load ptr, ptr %at_valid
+  %at_pointer = getelementptr ptr, ptr %table, i64 5
+  %pointer = load ptr, ptr %at_pointer
+  %is_untaken = call i32 %valid(ptr %capsule, ptr @name)
+  %taken = icmp eq i32 %is_untaken, 0
+  br i1 %taken, label %end, label %go
+go:
+  %managed = call ptr %pointer(ptr %capsule, ptr @name)
+  call void @pullback_dlpack_delete(ptr %managed)
+  br label %end
+end:
+  ret void
+}
+""".replace("CONTEXT", str(_Managed.context.offset))
+"""The ends of capsules, which may come with an error of Python's under way: no code of Python's may run there but what ends
+objects."""
 
 
-@_Deleter
-def _delete(managed: Any) -> None:
-    _shown.pop(ctypes.addressof(managed.contents), None)
+@functools.cache
+def _ends() -> tuple[int, int]:
+    """The addresses of what deletes a tensor and of what destroys a capsule."""
+    code = default_engine().load(SOURCE, symbols=[f"pullback_dlpack_{name}" for name in ("begin", "delete", "destroy")])
+    _table[:] = [ctypes.cast(getattr(_api, name), ctypes.c_void_p).value or 0 for name in FUNCTIONS]
+    ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code["pullback_dlpack_begin"])(ctypes.addressof(_table))
+    return code["pullback_dlpack_delete"], code["pullback_dlpack_destroy"]
 
 
-@_Destructor
-def _destroy(capsule: int) -> None:
-    """Of a capsule that nobody took."""
-    if _is_valid_at(capsule, NAME):
-        _shown.pop(_pointer_at(capsule, NAME), None)
+_table = (ctypes.c_void_p * len(FUNCTIONS))()
+_hold(_table)
 
 
 def capsule(
@@ -74,10 +130,14 @@ def capsule(
     tensor.shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
     if steps is not None:
         tensor.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = _delete
-    at = ctypes.addressof(managed)
-    _shown[at] = (managed, sizes, steps, owner)
-    return _new(at, NAME, _destroy)
+    delete, destroy = _ends()
+    held = [managed, sizes, steps, owner]
+    managed.context, managed.deleter = id(held), delete
+    _hold(held)
+    return _new(ctypes.addressof(managed), NAME, destroy)
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Taken:
@@ -105,7 +165,7 @@ class Taken:
     def __del__(self) -> None:
         managed = getattr(self, "_managed", None)
         if managed is not None and managed.deleter:
-            managed.deleter(ctypes.byref(managed))
+            _Deleter(managed.deleter)(ctypes.addressof(managed))
 
 
 def _dtype_of(found: _DType) -> np.dtype[Any]:

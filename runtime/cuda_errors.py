@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from pullback.runtime.engine import CompileError
+
 
 class DeviceError(RuntimeError):
     """A device that is not there, or that does not do what it is asked."""
@@ -13,6 +15,10 @@ class DeviceError(RuntimeError):
 
 class DeviceMemoryError(DeviceError, MemoryError):
     """A device has no memory for a buffer, which the message names. Memory that waited for calls has been given back."""
+
+
+class NoArchitecture(CompileError):
+    """A compiler makes no code for the architecture of a device."""
 
 
 class DeviceFault(DeviceError):

@@ -13,7 +13,7 @@ from pullback.ir.structure import Function, Module
 from pullback.runtime import cuda_compile, cuda_stored
 from pullback.runtime.cuda_calls import is_known
 from pullback.runtime.cuda_device import device
-from pullback.runtime.cuda_errors import DeviceError
+from pullback.runtime.cuda_errors import DeviceError, NoArchitecture
 from pullback.runtime.cuda_program import CudaExecutable
 from pullback.runtime.cuda_stored import Parts
 
@@ -35,7 +35,16 @@ def compiled(module: Module, name: str, title: str, schedule: Schedule) -> CudaE
     def loaded(code: bytes) -> CudaExecutable:
         return CudaExecutable(replace(parts, code=code), name, title, schedule)
 
-    return cuda_compile.load(text, device(name).arch, list(names), loaded) if names else loaded(b"")
+    if not names:
+        return loaded(b"")
+    place = device(name)
+    try:
+        return cuda_compile.load(text, place.arch, list(names), loaded)
+    except NoArchitecture as error:
+        raise DeviceError(
+            f"{name}, {place.title}, is of architecture {place.arch}, and {error.reason}; install an NVRTC (or nvcc) of a CUDA "
+            'that knows it, see `pullback doctor`, or use device="cpu"'
+        ) from error
 
 
 def parts_of(module: Module, schedule: Schedule) -> tuple[Parts, str]:

@@ -104,15 +104,15 @@ class CudaExecutable:
     def call(self, instance: CudaInstance, arguments: Sequence[Any], chosen: Sequence[Any] | None = None) -> list[Any]:
         """Run on arguments: NumPy arrays or arrays on the device for references, scalars for rank-0 parameters.
 
-        The results are arrays on the device if an argument is one, else NumPy's. Raises CheckFailed, DeviceError, and what a step
-        in Python raises.
+        ``chosen``: for each result an array in which it may be made, or None. The results are arrays on the device if an argument
+        is one, or with ``chosen``; else NumPy's. Raises CheckFailed, DeviceError, and what a step in Python raises.
         """
         tape = instance.tape[0] if instance.tape else None
-        if tape is not None and tape.fresh and self.uses_tapes:
+        if chosen is None and tape is not None and tape.fresh and self.uses_tapes:
             found = tape.again(arguments)
             if found is not None:
                 return self._with_numbers(found, arguments)
-        keeps = any(isinstance(a, DeviceArray) for a in arguments)
+        keeps = chosen is not None or any(isinstance(a, DeviceArray) for a in arguments)
         self.check(arguments)
         with self.device:
             if not instance.tape:
@@ -121,7 +121,7 @@ class CudaExecutable:
             if tape is None or not self.uses_tapes:
                 found = Run(self, instance).results(arguments, keeps)
             else:
-                found = tape.run(arguments, keeps)
+                found = tape.run(arguments, keeps, None if chosen is None else tape.rooms(self._of_program(chosen)))
         return self._with_numbers(found, arguments)
 
     def _with_numbers(self, found: list[Any], arguments: Sequence[Any]) -> list[Any]:
@@ -129,6 +129,11 @@ class CudaExecutable:
         for at, position, dtype in self._handed:
             found.insert(at, dtype.type(arguments[position]))
         return found
+
+    def _of_program(self, chosen: Sequence[Any]) -> list[Any]:
+        """What is chosen for the results that the program computes."""
+        handed = {at for at, _, _ in self._handed}
+        return [each for k, each in enumerate(chosen) if k not in handed]
 
     def _tape(self, instance: CudaInstance) -> Tape | None:
         try:

@@ -199,12 +199,28 @@ class Tape:
             made = self._kept(call, owners) if keeps else self._copied(call)
             if self.failing:
                 call.check()
+        except BaseException:
+            # What a kept traceback holds is not in use.
+            owners.clear()
+            blocks = made = []
+            raise
         finally:
             if film is not None and self.is_exclusive:
                 self.busy.release()
         for array in foreign:
             settle(array)
         return made
+
+    def rooms(self, chosen: Sequence[DeviceArray | None]) -> list[Block]:
+        """Memory for the results: of the arrays that were chosen for them where these begin with it, else taken. The context is
+        current."""
+        pairs = zip(self.plan.shown, self.results, strict=True)
+        return [self._room_of(value, chosen) or self.device.pool.take_all([each])[0] for value, each in pairs]
+
+    def _room_of(self, value: Value, chosen: Sequence[DeviceArray | None]) -> Block | None:
+        given = chosen[self.executable.program.results.index(value)]
+        whole = None if given is None else given.owner
+        return whole if given is not None and isinstance(whole, Block) and whole.address == given.address else None
 
     def _room_for(self, parameter: Value, argument: Any) -> tuple[Block, Any]:
         t = parameter.type

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pullback.runtime import toolkit
+from pullback.runtime.cuda_errors import NoArchitecture
 from pullback.runtime.engine import CompileError
 
 _VERSION = re.compile(r"\bV(\d+)\.(\d+)\.(\d+)")
@@ -52,7 +53,8 @@ class Nvcc:
             except OSError as error:
                 raise CompileError(text, f"{self.path}: {error.strerror or error}") from None
             if done.returncode or not made.is_file():
-                raise CompileError(text, done.stderr or done.stdout or f"{self.path} ends with status {done.returncode}")
+                kind_of = NoArchitecture if "Unsupported gpu architecture" in done.stderr else CompileError
+                raise kind_of(text, done.stderr or done.stdout or f"{self.path} ends with status {done.returncode}")
             return made.read_bytes(), done.stderr
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pullback.runtime import toolkit
+from pullback.runtime.cuda_errors import NoArchitecture
 from pullback.runtime.engine import CompileError
 
 OLDEST = (12, 1)
@@ -68,7 +69,7 @@ class Nvrtc:
             if status == _FAILED and log:
                 raise CompileError(text, log)
             if status:
-                raise CompileError("", self._reason(status, arch, log))
+                raise self._error(status, arch, log)
             return self._output(program, what), log
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -80,11 +81,11 @@ class Nvrtc:
         self._check(self._library[f"nvrtcGet{what}"](program, room))
         return room.raw[: size.value]
 
-    def _reason(self, status: int, arch: str, log: str) -> str:
+    def _error(self, status: int, arch: str, log: str) -> CompileError:
         known, arch = self.architectures(), arch.replace("compute_", "sm_")
         if arch not in known:
-            return f"{self.name} makes no code for {arch}, but for {', '.join(known)}"
-        return f"{self.name}: {log or self._library.nvrtcGetErrorString(status).decode()}"
+            return NoArchitecture("", f"{self.name} makes no code for {arch}, but for {', '.join(known)}")
+        return CompileError("", f"{self.name}: {log or self._library.nvrtcGetErrorString(status).decode()}")
 
     def _check(self, status: int) -> None:
         if status:

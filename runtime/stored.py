@@ -7,6 +7,7 @@ the trace at hand. Read back, an entry gives a program equal to what the passes 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import struct
@@ -131,15 +132,28 @@ def text_of(payload: bytes) -> str:
 
 def without_places(block: Block) -> Block:
     """The block with the failures of its launches in no place."""
+    return with_places(block, itertools.repeat(""))
+
+
+def with_places(block: Block, places: Iterator[str]) -> Block:
+    """The block with the failures of its launches in these places, in order."""
     made = []
     for i in block.instructions:
         if "failures" in i.params:
-            failures = tuple((*failure[:2], "") for failure in i.params["failures"])
+            failures = tuple((*failure[:2], next(places)) for failure in i.params["failures"])
             i = replace(i, params={**i.params, "failures": failures})
         if i.regions:
-            i = replace(i, regions=tuple(map(without_places, i.regions)))
+            i = replace(i, regions=tuple(with_places(region, places) for region in i.regions))
         made.append(i)
     return replace(block, instructions=tuple(made))
+
+
+def places_of(block: Block) -> Iterator[str]:
+    """The places of the failures of a block's launches, in order."""
+    for i in block.instructions:
+        yield from (failure[2] for failure in i.params.get("failures", ()))
+        for region in i.regions:
+            yield from places_of(region)
 
 
 def _values(function: Function) -> Iterator[Value]:

@@ -89,12 +89,15 @@ def _pair(ticks: Callable[[], int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """One call, in ticks: ``stamps`` from its start over each step to its end, so that differences are what each part took;
-    ``laps`` and ``runs`` of each step within control flow."""
+    """One call, in ticks of ``second`` seconds. ``stamps``: its start, where its first step begins, where its last one ends, and
+    its end. ``laps`` and ``runs`` of each step: what all of its runs took, and how many these were. ``starts``: where each
+    begins; those of steps in loops and branches mean nothing."""
 
-    stamps: Table
-    laps: Table
-    runs: Table
+    stamps: Any
+    laps: Any
+    runs: Any
+    starts: Any
+    second: float
 
 
 class TimedExecutable(Executable):
@@ -135,5 +138,8 @@ class TimedExecutable(Executable):
         results = self.call(instance, arguments)
         end = ticks()
         del results
-        stamps = np.concatenate([[start], self.stamps, [end]])
-        return Times(stamps, self.laps[0::2].copy(), self.laps[1::2].copy())
+        outer, second = np.array([start, self.stamps[0], self.stamps[-1], end]), clock().seconds
+        if self.plan.has_driver:
+            return Times(outer, self.laps[0::2].copy(), self.laps[1::2].copy(), np.zeros(len(self.laps) // 2), second)
+        laps = np.diff(self.stamps)
+        return Times(outer, laps, np.ones(len(laps)), self.stamps[:-1].copy(), second)

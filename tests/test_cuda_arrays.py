@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from typing import Any
 
 import cuda_host
@@ -152,12 +153,14 @@ def test_dlpack() -> None:
     given = Packed(pb.device_put(host))
     np.testing.assert_allclose(pb.jit(lambda x: x.sum(axis=1))(given), host.sum(axis=1))
     assert set(given.streams) == {cuda_device.device("cuda:0").stream.handle}
+    taken, untaken = cuda_dlpack.Taken(given.array.__dlpack__(), None), given.array.__dlpack__()
+    held = weakref.ref(given.array)
+    del given, untaken
     gc.collect()
-    assert not cuda_dlpack._shown
-    untaken = given.array.__dlpack__()
-    assert len(cuda_dlpack._shown) == 1
-    del untaken
-    assert not cuda_dlpack._shown
+    assert held() is not None
+    del taken
+    gc.collect()
+    assert held() is None
 
 
 def test_a_stream_that_is_gone(device: cuda_device.Device) -> None:

@@ -103,6 +103,67 @@ def test_nothing_of_cuda_is_imported_before_it_is_asked_for() -> None:
     """) == "[]\n"
 
 
+@needs_host
+def test_a_card_that_there_is_no_code_for() -> None:
+    """The compiler is NVRTC, which does not know the architecture."""
+    pytest.importorskip("nvidia.cu13", reason="needs nvidia-cuda-nvrtc")
+    path = os.pathsep.join([str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    script = textwrap.dedent("""
+        import numpy as np, pullback as pb, cuda_host
+        cuda_host.activate(arch=20)
+        for call in (lambda: pb.jit(np.sin, device="cuda")(np.ones(3)), lambda: pb.device_put(np.ones(3)) + 1):
+            try: call()
+            except pb.DeviceError as error: print(error)
+        print(pb.jit(np.sin)(np.ones(3))[0])
+    """)
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
+    first, second, sine = done.stdout.splitlines()
+    assert first == second and float(sine) == np.sin(1), done.stderr
+    assert "cuda:0, stand-in 0 on the host, is of architecture sm_20, and NVRTC" in first and "makes no code for sm_20" in first
+    assert 'install an NVRTC (or nvcc) of a CUDA that knows it, see `pullback doctor`, or use device="cpu"' in first
+
+
+@needs_host
+def test_a_stream_that_was_destroyed() -> None:
+    done = run("""
+        import pycuda.driver as cuda
+        held = pb.device_put(x)
+        with held.place:
+            stream = cuda.Stream(); handle = stream.handle; del stream
+        class Tensor:
+            __cuda_array_interface__ = {**held.__cuda_array_interface__, "stream": handle}
+        Tensor.__module__ = "library"
+        try: f(Tensor())
+        except pb.DeviceError as error: print(error, hex(handle))
+        print(f(held)[1].item(), held.tolist())
+    """)
+    said, after = done.stdout.splitlines()
+    assert "cuda:0: the stream 0x" in said and "it may have been destroyed, or be of another context" in said, done.stderr
+    assert said.count(said.split()[-1]) == 2 and "synchronize, and pass a copy" in said
+    assert after == f"{np.sin(1.0) * 2} [0.0, 1.0, 2.0, 3.0, 4.0]"
+
+
+@needs_host
+def test_no_memory() -> None:
+    """The error names the buffer and its function; memory that is free was given back, and the next call works."""
+    done = run("""
+        g = pb.jit(lambda y: np.cumsum(np.cumsum(y) * 2) * 3, device="cuda")
+        large = np.arange(100_000.0)
+        wanted = g(large)
+        pb.trim()
+        with cuda_host.memory(0, cuda_host.counts()["bytes"] + 1_000_000):
+            try: g(large)
+            except pb.DeviceMemoryError as error: print(isinstance(error, MemoryError), error)
+            print(f(x)[1])
+        print(np.array_equal(g(large), wanted))
+    """)
+    said, small, again = done.stdout.splitlines()
+    assert said.startswith("True no memory for ") and "f64[100000]" in said and "800,000 bytes" in said, said
+    assert "lambda" in said and "what was free has been given back" in said
+    assert float(small) == pytest.approx(2 * np.sin(1)) and again == "True"
+
+
 def test_without_pycuda() -> None:
     said = alone("""
         import sys

@@ -71,11 +71,6 @@ def test_every_kind_of_function(name: str) -> None:
     assert (report.ordinary_seconds is None) == (name == "writes")
 
 
-def test_a_gpu_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="profiles are of the CPU"):
-        CALLS["gpu"][0].profile(*LOSS)
-
-
 def test_time_is_that_of_the_calls() -> None:
     start = time.perf_counter()
     report = pb.value_and_grad(loss).profile(*LOSS)

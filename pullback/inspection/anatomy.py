@@ -26,7 +26,7 @@ from pullback.ir.passes.grad import GradientError, expand, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
 from pullback.ir.text import Printer
-from pullback.pipeline import Outcome, concrete, layouts_of, split_outcomes
+from pullback.pipeline import Outcome, concrete, layouts_of, split_outcomes, target_of
 from pullback.tracer import TraceError
 
 NUMBERED = "#"
@@ -191,8 +191,9 @@ def dissect(call: Call) -> Anatomy | None:
     made = fused(optimised)
     groups, saving = made.function, made.saving
     sources: list[Instruction] = []
-    layouts = layouts_of(call.trace, call.leaves, len(found.constants))
-    lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts, over=call.over)
+    layouts, target = layouts_of(call.trace, call.leaves, len(found.constants), call.device), target_of(call.device)
+    over = call.over if target == "cpu" else ()
+    lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts, target, over)
     return Anatomy(
         found=found,
         outcomes=outcomes,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,16 +18,23 @@ from pullback.inspection.anatomy import Anatomy, dissect, is_forward, members, p
 from pullback.inspection.call import Call
 from pullback.inspection.chrome import trace_text
 from pullback.inspection.cost import KernelCost, cost_of, covered
-from pullback.inspection.limits import Limits, limits
+from pullback.inspection.limits import Limits, limits, timed_program
 from pullback.inspection.report import Report, counted, paragraph, places, table
+from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.host import Host
 from pullback.ir.ops.program import Alloc, Launch
 from pullback.ir.structure import Instruction, Loc, walk
-from pullback.pipeline import homes, scheduled, typed_constants
-from pullback.runtime.timing import TimedExecutable, Times, clock
+from pullback.pipeline import homes, typed_constants
+from pullback.runtime.timing import TimedExecutable, Times
 from pullback.tracer import TraceError
 from pullback.tracer.failures import failure
+
+if TYPE_CHECKING:
+    from pullback.runtime import cuda_device
+    from pullback.runtime.cuda_timing import TimedProgram
+else:
+    cuda_device = later("pullback.runtime.cuda_device")
 
 Part = Literal["forward", "backward", "both"]
 PARTS: tuple[Part, ...] = ("forward", "backward", "both")
@@ -152,7 +159,8 @@ class Profile(Report):
     def _ordinary(self) -> str:
         if self.ordinary_seconds is None:
             return "no ordinary calls were timed, as each has effects"
-        return f"an ordinary call takes {_us(self.ordinary_seconds)} us, without {counted(self.reads, 'read')} of the clock"
+        what = "an ordinary call, with its end waited for," if self.limits.where else "an ordinary call"
+        return f"{what} takes {_us(self.ordinary_seconds)} us, without {counted(self.reads, 'read')} of the clock"
 
     @property
     def reads(self) -> int:
@@ -163,7 +171,7 @@ class Profile(Report):
         known = self.limits
         flops = " and ".join(f"{rate / 1e9:.0f} GFLOP/s of {dtype}" for dtype, rate in known.flops.items())
         traffic = f"{known.traffic_of(self.footprint) / 1e9:.0f} GB/s among the {self.footprint:,} bytes of this call"
-        start = f"limits, {known.source}, {counted(known.threads, 'thread')}"
+        start = f"limits, {known.source}, {known.where or counted(known.threads, 'thread')}"
         return f"{start}: {flops} in a product of matrices, {known.functions / 1e9:.1f} G exp/s, {traffic}"
 
 
@@ -183,8 +191,6 @@ def _alike(steps: Sequence[ProfiledStep]) -> Iterator[list[ProfiledStep]]:
 
 def profile(call: Call) -> Profile:
     """The report on a call, which is made several times."""
-    if call.device != "cpu":
-        raise RuntimeError(f'device={call.device!r}: profiles are of the CPU; jit the function with device="cpu"')
     anatomy = dissect(call)
     arguments = call.trace.arguments(call.leaves)
     if arguments is None:
@@ -194,25 +200,26 @@ def profile(call: Call) -> Profile:
     steps = [i for i in walk(anatomy.program.body) if isinstance(i.op, Launch | Host)]
     lent = set(homes(anatomy.module, call.over).values())
     has_effects = bool(call.trace.writes_count or lent) or any(isinstance(i.op, Host) for i in steps)
-    found, ordinary = _measured(call, anatomy, arguments, lent, has_effects)
-    return _report(call, anatomy, steps, found, ordinary)
+    program = timed_program(anatomy.module, call.device, call.title)
+    found, ordinary = _measured(call, anatomy, program, arguments, lent, has_effects)
+    return _report(call, anatomy, steps, found, ordinary, frozenset(f.kernel for f in getattr(program, "fallbacks", ())))
 
 
 def _empty(call: Call) -> Profile:
     ordinary = None if call.trace.writes_count else _median([_timed(call) for _ in range(LEAST_CALLS)])
     return Profile(
         function=call.title, steps=(), seconds=0.0, control_seconds=0.0, outside_seconds=0.0, ordinary_seconds=ordinary,
-        calls=0, footprint=0, limits=limits(),
+        calls=0, footprint=0, limits=limits(call.device),
     )  # fmt: skip
 
 
 def _measured(
-    call: Call, anatomy: Anatomy, arguments: list[Any], lent: Collection[int], has_effects: bool
-) -> tuple[list[Times], float | None]:
+    call: Call, anatomy: Anatomy, program: TimedExecutable | TimedProgram, arguments: list[Any], lent: Collection[int],
+    has_effects: bool,
+) -> tuple[list[Times], float | None]:  # fmt: skip
     """The times of calls, and the median of ordinary ones in turn with them. The first of each is not counted. Each has copies of
     its own of the arguments ``lent``, whose memory results take."""
-    program = TimedExecutable(scheduled(anatomy.module, call.device))
-    instance = program.instance(anatomy.sizes)
+    instance: Any = program.instance(anatomy.sizes)
     everything = [*arguments, *typed_constants(anatomy.found)]
     times: list[Times] = []
     ordinary: list[float] = []
@@ -225,7 +232,7 @@ def _measured(
             times.append(program.timed(instance, given))
         except CheckFailed as failed:
             raise failure(call.trace.function, failed, arguments) from None
-    middle = sorted(times[1:], key=lambda t: int(t.stamps[-1] - t.stamps[0]))
+    middle = sorted(times[1:], key=lambda t: float(t.stamps[-1] - t.stamps[0]))
     quarter = len(middle) // 4
     return middle[quarter : len(middle) - quarter], _median(ordinary[1:]) if ordinary else None
 
@@ -233,6 +240,8 @@ def _measured(
 def _timed(call: Call) -> float:
     start = time.perf_counter()
     result = call.make()
+    if call.device != "cpu":
+        cuda_device.device(call.device).synchronize()
     end = time.perf_counter()
     del result
     return end - start
@@ -243,29 +252,32 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _report(
-    call: Call, anatomy: Anatomy, steps: Sequence[Instruction], found: Sequence[Times], ordinary: float | None
-) -> Profile:
-    second = clock().seconds
+    call: Call, anatomy: Anatomy, steps: Sequence[Instruction], found: Sequence[Times], ordinary: float | None,
+    on_cpu: Collection[str],
+) -> Profile:  # fmt: skip
+    """The report. ``on_cpu``: the kernels that the CPU runs for a device."""
+    second = found[0].second
     stamps = np.mean([t.stamps - t.stamps[0] for t in found], axis=0) * second
-    laps = np.mean([t.laps for t in found], axis=0) * second
+    starts = np.mean([t.starts - t.stamps[0] for t in found], axis=0) * second
+    seconds = np.mean([t.laps for t in found], axis=0) * second
     runs = np.mean([t.runs for t in found], axis=0)
     has_driver = any(i.regions for i in anatomy.program.instructions)
-    inside = float(stamps[-2] - stamps[1])
-    seconds = laps if has_driver else np.diff(stamps[1:-1])
+    control = float(stamps[2] - stamps[1] - seconds.sum()) if has_driver else 0.0
     launches = iter(anatomy.steps)
     made = []
     for k, i in enumerate(steps):
-        start = None if has_driver else float(stamps[k + 1])
+        start = None if has_driver else float(starts[k])
         step = next(launches) if isinstance(i.op, Launch) else None
         cost = None if step is None else _scaled(cost_of(anatomy, step), float(runs[k]) if has_driver else 1.0)
         source = step.source if step is not None else anatomy.sources[i.loc.line]
         made.append(_step(anatomy, i, source, cost, float(seconds[k]), start, float(runs[k]) if has_driver else 1.0))
+        if made[-1].name in on_cpu:
+            made[-1] = replace(made[-1], name=f"{made[-1].name} on the CPU")
     footprint = sum(anatomy.bytes_of(v) for v in _buffers(anatomy))
     report = Profile(
-        function=call.title, steps=tuple(made), seconds=float(stamps[-1]),
-        control_seconds=inside - float(seconds.sum()) if has_driver else 0.0,
-        outside_seconds=float(stamps[-1]) - inside, ordinary_seconds=ordinary, calls=len(found), footprint=footprint,
-        limits=limits(),
+        function=call.title, steps=tuple(made), seconds=float(stamps[-1]), control_seconds=control,
+        outside_seconds=float(stamps[-1] - seconds.sum()) - control, ordinary_seconds=ordinary, calls=len(found),
+        footprint=footprint, limits=limits(call.device),
     )  # fmt: skip
     return report.against(report.limits)
 

@@ -243,7 +243,7 @@ def outer(a: Any, b: Any, out: Any = None) -> TracedArray:
 @implements(np.tensordot)
 def tensordot(a: Any, b: Any, axes: Any = 2) -> TracedArray:
     x, y = _pair(a, b)
-    if np.ndim(axes) == 0 and not isinstance(axes, tuple | list):
+    if not isinstance(axes, tuple | list) and np.ndim(axes) == 0:
         count = operator.index(axes)
         x_axes, y_axes = list(range(x.ndim - count, x.ndim)), list(range(count))
     else:
