@@ -70,14 +70,8 @@ def _broadcast(x: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(np.expand_dims(x, axes), shape)
 
 
-def _broadcast_literal(types: Sequence[Type], params: Mapping[str, Any]) -> Mapping[str, Sequence[bool]]:
-    """A new axis of extent 1 stays one."""
-    return {"shape": [k in params["axes"] and type(e) is int and e == 1 for k, e in enumerate(params["shape"])]}
-
-
 broadcast = Reindex(
-    name="broadcast", reference=_broadcast, typed=("shape",), extents=("shape",), literal=_broadcast_literal,
-    shape=_broadcast_shape,
+    name="broadcast", reference=_broadcast, typed=("shape",), extents=("shape",), shape=_broadcast_shape,
     access=lambda b, index, types, params, extent: [(0, [i for k, i in enumerate(index) if k not in params["axes"]], None)],
     pullback=lambda b, op, inputs, outputs, cts, params, wants: [_any_or_sum(b, cts[0], tuple(params["axes"]))],
 )  # fmt: skip

@@ -1,3 +1,47 @@
+template <class T, class S> __device__ T pb_bitcast(S x) {
+    static_assert(sizeof(T) == sizeof(S), "a bitcast keeps the size");
+    union { S from; T to; } bits;
+    bits.from = x;
+    return bits.to;
+}
+
+// Elements that lie side by side, moved as one word where they may be: their number is a power of two, of at most 16 bytes.
+template <int bytes> struct pb_word { typedef uint4 type; };
+template <> struct pb_word<8> { typedef uint2 type; };
+template <> struct pb_word<4> { typedef unsigned type; };
+template <> struct pb_word<2> { typedef unsigned short type; };
+template <class T, int N> struct alignas(N * sizeof(T)) pb_pack { T at[N]; };
+template <int N, class T> __device__ bool pb_is_whole(const T* place, int count) {
+    return count == N && (unsigned long long)place % (N * sizeof(T)) == 0;
+}
+
+// How many elements a pack has: ``width``, or what is left.
+template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }
+
+// A pack of so many elements; the rest of it are the first one again.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+    typedef typename pb_word<N * sizeof(T)>::type word;
+    word found;
+    if (pb_is_whole<N>(place, count)) {
+        found = *(const word*)place;
+    } else {
+        pb_pack<T, N> each;
+        for (int k = 0; k < N; ++k) each.at[k] = place[k < count ? k : 0];
+        found = pb_bitcast<word>(each);
+    }
+    return pb_bitcast<pb_pack<T, N>>(found);
+}
+
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
+    if (pb_is_whole<N>(place, count)) {
+        typedef typename pb_word<N * sizeof(T)>::type word;
+        *(word*)place = pb_bitcast<word>(given);
+        return;
+    }
+    for (int k = 0; k < N; ++k)
+        if (k < count) place[k] = given.at[k];
+}
+
 // NaN and floats out of range give the least int or long long; other integer types convert through those and wrap.
 template <class T, class S> __device__ T pb_cast(S x) {
     constexpr bool is_signed = T(-1) < T(0), rounds = S(0.5) != S(0) && S(0.5) != S(1) && T(0.5) == T(0);
@@ -128,15 +172,16 @@ __device__ void pb_trsm(char, char triangle, char op, char diagonal, int m, int 
 }
 
 // A block for each row.
-extern "C" __global__ void k0_0(const double* __restrict__ x0, double* __restrict__ x3, long long s0, long long s1) {
-    for (long long i = blockIdx.x; i < s0; i += gridDim.x) {
-        const double* x0_i = x0 + i * (s1 * s1);
-        double* x3_i = x3 + i * (s1 * s1);
-        for (long long i2 = threadIdx.x; i2 < s1; i2 += blockDim.x) {
+extern "C" __global__ void __launch_bounds__(512, 1) k0_0(
+        const double* __restrict__ x0, double* __restrict__ x3, long long s0, long long s1) {
+    for (long long z = blockIdx.x; z < s0; z += gridDim.x) {
+        const double* x0_z = x0 + z * (s1 * s1);
+        double* x3_z = x3 + z * (s1 * s1);
+        for (long long i = threadIdx.x; i < s1; i += blockDim.x) {
             for (long long j = 0; j < s1; ++j) {
                 // fit.py:3
-                double t = x0_i[j * s1 + i2];
-                x3_i[i2 * s1 + j] = t;
+                double t = x0_z[j * s1 + i];
+                x3_z[i * s1 + j] = t;
             }
         }
     }
@@ -145,57 +190,69 @@ extern "C" __global__ void k0_0(const double* __restrict__ x0, double* __restric
 // A block for each matrix: getrf.
 extern "C" __global__ void k0_1(
         double* __restrict__ x3, int* __restrict__ x4, int* __restrict__ x5, long long s0, long long s1) {
-    for (long long i3 = blockIdx.x; i3 < s0; i3 += gridDim.x) {
-        double* x3_i3 = x3 + i3 * (s1 * s1);
-        int* x4_i3 = x4 + i3 * s1;
-        int* x5_i3 = x5 + i3 * 1;
+    for (long long z2 = blockIdx.x; z2 < s0; z2 += gridDim.x) {
+        double* x3_z2 = x3 + z2 * (s1 * s1);
+        int* x4_z2 = x4 + z2 * s1;
+        int* x5_z2 = x5 + z2 * 1;
         // fit.py:3
-        pb_getrf(s1, s1, x3_i3, s1, x4_i3, x5_i3);
+        pb_getrf(s1, s1, x3_z2, s1, x4_z2, x5_z2);
     }
 }
 
 // A block for each row.
-extern "C" __global__ void k0_2(
+extern "C" __global__ void __launch_bounds__(512, 1) k0_2(
         double* __restrict__ x1, long long* __restrict__ x2, const double* __restrict__ x3,
         const int* __restrict__ x4, long long s0, long long s1) {
-    for (long long i4 = blockIdx.x; i4 < s0; i4 += gridDim.x) {
-        double* x1_i4 = x1 + i4 * (s1 * s1);
-        long long* x2_i4 = x2 + i4 * s1;
-        const double* x3_i4 = x3 + i4 * (s1 * s1);
-        const int* x4_i4 = x4 + i4 * s1;
-        for (long long i5 = threadIdx.x; i5 < s1; i5 += blockDim.x) {
+    for (long long z3 = blockIdx.x; z3 < s0; z3 += gridDim.x) {
+        double* x1_z3 = x1 + z3 * (s1 * s1);
+        long long* x2_z3 = x2 + z3 * s1;
+        const double* x3_z3 = x3 + z3 * (s1 * s1);
+        const int* x4_z3 = x4 + z3 * s1;
+        for (long long i2 = threadIdx.x; i2 < s1; i2 += blockDim.x) {
             for (long long j2 = 0; j2 < s1; ++j2) {
                 // fit.py:3
-                double t2 = x3_i4[j2 * s1 + i5];
-                x1_i4[i5 * s1 + j2] = t2;
+                double t2 = x3_z3[j2 * s1 + i2];
+                x1_z3[i2 * s1 + j2] = t2;
             }
         }
-#pragma unroll 4
-        for (long long i6 = threadIdx.x; i6 < s1; i6 += blockDim.x) {
-            x2_i4[i6] = i6;
+        for (long long first = 2 * threadIdx.x; first < s1; first += 2 * blockDim.x) {
+            int count = pb_count<2>(s1 - first, 2);
+            pb_pack<long long, 2> x2_z3_2;
+#pragma unroll
+            for (int k = 0; k < 2; ++k) {
+                long long i3 = first + k;
+                x2_z3_2.at[k] = i3;
+            }
+            pb_write(&x2_z3[first], x2_z3_2, count);
         }
-#pragma unroll 4
-        for (long long i7 = threadIdx.x; i7 < s1; i7 += blockDim.x) {
-            // fit.py:3
-            int t3 = x4_i4[i7];
-            long long t4 = pb_cast<long long>(t3);
-            long long t5 = (long long)((unsigned long long)t4 - (unsigned long long)1LL);
-            x2_i4[i7] = t5;
+        for (long long first2 = 2 * threadIdx.x; first2 < s1; first2 += 2 * blockDim.x) {
+            int count2 = pb_count<2>(s1 - first2, 2);
+            pb_pack<int, 2> x4_z3_2 = pb_read<2>(&x4_z3[first2], count2);
+            pb_pack<long long, 2> x2_z3_2_2;
+#pragma unroll
+            for (int k2 = 0; k2 < 2; ++k2) {
+                // fit.py:3
+                int t3 = x4_z3_2.at[k2];
+                long long t4 = pb_cast<long long>(t3);
+                long long t5 = (long long)((unsigned long long)t4 - (unsigned long long)1LL);
+                x2_z3_2_2.at[k2] = t5;
+            }
+            pb_write(&x2_z3[first2], x2_z3_2_2, count2);
         }
     }
 }
 
 // A block for each row.
-extern "C" __global__ void k1_0(
+extern "C" __global__ void __launch_bounds__(512, 1) k1_0(
         const double* __restrict__ x1, double* __restrict__ x2, long long s0, long long s1, long long s2) {
-    for (long long i = blockIdx.x; i < s0; i += gridDim.x) {
-        const double* x1_i = x1 + i * (s1 * s2);
-        double* x2_i = x2 + i * (s1 * s2);
-        for (long long i2 = threadIdx.x; i2 < s1; i2 += blockDim.x) {
+    for (long long z = blockIdx.x; z < s0; z += gridDim.x) {
+        const double* x1_z = x1 + z * (s1 * s2);
+        double* x2_z = x2 + z * (s1 * s2);
+        for (long long i = threadIdx.x; i < s1; i += blockDim.x) {
             for (long long j = 0; j < s2; ++j) {
                 // fit.py:4
-                double t = x1_i[i2 * s2 + j];
-                x2_i[i2 * s2 + j] = t;
+                double t = x1_z[i * s2 + j];
+                x2_z[i * s2 + j] = t;
             }
         }
     }
@@ -204,10 +261,10 @@ extern "C" __global__ void k1_0(
 // A block for each matrix: trsm.
 extern "C" __global__ void k1_1(
         const double* __restrict__ x0, double* __restrict__ x2, long long s0, long long s1, long long s2) {
-    for (long long i3 = blockIdx.x; i3 < s0; i3 += gridDim.x) {
-        const double* x0_i3 = x0 + i3 * (s1 * s1);
-        double* x2_i3 = x2 + i3 * (s1 * s2);
+    for (long long z2 = blockIdx.x; z2 < s0; z2 += gridDim.x) {
+        const double* x0_z2 = x0 + z2 * (s1 * s1);
+        double* x2_z2 = x2 + z2 * (s1 * s2);
         // fit.py:4
-        pb_trsm('R', 'U', 'N', 'U', s2, s1, x0_i3, s1, x2_i3, s2);
+        pb_trsm('R', 'U', 'N', 'U', s2, s1, x0_z2, s1, x2_z2, s2);
     }
 }
