@@ -19,8 +19,10 @@ from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import F32, F64, Shape
 
-TARGETS: frozenset[str] = frozenset()
-"""The targets whose products with neighbours are as fast as a library's without."""
+ALONE = "cuda-alone"
+"""The target "cuda" where no library multiplies."""
+TARGETS: frozenset[str] = frozenset({ALONE})
+"""The targets whose products with neighbours are as fast as those that they have without."""
 SUMMING: frozenset[str] = frozenset({"cpu"})
 """Those whose products also sum down their columns."""
 MOST_WORK = 8

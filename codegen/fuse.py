@@ -69,8 +69,8 @@ PREPARE: tuple[Callable[[Function], Function], ...] = (
 
 
 def fuse(function: Function, target: str = "cpu") -> Function:
-    """Group the instructions of a function into kernels, in regions of loops and branches too: each on its own. ``target``: "cpu"
-    or "cuda", which says whether contractions share kernels with their neighbours."""
+    """Group the instructions of a function into kernels, in regions of loops and branches too: each on its own. ``target``:
+    "cpu", "cuda" or "cuda-alone" (``carrying``), which says whether contractions share kernels with their neighbours."""
     return fused(function, target).function
 
 

@@ -34,14 +34,15 @@ from pullback.runtime.program import Executable, parts_of
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 if TYPE_CHECKING:
-    from pullback.codegen import cuda, fuse, lower, own_products, schedule, thin
+    from pullback.codegen import carrying, cuda, fuse, lower, own_products, schedule, thin
     from pullback.ir.passes import grad
     from pullback.ir.passes import pipeline as passes
-    from pullback.runtime import cuda_device, cuda_make, cuda_program
+    from pullback.runtime import cuda_device, cuda_libraries, cuda_make, cuda_program
 else:
     cuda, fuse, lower = later("pullback.codegen.cuda"), later("pullback.codegen.fuse"), later("pullback.codegen.lower")
     schedule, thin = later("pullback.codegen.schedule"), later("pullback.codegen.thin")
-    own_products = later("pullback.codegen.own_products")
+    own_products, carrying = later("pullback.codegen.own_products"), later("pullback.codegen.carrying")
+    cuda_libraries = later("pullback.runtime.cuda_libraries")
     cuda_device, cuda_make = later("pullback.runtime.cuda_device"), later("pullback.runtime.cuda_make")
     grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 
@@ -53,6 +54,12 @@ DEVICES = ("cpu", "cuda")
 def target_of(device: str) -> str:
     """What code is written for: "cpu", or "cuda" for any CUDA device."""
     return device.partition(":")[0]
+
+
+def fused_for(device: str) -> str:
+    """What products and their neighbours are fused for: as ``target_of``, or "cuda-alone" where no library multiplies."""
+    target = target_of(device)
+    return carrying.ALONE if target == "cuda" and not cuda_libraries.multiplies() else target
 
 
 Over = tuple[tuple[int, int], ...]
@@ -201,7 +208,7 @@ def program_at(found: Abstract, outcomes: tuple[Outcome, ...], template: Templat
 def template_key(found: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bytes:
     """What calls that share a template have in common."""
     pairs = [f"{result} over {parameter}" for result, parameter in over]
-    return hashlib.sha256("\n".join([device, *layouts, *pairs, canonical(found.function)]).encode()).digest()
+    return hashlib.sha256("\n".join([device, fused_for(device), *layouts, *pairs, canonical(found.function)]).encode()).digest()
 
 
 def has_template(found: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bool:
@@ -284,7 +291,7 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
     """The program of an abstract function and its kernels."""
     function = optimised(found, observe)
     with counters.timed("fuse"):
-        groups = fuse.fused(function, device)
+        groups = fuse.fused(function, fused_for(device))
     observe("fuse", Module((groups.function,)), groups)
     with counters.timed("lower"):
         module = lower.lower(groups.function, layouts, device, over)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pullback.runtime import toolkit
+from pullback.runtime.choices import pinned
 from pullback.runtime.cuda_errors import DeviceError
 
 if TYPE_CHECKING:
@@ -98,6 +99,12 @@ def _version(library: Any, name: str) -> list[int]:
 
 finders: list[Callable[[str], Found | str]] = [find]
 """What looks for a library: the first is asked. Tests put another one there."""
+
+
+def multiplies() -> bool:
+    """Whether matrix products may be a library's: what ``PULLBACK_CHOICES`` says of ``gemm``, else whether cuBLAS is found."""
+    pin = pinned("gemm")
+    return pin == "library" if pin in ("ours", "library") else isinstance(finders[0]("cublas"), Found)
 
 
 class Handle:

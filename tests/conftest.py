@@ -94,7 +94,7 @@ def chosen_products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """Under `--products`, contractions share kernels with their neighbours on all targets, or on none."""
     how = request.config.getoption("--products")
     if how is not None:
-        monkeypatch.setattr(carrying, "TARGETS", frozenset({"cpu", "cuda"} if how == "carrying" else ()))
+        monkeypatch.setattr(carrying, "TARGETS", frozenset({"cpu", "cuda", carrying.ALONE} if how == "carrying" else ()))
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,9 @@ from cuda_stand_in import device, order
 from test_cuda_runtime import both
 
 import pullback as pb
+from pullback.codegen import carrying
+from pullback.pipeline import fused_for
+from pullback.runtime import cuda_libraries
 from pullback.runtime.cuda_program import CudaExecutable
 
 __all__ = ["device", "library", "order"]
@@ -66,3 +69,13 @@ def test_a_library_that_does_not_start(library: Library) -> None:
     library.failing["cublasCreate_v2"] = 1
     both(lambda a, b: a @ (b + 2), np.ones((3, 3)), np.ones((3, 4)))
     assert not library.calls
+
+
+def test_products_take_neighbours_along_where_no_library_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_libraries, "finders", [lambda name: "none"])
+    assert fused_for("cuda:1") in carrying.TARGETS
+    assert fused_for("cpu") not in carrying.TARGETS
+    monkeypatch.setenv("PULLBACK_CHOICES", "gemm=library")
+    assert fused_for("cuda:1") not in carrying.TARGETS
+    monkeypatch.setenv("PULLBACK_CHOICES", "ours")
+    assert fused_for("cuda") in carrying.TARGETS

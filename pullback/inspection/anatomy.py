@@ -26,7 +26,7 @@ from pullback.ir.passes.grad import GradientError, expand, grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
 from pullback.ir.text import Printer
-from pullback.pipeline import Outcome, concrete, layouts_of, split_outcomes, target_of
+from pullback.pipeline import Outcome, concrete, fused_for, layouts_of, split_outcomes, target_of
 from pullback.tracer import TraceError
 
 NUMBERED = "#"
@@ -188,7 +188,7 @@ def dissect(call: Call) -> Anatomy | None:
         raise TraceError(str(error), error.loc) from None
     numbered, locs = _numbered(optimised.body)
     optimised = replace(optimised, body=numbered)
-    made = fused(optimised)
+    made = fused(optimised, fused_for(call.device))
     groups, saving = made.function, made.saving
     sources: list[Instruction] = []
     layouts, target = layouts_of(call.trace, call.leaves, len(found.constants), call.device), target_of(call.device)
