@@ -326,7 +326,8 @@ class _Counter:
             self.counts[name] += times
 
     def called(self, name: str, times: int) -> None:
-        self.calls[name] = self.calls.get(name, 0) + times
+        if times:
+            self.calls[name] = self.calls.get(name, 0) + times
 
     def moved(self, counts: dict[Value, int], ref: Value, elements: int) -> None:
         root = self.root(ref)
