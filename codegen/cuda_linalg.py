@@ -413,6 +413,8 @@ def routine_of(kernel: Function, loops: Loops, nest: Sequence[Instruction], call
     """The call of a library in loops over a batch as a library on the device may do it: of dense arguments, in their order."""
     op = call.op
     assert isinstance(op, Library)
+    if not op.ranks:
+        return None
     counters = tuple(i.regions[0].parameters[0] for i in nest)
     refs = [v.type for v in call.operands]
     pairs = op.pairs(refs)

@@ -108,7 +108,7 @@ def _before_cast(region: Block) -> Value | None:
 
 def _is_batch(loops: Loops, nest: list[Instruction]) -> bool:
     *around, last = nest
-    if not isinstance(last.op, Product):
+    if not isinstance(last.op, Product) or last.params.get("combine"):
         return False
     counts = [loop.operands[0] for loop in around]
     if any(extent_of(loops, v) is None for v in (*counts, *last.operands[:2])):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.ir.types import DTYPES
+from pullback.ir.structure import Value
+from pullback.ir.types import DTYPES, RefType
 from pullback.runtime.cuda_arrays import DeviceArray, dense_strides
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_errors import DeviceError
@@ -161,6 +162,12 @@ class Call:
         if row in self.waiting:
             self.bring(row)
         return self.rows[row] + shift
+
+    def strides(self, value: Value, place: Place) -> tuple[int, ...] | None:
+        """The strides, in bytes, of what is at a place; None of what is dense."""
+        t = value.type
+        given = self.arguments[place[0]] if isinstance(t, RefType) and t.layout != "c" else None
+        return given.strides if isinstance(given, DeviceArray) else None
 
     def put(self, place: Place, number: int) -> None:
         """Write an i64."""

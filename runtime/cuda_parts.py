@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.ir.ops.host import Host
 from pullback.ir.structure import Instruction
+from pullback.runtime.cuda_arrays import spread
 from pullback.runtime.cuda_steps import Piece, Place
 
 if TYPE_CHECKING:
@@ -113,12 +114,23 @@ class OnHost:
     def run(self, call: Call) -> None:
         i = self.instruction
         shapes = [call.executable.shape(v, call.sizes) for v in i.operands]
-        values = [
-            call.arguments[position] if place is None else np.empty(shape, v.type.dtype.numpy)
-            for v, place, position, shape in zip(i.operands, self.places, self.positions, shapes, strict=True)
-        ]
+        values: list[Any] = []
+        pairs = []
+        for v, place, position, shape in zip(i.operands, self.places, self.positions, shapes, strict=True):
+            if place is None:
+                values.append(call.arguments[position])
+                continue
+            dtype, strides = v.type.dtype.numpy, call.strides(v, place)
+            if strides is None:
+                values.append(np.empty(shape, dtype))
+                pairs.append((place, values[-1]))
+            else:
+                # What lies between its elements comes too.
+                first, whole, view = spread(shape, dtype, strides)
+                values.append(view)
+                pairs.append(((place[0], place[1] + first), whole))
         call.check()
-        call.download([(p, a) for p, a in zip(self.places, values, strict=True) if p is not None])
+        call.download(pairs)
         changed: Sequence[int]
         if isinstance(i.op, Host):
             i.op.run(values, i.params)

@@ -402,7 +402,8 @@ def _lus(op: Op) -> Iterator[Case]:
 
 def _permutations(op: Op) -> Iterator[Case]:
     for shape in ((5,), (2, 3), (1,), (0,), (3, 0), (0, 3)):
-        yield Case(op=op, types=(ArrayType(I64, shape),), make=_pivots)
+        for inverse in (False, True):
+            yield Case(op=op, types=(ArrayType(I64, shape),), params={"inverse": inverse}, make=_pivots)
 
 
 def _pivots(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:

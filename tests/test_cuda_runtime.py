@@ -236,8 +236,6 @@ def test_explain_says_where() -> None:
     assert "the CPU does, on copies: geev" in str(after)
     assert f.explain(a, b).device == "cpu"
     assert {"trace", "lower", "schedule", "cuda"} <= set(pb.jit(lambda x: x * 2).stages(placed))
-    with pytest.raises(RuntimeError, match="profiles are of the CPU"):
-        f.profile(placed, b)
     assert f.cost(placed, b).launches and f.memory(placed, b)
 
 
