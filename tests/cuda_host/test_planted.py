@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[Callable[..., Any], Any]] = {
 FAULTS = {
     "barrier": ("", "shared memory|a race|different barriers|is reached by"),
     "mask": ("0x0000ffffu", "with mask 0000ffff"),
-    "index": ("[(1 << 22) + ", "illegal memory access"),
+    "index": ("[(1LL << 40) + ", "illegal memory access"),
 }
 """Of each fault what is put in the place of what it is planted at, and the words that name it."""
 WITHOUT = {
