@@ -56,7 +56,7 @@ WITHOUT = {
 def places(text: str, fault: str) -> list[tuple[int, int]]:
     """Where in a text a fault can be planted, the last places first: kernels are behind the functions that they call."""
     pointers = "|".join(dict.fromkeys(re.findall(r"\* (?:__restrict__ )?(\w+)[,);]", text)))
-    what = {"barrier": r"(__syncthreads\(\);)", "mask": "(0xffffffffu)", "index": rf"\b(?:{pointers})(\[)"}[fault]
+    what = {"barrier": r"(__syncthreads\(\);)", "mask": "(0xffffffffu)", "index": rf"(?<!\w )\b(?:{pointers})(\[)"}[fault]
     return [m.span(1) for m in re.finditer(what, text)][::-1]
 
 
