@@ -27,7 +27,7 @@ from pullback.ir.ops.product import ROWS
 from pullback.ir.structure import Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
-NEXT = 8
+NEXT = 16
 """So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
@@ -51,8 +51,8 @@ class Blocks:
         self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype)
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
-        self.left = Panels(left, 1, self.rows, self.shape.rows)
-        self.right = Panels(right, 0, self.columns, self.shape.columns)
+        self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
+        self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
 
     def spell(self) -> None:
         b, shape = self.b, self.shape
@@ -125,7 +125,6 @@ class Blocks:
                 i = b.add(i0, b.mul(r, number(b, shape.rows)))
                 height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
                 self.left.pack(b, packed, (p0, count), (i, height))
-                self.scales.end(b, packed, of_row)
                 self.learn(b, panels_of, known, number(b, 0), of_row)
                 strip = b.sub_ref(sums, b.select(several, r, number(b, 0)))
                 part = shared(b, b.select(is_far, count, number(b, 0)), across)

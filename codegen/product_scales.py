@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pullback.codegen.product_parts import number, parts, serial, vector, when
+from pullback.codegen.product_shapes import BESIDE
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.structure import Value
@@ -52,13 +53,10 @@ class Scales:
     def bits(self) -> DType:
         return DTYPES[f"u{self.dtype.bits}"]
 
-    def end(self, b: Builder, panel: Value, count: Value) -> None:
-        """Zeros behind the end of a panel."""
-        size = number(b, self.lanes)
-        vector(b, size, self.lanes, lambda b, v: b.store(b.const(0.0, self.dtype), panel, b.add(count, v)))
-
     def learn(self, b: Builder, panel: Value, known: Value, count: Value) -> None:
-        """Look for subnormal numbers in a panel that was packed just now; what its last vector has behind its end is zero."""
+        """Look for subnormal numbers in a panel that was packed just now. Makes zeros of what its last vectors have behind its
+        end."""
+        vector(b, number(b, self.lanes), self.lanes, lambda b, v: self.end(b, panel, b.add(count, v)))
         one = b.const(1, self.bits)
         most = b.sub(b.const(0, self.bits), one)
         least = self.over(b, panel, count, "minimum", most, lambda b, size: b.sub(size, one))
@@ -66,18 +64,29 @@ class Scales:
         for at, value in ((SLOW, slow), (GREATEST, number(b, UNKNOWN)), (SCALED, number(b, 0))):
             b.store(value, known, number(b, at))
 
+    def end(self, b: Builder, panel: Value, at: Value) -> None:
+        for k in range(BESIDE):
+            b.store(b.const(0.0, self.dtype), panel, b.add(at, number(b, k * self.lanes)))
+
     def over(
         self, b: Builder, panel: Value, count: Value, combine: str, first: Value, body: Callable[[Builder, Value], Value]
     ) -> Value:
         """A combination of what ``body`` makes of the bits of each number without its sign."""
         lanes, v = Builder(b.loc), Value(scalar(I64), "v")
         inner, q = Builder(b.loc), Value(scalar(I64), "q")
-        before = Value(scalar(self.bits), combine)
-        x = inner.load(panel, inner.add(inner.mul(q, number(inner, self.lanes)), v))
-        step = inner.block([q, before], [getattr(inner, combine)(before, body(inner, self.unsigned(inner, x)))])
-        found = lanes.emit(OPS["for"], (parts(lanes, count, self.lanes), first), {"map": "serial"}, [step])
+        before = [Value(scalar(self.bits), combine) for _ in range(BESIDE)]
+        start = inner.add(inner.mul(q, number(inner, BESIDE * self.lanes)), v)
+        after = []
+        for k, found in enumerate(before):
+            x = inner.load(panel, inner.add(start, number(inner, k * self.lanes)))
+            after.append(getattr(inner, combine)(found, body(inner, self.unsigned(inner, x))))
+        steps = parts(lanes, count, BESIDE * self.lanes)
+        each = lanes.emit(OPS["for"], (steps, *[first] * BESIDE), {"map": "serial"}, [inner.block([q, *before], after)])
+        total = each[0]
+        for other in each[1:]:
+            total = getattr(lanes, combine)(total, other)
         params = {"map": "vector", "multiple": self.lanes, "combine": (combine,)}
-        results = b.emit(OPS["for"], (number(b, self.lanes), first), params, [lanes.block([v], found)])
+        results = b.emit(OPS["for"], (number(b, self.lanes), first), params, [lanes.block([v], [total])])
         return results[0]
 
     def unsigned(self, b: Builder, x: Value) -> Value:
@@ -141,7 +150,8 @@ class Scales:
             b.store(wanted, known, place)
             up, down = (b.const(2.0**k, self.dtype) for k in (self.shift, -self.shift))
             factor = b.select(b.eq(wanted, zero), down, up)
-            vector(b, count, 1, lambda b, v: b.store(self.times(b, b.load(panel, v), factor), panel, v))
+            vectors = b.mul(parts(b, count, self.lanes), number(b, self.lanes))
+            vector(b, vectors, self.lanes, lambda b, v: b.store(self.times(b, b.load(panel, v), factor), panel, v))
 
         when(b, b.ne(wanted, b.load(known, place)), change)
 
