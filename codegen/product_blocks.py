@@ -16,6 +16,8 @@ rows. Footprint: ``product_shapes`` says which cache holds what.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import ask, loop, number, parts, serial, shared, when, whole
@@ -37,6 +39,16 @@ TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
 FEW = 5
 """Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The two panels of a tile, how many terms they have, and what its sums are multiplied by."""
+
+    left: Value
+    right: Value
+    count: Value
+    scale: Value
 
 
 class Blocks:
@@ -119,13 +131,13 @@ class Blocks:
             is_first, is_last = b.eq(q, number(b, 0)), b.eq(b.add(q, one), runs)
             of_row, of_column = (b.mul(count, number(b, size)) for size in (shape.rows, shape.columns))
             self.right.pack_all(b, panels_of, (p0, count), (j0, width), across)
-            serial(b, across, lambda b, j: self.learn(b, panels_of, known, b.add(j, one), of_column))
+            serial(b, across, lambda b, j: self.forget(b, panels_of, known, b.add(j, one), of_column))
 
             def row(b: Builder, r: Value) -> None:
                 i = b.add(i0, b.mul(r, number(b, shape.rows)))
                 height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
                 self.left.pack(b, packed, (p0, count), (i, height))
-                self.learn(b, panels_of, known, number(b, 0), of_row)
+                self.forget(b, panels_of, known, number(b, 0), of_row)
                 strip = b.sub_ref(sums, b.select(several, r, number(b, 0)))
                 part = shared(b, b.select(is_far, count, number(b, 0)), across)
                 ends = b.bitand(is_far, is_last)
@@ -136,7 +148,7 @@ class Blocks:
                     when(b, ends, lambda b: self.ask_results(b, i, b.add(j0, c)))
                     k = b.add(j, one)
                     scale = self.scales.settle(b, panels_of, known, k, (of_row, of_column))
-                    self.tile(b, (packed, b.sub_ref(panels_of, k)), count, (strip, c), is_first, scale)
+                    self.tile(b, Packed(packed, b.sub_ref(panels_of, k), count, scale), strip, c, is_first)
 
                 serial(b, across, tile)
                 when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, width)))
@@ -145,8 +157,8 @@ class Blocks:
 
         serial(b, runs, run)
 
-    def learn(self, b: Builder, panels: Value, known: Value, k: Value, count: Value) -> None:
-        self.scales.learn(b, b.sub_ref(panels, k), b.sub_ref(known, k), count)
+    def forget(self, b: Builder, panels: Value, known: Value, k: Value, count: Value) -> None:
+        self.scales.forget(b, b.sub_ref(panels, k), b.sub_ref(known, k), count)
 
     def is_far(self, b: Builder) -> Value:
         """Whether operands and results are more than the second cache has room for beside what is packed."""
@@ -182,12 +194,10 @@ class Blocks:
 
         serial(b, height, row)
 
-    def tile(
-        self, b: Builder, panels: tuple[Value, Value], count: Value, place: tuple[Value, Value], is_first: Value, scale: Value
-    ) -> None:
+    def tile(self, b: Builder, packed: Packed, strip: Value, j: Value, is_first: Value) -> None:
         """A tile of sums, in registers while its terms are added; then they are put into their strip at a column, or added to it,
         each multiplied by a scale."""
-        shape, (packed, panel), (strip, j) = self.shape, panels, place
+        shape, panel, scale = self.shape, packed.right, packed.scale
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
         numbers = [number(inner, r) for r in range(shape.rows)]
         lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, shape.vectors))]
@@ -202,11 +212,12 @@ class Blocks:
         right = [step.load(panel, step.add(from_panel, lane)) for lane in lanes]
         after = []
         for r in range(shape.rows):
-            left = step.load(packed, step.add(from_row, numbers[r]))
+            left = step.load(packed.left, step.add(from_row, numbers[r]))
             after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
         for lane_ in lanes:
             step.prefetch(panel, step.add(step.add(from_panel, number(step, NEXT * shape.columns)), lane_), near=True)
-        totals = inner.emit(OPS["for"], (count, *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)])
+        body = step.block([p, *before], after)
+        totals = inner.emit(OPS["for"], (packed.count, *[zero] * len(places)), {"map": "serial"}, [body])
 
         def put(b: Builder) -> None:
             for (r, x), total in zip(places, totals, strict=True):
