@@ -37,6 +37,8 @@ FLAT, NARROW = 4, 8
 """Blocks of so few panels of rows have at most so many of columns: these are read again soon after they are packed."""
 TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
+LIGHT = 4
+"""What is done with results in so few instructions is done tile by tile."""
 FEW = 5
 """Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
 
@@ -60,6 +62,7 @@ class Blocks:
         self.combine = i.params.get("combine", ())
         left, right, self.each = i.regions
         self.dtype = left.results[0].type.dtype
+        self.is_light = not self.parts and len(self.each.instructions) <= LIGHT
         self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype)
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
@@ -149,9 +152,13 @@ class Blocks:
                     k = b.add(j, one)
                     scale = self.scales.settle(b, panels_of, known, k, (of_row, of_column))
                     self.tile(b, Packed(packed, b.sub_ref(panels_of, k), count, scale), strip, c, is_first)
+                    if self.is_light:
+                        some = b.minimum(number(b, shape.columns), b.sub(width, c))
+                        when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))
 
                 serial(b, across, tile)
-                when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, width)))
+                if not self.is_light:
+                    when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, number(b, 0), width)))
 
             serial(b, panels, row)
 
@@ -174,23 +181,24 @@ class Blocks:
 
         serial(b, number(b, self.shape.rows), row)
 
-    def finish(self, b: Builder, strip: Value, rows: Span, columns: Span) -> None:
+    def finish(self, b: Builder, strip: Value, rows: Span, columns: tuple[Value, Value, Value]) -> None:
         """What is done with the sums of a row of tiles."""
         i0, height = rows
-        j0, width = columns
+        j0, first, count = columns
         whole_rows = whole(b, i0, ROWS) if self.parts else i0
 
         def row(b: Builder, r: Value) -> None:
             i = b.add(i0, r)
 
-            def element(b: Builder, c: Value) -> None:
+            def element(b: Builder, k: Value) -> None:
+                c = b.add(first, k)
                 j = b.add(j0, c)
                 found = copied(self.each, (i, j, b.load(strip, r, c)))
                 b.instructions.extend(found.instructions)
                 for part, name, value in zip(self.parts, self.combine, found.results, strict=True):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
 
-            loop(b, width, element)
+            loop(b, count, element)
 
         serial(b, height, row)
 

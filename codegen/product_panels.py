@@ -12,7 +12,7 @@ from pullback.codegen.product_shapes import GROUP, LINE
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Block, Value
 
-SOME = 8
+SOME = 16
 """So many terms of a panel are packed before those of the next one, which has pages of its own."""
 LIGHT = 4
 """An operand of so few instructions is packed in several vectors at a time."""
