@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback import tuning
 from pullback.cli import main
 from pullback.codegen import product_classes
 from pullback.codegen.own_products import owned
@@ -168,7 +169,7 @@ def test_what_was_measured_is_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
     usual = bits("f64")
     other = {c.name: LIBRARY if usual >> k & 1 else OURS for k, c in enumerate(CLASSES)}
     shapes = made_up(monkeypatch, other)
-    assert tuned("f64") == ALL ^ usual and shapes == [s for c in CLASSES for s in c.examples]
+    assert tuned("f64") == ALL ^ usual and shapes == [s for c in CLASSES for s in (*c.examples, *c.examples)]
     assert bits("f64") == usual, "what is settled stays while the process lives"
     forget()
     assert bits("f64") == ALL ^ usual and {each.how for each in settled("f64")} == {"remembered"}
@@ -223,6 +224,13 @@ def test_a_damaged_file_is_none(monkeypatch: pytest.MonkeyPatch, unsettled: Path
     monkeypatch.setattr(caches, "_default", KernelCache(unsettled))
     forget()
     assert bits("f64") == usual
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_measurements_that_disagree_say_nothing(monkeypatch: pytest.MonkeyPatch, unsettled: Path) -> None:
+    found = itertools.cycle([{OURS: 1.0, LIBRARY: 2.0}, {OURS: 3.0, LIBRARY: 2.0}])
+    monkeypatch.setattr(product_timing.Race, "total", lambda race: next(found))
+    assert {each.how for each in product_timing.tuned("f32")} == {"default"} and not KernelCache(unsettled).entries()
 
 
 SECOND = "from pullback.runtime.product_choices import bits; print(bits('f32'), bits('f64'))"
@@ -311,6 +319,7 @@ def test_the_schedule_says_who_and_why() -> None:
 @pytest.mark.usefixtures("both_ways")
 def test_the_command_measures(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     made_up(monkeypatch, {"small": OURS})
+    monkeypatch.setattr(tuning, "load", lambda: 0.0)
     assert main(["tune"]) == 0
     out = capsys.readouterr().out
     assert "gemm of f32, small (at most 262,144 multiplications): ours (measured; library 8.0 us, ours 4.0 us)\n" in out
@@ -320,7 +329,9 @@ def test_the_command_measures(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> N
     assert "products   as measured by `pullback tune`" in (text := capsys.readouterr().out) and "f32 small ours" in text
     assert main(["cache", "list"]) == 0 and "gemm, f32, small" in capsys.readouterr().out
     monkeypatch.setenv(VARIABLE, "gemm=static")
-    assert main(["tune"]) == 0 and "says static: the written table goes first" in capsys.readouterr().out
+    monkeypatch.setattr(tuning, "load", lambda: 2.0)
+    assert main(["tune"]) == 0 and "says static: the written table goes first" in (out := capsys.readouterr().out)
+    assert "other processes are at work (load 2.0)" in out
 
 
 def test_the_command_says_where_nothing_is_to_be_chosen(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
