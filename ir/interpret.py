@@ -30,6 +30,7 @@ from pullback.ir.ops.kernel import (
     Prefetch,
     Private,
     Store,
+    Stride,
     Sub,
     Threads,
     combined_values,
@@ -200,6 +201,8 @@ class _Kernel:
                 return [np.int64(value_of(params["size"], self.sizes))]
             case Threads():
                 return [np.int64(THREADS)]
+            case Stride():
+                return [np.int64(operands[0].strides[params["axis"]])]
             case Chosen():
                 return [np.int64(0)]
             case Load(masked=masked):

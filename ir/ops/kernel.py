@@ -63,6 +63,16 @@ class Chosen(Op):
         return (scalar(I64),)
 
 
+class Stride(Op):
+    """How many bytes apart neighbours along an axis (param ``axis``) of a strided reference are; what is not strided has none."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (ref,) = types
+        if _ref(ref).layout != "strided" or not 0 <= params["axis"] < ref.rank:
+            raise TypeError("takes a strided reference that has that axis")
+        return (scalar(I64),)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Load(Op):
     """Operands: a reference, with ``masked`` a condition (false gives zero and reads nothing), one index an axis."""
@@ -216,6 +226,7 @@ class Prefetch(Op):
 extent = Extent(name="extent", vocabularies=KERNEL)
 threads = Threads(name="threads", effect="effect", vocabularies=KERNEL)
 chosen = Chosen(name="chosen", extents=("of",), effect="effect", vocabularies=KERNEL)
+stride = Stride(name="stride", vocabularies=KERNEL)
 load = Load(name="load", vocabularies=KERNEL)
 load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
 store = Store(name="store", effect="effect", vocabularies=KERNEL)
