@@ -104,7 +104,8 @@ def _copied(nest: Sequence[Instruction]) -> list[Instruction]:
     around = [k for k in nest[0].regions[0].instructions if not k.regions]
     made = {v: k for k in around for v in k.results}
     is_copy = store.operands[0] in load.results and load.operands[1:] == store.operands[2:]
-    if not is_copy or load.operands[0].type.layout != "strided" or store.operands[1].type.layout != "c":
+    layouts = [getattr(ref.type, "layout", "") for ref in (load.operands[0], store.operands[1])]
+    if not is_copy or layouts != ["strided", "c"]:
         return []
     varies = _varying(around, row)
     first, *rest = load.operands[1:]
