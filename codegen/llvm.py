@@ -37,7 +37,7 @@ from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, Threads
+from pullback.ir.ops.kernel import Chosen, Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Stride, Sub, Threads
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Cold, Rare
 from pullback.ir.ops.sort import ArgsortRow, SettleRow, SortRow
@@ -246,6 +246,11 @@ class Emitter(Accesses):
                 self.local(i)
             case Threads():
                 self.env[i.result] = Lanes(number_of_threads(self))
+            case Stride():
+                self.env[i.result] = self.places[i.operands[0]].strides[i.params["axis"]]
+            case Chosen():
+                dtype, extents = i.params["dtype"].name, tuple(i.params["of"])
+                self.env[i.result] = Lanes(self.native("choice", i.params["subject"], dtype, extents))
             case Private():
                 self.places[i.result] = private_place(self, i) if self.natives_of else self.places[i.operands[0]]
             case For() if i.params.get("map") == "core":

@@ -23,8 +23,8 @@ _EACH_TIME = frozenset({"load", "call", "alloca"})
 class Emitted:
     """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
     position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("gemm", name), ("sort", name),
-    ("ufunc", name, types, part), ("threads",), ("room", "state", "take" or "give"): memory for the kernel alone, and ("shared",
-    name, text): a function of another module."""
+    ("ufunc", name, types, part), ("threads",), ("room", "state", "take" or "give"): memory for the kernel alone, ("choice",
+    subject, dtype, extents): what was chosen, as bits, and ("shared", name, text): a function of another module."""
 
     name: str
     text: str

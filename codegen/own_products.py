@@ -1,7 +1,8 @@
 """own_products: matrix products that a library would do become ``product``, where that is faster.
 
-Requires: a lowered module for the CPU. Keeps: its meaning, not the order of additions. Kernels that loops launch keep the
-library: most of their products are small, and all kernels of such a program are compiled as one module.
+Requires: a lowered module for the CPU. Keeps: its meaning, not the order of additions. Where both may be faster, both are in the
+kernel, and it goes by the class of its extents (``product_classes``) and by what was chosen for that. Kernels that loops launch
+keep the library: most of their products are small, and all kernels of such a program are compiled as one module.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.codegen.processors import Target
+from pullback.codegen.product_classes import CLASSES, LIMITS, SUBJECT, has_choice
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.library import gemm
@@ -16,29 +18,20 @@ from pullback.ir.ops.program import launch
 from pullback.ir.structure import Block, Function, Instruction, Module, Value, walk
 from pullback.ir.types import F32, F64, I64, Extent, scalar
 
-REGISTER = 64
-"""The vector registers of machines on which this has been measured to be faster, in bytes."""
-LEAST_PRODUCTS = (1 << 18) + 1
-"""The multiplications of the least product of our own."""
-FLAT, LARGE = 40, 1 << 21
-"""Of float64, results of so few rows are the library's where the right operand has so many elements: that comes from memory, and
-tiles wait until it is packed."""
-
 
 def own_products(module: Module, machine: Target, always: bool = False) -> Module:
-    """The module with products of its own in the kernels of which one is all they do, if that is faster on a machine or is
-    wanted ``always``. Where a choice that was measured is known, it belongs here."""
-    if not always and (machine.vector_bytes != REGISTER or not machine.has_fma):
-        return module
+    """The module with products of its own in the kernels of which one is all they do, beside the library's on machines where
+    some are faster; ``always``: instead of these."""
     program, *kernels = module.functions
     inside = {
         i.params["kernel"] for outer in program.instructions for region in outer.regions for i in walk(region) if i.op is launch
     }
-    return Module((program, *(k if k.name in inside else _owned(k, always) for k in kernels)))
+    return Module((program, *(k if k.name in inside else owned(k, machine, always) for k in kernels)))
 
 
-def _owned(kernel: Function, always: bool) -> Function:
-    if not any(_is_plain(i) for i in kernel.instructions):
+def owned(kernel: Function, machine: Target, always: bool = False, ways: bool = False) -> Function:
+    """One kernel of such a module; with both ``ways`` on any machine."""
+    if not (always or ways or has_choice(machine)) or not any(_is_plain(i) for i in kernel.instructions):
         return kernel
     made: list[Instruction] = []
     for i in kernel.instructions:
@@ -57,17 +50,13 @@ def _spell(b: Builder, i: Instruction, always: bool) -> None:
     left, right, out = i.operands
     shape = left.type.shape
     turned_left, turned_right = i.params["ta"], i.params["tb"]
-    rows, columns = (_size(b, e) for e in out.type.shape)
-    terms = _size(b, shape[0] if turned_left else shape[1])
+    extents = (out.type.shape[0], shape[0] if turned_left else shape[1], out.type.shape[1])
+    rows, terms, columns = (_size(b, e) for e in extents)
     if not always:
-        is_small = b.lt(b.mul(b.mul(rows, columns), terms), b.const(LEAST_PRODUCTS, I64))
-        by_library = is_small
-        if left.type.dtype is F64:
-            is_flat = b.le(rows, b.const(FLAT, I64))
-            is_large = b.ge(b.mul(columns, terms), b.const(LARGE, I64))
-            by_library = b.bitor(is_small, b.bitand(is_flat, is_large))
-        b.emit(OPS["if"], (by_library,), {}, [Block((), (i,), ())])
-        rows = b.select(by_library, b.const(0, I64), rows)
+        bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": left.type.dtype, "of": extents})[0]
+        by_us = _is_ours(b, bits, (rows, terms, columns), left.type.dtype.bytes)
+        b.emit(OPS["if"], (b.bitnot(by_us),), {}, [Block((), (i,), ())])
+        rows = b.select(by_us, rows, b.const(0, I64))
     regions = [
         _operand(b, left, ("p", "i") if turned_left else ("i", "p"), "ip"),
         _operand(b, right, ("j", "p") if turned_right else ("p", "j"), "pj"),
@@ -76,6 +65,23 @@ def _spell(b: Builder, i: Instruction, always: bool) -> None:
     total = Value(scalar(out.type.dtype), "sum")
     inner.store(total, out, row, column)
     b.emit(OPS["product"], (rows, columns, terms), {}, [*regions, inner.block([row, column, total], [])])
+
+
+def _is_ours(b: Builder, bits: Value, shape: tuple[Value, Value, Value], itemsize: int) -> Value:
+    """Whether the bit of a product's class says that it is ours."""
+    rows, terms, columns = shape
+    one, right = b.const(1, I64), b.mul(terms, columns)
+    width = b.mul(columns, b.const(itemsize, I64))
+    numbers = dict(zip(LIMITS, (rows, terms, b.mul(rows, right), width), strict=True))
+    found = b.const(len(CLASSES) - 1, I64)
+    for k, each in reversed(list(enumerate(CLASSES[:-1]))):
+        limits = [b.le(number, b.const(getattr(each, name), I64)) for name, number in numbers.items() if getattr(each, name)]
+        limits += [b.ge(right, b.const(each.right, I64))] if each.right else []
+        fits = limits[0]
+        for limit in limits[1:]:
+            fits = b.bitand(fits, limit)
+        found = b.select(fits, b.const(k, I64), found)
+    return b.eq(b.bitand(b.raw_shr(bits, found), one), one)
 
 
 def _operand(b: Builder, ref: Value, index: tuple[str, str], order: str) -> Block:

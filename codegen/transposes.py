@@ -7,6 +7,8 @@ few places of the cache, too. So both loops run in blocks. What a block reads is
 since gathers are slow on many processors, and then read from there in vectors. Rows of memory that are this short are no
 streams that a processor sees coming, so each block asks for what the next one reads and writes.
 
+A copy of a strided array finds its strides when it runs, and then goes one way or the other.
+
 Blocks of few rows are not worth it. If the innermost loop is short, it and the outer one change places: memory is read along,
 and written across.
 
@@ -44,8 +46,10 @@ def transposes(block: Block) -> Block:
     for i in block.instructions:
         nest = _nest(i)
         across = _read_across(nest) if nest is not None else []
-        if nest is not None and across:
-            _Tiled(Builder(i.loc, made), nest, across).write()
+        copied = _copied(nest) if nest is not None and not across else []
+        if nest is not None and (across or copied):
+            b = Builder(i.loc, made)
+            _Tiled(b, nest, across or copied).write(_is_across(b, copied[0]) if copied else None)
             continue
         regions = tuple(map(transposes, i.regions))
         made.append(Instruction(i.op, i.operands, i.results, i.params, regions, i.loc) if regions else i)
@@ -90,6 +94,32 @@ def _read_across(nest: Sequence[Instruction]) -> list[Instruction]:
     return found if len(found) <= MOST_TILES else []
 
 
+def _copied(nest: Sequence[Instruction]) -> list[Instruction]:
+    """The load of a nest that copies a strided reference of two axes as it is; its strides, at run time, say what is in rows."""
+    body = nest[-1].regions[0].instructions
+    if len(nest) != 2 or [k.op for k in body] != [OPS["load"], OPS["store"]]:
+        return []
+    load, store = body
+    row, column = (loop.regions[0].parameters[0] for loop in nest)
+    around = [k for k in nest[0].regions[0].instructions if not k.regions]
+    made = {v: k for k in around for v in k.results}
+    is_copy = store.operands[0] in load.results and load.operands[1:] == store.operands[2:]
+    layouts = [getattr(ref.type, "layout", "") for ref in (load.operands[0], store.operands[1])]
+    if not is_copy or layouts != ["strided", "c"]:
+        return []
+    varies = _varying(around, row)
+    first, *rest = load.operands[1:]
+    is_row = first in varies and is_shifted(first, row, made, varies)
+    return [load] if is_row and rest == [column] and nest[1].operands[0] not in varies else []
+
+
+def _is_across(b: Builder, load: Instruction) -> Value:
+    """Whether neighbours along the first axis of a strided reference lie nearer than those along the second."""
+    first, second = (b.emit(OPS["stride"], (load.operands[0],), {"axis": k})[0] for k in (0, 1))
+    found: Value = b.lt(b.abs(first), b.abs(second))
+    return found
+
+
 def _is_along(access: Instruction, index: Value, made: Mapping[Value, Instruction], varies: Set[Value]) -> bool:
     """Whether neighbours along an index are neighbours in memory."""
     return len(access.operands) > 1 and access.operands[-1] in varies and is_shifted(access.operands[-1], index, made, varies)
@@ -118,7 +148,8 @@ class _Tiled:
         bytes_ = max(k.result.type.dtype.bytes for k in across)
         self.tile, self.line = min(MOST_TILE, TILE_BYTES // bytes_), LINE // bytes_
 
-    def write(self) -> None:
+    def write(self, is_across: Value | None) -> None:
+        """Write them. ``is_across``: whether memory is read across, where that is not sure."""
         b = self.b
         (rows,), (columns,) = self.nest[0].operands, self.nest[-1].operands
         least = b.const(LEAST, I64)
@@ -128,6 +159,9 @@ class _Tiled:
         tall = b.ge(rows, least)
         rest = b.select(short, none, rows)
         tiled = b.select(tall, rest, none)
+        if is_across is not None:
+            swapped, tiled = (b.select(is_across, some, none) for some in (swapped, tiled))
+            rest = b.sub(rows, swapped)
         self.blocks(tiled)
         self.swapped(swapped)
         self.plain(b.sub(rest, tiled))

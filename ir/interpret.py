@@ -20,6 +20,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
 from pullback.ir.ops.kernel import (
     AddTo,
+    Chosen,
     Extent,
     Fail,
     For,
@@ -29,6 +30,7 @@ from pullback.ir.ops.kernel import (
     Prefetch,
     Private,
     Store,
+    Stride,
     Sub,
     Threads,
     combined_values,
@@ -199,6 +201,10 @@ class _Kernel:
                 return [np.int64(value_of(params["size"], self.sizes))]
             case Threads():
                 return [np.int64(THREADS)]
+            case Stride():
+                return [np.int64(operands[0].strides[params["axis"]])]
+            case Chosen():
+                return [np.int64(0)]
             case Load(masked=masked):
                 if masked and not operands[1]:
                     return [np.zeros((), operands[0].dtype)[()]]

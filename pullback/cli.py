@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback import api, cache_command, doctor, exporting, specs, targets
+from pullback import api, cache_command, doctor, exporting, specs, targets, tuning
 from pullback.inspected import Inspected
 from pullback.inspection import reports
 from pullback.ir.extents import extents_of, rename
@@ -116,6 +116,9 @@ def parser() -> argparse.ArgumentParser:
     opt.add_argument("--locations", action="store_true")
 
     cache_command.add_to(commands)
+
+    text = "measure who does plain matrix products best on this machine, SciPy's BLAS or our own kernels, and remember it"
+    _command(commands, "tune", lambda arguments: tuning.tune(), text)
 
     text = "versions, platform, processor, threads, cache folder, CUDA or why not"
     diagnosis = _command(commands, "doctor", lambda arguments: doctor.report(check=arguments.selftest), text)

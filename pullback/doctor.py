@@ -7,10 +7,12 @@ import os
 import platform
 
 from pullback import direct, selftest
-from pullback.runtime import cuda_found, memory
+from pullback.codegen.product_classes import CLASSES
+from pullback.runtime import cuda_found, memory, product_choices
 from pullback.runtime.cache import default_cache
 from pullback.runtime.engine import find_host, llvm_version
 from pullback.runtime.platforms import python_support, support
+from pullback.runtime.symbols import blas_name
 from pullback.runtime.threads import get_num_threads
 from pullback.tracer.ownership import supported
 
@@ -41,6 +43,7 @@ def report(*, check: bool = False) -> int:
     print(f"threads    {_threads()}")
     print(f"cache      {_cache()}")
     print(f"memory     {memory.status()}")
+    print(f"products   {'unknown: packages are missing' if missing else _products()}")
     print(f"calls      {'plain (packages are missing)' if missing else direct.status()}")
     print(f"cuda       {_cuda()}")
     for part in cuda_found.parts():
@@ -75,6 +78,15 @@ def _cache() -> str:
     if info["path"] is None:
         return f"in memory alone ({info['problem'] or 'PULLBACK_CACHE_DIR=off'})"
     return f"{info['path']}, {info['entries']:,} entries, {info['bytes']:,} bytes"
+
+
+def _products() -> str:
+    """Who does plain matrix products: what was measured or pinned, class by class, else that nothing was."""
+    settled = {dtype: product_choices.settled(dtype) for dtype in product_choices.DTYPES}
+    by_class = [f"{dtype} {CLASSES[k].name} {each.chosen}" for dtype, found in settled.items() for k, each in enumerate(found)]
+    hows = {each.how for found in settled.values() for each in found}
+    why = "as measured by `pullback tune`" if "remembered" in hows else "pinned" if "pinned" in hows else "by the written table"
+    return f"{why} ({blas_name()}): {', '.join(by_class)}"
 
 
 def _cuda() -> str:

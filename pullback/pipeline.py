@@ -34,6 +34,7 @@ from pullback.runtime.program import Executable, parts_of
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 if TYPE_CHECKING:
+    from pullback import chosen
     from pullback.codegen import carrying, cuda, fuse, lower, own_products, schedule, thin
     from pullback.ir.passes import grad
     from pullback.ir.passes import pipeline as passes
@@ -44,6 +45,7 @@ else:
     own_products, carrying = later("pullback.codegen.own_products"), later("pullback.codegen.carrying")
     cuda_libraries = later("pullback.runtime.cuda_libraries")
     cuda_device, cuda_make = later("pullback.runtime.cuda_device"), later("pullback.runtime.cuda_make")
+    chosen = later("pullback.chosen")
     grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
@@ -420,15 +422,17 @@ def stages(
     Funcs and programs have the shapes of the call, so that their texts can be run; kernels serve all shapes.
     """
     texts: dict[str, str] = {}
-    found = templated(trace.function)
+    found, target = templated(trace.function), target_of(device)
 
     def observe(stage: str, module: Module, groups: fuse.Fused | None = None) -> None:
         functions = tuple(f if f.kind == "kernel" else concrete(f, found) for f in module.functions)
         notes = {} if groups is None else moved(groups.boundaries(), groups.function, functions[0])
+        if stage == "schedule" and target == "cpu":
+            notes = chosen.notes_of(Module(functions))
         texts[stage] = print_module(Module(functions), locations, notes)
 
     texts["trace"] = print_module(Module((trace.function,)), locations)
-    target, layouts = target_of(device), layouts_of(trace, leaves, len(found.constants), device)
+    layouts = layouts_of(trace, leaves, len(found.constants), device)
     module = scheduled(lowered(found, layouts, target, observe, over), target)
     observe("schedule", module)
     return texts | emitted(module, target)

@@ -3,7 +3,8 @@
 It is made once for a key, such as ("gemm", "f64", "512 512 512", "NVIDIA H200"), and holds for all processes with the same cache:
 candidates may differ in their last bits. ``PULLBACK_CHOICES`` pins: ``gemm=library`` or, for all subjects, ``ours``; several
 are separated by commas. ``static`` measures nothing and takes what the caller would without a measurement. What candidates are,
-and how they are measured, is the caller's business.
+and how they are measured, is the caller's business, and whether that is done at the first use (``choose``) or when a person asks
+for it (``known``, ``measure``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -22,6 +24,8 @@ from pullback.runtime.locks import KeyedLocks
 
 VARIABLE = "PULLBACK_CHOICES"
 STATIC = "static"
+LATEST = 4e9
+"""The last Unix time that is believed."""
 How = Literal["measured", "remembered", "pinned", "default", "only"]
 Measure = Callable[[], float]
 """The seconds that a candidate takes. Raises Unmeasurable where that cannot be known now."""
@@ -44,16 +48,24 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What was chosen, how, and the seconds of each candidate that was measured."""
+    """What was chosen, how, and the seconds of each candidate that was measured, at the Unix time ``since``."""
 
     key: Key
     chosen: str
     how: How
     seconds: Mapping[str, float] = field(default_factory=dict)
+    since: float = 0.0
+
+    @property
+    def why(self) -> str:
+        """How it was chosen, and what was measured."""
+        times = ", ".join(f"{name} {1e6 * taken:.1f} us" for name, taken in sorted(self.seconds.items()))
+        is_dated = self.how == "remembered" and self.since > 0
+        since = f" since {time.strftime('%Y-%m-%d', time.localtime(self.since))}" if is_dated else ""
+        return f"{self.how}{since}{f'; {times}' if times else ''}"
 
     def __str__(self) -> str:
-        times = ", ".join(f"{name} {1e6 * taken:.1f} us" for name, taken in sorted(self.seconds.items()))
-        return f"{self.key}: {self.chosen} ({self.how}{f'; {times}' if times else ''})"
+        return f"{self.key}: {self.chosen} ({self.why})"
 
 
 def pinned(subject: str, environ: Mapping[str, str] | None = None) -> str | None:
@@ -83,6 +95,28 @@ class Choices:
 
         Raises ValueError for a ``default`` that is no candidate. A pinned name that is none pins nothing.
         """
+        found = self._settled(key, candidates, default)
+        if found is not None:
+            return found
+        name = _name(key, candidates)
+        with self._makers.hold(name):
+            found = self._known(name, key, candidates)
+            return self._measured(name, key, candidates, default) if found is None else found
+
+    def known(self, key: Key, candidates: Collection[str], default: str) -> Choice:
+        """The choice for a key where nothing is to be measured now. Raises as ``choose`` does."""
+        found = self._settled(key, candidates, default) or self._known(_name(key, candidates), key, candidates)
+        return Choice(key=key, chosen=default, how="default") if found is None else found
+
+    def measure(self, key: Key, candidates: Mapping[str, Measure], default: str, margin: float) -> Choice:
+        """The choice for a key by measuring now, whatever is pinned or remembered; it takes the place of what is. The default
+        stays unless another takes less than 1 - ``margin`` of its time."""
+        name = _name(key, candidates)
+        with self._makers.hold(name):
+            return self._measured(name, key, candidates, default, margin)
+
+    def _settled(self, key: Key, candidates: Collection[str], default: str) -> Choice | None:
+        """The choice that needs neither memory nor measurement."""
         if default not in candidates:
             raise ValueError(f"{default} is none of {', '.join(candidates)}")
         if len(candidates) == 1:
@@ -90,14 +124,9 @@ class Choices:
         pin = pinned(key.subject, self._environ)
         if pin in candidates:
             return Choice(key=key, chosen=str(pin), how="pinned")
-        if pin == STATIC:
-            return Choice(key=key, chosen=default, how="default")
-        name = cache_key("choice", key.subject, *key.details, *sorted(candidates))
-        with self._makers.hold(name):
-            found = self._known(name, key, candidates)
-            return self._measured(name, key, candidates, default) if found is None else found
+        return Choice(key=key, chosen=default, how="default") if pin == STATIC else None
 
-    def _known(self, name: str, key: Key, candidates: Mapping[str, Measure]) -> Choice | None:
+    def _known(self, name: str, key: Key, candidates: Collection[str]) -> Choice | None:
         with self._lock:
             found = self._made.get(name)
         if found is not None:
@@ -111,8 +140,10 @@ class Choices:
             return None
         return self._keep(name, found)
 
-    def _measured(self, name: str, key: Key, candidates: Mapping[str, Measure], default: str) -> Choice:
-        """The fastest; of equal ones the default, then the first."""
+    def _measured(
+        self, name: str, key: Key, candidates: Mapping[str, Measure], default: str, margin: float = 0.0
+    ) -> Choice:  # fmt: skip
+        """The fastest, or the default, if that is about as fast; of equal ones the first."""
         seconds: dict[str, float] = {}
         try:
             for each, measure in candidates.items():
@@ -120,10 +151,13 @@ class Choices:
         except Unmeasurable:
             return Choice(key=key, chosen=default, how="default")
         order = sorted(candidates, key=lambda each: each != default)
-        found = Choice(key=key, chosen=min(order, key=lambda each: seconds[each]), how="measured", seconds=seconds)
-        payload = json.dumps({"chosen": found.chosen, "seconds": seconds}).encode()
+        fastest = min(order, key=lambda each: seconds[each] * (1 - margin if each == default else 1))
+        found = Choice(key=key, chosen=fastest, how="measured", seconds=seconds, since=time.time())
+        payload = json.dumps({"chosen": found.chosen, "seconds": seconds, "since": found.since}).encode()
         self._cache().put(name, payload, kind="choice", meta={"of": str(key), "chosen": found.chosen, "seconds": seconds})
-        return self._keep(name, found)
+        with self._lock:
+            self._made[name] = found
+        return found
 
     def _keep(self, name: str, found: Choice) -> Choice:
         with self._lock:
@@ -145,12 +179,18 @@ class Choices:
             self._made.clear()
 
 
-def _decoded(payload: bytes, key: Key, candidates: Mapping[str, Measure]) -> Choice | None:
+def _name(key: Key, candidates: Collection[str]) -> str:
+    """The cache key of a choice."""
+    return cache_key("choice", key.subject, *key.details, *sorted(candidates))
+
+
+def _decoded(payload: bytes, key: Key, candidates: Collection[str]) -> Choice | None:
     """What was kept; None where it is not what is kept here."""
     try:
         data: Any = json.loads(payload)
         seconds = {str(name): float(taken) for name, taken in data["seconds"].items()}
-        found = Choice(key=key, chosen=str(data["chosen"]), how="remembered", seconds=seconds)
+        since = min(max(float(data.get("since", 0.0)), 0.0), LATEST)
+        found = Choice(key=key, chosen=str(data["chosen"]), how="remembered", seconds=seconds, since=since)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return found if found.chosen in candidates else None

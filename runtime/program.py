@@ -28,7 +28,7 @@ from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
-from pullback.runtime import cache, interrupts, memory, own_memory, polling, symbols, threads
+from pullback.runtime import cache, interrupts, memory, own_memory, polling, product_choices, symbols, threads
 from pullback.runtime.engine import Host, Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -47,8 +47,8 @@ MOST_TEXT = 1 << 16
 """Programs of more LLVM text get no entry of their own (``fused``)."""
 MOST_OF_LAPACK = 2**31 - 1
 
-NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared", "room"})
-"""The kinds of slots that hold addresses of native functions, the same for all programs."""
+NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared", "room", "choice"})
+"""The kinds of slots that hold addresses of native functions, or what was chosen on this machine: the same for all programs."""
 
 Table = np.ndarray[Any, Any]
 
@@ -495,7 +495,7 @@ def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def native_address(slot: tuple[Any, ...]) -> int:
-    """What a slot of a kind in ``NATIVE`` holds."""
+    """What a slot of a kind in ``NATIVE`` holds: an address, or a choice."""
     if slot[0] == "threads":
         return threads.table()
     if slot[0] == "shared":
@@ -508,5 +508,7 @@ def native_address(slot: tuple[Any, ...]) -> int:
         return own_memory.addresses()[slot[1]]
     if slot[0] == "c":
         return symbols.address(f"c.{slot[1]}")
+    if slot[0] == "choice":
+        return product_choices.bits(slot[2])
     loop = symbols.ufunc_loop(slot[1], slot[2])
     return int((loop.function if slot[3] == "function" else loop.data) or 0)

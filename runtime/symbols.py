@@ -148,6 +148,17 @@ def blas_thread_functions() -> tuple[int, int]:
     return get, put
 
 
+@functools.cache
+def blas_name() -> str:
+    """The BLAS behind "blas.": what OpenBLAS says of itself, its version and whose processor's kernels it has taken among it;
+    else SciPy's version, by which one can be told from another."""
+    said = _openblas("get_config", ctypes.CFUNCTYPE(ctypes.c_char_p))
+    if said is None:
+        return f"the BLAS of SciPy {importlib.import_module('scipy').__version__}"
+    text: bytes = said() or b""
+    return " ".join(text.decode(errors="replace").split())
+
+
 class _UfuncHead(ctypes.Structure):
     """The head of PyUFuncObject as `numpy/ufuncobject.h` has published it since 1.0."""
 
@@ -298,16 +309,29 @@ def _libm(function: str) -> tuple[int, str]:
 def _blas_function(verb: str) -> Callable[..., int] | None:
     """`openblas_{verb}_num_threads`, under the name it has in the OpenBLAS that SciPy loaded."""
     prototype = ctypes.CFUNCTYPE(ctypes.c_int) if verb == "get" else ctypes.CFUNCTYPE(None, ctypes.c_int)
+    found: Callable[..., int] | None = _openblas(f"{verb}_num_threads", prototype)
+    return found
+
+
+def blas_core() -> str:
+    """The processor whose kernels OpenBLAS has taken, such as "Haswell"; "" where that is not known."""
+    said = _openblas("get_corename", ctypes.CFUNCTYPE(ctypes.c_char_p))
+    return "" if said is None else (said() or b"").decode(errors="replace")
+
+
+def _openblas(name: str, prototype: Any) -> Any:
+    """``openblas_{name}``, under the name it has in the OpenBLAS that SciPy loaded."""
     for path in _scipy_openblas():
         library = ctypes.CDLL(path)
         for prefix, suffix in itertools.product(("scipy_", ""), ("", "64_", "_")):
             try:
-                return prototype((f"{prefix}openblas_{verb}_num_threads{suffix}", library))
+                return prototype((f"{prefix}openblas_{name}{suffix}", library))
             except AttributeError:
                 continue
     return None
 
 
+@functools.cache
 def _scipy_openblas() -> list[str]:
     """The OpenBLAS libraries that SciPy may be using; NumPy's own is not one."""
     address("blas.dgemm")

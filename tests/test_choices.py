@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,7 +50,8 @@ def test_the_fastest_is_taken_and_remembered(tmp_path: Path) -> None:
     again = choices(tmp_path / "cache").choose(KEY, given(), "ours")
     assert (again.chosen, again.how, again.seconds) == ("library", "remembered", first.seconds)
     assert given.asked == ["ours", "library"]
-    assert str(again) == "gemm, f64, 512x512 512x512, a card: library (remembered; library 2.0 us, ours 3.0 us)"
+    day = time.strftime("%Y-%m-%d", time.localtime(again.since))
+    assert str(again) == f"gemm, f64, 512x512 512x512, a card: library (remembered since {day}; library 2.0 us, ours 3.0 us)"
 
 
 def test_of_equal_ones_the_default_is_taken(tmp_path: Path) -> None:
@@ -122,6 +124,39 @@ def test_without_a_folder_a_choice_holds_for_the_process() -> None:
     assert made.choose(KEY, given(), "b").chosen == made.choose(KEY, given(), "b").chosen == "a" and given.asked == ["a", "b"]
     made.forget()
     assert made.choose(KEY, given(), "b").how == "remembered"
+
+
+def test_what_is_known_is_not_measured(tmp_path: Path) -> None:
+    made, given = choices(tmp_path / "cache"), Candidates(a=1.0, b=2.0)
+    found = made.known(KEY, ("a", "b"), "b")
+    assert (found.chosen, found.how) == ("b", "default") and not made.made()
+    made.choose(KEY, given(), "b")
+    for other in (made, choices(tmp_path / "cache")):
+        assert other.known(KEY, ("a", "b"), "b").chosen == "a"
+    assert choices(tmp_path / "cache", {VARIABLE: "gemm=b"}).known(KEY, ("a", "b"), "a").how == "pinned"
+    assert choices(tmp_path / "cache", {VARIABLE: "static"}).known(KEY, ("a", "b"), "b").how == "default"
+    with pytest.raises(ValueError, match="c is none of a, b"):
+        made.known(KEY, ("a", "b"), "c")
+
+
+def test_what_is_measured_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
+    made = choices(tmp_path / "cache", {VARIABLE: "gemm=b"})
+    assert made.measure(KEY, Candidates(a=1.0, b=2.0)(), "b", 0.1).chosen == "a"
+    assert made.measure(KEY, Candidates(a=2.0, b=1.0)(), "a", 0.1).chosen == "b"
+    assert choices(tmp_path / "cache").known(KEY, ("a", "b"), "a").chosen == "b"
+
+
+@pytest.mark.parametrize(("seconds", "chosen"), [(0.95, "b"), (0.91, "b"), (0.89, "a")])
+def test_the_usual_one_stays_unless_another_is_much_faster(tmp_path: Path, seconds: float, chosen: str) -> None:
+    found = choices(tmp_path / "cache").measure(KEY, Candidates(a=seconds, b=1.0)(), "b", 0.1)
+    assert found.chosen == chosen
+
+
+def test_what_cannot_be_measured_again_stays_remembered(tmp_path: Path) -> None:
+    made = choices(tmp_path / "cache")
+    made.measure(KEY, Candidates(a=1.0, b=2.0)(), "b", 0.0)
+    assert made.measure(KEY, Candidates(a=None, b=2.0)(), "b", 0.0).how == "default"
+    assert choices(tmp_path / "cache").known(KEY, ("a", "b"), "b").chosen == "a"
 
 
 def test_the_command_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

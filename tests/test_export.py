@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ import scipy.special
 import pullback as pb
 from pullback.codegen import cpuid
 from pullback.codegen.interface import FIRST_CHECK
-from pullback.runtime import exported, linking
+from pullback.runtime import exported, linking, product_choices
 from pullback.runtime.engine import runtime_symbols
 from pullback.runtime.objects import object_symbols
 from pullback.tree import leaves
@@ -79,6 +79,15 @@ def recurrent(a: Array, xs: Array) -> Any:
 
 def saving(x: Array) -> Any:
     return pb.while_loop(lambda c: c[1] < 5.0, lambda c: (c[0] * 1.1 + x, c[1] + 1.0), (x, 0.0))[0].sum()
+
+
+@pytest.fixture(autouse=True)
+def our_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Functions do their matrix products themselves, as exports of them do."""
+    monkeypatch.setenv("PULLBACK_CHOICES", "gemm=ours")
+    product_choices.forget()
+    yield
+    product_choices.forget()
 
 
 def same(found: Any, expected: Any) -> None:

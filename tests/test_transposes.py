@@ -12,6 +12,8 @@ from targets import compiled
 from test_tiles import check
 
 import pullback as pb
+from pullback.codegen.schedule import schedule
+from pullback.ir.interpret import interpret
 from pullback.ir.ops.kernel import Local
 from pullback.ir.structure import walk
 from pullback.ir.text import parse_function
@@ -124,6 +126,59 @@ def test_what_is_read_across_has_a_tile(text: str, tiles: int) -> None:
     function = parse_function(f"pullback-ir 1\nfunc f(%x: f64[n,m]) -> (f64[m,n]) {{\n  {text}\n  return %1\n}}")
     kernels = compiled(function).scheduled.functions[1:]
     assert sum(isinstance(i.op, Local) for k in kernels for i in walk(k.body)) == tiles
+
+
+COPY = """pullback-ir 1
+
+kernel k(%x: &f64[s0,s1; strided], %out: &f64[s0,s1]) -> () {
+  %0: i64[] = extent {size=s0}
+  %1: i64[] = extent {size=s1}
+  for %0 (%i: i64[]) {
+    for %1 (%j: i64[]) {
+      %2: f64[] = load %x, %i, %j
+      store %2, %out, %i, %j
+      yield
+    }
+    yield
+  }
+  return
+}
+"""
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "C": lambda x: x,
+    "F": np.asfortranarray,
+    "rows of some": lambda x: np.repeat(x, 2, 0)[::2],
+    "columns of some": lambda x: np.repeat(x, 3, 1)[:, ::3],
+    "columns of some, F": lambda x: np.asfortranarray(np.repeat(x, 3, 1))[:, ::3],
+    "backwards": lambda x: x[::-1, ::-1],
+    "backwards, F": lambda x: np.asfortranarray(x)[::-1, ::-1],
+    "one row": lambda x: np.broadcast_to(x[:1], x.shape),
+    "one column": lambda x: np.broadcast_to(x[:, :1], x.shape),
+}
+
+
+def test_a_strided_copy_has_a_tile_and_both_ways() -> None:
+    kernel = schedule(parse_function(COPY))
+    names = [i.op.name for i in walk(kernel.body)]
+    assert names.count("stride") == 2 and sum(isinstance(i.op, Local) for i in walk(kernel.body)) == 1
+    for view in VIEWS.values():
+        for height, width in ((0, 3), (1, 1), (7, 40), (40, 7), (33, 70)):
+            x = view(np.arange(float(max(height, 1) * width)).reshape(-1, width))[:height]
+            out = np.full((height, width), np.nan)
+            assert interpret(kernel, x, out) == 0
+            np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+def test_strided_arguments_of_products(view: str, dtype: Any) -> None:
+    function = pb.jit(lambda x, y: x @ y)
+    for height in EXTENTS[1:]:
+        for width in EXTENTS[1:]:
+            x, y = given(height, width, dtype)
+            expected = VIEWS[view](x) @ VIEWS[view](y)
+            found = function(VIEWS[view](x), VIEWS[view](y))
+            np.testing.assert_allclose(found, expected, rtol=1e-3 if dtype == np.float32 else 1e-9, atol=1e-4)
 
 
 def leaves(found: Any) -> list[Any]:

@@ -53,6 +53,26 @@ class Threads(Op):
         return (scalar(I64),)
 
 
+class Chosen(Op):
+    """What was chosen on the machine at hand, as bits of a number: params ``subject`` and ``dtype``, and ``of``, the extents of
+    what it is about. It may decide how a result is computed."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (scalar(I64),)
+
+
+class Stride(Op):
+    """How many bytes apart neighbours along an axis (param ``axis``) of a strided reference are; what is not strided has none."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (ref,) = types
+        if _ref(ref).layout != "strided" or not 0 <= params["axis"] < ref.rank:
+            raise TypeError("takes a strided reference that has that axis")
+        return (scalar(I64),)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Load(Op):
     """Operands: a reference, with ``masked`` a condition (false gives zero and reads nothing), one index an axis."""
@@ -205,6 +225,8 @@ class Prefetch(Op):
 
 extent = Extent(name="extent", vocabularies=KERNEL)
 threads = Threads(name="threads", effect="effect", vocabularies=KERNEL)
+chosen = Chosen(name="chosen", extents=("of",), effect="effect", vocabularies=KERNEL)
+stride = Stride(name="stride", vocabularies=KERNEL)
 load = Load(name="load", vocabularies=KERNEL)
 load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
 store = Store(name="store", effect="effect", vocabularies=KERNEL)

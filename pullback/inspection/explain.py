@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from pullback import chosen
 from pullback.dynamic import Failed, Instantiated, failed
 from pullback.inspection.anatomy import dissect
 from pullback.inspection.call import ArgumentType, Call, key_text, shortened, type_text
@@ -97,7 +98,7 @@ class Explanation(Report):
     ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now) or
     "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds``
     that each stage took; empty for a call that was not made. ``device``: where the call runs; ``on_cpu``: what the CPU does of
-    it, on copies, if that is another; ``choices``: between kernels of ours and libraries, with the times if they were measured.
+    it, on copies, if that is another; ``choices``: between kernels of ours and libraries, and why, with times that were measured.
 
     ``path``: what calls like this one take from the third on: "native", "native, but ..." or "Python, since ..."; empty for a
     call that would be traced.
@@ -298,10 +299,13 @@ def _on_cpu(entry: Entry) -> tuple[str, ...]:
 
 
 def _choices(entry: Entry) -> tuple[str, ...]:
-    """What was chosen between kernels of ours and libraries, for all sizes that were met."""
+    """What was chosen between kernels of ours and libraries; on a device for all sizes that were met."""
     template = entry.program.template
-    found = {} if template is None or template.is_native else template.executable.choices
-    return tuple(map(str, found.values()))
+    if template is None:
+        return ()
+    if template.is_native:
+        return chosen.of_executable(template.executable, entry.program.sizes)
+    return tuple(map(str, template.executable.choices.values()))
 
 
 def _reads(trace: Trace) -> tuple[Read, ...]:

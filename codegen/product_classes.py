@@ -1,0 +1,89 @@
+"""product_classes: the classes of shapes of plain matrix products, and who does each where that was not measured.
+
+Who does a class is a bit of a number, 1 for a product of our own: a kernel gets the number when it runs (``chosen``), so one
+kernel serves all shapes and all choices. Classes go by extents alone: the order of additions must not go by threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pullback.codegen.processors import Target
+
+SUBJECT = "gemm"
+OURS, LIBRARY = "ours", "library"
+Shape = tuple[int, int, int]
+"""Rows, terms, columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeClass:
+    """The products with at most so many rows, terms and multiplications, rows of results of at most so many bytes (``width``),
+    and at least so many elements of the right operand (0: any number). ``examples`` stand for them where they are measured."""
+
+    name: str
+    examples: Sequence[Shape]
+    rows: int = 0
+    terms: int = 0
+    products: int = 0
+    width: int = 0
+    right: int = 0
+
+    def fits(self, shape: Shape, itemsize: int) -> bool:
+        """Whether a product of elements of so many bytes is one of these, if it is none of the classes in front."""
+        rows, terms, columns = shape
+        numbers = {"rows": rows, "terms": terms, "products": rows * terms * columns, "width": columns * itemsize}
+        is_within = all(not getattr(self, k) or number <= getattr(self, k) for k, number in numbers.items())
+        return is_within and terms * columns >= self.right
+
+    def __str__(self) -> str:
+        """What is in it, for a person."""
+        words = [f"at most {getattr(self, k):,} {word}" for k, word in LIMITS.items() if getattr(self, k)]
+        words += [f"at least {self.right:,} elements on the right"] if self.right else []
+        return ", ".join(words) or "all others"
+
+
+LIMITS = {"rows": "rows", "terms": "terms", "products": "multiplications", "width": "bytes of columns"}
+CLASSES = (
+    ShapeClass(name="small", products=1 << 18, examples=((48, 48, 48), (64, 64, 64), (8, 128, 128), (128, 16, 64))),
+    ShapeClass(name="middle", products=1 << 21, examples=((128, 128, 128), (32, 256, 256), (256, 32, 256), (96, 96, 96))),
+    ShapeClass(name="far", rows=64, right=1 << 21, examples=((8, 2048, 1024), (32, 1024, 2048))),
+    ShapeClass(name="flat", rows=64, examples=((8, 1024, 1024), (32, 512, 512))),
+    ShapeClass(name="narrow", width=64, examples=((1024, 1024, 4), (1024, 1024, 8))),
+    ShapeClass(name="thin", terms=32, examples=((1024, 8, 1024), (1024, 32, 1024))),
+    ShapeClass(name="large", examples=((256, 256, 256), (400, 400, 400))),
+)
+"""The first that fits is a product's class."""
+ALL = (1 << len(CLASSES)) - 1
+"""The number by which all are our own."""
+
+REGISTER = 64
+"""The bytes of vector registers of machines on which kernels of our own are worth their code."""
+WIDE = frozenset({"SkylakeX", "Cooperlake", "SapphireRapids", ""})
+"""The names by which OpenBLAS has kernels for such registers. A library that has no name may have them, too."""
+_ALL = frozenset(c.name for c in CLASSES)
+STATIC: Mapping[tuple[bool, str], frozenset[str]] = {
+    (True, "f32"): frozenset({"far", "flat", "thin", "large"}),
+    (True, "f64"): frozenset({"thin", "large"}),
+    (False, "f32"): _ALL - {"narrow"},
+    (False, "f64"): _ALL - {"narrow"},
+}
+"""By whether the library's kernels are ``WIDE``, and by dtype: the classes that are ours where nothing was measured. OpenBLAS
+goes by the processor's family, and takes kernels for narrower registers where it does not know that."""
+
+
+def class_of(shape: Shape, itemsize: int) -> int:
+    """The position of a product's class."""
+    return next(k for k, c in enumerate(CLASSES) if c.fits(shape, itemsize))
+
+
+def has_choice(machine: Target) -> bool:
+    """Whether kernels for a machine have both ways to do a plain product. Elsewhere all are the library's: what could be gained
+    does not make up for the code."""
+    return machine.has_fma and machine.vector_bytes == REGISTER
+
+
+def static_choice(dtype: str, position: int, library: str) -> str:
+    """Who does a class where nothing was measured. ``library``: whose processor's kernels it has."""
+    return OURS if CLASSES[position].name in STATIC[library in WIDE, dtype] else LIBRARY
