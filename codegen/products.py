@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Blocks
+from pullback.codegen.product_narrow import Narrow, may_be_narrow
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import For
 from pullback.ir.ops.product import Product
-from pullback.ir.structure import Block, Instruction
+from pullback.ir.structure import Block, Instruction, Value
 
 
 def products(block: Block, target: Target, outermost: bool = True) -> Block:
@@ -24,9 +25,14 @@ def products(block: Block, target: Target, outermost: bool = True) -> Block:
         if isinstance(i.op, Product):
             Blocks(Builder(i.loc, made), i, target, outermost).spell()
         elif outermost and len(inside) == 1 and isinstance(inside[0].op, Product) and len(inside[0].operands) == 3:
-            batch = i.operands[0], i.regions[0].parameters[0]
-            Blocks(Builder(i.loc, made), inside[0], target, outermost, batch).spell()
+            _batch(Builder(i.loc, made), i.operands[0], i.regions[0].parameters[0], inside[0], target)
         else:
             regions = tuple(products(r, target, False) for r in i.regions)
             made.append(replace(i, regions=regions) if i.regions else i)
     return replace(block, instructions=tuple(made))
+
+
+def _batch(b: Builder, count: Value, which: Value, i: Instruction, target: Target) -> None:
+    if may_be_narrow(i):
+        count = Narrow(b, i, target, (count, which)).spell()
+    Blocks(b, i, target, True, (count, which)).spell()
