@@ -12,7 +12,7 @@ from __future__ import annotations
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels
-from pullback.codegen.product_parts import FEW, MOST_CHUNKS, element, loop, number, parts, serial, shared
+from pullback.codegen.product_parts import FEW, MOST_CHUNKS, element, loop, number, parts, serial, shared, walks, whole
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -20,14 +20,14 @@ from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
-SHORT_RUN = 32
+SHORT_RUN = 64
 """The terms of a run if all products of the batch read their terms from one row of memory: so many rows stay near."""
 HIGH = 8
 """At least so many panels of rows read a packed panel of columns."""
 MOST_TOGETHER = 64
 """So many products at most have their columns packed at a time."""
-SPLIT = 8
-"""So many blocks a thread."""
+SPLIT, GROUPS = 8, 2
+"""So many blocks a thread, of as many groups of products if there are few rows."""
 
 
 def may_be_narrow(i: Instruction) -> bool:
@@ -76,13 +76,17 @@ class _Tiles:
     def __init__(self, of: Narrow, vectors: int, rows: int) -> None:
         self.of, self.shape, self.vectors, self.high = of, of.shape, vectors, rows
         self.wide = vectors * of.shape.lanes
+        self.closed = Block((of.which, *of.right.parameters), of.right.instructions, of.right.results)
+        self.lies = not walks(of.right, 0, 1) and [type(i.op) for i in of.right.instructions] == [Load]
         self.which = Value(of.which.type, of.which.name)
         self.right = Panels(_with(of.right, of.which, self.which), 0, of.columns, self.wide)
 
     def spell(self, b: Builder, count: Value, is_long: Value) -> None:
         of, one = self.of, number(b, 1)
-        panels, groups = parts(b, of.rows, self.high), shared(b, count, number(b, of.together))
-        threads = b.emit(OPS["threads"], (), {})[0]
+        panels, threads = parts(b, of.rows, self.high), b.emit(OPS["threads"], (), {})[0]
+        several = shared(b, b.mul(threads, number(b, GROUPS)), b.maximum(whole(b, panels, HIGH), one))
+        together = b.minimum(b.maximum(b.idiv(count, several), one), number(b, of.together))
+        groups = shared(b, count, together)
         wanted = b.select(is_long, shared(b, b.mul(threads, number(b, SPLIT)), b.maximum(groups, one)), one)
         high = b.maximum(shared(b, panels, wanted), number(b, HIGH))
         down = shared(b, panels, high)
@@ -91,24 +95,22 @@ class _Tiles:
         size = b.maximum(b.select(is_long, shared(b, total, most), total), one)
         chunks = shared(b, total, size)
         chunks = b.select(b.gt(chunks, one), b.maximum(chunks, number(b, FEW)), chunks)
-        here = b.minimum(count, number(b, of.together))
-
         def chunk(b: Builder, c: Value) -> None:
-            packed = b.local(here, dtype=of.dtype, shape=(of.together, self.shape.terms, self.wide))
+            packed = None if self.lies else b.local(together, dtype=of.dtype, shape=(of.together, self.shape.terms, self.wide))
             first = b.mul(c, size)
 
             def item(b: Builder, k: Value) -> None:
                 at = b.add(first, k)
                 group = b.idiv(at, down)
-                z, r = b.mul(group, number(b, of.together)), b.mul(b.sub(at, b.mul(group, down)), high)
-                products, rows = b.minimum(here, b.sub(count, z)), b.minimum(high, b.sub(panels, r))
+                z, r = b.mul(group, together), b.mul(b.sub(at, b.mul(group, down)), high)
+                products, rows = b.minimum(together, b.sub(count, z)), b.minimum(high, b.sub(panels, r))
                 self.block(b, packed, (z, products), (r, rows))
 
             serial(b, b.minimum(size, b.sub(total, first)), item)
 
         loop(b, chunks, chunk, map="core")
 
-    def block(self, b: Builder, packed: Value, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+    def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """Some panels of rows of some products."""
         of, length = self.of, number(b, self.of.run_length)
         runs = b.maximum(shared(b, of.terms, length), number(b, 1))
@@ -119,14 +121,17 @@ class _Tiles:
             is_first = b.eq(q, number(b, 0))
 
             def pack(b: Builder, z: Value) -> None:
+                assert packed is not None
                 b.append(Instruction(OPS["add"], (products[0], z), (self.which,), {}, (), b.loc))
                 self.right.pack(b, b.sub_ref(packed, z), (p0, terms), (number(b, 0), of.columns))
 
             def tile(b: Builder, z: Value, r: Value) -> None:
                 i = b.mul(b.add(panels[0], r), number(b, self.high))
-                self.tile(b, b.sub_ref(packed, z), b.add(products[0], z), i, (p0, terms), is_first)
+                panel = None if packed is None else b.sub_ref(packed, z)
+                self.tile(b, panel, b.add(products[0], z), i, (p0, terms), is_first)
 
-            serial(b, products[1], pack)
+            if packed is not None:
+                serial(b, products[1], pack)
             if of.by_rows:
                 serial(b, panels[1], lambda b, r: serial(b, products[1], lambda b, z: tile(b, z, r)))
             else:
@@ -134,7 +139,7 @@ class _Tiles:
 
         serial(b, runs, run)
 
-    def tile(self, b: Builder, panel: Value, z: Value, i: Value, terms: tuple[Value, Value], is_first: Value) -> None:
+    def tile(self, b: Builder, panel: Value | None, z: Value, i: Value, terms: tuple[Value, Value], is_first: Value) -> None:
         """A tile of sums, or what a run of terms adds to it. Rows that are not there are the last one again."""
         of, shape = self.of, self.shape
         last = b.sub(of.rows, number(b, 1))
@@ -145,24 +150,35 @@ class _Tiles:
         places = [(r, x) for r in range(self.high) for x in range(self.vectors)]
         step, p = Builder(b.loc), Value(scalar(I64), "p")
         before = [Value(scalar(of.dtype), "sum") for _ in places]
-        right = [step.load(panel, p, column) for column in columns]
         at, after = step.add(terms[0], p), []
+        inside = {column: inner.lt(column, of.columns) for column in columns}
+        if panel is None:
+            right = [self.lying(step, z, at, column, inside[column]) for column in columns]
+        else:
+            right = [step.load(panel, p, column) for column in columns]
         for r in range(self.high):
             left = element(step, of.left, z, rows[r], at)
             after += [self.multiply_add(step, left, right[x], before[r * self.vectors + x]) for x in range(self.vectors)]
         totals = inner.emit(
             OPS["for"], (terms[1], *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)]
         )
-        self.put(inner, z, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, is_first)
+        self.put(inner, z, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, inside, is_first)
         params = {"map": "vector", "multiple": shape.lanes}
         b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
 
+    def lying(self, b: Builder, z: Value, p: Value, column: Value, inside: Value) -> Value:
+        """An element of the right operand where it lies, if it is there."""
+        (found,) = copied(self.closed, (z, p, column)).instructions
+        ref, index = ref_and_index(found)
+        value: Value = b.load_if(ref, inside, *index)
+        return value
+
     def put(
-        self, b: Builder, z: Value, rows: list[Value], columns: list[Value], totals: tuple[Value, ...], is_first: Value
-    ) -> None:
+        self, b: Builder, z: Value, rows: list[Value], columns: list[Value], totals: tuple[Value, ...],
+        inside: dict[Value, Value], is_first: Value
+    ) -> None:  # fmt: skip
         """Store sums, all of them after all that was there is read."""
         of = self.of
-        inside = {column: b.lt(column, of.columns) for column in columns}
         adds = {column: b.bitand(inside[column], b.bitnot(is_first)) for column in inside}
         stores = []
         for row, column, total in zip(rows, columns, totals, strict=True):
