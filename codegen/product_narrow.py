@@ -26,6 +26,8 @@ HIGH = 8
 """At least so many panels of rows read a packed panel of columns."""
 MOST_TOGETHER = 64
 """So many products at most have their columns packed at a time."""
+MOST_WIDE = 4
+"""So many panels of columns at most, if they are read where they lie: the left operand is read once for each."""
 SPLIT, GROUPS = 8, 2
 """So many blocks a thread, of as many groups of products if there are few rows."""
 
@@ -58,12 +60,16 @@ class Narrow:
     def spell(self) -> Value:
         """Spells out those that are narrow, and gives how many are left."""
         b, lanes = self.b, self.shape.lanes
-        tiles = [(vectors, rows) for vectors, rows in ((2, 12), (3, 8)) if vectors * lanes % GROUP == 0]
+        tiles = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
+        lies = lies_there(self.right)
         work = b.mul(b.mul(b.mul(self.rows, self.columns), self.terms), self.count)
         is_long = b.ge(work, number(b, self.shape.worth))
         rest, zero = self.count, number(b, 0)
         for vectors, rows in tiles:
-            fits = b.le(self.columns, number(b, vectors * lanes))
+            most = MOST_WIDE if lies and vectors == 2 else 1
+            fits = b.le(self.columns, number(b, most * vectors * lanes))
+            if vectors == 3:
+                fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
             count = b.select(fits, rest, zero)
             rest = b.select(fits, zero, rest)
             _Tiles(self, vectors, min(rows, self.shape.rows)).spell(b, count, is_long)
@@ -77,7 +83,7 @@ class _Tiles:
         self.of, self.shape, self.vectors, self.high = of, of.shape, vectors, rows
         self.wide = vectors * of.shape.lanes
         self.closed = Block((of.which, *of.right.parameters), of.right.instructions, of.right.results)
-        self.lies = not walks(of.right, 0, 1) and [type(i.op) for i in of.right.instructions] == [Load]
+        self.lies = lies_there(of.right)
         self.which = Value(of.which.type, of.which.name)
         self.right = Panels(_with(of.right, of.which, self.which), 0, of.columns, self.wide)
 
@@ -127,8 +133,12 @@ class _Tiles:
 
             def tile(b: Builder, z: Value, r: Value) -> None:
                 i = b.mul(b.add(panels[0], r), number(b, self.high))
-                panel = None if packed is None else b.sub_ref(packed, z)
-                self.tile(b, panel, b.add(products[0], z), i, (p0, terms), is_first)
+                at = b.add(products[0], z)
+                if packed is not None:
+                    self.tile(b, b.sub_ref(packed, z), at, (i, number(b, 0)), (p0, terms), is_first)
+                    return
+                across, wide = parts(b, of.columns, self.wide), number(b, self.wide)
+                serial(b, across, lambda b, j: self.tile(b, None, at, (i, b.mul(j, wide)), (p0, terms), is_first))
 
             if packed is not None:
                 serial(b, products[1], pack)
@@ -139,13 +149,16 @@ class _Tiles:
 
         serial(b, runs, run)
 
-    def tile(self, b: Builder, panel: Value | None, z: Value, i: Value, terms: tuple[Value, Value], is_first: Value) -> None:
+    def tile(
+        self, b: Builder, panel: Value | None, z: Value, place: tuple[Value, Value], terms: tuple[Value, Value], is_first: Value
+    ) -> None:
         """A tile of sums, or what a run of terms adds to it. Rows that are not there are the last one again."""
-        of, shape = self.of, self.shape
+        of, shape, (i, j) = self.of, self.shape, place
         last = b.sub(of.rows, number(b, 1))
         rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
-        columns = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, self.vectors))]
+        lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, self.vectors))]
+        columns = [inner.add(j, v) for v in lanes]
         zero = inner.const(0.0, of.dtype)
         places = [(r, x) for r in range(self.high) for x in range(self.vectors)]
         step, p = Builder(b.loc), Value(scalar(I64), "p")
@@ -155,7 +168,7 @@ class _Tiles:
         if panel is None:
             right = [self.lying(step, z, at, column, inside[column]) for column in columns]
         else:
-            right = [step.load(panel, p, column) for column in columns]
+            right = [step.load(panel, p, v) for v in lanes]
         for r in range(self.high):
             left = element(step, of.left, z, rows[r], at)
             after += [self.multiply_add(step, left, right[x], before[r * self.vectors + x]) for x in range(self.vectors)]
@@ -192,6 +205,11 @@ class _Tiles:
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.of.has_fma else b.add(b.mul(x, y), z)
         return found
+
+
+def lies_there(region: Block) -> bool:
+    """Whether the right operand is read as it is, and its columns lie side by side."""
+    return not walks(region, 0, 1) and [type(i.op) for i in region.instructions] == [Load]
 
 
 def _before(region: Block, position: int, which: Value) -> bool:
