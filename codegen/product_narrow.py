@@ -102,7 +102,7 @@ class _Tiles:
         chunks = shared(b, total, size)
         chunks = b.select(b.gt(chunks, one), b.maximum(chunks, number(b, FEW)), chunks)
         def chunk(b: Builder, c: Value) -> None:
-            packed = None if self.lies else b.local(together, dtype=of.dtype, shape=(of.together, self.shape.terms, self.wide))
+            packed = None if self.lies else b.local(together, dtype=of.dtype, shape=(of.together, self.shape.terms * self.wide))
             first = b.mul(c, size)
 
             def item(b: Builder, k: Value) -> None:
@@ -163,12 +163,12 @@ class _Tiles:
         places = [(r, x) for r in range(self.high) for x in range(self.vectors)]
         step, p = Builder(b.loc), Value(scalar(I64), "p")
         before = [Value(scalar(of.dtype), "sum") for _ in places]
-        at, after = step.add(terms[0], p), []
+        at, start, after = step.add(terms[0], p), step.mul(p, number(step, self.wide)), []
         inside = {column: inner.lt(column, of.columns) for column in columns}
         if panel is None:
             right = [self.lying(step, z, at, column, inside[column]) for column in columns]
         else:
-            right = [step.load(panel, p, v) for v in lanes]
+            right = [step.load(panel, step.add(start, v)) for v in lanes]
         for r in range(self.high):
             left = element(step, of.left, z, rows[r], at)
             after += [self.multiply_add(step, left, right[x], before[r * self.vectors + x]) for x in range(self.vectors)]
