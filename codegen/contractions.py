@@ -3,9 +3,10 @@
 Requires: an optimised func. Keeps: all other instructions.
 
 A contraction with rows, columns and a summed axis, of float32 or float64, becomes "zmk,zkn->zmn" with any of its operands stored
-transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). One of 16-bit floats
-is one of float32 between casts. Every other one, matrix-vector products included and products of one term, becomes broadcasts, a
-product and a sum, which fuse with their neighbours.
+transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). On the CPU z may be
+anywhere but last, and missing in one operand (``product_layouts``): such a batch is a kernel of our own (``product_batch``).
+One of 16-bit floats is one of float32 between casts. Every other one, matrix-vector products included and products of one term,
+becomes broadcasts, a product and a sum, which fuse with their neighbours.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pullback.codegen.product_layouts import Layout, layout
 from pullback.codegen.recipes import HALF
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product
@@ -25,12 +27,12 @@ from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import F32, F64, Extent
 
 
-def contractions(function: Function) -> Function:
+def contractions(function: Function, target: str) -> Function:
     """The function with canonical contractions, whose operands are rearranged once for all that want them so."""
 
     def made(b: Builder, i: Instruction, new: New) -> list[Value]:
         x, y = map(new, i.operands)
-        return [_canonical(b, x, y, i.params["spec"], others(i.params))]
+        return [_canonical(b, x, y, i.params["spec"], others(i.params), target)]
 
     found = replaced(function, lambda i: isinstance(i.op, Contract), made)
     return function if found is function else _rearranged_once(found)
@@ -73,16 +75,24 @@ def _letters(spec: str) -> _Letters:
     return _Letters(left, right, out, batch, rows, columns, summed)
 
 
-def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]) -> Value:
+def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any], target: str) -> Value:
     p = _letters(spec)
     ones = [k for k in p.summed if 1 in (x.type.shape[p.left.index(k)], y.type.shape[p.right.index(k)])]
     if ones:
         x, y = (b.squeeze(v, axes=tuple(sorted(word.index(k) for k in ones))) for v, word in ((x, p.left), (y, p.right)))
-        return _canonical(b, x, y, "".join(k for k in spec if k not in ones), params)
+        return _canonical(b, x, y, "".join(k for k in spec if k not in ones), params, target)
     if p.rows and p.columns and p.summed and x.type.dtype in (F32, F64, *HALF):
         if x.type.dtype in HALF:
-            wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params)
+            wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params, target)
             return b.cast(wide, dtype=x.type.dtype)
+        if target == "cpu":
+            extents = dict(zip(p.left + p.right, x.type.shape + y.type.shape, strict=True))
+            lies = layout(p.left, p.right, p.out, extents)
+            if lies.batch and lies.words[2][-1] in lies.rows:
+                lies = layout(p.right, p.left, p.out, extents)
+                return _batch(b, y, x, lies, (p.right, p.left, p.out), params)
+            if lies.batch:
+                return _batch(b, x, y, lies, (p.left, p.right, p.out), params)
         if p.out.find(p.columns[0]) < p.out.find(p.rows[0]):
             return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), params)
         return _matrix_product(b, x, y, p, params)
@@ -115,6 +125,26 @@ def _permuted(b: Builder, x: Value, letters: str, wanted: str) -> Value:
     if letters == wanted:
         return x
     found: Value = b.transpose(x, perm=tuple(letters.index(k) for k in wanted))
+    return found
+
+
+def _batch(b: Builder, x: Value, y: Value, p: Layout, given: tuple[str, str, str], params: dict[str, Any]) -> Value:
+    """A batch of products, whose operands and results have the batch where it is."""
+    extents = dict(zip(given[0] + given[1], x.type.shape + y.type.shape, strict=True))
+    names = {p.batch: "z", p.rows: "m", p.columns: "n", p.summed: "k"}
+    found, words = [], []
+    for position, value in enumerate((x, y)):
+        parts = p.parts(position)
+        moved = _permuted(b, value, given[position], p.words[position])
+        found.append(_shaped(b, moved, [product([extents[k] for k in part]) for part in parts]))
+        words.append("".join(names[part] for part in parts))
+    out = "".join(names[part] for part in p.parts(2))
+    flat: Value = b.contract(*found, spec=f"{words[0]},{words[1]}->{out}", **params)
+    return _permuted(b, _shaped(b, flat, [extents[k] for k in p.words[2]]), p.words[2], given[2])
+
+
+def _shaped(b: Builder, x: Value, shape: Sequence[Extent]) -> Value:
+    found: Value = x if len(shape) == x.type.rank else b.reshape(x, shape=tuple(shape))
     return found
 
 

@@ -63,9 +63,11 @@ class Fused:
 
 PREPARE: tuple[Callable[[Function], Function], ...] = (
     *(composed, sorted_twice, unsorted, split, beside, row_updates),
-    *(scatters_from_zero, contractions, positions, patched),
+    scatters_from_zero,
 )
-"""What is rewritten before instructions are grouped, in order."""
+"""What is rewritten before instructions are grouped, in order; then contractions, as a target does them."""
+PLACED: tuple[Callable[[Function], Function], ...] = (positions, patched)
+"""What is rewritten after these."""
 
 
 def fuse(function: Function, target: str = "cpu") -> Function:
@@ -76,7 +78,8 @@ def fuse(function: Function, target: str = "cpu") -> Function:
 
 def fused(function: Function, target: str = "cpu") -> Fused:
     """As ``fuse``, with what was decided."""
-    prepared = merged(reduce(lambda f, step: step(f), PREPARE, function), target)
+    canonical = contractions(reduce(lambda f, step: step(f), PREPARE, function), target)
+    prepared = merged(reduce(lambda f, step: step(f), PLACED, canonical), target)
     inside: list[_Kernels] = []
 
     def region(block: Block) -> Block:

@@ -11,6 +11,7 @@ from typing import Any
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.elements import wrapped
 from pullback.codegen.linalg_kernel import linalg_kernel, memory, product_kernel
+from pullback.codegen.product_batch import batch_kernel
 from pullback.codegen.scatters import scatter_sum_kernel
 from pullback.codegen.sorts import sort_kernel, unsort_kernel
 from pullback.codegen.together import together_kernel
@@ -32,6 +33,8 @@ def op_kernel(instruction: Instruction, target: str = "cpu") -> Draft:
     if target == "cuda" and isinstance(instruction.op, Scatter | ScatterSum | Sort):
         return together_kernel(instruction)
     match instruction.op:
+        case Contract() if target == "cpu" and "z" in instruction.params["spec"]:
+            return batch_kernel(instruction)
         case Contract():
             return product_kernel(instruction, target)
         case Scatter():

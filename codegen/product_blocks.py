@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import ask, loop, number, parts, serial, shared, when, whole
+from pullback.codegen.product_parts import FEW, ask, each_of_batch, loop, number, parts, serial, shared, when, whole
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
 from pullback.ir.builder import Builder
@@ -39,8 +39,6 @@ TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
 LIGHT = 4
 """What is done with results in so few instructions is done tile by tile."""
-FEW = 5
-"""Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,12 @@ class Packed:
 
 
 class Blocks:
-    """One product."""
+    """One product, or a batch of them: how many, and the value that tells in the regions which."""
 
-    def __init__(self, b: Builder, i: Instruction, target: Target, outermost: bool) -> None:
-        self.b, self.outermost = b, outermost
+    def __init__(
+        self, b: Builder, i: Instruction, target: Target, outermost: bool, batch: tuple[Value, Value] | None = None
+    ) -> None:
+        self.b, self.outermost, self.batch = b, outermost, batch
         self.rows, self.columns, self.terms, *self.parts = i.operands
         self.combine = i.params.get("combine", ())
         left, right, self.each = i.regions
@@ -72,7 +72,8 @@ class Blocks:
     def spell(self) -> None:
         b, shape = self.b, self.shape
         row_panels, column_panels = parts(b, self.rows, shape.rows), parts(b, self.columns, shape.columns)
-        is_long = b.ge(b.mul(b.mul(self.rows, self.columns), self.terms), number(b, shape.worth))
+        work = b.mul(b.mul(self.rows, self.columns), self.terms)
+        is_long = b.ge(work if self.batch is None else b.mul(work, self.batch[0]), number(b, shape.worth))
         down, along = self.number(row_panels, column_panels, is_long)
         high, wide = shared(b, row_panels, down), shared(b, column_panels, along)
         if self.parts:
@@ -91,6 +92,9 @@ class Blocks:
         if not self.outermost:
             serial(b, blocks, block)
             return
+        if self.batch is not None:
+            each_of_batch(b, self.batch, blocks, is_long, block)
+            return
         chunks = b.select(b.bitand(is_long, b.gt(blocks, number(b, 1))), b.maximum(blocks, number(b, FEW)), blocks)
         loop(b, chunks, lambda b, c: when(b, b.lt(c, blocks), lambda b: block(b, c)), map="core")
 
@@ -105,7 +109,8 @@ class Blocks:
         if not self.outermost:
             return down, along
         threads = b.emit(OPS["threads"], (), {})[0]
-        few = b.lt(b.mul(down, along), b.mul(threads, number(b, EACH)))
+        blocks = b.mul(down, along) if self.batch is None else b.mul(b.mul(down, along), self.batch[0])
+        few = b.lt(blocks, b.mul(threads, number(b, EACH)))
         wanted = b.select(b.bitand(few, is_long), threads, one)
         by_rows = b.ge(row_panels, wanted)
         of_rows, of_columns = b.select(by_rows, wanted, one), b.select(by_rows, one, wanted)

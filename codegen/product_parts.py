@@ -13,6 +13,10 @@ from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
 Body = Callable[[Builder, Value], None]
+FEW = 5
+"""Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
+MOST_CHUNKS = 16
+"""So many chunks of a batch for each thread."""
 
 
 def number(b: Builder, value: int) -> Value:
@@ -43,6 +47,27 @@ def when(b: Builder, condition: Value, body: Callable[[Builder], None]) -> None:
 def parts(b: Builder, count: Value, size: int) -> Value:
     """How many parts of a size hold a count."""
     return whole(b, b.add(count, number(b, size - 1)), size)
+
+
+def each_of_batch(b: Builder, batch: tuple[Value, Value], blocks: Value, is_long: Value, block: Body) -> None:
+    """The blocks of all products of a batch, in chunks that threads share; in a block it is known of which product."""
+    of_all, which = b.mul(batch[0], blocks), batch[1]
+    most = b.mul(b.emit(OPS["threads"], (), {})[0], number(b, MOST_CHUNKS))
+    size = b.maximum(b.select(is_long, shared(b, of_all, most), of_all), number(b, 1))
+    number_of = shared(b, of_all, size)
+    chunks = b.select(b.gt(number_of, number(b, 1)), b.maximum(number_of, number(b, FEW)), number_of)
+
+    def chunk(b: Builder, c: Value) -> None:
+        first = b.mul(c, size)
+
+        def one(b: Builder, k: Value) -> None:
+            at = b.add(first, k)
+            b.append(Instruction(OPS["idiv"], (at, blocks), (which,), {}, (), b.loc))
+            block(b, b.sub(at, b.mul(which, blocks)))
+
+        serial(b, b.minimum(size, b.sub(of_all, first)), one)
+
+    loop(b, chunks, chunk, map="core")
 
 
 def whole(b: Builder, count: Value, size: int) -> Value:

@@ -1,4 +1,5 @@
-"""Rules about shapes and order: rearrangements, reductions, contractions. tests/passes holds one example of each, under its name.
+"""Rules about shapes and order: rearrangements and reductions; ``rules_contract`` has those of contractions. tests/passes holds
+one example of each, under its name.
 
 A ``broadcast`` moves towards the results, so that work is done before it, on smaller arrays; other rearrangements move
 inside a ``broadcast``, where they often vanish.
@@ -10,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.ir.op import Op
-from pullback.ir.ops.contract import others, split
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.rewrite import Rewriter, rule, spread_like, without
 from pullback.ir.structure import Value
@@ -353,104 +353,3 @@ def sum_of_doubles(b: Rewriter, x: Value, axes: Axes, op: Op, **_: Any) -> Value
         return None
     (once,) = b.emit(op, made.operands[:1], {"axes": axes})
     return b.add(once, once)
-
-
-# contractions
-
-
-def spec(left: Sequence[str], right: Sequence[str], out: Sequence[str]) -> str:
-    return f"{''.join(left)},{''.join(right)}->{''.join(out)}"
-
-
-@rule("contract")
-def contract_to_mul(b: Rewriter, x: Value, y: Value, spec: str, **_: Any) -> Value | None:
-    # einsum("ij,ij->ij", x, y) = x * y
-    (left, right), out = split(spec)
-    return b.mul(x, y) if left == right == out else None
-
-
-@rule("contract")
-def contract_with_scalar(b: Rewriter, x: Value, y: Value, spec: str, **_: Any) -> Value | None:
-    # einsum(",ij->ji", x, y) = x * transpose y, and so with the operands swapped
-    (left, right), out = split(spec)
-    if left and right:
-        return None
-    factor, other, letters = (x, y, right) if not left else (y, x, left)
-    moved = b.transpose(other, perm=tuple(letters.index(letter) for letter in out)) if letters else other
-    return b.mul(moved, b.spread(factor, moved.type.shape))
-
-
-@rule("contract")
-def contract_of_transpose(b: Rewriter, x: Value, y: Value, **params: Any) -> Value | None:
-    # einsum("ij,jk->ik", transpose x, y) = einsum("ji,jk->ik", x, y)
-    (left, right), out = split(params["spec"])
-    first, second = b.made(x, "transpose"), b.made(y, "transpose")
-    if first is None and second is None:
-        return None
-    if first is not None:
-        x, left = first.operands[0], _before(left, first.params["perm"])
-    if second is not None:
-        y, right = second.operands[0], _before(right, second.params["perm"])
-    return b.contract(x, y, spec=spec(left, right, out), **others(params))
-
-
-def _before(letters: str, perm: Axes) -> str:
-    """The letters of a value whose transpose has ``letters``."""
-    return "".join(letters[list(perm).index(k)] for k in range(len(perm)))
-
-
-@rule("transpose")
-def transpose_of_contract(b: Rewriter, x: Value, perm: Axes, **_: Any) -> Value | None:
-    # transpose einsum("ij,jk->ik", x, y) = einsum("ij,jk->ki", x, y) if the product is not read otherwise
-    made = b.made(x, "contract")
-    if made is None or b.reads.get(x) != 1:
-        return None
-    (left, right), out = split(made.params["spec"])
-    return b.contract(*made.operands, spec=spec(left, right, [out[p] for p in perm]), **others(made.params))
-
-
-@rule("contract")
-def contract_of_broadcast(b: Rewriter, x: Value, y: Value, **params: Any) -> Value | None:
-    # einsum("ij,jk->ik", broadcast x {axes=[0]}, y) = broadcast einsum("j,jk->k", x, y). A new axis that is summed stays
-    letters, out = split(params["spec"])
-    operands, words = [x, y], list(letters)
-    for position, value in enumerate((x, y)):
-        gone = [a for a in broadcast_axes(b, value) if letters[position][a] in out]
-        if gone:
-            operands[position] = narrow(b, value, gone)
-            words[position] = "".join(letter for k, letter in enumerate(letters[position]) if k not in gone)
-    if words == list(letters):
-        return None
-    lost = [k for k, letter in enumerate(out) if letter not in words[0] + words[1]]
-    kept = "".join(letter for letter in out if letter in words[0] + words[1])
-    found = b.contract(*operands, spec=spec(words[0], words[1], kept), **others(params))
-    shape = tuple(_extent(letter, letters, (x, y)) for letter in out)
-    return spread(b, found, lost, shape)
-
-
-def _extent(letter: str, letters: tuple[str, str], operands: tuple[Value, Value]) -> int | str:
-    for word, value in zip(letters, operands):
-        if letter in word:
-            return value.type.shape[word.index(letter)]
-    raise KeyError(letter)
-
-
-@rule("contract")
-def contract_over_one(b: Rewriter, x: Value, y: Value, **params: Any) -> Value | None:
-    # einsum("ij,jk->ik", broadcast x, y) = einsum("i,k->ik", x, squeeze y) where j is new in x and has extent 1
-    (left, right), out = split(params["spec"])
-    for axis in broadcast_axes(b, x):
-        if x.type.shape[axis] == 1 and left[axis] not in out:
-            other = right.index(left[axis])
-            return _without_letter(b, left[axis], narrow(b, x, [axis]), b.squeeze(y, axes=(other,)), (left, right, out), params)
-    for axis in broadcast_axes(b, y):
-        if y.type.shape[axis] == 1 and right[axis] not in out:
-            other = left.index(right[axis])
-            return _without_letter(b, right[axis], b.squeeze(x, axes=(other,)), narrow(b, y, [axis]), (left, right, out), params)
-    return None
-
-
-def _without_letter(b: Rewriter, letter: str, x: Value, y: Value, words: tuple[str, str, str], params: Any) -> Value:
-    left, right, out = (word.replace(letter, "") for word in words)
-    found: Value = b.contract(x, y, spec=spec(left, right, out), **others(params))
-    return found

@@ -1,16 +1,18 @@
-"""Simplification by local rules; the rules are in ``rules_scalar`` (one element) and ``rules_array`` (shapes and order)."""
+"""Simplification by local rules; the rules are in ``rules_scalar`` (one element), ``rules_array`` (shapes and order) and
+``rules_contract``."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from pullback.ir.passes import rules_array as _array
+from pullback.ir.passes import rules_contract as _contract
 from pullback.ir.passes import rules_scalar as _scalar
 from pullback.ir.passes.rewrite import rewritten
 from pullback.ir.structure import Function
 
 __all__ = ["simplify"]
-del _array, _scalar
+del _array, _contract, _scalar
 
 
 def simplify(function: Function) -> Function:

@@ -1,0 +1,230 @@
+"""Batches of matrix products with few columns: tiles that read the left operand where it lies and store their sums at once.
+
+Of results that are one tile wide each element of the left operand is read once, so packing it would take as long as to multiply.
+The right operand's columns are packed, in one panel for each product. Which of the loops over the batch, over rows and over terms
+is outside, says the memory: what lies side by side is read one after the other, through all products of the batch.
+
+The order of additions is that of the terms, in runs whose length depends on their number alone. Sums wait in the result.
+"""
+
+from __future__ import annotations
+
+from pullback.codegen.llvm_addresses import ref_and_index
+from pullback.codegen.processors import Target
+from pullback.codegen.product_panels import Panels
+from pullback.codegen.product_parts import FEW, MOST_CHUNKS, element, loop, number, parts, serial, shared, walks, whole
+from pullback.codegen.product_shapes import GROUP, Shape, shape_for
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
+from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.structure import Block, Instruction, Value, copied
+from pullback.ir.types import I64, scalar
+
+SHORT_RUN = 64
+"""The terms of a run if all products of the batch read their terms from one row of memory: so many rows stay near."""
+HIGH = 8
+"""At least so many panels of rows read a packed panel of columns."""
+MOST_TOGETHER = 64
+"""So many products at most have their columns packed at a time."""
+MOST_WIDE = 4
+"""So many panels of columns at most, if they are read where they lie: the left operand is read once for each."""
+SPLIT, GROUPS = 8, 2
+"""So many blocks a thread, of as many groups of products if there are few rows."""
+
+
+def may_be_narrow(i: Instruction) -> bool:
+    """Whether a product stores its sums and does nothing else with them."""
+    each = i.regions[2]
+    stores = each.instructions
+    is_alone = len(i.operands) == 3 and len(stores) == 1 and isinstance(stores[0].op, Store) and not stores[0].op.masked
+    return is_alone and stores[0].operands[0] is each.parameters[2]
+
+
+class Narrow:
+    """A batch of products: ``batch`` is how many, and the value that tells in the regions which."""
+
+    def __init__(self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value]) -> None:
+        self.b, (self.count, self.which) = b, batch
+        self.rows, self.columns, self.terms = i.operands
+        left, self.right, each = i.regions
+        self.dtype = left.results[0].type.dtype
+        self.left = Block((self.which, *left.parameters), left.instructions, left.results)
+        self.each = Block((self.which, *each.parameters), each.instructions, each.results)
+        self.shape: Shape = shape_for(target, self.dtype)
+        self.has_fma = target.has_fma
+        self.by_rows, self.by_terms = _before(left, 0, self.which), _before(left, 1, self.which)
+        self.run_length = SHORT_RUN if self.by_terms else self.shape.terms
+        near = target.cache // 2 // (self.shape.terms * 3 * self.shape.lanes * self.dtype.bytes)
+        self.together = max(1, min(MOST_TOGETHER, near)) if self.by_rows or self.by_terms else 1
+
+    def spell(self) -> Value:
+        """Spells out those that are narrow, and gives how many are left."""
+        b, lanes = self.b, self.shape.lanes
+        tiles = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
+        lies = lies_there(self.right)
+        work = b.mul(b.mul(b.mul(self.rows, self.columns), self.terms), self.count)
+        is_long = b.ge(work, number(b, self.shape.worth))
+        rest, zero = self.count, number(b, 0)
+        for vectors, rows in tiles:
+            most = MOST_WIDE if lies and vectors == 2 else 1
+            fits = b.le(self.columns, number(b, most * vectors * lanes))
+            if vectors == 3:
+                fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
+            count = b.select(fits, rest, zero)
+            rest = b.select(fits, zero, rest)
+            _Tiles(self, vectors, min(rows, self.shape.rows)).spell(b, count, is_long)
+        return rest
+
+
+class _Tiles:
+    """The same with tiles of ``vectors`` by ``rows``, of ``count`` products."""
+
+    def __init__(self, of: Narrow, vectors: int, rows: int) -> None:
+        self.of, self.shape, self.vectors, self.high = of, of.shape, vectors, rows
+        self.wide = vectors * of.shape.lanes
+        self.closed = Block((of.which, *of.right.parameters), of.right.instructions, of.right.results)
+        self.lies = lies_there(of.right)
+        self.which = Value(of.which.type, of.which.name)
+        self.right = Panels(_with(of.right, of.which, self.which), 0, of.columns, self.wide, of.shape.lanes)
+
+    def spell(self, b: Builder, count: Value, is_long: Value) -> None:
+        of, one = self.of, number(b, 1)
+        panels, threads = parts(b, of.rows, self.high), b.emit(OPS["threads"], (), {})[0]
+        several = shared(b, b.mul(threads, number(b, GROUPS)), b.maximum(whole(b, panels, HIGH), one))
+        together = b.minimum(b.maximum(b.idiv(count, several), one), number(b, of.together))
+        groups = shared(b, count, together)
+        wanted = b.select(is_long, shared(b, b.mul(threads, number(b, SPLIT)), b.maximum(groups, one)), one)
+        high = b.maximum(shared(b, panels, wanted), number(b, HIGH))
+        down = shared(b, panels, high)
+        total = b.mul(groups, down)
+        most = b.mul(threads, number(b, MOST_CHUNKS))
+        size = b.maximum(b.select(is_long, shared(b, total, most), total), one)
+        chunks = shared(b, total, size)
+        chunks = b.select(b.gt(chunks, one), b.maximum(chunks, number(b, FEW)), chunks)
+        def chunk(b: Builder, c: Value) -> None:
+            packed = None if self.lies else b.local(together, dtype=of.dtype, shape=(of.together, self.shape.terms * self.wide))
+            first = b.mul(c, size)
+
+            def item(b: Builder, k: Value) -> None:
+                at = b.add(first, k)
+                group = b.idiv(at, down)
+                z, r = b.mul(group, together), b.mul(b.sub(at, b.mul(group, down)), high)
+                products, rows = b.minimum(together, b.sub(count, z)), b.minimum(high, b.sub(panels, r))
+                self.block(b, packed, (z, products), (r, rows))
+
+            serial(b, b.minimum(size, b.sub(total, first)), item)
+
+        loop(b, chunks, chunk, map="core")
+
+    def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+        """Some panels of rows of some products."""
+        of, length = self.of, number(b, self.of.run_length)
+        runs = b.maximum(shared(b, of.terms, length), number(b, 1))
+
+        def run(b: Builder, q: Value) -> None:
+            p0 = b.mul(q, length)
+            terms = b.minimum(length, b.sub(of.terms, p0))
+            is_first = b.eq(q, number(b, 0))
+
+            def pack(b: Builder, z: Value) -> None:
+                assert packed is not None
+                b.append(Instruction(OPS["add"], (products[0], z), (self.which,), {}, (), b.loc))
+                self.right.pack(b, b.sub_ref(packed, z), (p0, terms), (number(b, 0), of.columns))
+
+            def tile(b: Builder, z: Value, r: Value) -> None:
+                i = b.mul(b.add(panels[0], r), number(b, self.high))
+                at = b.add(products[0], z)
+                if packed is not None:
+                    self.tile(b, b.sub_ref(packed, z), at, (i, number(b, 0)), (p0, terms), is_first)
+                    return
+                across, wide = parts(b, of.columns, self.wide), number(b, self.wide)
+                serial(b, across, lambda b, j: self.tile(b, None, at, (i, b.mul(j, wide)), (p0, terms), is_first))
+
+            if packed is not None:
+                serial(b, products[1], pack)
+            if of.by_rows:
+                serial(b, panels[1], lambda b, r: serial(b, products[1], lambda b, z: tile(b, z, r)))
+            else:
+                serial(b, products[1], lambda b, z: serial(b, panels[1], lambda b, r: tile(b, z, r)))
+
+        serial(b, runs, run)
+
+    def tile(
+        self, b: Builder, panel: Value | None, z: Value, place: tuple[Value, Value], terms: tuple[Value, Value], is_first: Value
+    ) -> None:
+        """A tile of sums, or what a run of terms adds to it. Rows that are not there are the last one again."""
+        of, shape, (i, j) = self.of, self.shape, place
+        last = b.sub(of.rows, number(b, 1))
+        rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]
+        inner, lane = Builder(b.loc), Value(scalar(I64), "v")
+        lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, self.vectors))]
+        columns = [inner.add(j, v) for v in lanes]
+        zero = inner.const(0.0, of.dtype)
+        places = [(r, x) for r in range(self.high) for x in range(self.vectors)]
+        step, p = Builder(b.loc), Value(scalar(I64), "p")
+        before = [Value(scalar(of.dtype), "sum") for _ in places]
+        at, start, after = step.add(terms[0], p), step.mul(p, number(step, self.wide)), []
+        inside = {column: inner.lt(column, of.columns) for column in columns}
+        if panel is None:
+            right = [self.lying(step, z, at, column, inside[column]) for column in columns]
+        else:
+            right = [step.load(panel, step.add(start, v)) for v in lanes]
+        for r in range(self.high):
+            left = element(step, of.left, z, rows[r], at)
+            after += [self.multiply_add(step, left, right[x], before[r * self.vectors + x]) for x in range(self.vectors)]
+        totals = inner.emit(
+            OPS["for"], (terms[1], *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)]
+        )
+        self.put(inner, z, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, inside, is_first)
+        params = {"map": "vector", "multiple": shape.lanes}
+        b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
+
+    def lying(self, b: Builder, z: Value, p: Value, column: Value, inside: Value) -> Value:
+        """An element of the right operand where it lies, if it is there."""
+        (found,) = copied(self.closed, (z, p, column)).instructions
+        ref, index = ref_and_index(found)
+        value: Value = b.load_if(ref, inside, *index)
+        return value
+
+    def put(
+        self, b: Builder, z: Value, rows: list[Value], columns: list[Value], totals: tuple[Value, ...],
+        inside: dict[Value, Value], is_first: Value
+    ) -> None:  # fmt: skip
+        """Store sums, all of them after all that was there is read."""
+        of = self.of
+        adds = {column: b.bitand(inside[column], b.bitnot(is_first)) for column in inside}
+        stores = []
+        for row, column, total in zip(rows, columns, totals, strict=True):
+            found = copied(of.each, (z, row, column, total)).instructions[0]
+            ref, index = ref_and_index(found)
+            so_far = b.load_if(ref, adds[column], *index)
+            stores.append((b.select(is_first, total, b.add(so_far, total)), ref, inside[column], *index))
+        for operands in stores:
+            b.store_if(*operands)
+
+    def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
+        found: Value = b.fma(x, y, z) if self.of.has_fma else b.add(b.mul(x, y), z)
+        return found
+
+
+def lies_there(region: Block) -> bool:
+    """Whether the right operand is read as it is, and its columns lie side by side."""
+    return not walks(region, 0, 1) and [type(i.op) for i in region.instructions] == [Load]
+
+
+def _before(region: Block, position: int, which: Value) -> bool:
+    """Whether memory goes through all products of a batch before it goes on along a parameter of a region."""
+    for i in region.instructions:
+        if isinstance(i.op, Load):
+            _, index = ref_and_index(i)
+            own = region.parameters[position]
+            if which in index and own in index:
+                return list(index).index(own) < list(index).index(which)
+    return False
+
+
+def _with(region: Block, old: Value, new: Value) -> Block:
+    """A region that reads another value of its surroundings."""
+    parameters = tuple(Value(v.type, v.name) for v in region.parameters)
+    found = copied(Block((old, *region.parameters), region.instructions, region.results), (new, *parameters))
+    return Block(parameters, tuple(found.instructions), tuple(found.results))
