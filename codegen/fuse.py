@@ -29,6 +29,7 @@ from pullback.codegen.contractions import contractions
 from pullback.codegen.grouping import Grouping
 from pullback.codegen.merged import merged
 from pullback.codegen.places import Reads
+from pullback.codegen.pooled import pooled
 from pullback.codegen.positions import positions
 from pullback.codegen.row_updates import row_updates
 from pullback.codegen.saving import Graph, Saving, Use, joined
@@ -63,7 +64,7 @@ class Fused:
 
 PREPARE: tuple[Callable[[Function], Function], ...] = (
     *(composed, sorted_twice, unsorted, split, beside, row_updates),
-    *(scatters_from_zero, contractions, positions, patched),
+    *(scatters_from_zero, contractions, positions, pooled, patched),
 )
 """What is rewritten before instructions are grouped, in order."""
 
