@@ -26,6 +26,9 @@ from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import F32, F64, Extent
 
+SHORT = 16
+"""The extent of a short axis, if it is a number."""
+
 
 def contractions(function: Function, target: str) -> Function:
     """The function with canonical contractions, whose operands are rearranged once for all that want them so."""
@@ -85,15 +88,15 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]
         if x.type.dtype in HALF:
             wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params, target)
             return b.cast(wide, dtype=x.type.dtype)
+        extents = dict(zip(p.left + p.right, x.type.shape + y.type.shape, strict=True))
         if target == "cpu":
-            extents = dict(zip(p.left + p.right, x.type.shape + y.type.shape, strict=True))
             lies = layout(p.left, p.right, p.out, extents)
             if lies.batch and lies.words[2][-1] in lies.rows:
                 lies = layout(p.right, p.left, p.out, extents)
                 return _batch(b, y, x, lies, (p.right, p.left, p.out), params)
             if lies.batch:
                 return _batch(b, x, y, lies, (p.left, p.right, p.out), params)
-        if p.out.find(p.columns[0]) < p.out.find(p.rows[0]):
+        if _is_turned(p, extents):
             return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), params)
         return _matrix_product(b, x, y, p, params)
     return _spelled_out(b, x, y, p)
@@ -148,8 +151,39 @@ def _shaped(b: Builder, x: Value, shape: Sequence[Extent]) -> Value:
     return found
 
 
+def _is_turned(p: _Letters, extents: dict[str, Extent]) -> bool:
+    """Whether the rows of a product are side by side in its result. In one that has to be rearranged, what is long stays so."""
+    out = "".join(k for k in p.out if k not in p.batch)
+    return out == p.columns + p.rows or (out != p.rows + p.columns and _longest(out, extents) in p.rows)
+
+
+def _longest(letters: str, extents: dict[str, Extent]) -> str:
+    """The last letter that is no short axis, such as those of windows."""
+    long = [k for k in letters if not _is_short(extents[k])]
+    return long[-1] if long else letters[-1]
+
+
+def _is_short(extent: Extent) -> bool:
+    return isinstance(extent, int) and extent <= SHORT
+
+
+def _in_order(p: _Letters, extents: dict[str, Extent]) -> _Letters:
+    """The same with the summed axes in the order of the right operand, if that has to be rearranged otherwise and the left one
+    has to be anyway."""
+    other = replace(p, summed="".join(k for k in p.right if k in p.summed))
+    is_free = [(_is_stored(q.left, (q.batch, q.rows, q.summed)), _is_stored(q.right, (q.batch, q.summed, q.columns)))
+               for q in (p, other)]
+    return other if is_free[1][1] and not any(is_free[0]) else p
+
+
+def _is_stored(letters: str, parts: Sequence[str]) -> bool:
+    batch, first, second = parts
+    return letters in (batch + first + second, batch + second + first)
+
+
 def _matrix_product(b: Builder, x: Value, y: Value, p: _Letters, params: dict[str, Any]) -> Value:
     extents = dict(zip(p.left + p.right, x.type.shape + y.type.shape, strict=True))
+    p = _in_order(p, extents)
     x, left = _operand(b, x, p.left, (p.batch, p.rows, p.summed), extents, "zmk")
     y, right = _operand(b, y, p.right, (p.batch, p.summed, p.columns), extents, "zkn")
     z = "z" if p.batch else ""
@@ -162,10 +196,11 @@ def _matrix_product(b: Builder, x: Value, y: Value, p: _Letters, params: dict[st
 def _operand(
     b: Builder, x: Value, letters: str, parts: Sequence[str], extents: dict[str, Extent], names: str
 ) -> tuple[Value, str]:
-    """An operand as batch, and its two matrix axes in the order it is stored in, each part one axis; and its subscripts."""
+    """An operand as batch, and its two matrix axes in the order it is stored in, each part one axis; and its subscripts. One
+    that has to be rearranged keeps what is long side by side."""
     batch, first, second = parts
     straight, crossed = batch + first + second, batch + second + first
-    is_crossed = letters == crossed
+    is_crossed = letters == crossed or (letters != straight and _longest(letters, extents) in first)
     order = crossed if is_crossed else straight
     x = _permuted(b, x, letters, order)
     merged = [part for part in ((batch, second, first) if is_crossed else (batch, first, second)) if part]

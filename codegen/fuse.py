@@ -29,6 +29,7 @@ from pullback.codegen.contractions import contractions
 from pullback.codegen.grouping import Grouping
 from pullback.codegen.merged import merged
 from pullback.codegen.places import Reads
+from pullback.codegen.pooled import pooled
 from pullback.codegen.positions import positions
 from pullback.codegen.row_updates import row_updates
 from pullback.codegen.saving import Graph, Saving, Use, joined
@@ -66,7 +67,7 @@ PREPARE: tuple[Callable[[Function], Function], ...] = (
     scatters_from_zero,
 )
 """What is rewritten before instructions are grouped, in order; then contractions, as a target does them."""
-PLACED: tuple[Callable[[Function], Function], ...] = (positions, patched)
+PLACED: tuple[Callable[[Function], Function], ...] = (positions, pooled, patched)
 """What is rewritten after these."""
 
 

@@ -19,7 +19,7 @@ from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Place
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex, broadcast, concat, pad, slice_
+from pullback.ir.ops.reindex import Reindex, broadcast, concat, pad, slice_, squeeze, transpose
 from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value, use_counts
 from pullback.ir.types import BOOL, ArrayType
@@ -179,7 +179,7 @@ class _Shifted:
             return None
         count, is_beside, is_moved = 0, False, False
         for reader in self.readers.get(value, ()):
-            if reader.op in (slice_, pad, concat):
+            if reader.op in (slice_, pad, concat) or (reader.op is transpose and self.is_moved(reader.result)):
                 found = self.behind(reader.result)
                 if found is None:
                     return None
@@ -190,6 +190,10 @@ class _Shifted:
                 return None
         return count + is_beside if is_moved else None
 
+    def is_moved(self, value: Value) -> bool:
+        """Whether all that reads a view reads other places of it."""
+        return all(reader.op in (slice_, pad, concat) for reader in self.readers.get(value, ()))
+
     def behind(self, value: Value) -> int | None:
         """How many elementwise readers a view has, through other views."""
         count, stack = 0, [value]
@@ -198,7 +202,7 @@ class _Shifted:
             if current in self.results or count + len(stack) > MOST_READS:
                 return None
             for reader in self.readers.get(current, ()):
-                if isinstance(reader.op, Reindex) and not reader.op.view:
+                if isinstance(reader.op, Reindex) and (reader.op is squeeze or not reader.op.view):
                     stack.append(reader.result)
                 elif isinstance(reader.op, Elementwise | Reduce) and not any(v.type.dtype.is_complex for v in reader.operands):
                     count += 1

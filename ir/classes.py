@@ -2,8 +2,9 @@
 
 A short axis that the arrays of a pair have in common (the coordinates of points, in ``x[:, None, :] - y[None, :, :]``) is a
 number up to ``MOST_SPELLED``: what is computed along it is spelled out. Where parts of one array are read that differ in where
-they begin, as the neighbours of a stencil, starts up to ``MOST_NEAR`` are numbers: code for neighbours reads a row once. Every
-other extent stays a name, so that one template serves all sizes of it.
+they begin, as the neighbours of a stencil, starts up to ``MOST_NEAR`` are numbers: code for neighbours reads a row once. So are
+axes of that length that a reshape makes and a reduction takes away from between others: that is pooling. Every other extent
+stays a name, so that one template serves all sizes of it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import replace
 
 from pullback.ir.extents import Abstract, abstract, rename
 from pullback.ir.ops.index import Place
-from pullback.ir.ops.reindex import pad, slice_
+from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.reindex import pad, reshape, slice_
 from pullback.ir.passes.components import MOST_SPELLED
 from pullback.ir.passes.pairs import shared_axes
 from pullback.ir.structure import Block, Function, Instruction, Value
-from pullback.ir.types import Shape
+from pullback.ir.types import Extent, Shape
 
 MOST_NEAR = 4
 
@@ -24,7 +26,8 @@ MOST_NEAR = 4
 def templated(function: Function) -> Abstract:
     """``abstract``, with the extents of size classes as numbers: what a template is made of, and its key."""
     found = abstract(function)
-    short, near = _short(found.function.body), _near(found.function.body)
+    body = found.function.body
+    short, near = _short(body), _near(body) | _pooled(body)
     fixed = {name: int(found.sizes[name]) for name in found.sizes if name in short and 1 <= found.sizes[name] <= MOST_SPELLED}
     fixed |= {name: int(found.sizes[name]) for name in found.sizes if name in near and found.sizes[name] <= MOST_NEAR}
     if not fixed:
@@ -62,3 +65,15 @@ def _near(block: Block) -> set[str]:
         if isinstance(name, str) and extent != 1
     }
     return found.union(*(_near(region) for i in block.instructions for region in i.regions))
+
+
+def _pooled(block: Block) -> set[str]:
+    """The names of the extents that a reshape makes, and a reduction takes away from between others."""
+    shaped = {i.result for i in block.instructions if i.op is reshape}
+    found: set[Extent] = set()
+    for i in block.instructions:
+        if isinstance(i.op, Reduce) and i.operands[0] in shaped:
+            shape, axes = i.operands[0].type.shape, i.params["axes"]
+            found.update(shape[a] for a in axes if any(a < k for k in range(len(shape)) if k not in axes) or len(axes) > 1)
+    inner = [_pooled(region) for i in block.instructions for region in i.regions]
+    return {e for e in found if isinstance(e, str)}.union(*inner)

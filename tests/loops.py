@@ -81,6 +81,18 @@ def backwards(c: Any, x: Any, w: Any) -> Any:
     return np.sum(h) + np.sum(np.cos(ys))
 
 
+def joined(c: Any, xs: Any, w: Any) -> Any:
+    """Steps on a row beside the state, of the row alone, and whose derivative is part of a product."""
+    size = w.shape[0]
+
+    def step(h: Any, x: Any) -> Any:
+        z = np.tanh(np.concatenate([x, h]) @ np.concatenate([w, w * w]))
+        return z[:size] + 0.1 * (w @ x)[::-1], np.concatenate([h, x])[1:size]
+
+    last, rows = c.scan(step, 0.1 * w[0], xs, reverse=True)
+    return np.sum(last * last) + np.sum(rows**3)
+
+
 def several_carries(c: Any, x: Any) -> Any:
     def body(s: Any, r: Any) -> Any:
         k, a, unused, fixed, b = s
@@ -253,10 +265,10 @@ W = np.array([[0.3, -0.5, 0.8], [0.6, 0.1, -0.2], [0.4, 0.7, -0.9]])
 PROGRAMS: dict[str, tuple[Any, ...]] = {
     f.__name__: (f, *args)
     for f, *args in [
-        (recurrence, X), (linear, XS, W), (backwards, XS, W), (several_carries, XS), (newton, X), (counted_while, X),
-        (no_trips, X), (dynamic_count, X), (reads, X), (writes, X), (writes_once, X), (nested, XS, W), (while_in_scan, X),
-        (while_in_while, X), (branches, X), (switch_in_while, X), (while_in_switch, X), (length_one, X), (length_zero, X),
-        (dead_branch, X), (dead_elements, X), (gradient_inside, X), (loop_in_gradient_inside, X), (saved_while, X),
-        (chunks, XS, W), (backward_chunks, X), (counted_chunks, X), (while_in_chunks, X),
+        (recurrence, X), (linear, XS, W), (backwards, XS, W), (joined, XS, W), (several_carries, XS), (newton, X),
+        (counted_while, X), (no_trips, X), (dynamic_count, X), (reads, X), (writes, X), (writes_once, X), (nested, XS, W),
+        (while_in_scan, X), (while_in_while, X), (branches, X), (switch_in_while, X), (while_in_switch, X), (length_one, X),
+        (length_zero, X), (dead_branch, X), (dead_elements, X), (gradient_inside, X), (loop_in_gradient_inside, X),
+        (saved_while, X), (chunks, XS, W), (backward_chunks, X), (counted_chunks, X), (while_in_chunks, X),
     ]
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from pullback.ir.passes.beforehand import beforehand
 from pullback.ir.passes.components import components
 from pullback.ir.passes.cse import cse
 from pullback.ir.passes.dce import dce
@@ -37,6 +38,7 @@ PASSES: dict[str, Pass] = {
         components,
         mirrors,
         sums,
+        beforehand,
         fission,
         uncustom,
         untap,
@@ -50,7 +52,7 @@ PASSES: dict[str, Pass] = {
 BEFORE_GRAD: list[Pass] = [simplify, regions, cse, norms, shifts, dce]
 OPTIMIZE: list[Pass] = [
     *(uncustom, untap, guards_first, simplify, regions, cse, components, mirrors, sums, dce),
-    *(fission, simplify, dce, unbarrier),
+    *(beforehand, fission, simplify, dce, unbarrier),
 ]
 
 
