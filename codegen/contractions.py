@@ -3,9 +3,9 @@
 Requires: an optimised func. Keeps: all other instructions.
 
 A contraction with rows, columns and a summed axis, of float32 or float64, becomes "zmk,zkn->zmn" with any of its operands stored
-transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). One of 16-bit floats
-is one of float32 between casts. Every other one, matrix-vector products included and products of one term, becomes broadcasts, a
-product and a sum, which fuse with their neighbours.
+transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). Every other one,
+matrix-vector products included and products of one term, becomes broadcasts, a product and a sum, which fuse with their neighbours.
+Each one of 16-bit floats that sums is one of float32 between casts.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]
     if ones:
         x, y = (b.squeeze(v, axes=tuple(sorted(word.index(k) for k in ones))) for v, word in ((x, p.left), (y, p.right)))
         return _canonical(b, x, y, "".join(k for k in spec if k not in ones), params)
-    if p.rows and p.columns and p.summed and x.type.dtype in (F32, F64, *HALF):
-        if x.type.dtype in HALF:
-            wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params)
-            return b.cast(wide, dtype=x.type.dtype)
+    if p.summed and x.type.dtype in HALF:
+        wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params)
+        return b.cast(wide, dtype=x.type.dtype)
+    if p.rows and p.columns and p.summed and x.type.dtype in (F32, F64):
         if p.out.find(p.columns[0]) < p.out.find(p.rows[0]):
             return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), params)
         return _matrix_product(b, x, y, p, params)
