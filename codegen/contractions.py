@@ -4,7 +4,7 @@ Requires: an optimised func. Keeps: all other instructions.
 
 A contraction with rows, columns and a summed axis, of float32 or float64, becomes "zmk,zkn->zmn" with any of its operands stored
 transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). Every other one,
-matrix-vector products included and products of one term, becomes broadcasts, a product and a sum, which fuse with their neighbours.
+matrix-vector products included and products of one term, becomes broadcasts, a product and a sum, which fuse with neighbours.
 Each one of 16-bit floats that sums is one of float32 between casts.
 """
 

@@ -80,7 +80,7 @@ class Bounded(NDArrayOperatorsMixin):
         dtype = np.dtype(dtype)
         value = self.value.astype(exact_dtype(dtype))
         is_wider = dtype == np.result_type(self.dtype, dtype)
-        return Bounded(value, self.error + (0.0 if is_wider else _rounding(value, dtype)), dtype)
+        return _made(value, self.error, dtype, 0.0 if is_wider else 1.0)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs:
@@ -259,7 +259,7 @@ def _sum(x: Bounded, axis: Any = None, keepdims: bool = False) -> Bounded:
     value = np.asarray(np.sum(x.value, **how))
     terms = x.size // max(value.size, 1)
     error = np.sum(x.error, **how)
-    return Bounded(value, error + gamma(terms, unit(x.dtype)) * (np.sum(_size(x), **how) + error), x.dtype)
+    return _made(value, error + gamma(terms, unit(x.dtype)) * (np.sum(_size(x), **how) + error), x.dtype, 0.0)
 
 
 def _mean(x: Bounded, axis: Any = None, keepdims: bool = False) -> Bounded:
@@ -275,7 +275,7 @@ def _max(x: Bounded, axis: Any = None, keepdims: bool = False) -> Bounded:
 def _cumsum(x: Bounded, axis: int) -> Bounded:
     error = np.cumsum(x.error, axis)
     size = np.cumsum(_size(x), axis) + error
-    return Bounded(np.cumsum(x.value, axis), error + gamma(x.shape[axis], unit(x.dtype)) * size, x.dtype)
+    return _made(np.cumsum(x.value, axis), error + gamma(x.shape[axis], unit(x.dtype)) * size, x.dtype, 0.0)
 
 
 def _where(condition: Any, x: Any, y: Any) -> Bounded:

@@ -94,6 +94,10 @@ FORMS = [
 ]  # fmt: skip
 
 
+OF_ITSELF = ("gram", "gram of columns", "square")
+"""What multiplies one operand by itself, and so has products of several dtypes if operands have."""
+
+
 def random_einsum(pick: Pick) -> Form:
     """Two or three operands whose subscripts are drawn letter by letter."""
     names = "ijkbl"[: 2 + pick(4)]
@@ -269,6 +273,8 @@ def drawn_program(pick: Pick, dtypes: Sequence[Sequence[str]], smooth: bool = Fa
     """One of random parts, for operands of one of the lists of ``dtypes``: of the first one and of the others."""
     form = random_einsum(pick) if pick(5) == 0 else FORMS[pick(len(FORMS))]
     chosen = dtypes[pick(len(dtypes))]
+    if chosen[0] != chosen[1] and form.name in OF_ITSELF:
+        form = FORMS[0]
     kinds = tuple(chosen[min(k, 1)] for k in range(len(form.letters)))
     prologues = tuple(_one(pick, PROLOGUES, [d], len(word), smooth) for d, word in zip(kinds, form.letters, strict=True))
     rank = _rank(form)
