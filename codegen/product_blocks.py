@@ -19,6 +19,7 @@ from __future__ import annotations
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import ask, loop, number, parts, serial, shared, when, whole
+from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -49,6 +50,7 @@ class Blocks:
         self.dtype = left.results[0].type.dtype
         self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype)
+        self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
         self.left = Panels(left, 1, self.rows, self.shape.rows)
         self.right = Panels(right, 0, self.columns, self.shape.columns)
 
@@ -104,20 +106,27 @@ class Blocks:
         several = b.gt(runs, one)
         length = b.mul(parts(b, shared(b, self.terms, runs), shape.lanes), number(b, shape.lanes))
         is_far = self.is_far(b)
-        packed = b.local(dtype=self.dtype, shape=(shape.terms, shape.rows))
-        right = b.local(across, dtype=self.dtype, shape=(shape.most_wide, shape.terms, shape.columns))
+        # the left operand's panel comes first, then those of the right one
+        among = b.add(across, one)
+        panels_of = b.local(among, dtype=self.dtype, shape=(shape.most_wide + 1, shape.panel))
+        known = b.local(among, dtype=I64, shape=(shape.most_wide + 1, KNOWN))
+        packed = b.sub_ref(panels_of, number(b, 0))
         sums = b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip))
 
         def run(b: Builder, q: Value) -> None:
             p0 = b.mul(q, length)
             count = b.minimum(length, b.sub(self.terms, p0))
             is_first, is_last = b.eq(q, number(b, 0)), b.eq(b.add(q, one), runs)
-            self.right.pack_all(b, right, (p0, count), (j0, width), across)
+            of_row, of_column = (b.mul(count, number(b, size)) for size in (shape.rows, shape.columns))
+            self.right.pack_all(b, panels_of, (p0, count), (j0, width), across)
+            serial(b, across, lambda b, j: self.learn(b, panels_of, known, b.add(j, one), of_column))
 
             def row(b: Builder, r: Value) -> None:
                 i = b.add(i0, b.mul(r, number(b, shape.rows)))
                 height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
                 self.left.pack(b, packed, (p0, count), (i, height))
+                self.scales.end(b, packed, of_row)
+                self.learn(b, panels_of, known, number(b, 0), of_row)
                 strip = b.sub_ref(sums, b.select(several, r, number(b, 0)))
                 part = shared(b, b.select(is_far, count, number(b, 0)), across)
                 ends = b.bitand(is_far, is_last)
@@ -126,7 +135,9 @@ class Blocks:
                     c = b.mul(j, number(b, shape.columns))
                     self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
                     when(b, ends, lambda b: self.ask_results(b, i, b.add(j0, c)))
-                    self.tile(b, packed, b.sub_ref(right, j), count, strip, c, is_first)
+                    k = b.add(j, one)
+                    scale = self.scales.settle(b, panels_of, known, k, (of_row, of_column))
+                    self.tile(b, (packed, b.sub_ref(panels_of, k)), count, (strip, c), is_first, scale)
 
                 serial(b, across, tile)
                 when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, width)))
@@ -134,6 +145,9 @@ class Blocks:
             serial(b, panels, row)
 
         serial(b, runs, run)
+
+    def learn(self, b: Builder, panels: Value, known: Value, k: Value, count: Value) -> None:
+        self.scales.learn(b, b.sub_ref(panels, k), b.sub_ref(known, k), count)
 
     def is_far(self, b: Builder) -> Value:
         """Whether operands and results are more than the second cache has room for beside what is packed."""
@@ -170,10 +184,11 @@ class Blocks:
         serial(b, height, row)
 
     def tile(
-        self, b: Builder, packed: Value, panel: Value, count: Value, strip: Value, j: Value, is_first: Value
+        self, b: Builder, panels: tuple[Value, Value], count: Value, place: tuple[Value, Value], is_first: Value, scale: Value
     ) -> None:
-        """A tile of sums, in registers while its terms are added; then they are put into their strip, or added to it."""
-        shape = self.shape
+        """A tile of sums, in registers while its terms are added; then they are put into their strip at a column, or added to it,
+        each multiplied by a scale."""
+        shape, (packed, panel), (strip, j) = self.shape, panels, place
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
         numbers = [number(inner, r) for r in range(shape.rows)]
         lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, shape.vectors))]
@@ -184,21 +199,23 @@ class Blocks:
             inner.prefetch(strip, numbers[r], at[x], near=True)
         step, p = Builder(b.loc), Value(scalar(I64), "p")
         before = [Value(scalar(self.dtype), "sum") for _ in places]
-        right = [step.load(panel, p, lane) for lane in lanes]
+        from_row, from_panel = (step.mul(p, number(step, size)) for size in (shape.rows, shape.columns))
+        right = [step.load(panel, step.add(from_panel, lane)) for lane in lanes]
         after = []
         for r in range(shape.rows):
-            left = step.load(packed, p, numbers[r])
+            left = step.load(packed, step.add(from_row, numbers[r]))
             after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
         for lane_ in lanes:
-            step.prefetch(panel, step.add(p, number(step, NEXT)), lane_, near=True)
+            step.prefetch(panel, step.add(step.add(from_panel, number(step, NEXT * shape.columns)), lane_), near=True)
         totals = inner.emit(OPS["for"], (count, *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)])
 
         def put(b: Builder) -> None:
             for (r, x), total in zip(places, totals, strict=True):
-                b.store(total, strip, numbers[r], at[x])
+                b.store(b.mul(total, scale), strip, numbers[r], at[x])
 
         def add(b: Builder) -> None:
-            sums = [b.add(b.load(strip, numbers[r], at[x]), t) for (r, x), t in zip(places, totals, strict=True)]
+            before = [b.load(strip, numbers[r], at[x]) for r, x in places]
+            sums = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
             for (r, x), total in zip(places, sums, strict=True):
                 b.store(total, strip, numbers[r], at[x])
 

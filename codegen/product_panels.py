@@ -41,6 +41,11 @@ class Panels:
     def ask(self, b: Builder, p: Value, k: Value) -> None:
         ask(b, self.region, *self.at(p, k))
 
+    def place(self, b: Builder, p: Value, k: Value) -> Value:
+        """Where a panel has a term of one of its rows or columns."""
+        found: Value = b.add(b.mul(p, number(b, self.size)), k)
+        return found
+
     # one panel
 
     def pack(self, b: Builder, panel: Value, terms: Span, of: Span) -> None:
@@ -57,10 +62,10 @@ class Panels:
         zero = b.const(0.0, self.dtype)
 
         def clear(b: Builder, v: Value) -> None:
-            b.store(zero, panel, p, v)
+            b.store(zero, panel, self.place(b, p, v))
 
         when(b, b.lt(count, size), lambda b: vector(b, size, self.size, clear))
-        vector(b, count, 1, lambda b, v: b.store(self.element(b, at, b.add(first, v)), panel, p, v))
+        vector(b, count, 1, lambda b, v: b.store(self.element(b, at, b.add(first, v)), panel, self.place(b, p, v)))
 
     def turn(self, b: Builder, panel: Value, terms: Span, first: Value) -> None:
         """Pack a panel of which terms are neighbours in memory."""
@@ -71,10 +76,12 @@ class Panels:
 
             def some(b: Builder, p: Value) -> None:
                 at = b.add(terms[0], p)
-                places = [start, *(b.add(start, number(b, k)) for k in range(1, GROUP))]
-                values = [self.element(b, at, b.minimum(b.add(first, k), last)) for k in places]
-                for value, k in zip(values, places, strict=True):
-                    b.store(value, panel, p, k)
+                of = b.add(first, start)
+                values = [self.element(b, at, b.minimum(b.add(of, number(b, k)), last)) for k in range(GROUP)]
+                place = self.place(b, p, start)
+                places = [place, *(b.add(place, number(b, k)) for k in range(1, GROUP))]
+                for value, at in zip(values, places, strict=True):
+                    b.store(value, panel, at)
 
             vector(b, terms[1], 1, some)
 
@@ -91,7 +98,7 @@ class Panels:
             return found
 
         if self.is_turned:
-            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, j), terms, start(b, j)))
+            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, b.add(j, number(b, 1))), terms, start(b, j)))
             return
         full = whole(b, count, self.size)
         done = b.mul(full, number(b, self.size))
@@ -102,16 +109,16 @@ class Panels:
             coming = b.add(at, number(b, AHEAD))
 
             def panel_of(b: Builder, j: Value) -> None:
-                panel, here = b.sub_ref(panels, j), start(b, j)
+                panel, here = b.sub_ref(panels, b.add(j, number(b, 1))), start(b, j)
                 for x in range(0, self.size, self.line):
                     self.ask(b, coming, b.add(here, number(b, x)))
                 vector(b, number(b, self.size), self.size, lambda b, v: b.store(
-                    self.element(b, at, b.add(here, v)), panel, p, v))
+                    self.element(b, at, b.add(here, v)), panel, self.place(b, p, v)))
 
             serial(b, full, panel_of)
 
         serial(b, terms[1], term)
-        last = b.sub_ref(panels, full)
+        last = b.sub_ref(panels, b.add(full, number(b, 1)))
         when(b, b.gt(rest, number(b, 0)), lambda b: self.pack(b, last, terms, (b.add(first, done), rest)))
 
     def ask_for(self, b: Builder, terms: Span, first: Value) -> None:

@@ -43,6 +43,11 @@ class Shape:
         return self.vectors * self.lanes
 
     @property
+    def panel(self) -> int:
+        """The numbers of a packed panel, of columns, or of rows and a vector more."""
+        return max(self.columns * self.terms, self.rows * self.terms + self.lanes)
+
+    @property
     def strip(self) -> int:
         """How far apart rows of sums lie: not a power of two, which would bring them to the same places of a cache."""
         return self.most_wide * self.columns + self.lanes
