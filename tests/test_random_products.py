@@ -3,6 +3,7 @@ within the error bounds of textbooks, on any number of threads the same bits, wh
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from product_programs import LARGE_WORK, MOST_WORK, ONE_IN, Pick, Program, drawn
 import pullback as pb
 from pullback import pipeline
 from pullback.codegen import carrying
+from pullback.runtime import counters
 from pullback.tracer import flatten
 
 Array = Any
@@ -130,6 +132,30 @@ def test_mixed_dtypes(data: st.DataObject) -> None:
 def test_integers_and_bools(data: st.DataObject) -> None:
     """Exact, modulo what an integer holds, as NumPy's."""
     run(pick_of(data), WHOLE)
+
+
+SHARED = {
+    "plain": lambda x, w: x @ w,
+    "turned": lambda x, w: (w.T @ x.T).T,
+    "with neighbours": lambda x, w: np.maximum(x * 0.5 @ w + 1.0, 0.0),
+    "gradient": lambda x, w: pb.grad(lambda x, w: np.sum(np.tanh(x @ w)), argnums=(0, 1))(x, w),
+}
+
+
+@pytest.mark.parametrize("how", MODES)
+@pytest.mark.parametrize("name", SHARED)
+def test_all_shapes_share_kernels(name: str, how: str) -> None:
+    compiled = pb.jit(lambda x, w: SHARED[name](x, w))
+    with products(how):
+        for size in (64, 300):
+            compiled(np.ones((size, size)), np.ones((size, size)))
+        before = counters.snapshot()
+        for m, k, n in itertools.product((0, 1, 2, 17, 200), (0, 1, 9, 300), (0, 1, 7, 32, 257)):
+            found = compiled(np.full((m, k), 0.5), np.ones((k, n)))
+            if name == "plain":
+                np.testing.assert_array_equal(found, np.full((m, n), 0.5 * k))
+        after = counters.snapshot()
+    assert (after.templates_built, after.compiles) == (before.templates_built, before.compiles)
 
 
 HALVES = {
