@@ -5,8 +5,8 @@ Requires: an optimised func. Keeps: all other instructions.
 A contraction with rows, columns and a summed axis, of float32 or float64, becomes "zmk,zkn->zmn" with any of its operands stored
 transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). On the CPU z may be
 anywhere but last, and missing in one operand (``product_layouts``): such a batch is a kernel of our own (``product_batch``).
-One of 16-bit floats is one of float32 between casts. Every other one, matrix-vector products included and products of one term,
-becomes broadcasts, a product and a sum, which fuse with their neighbours.
+Every other one, matrix-vector products included and products of one term, becomes broadcasts, a product and a sum, which fuse with
+their neighbours. Each one of 16-bit floats that sums is one of float32 between casts.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]
     if ones:
         x, y = (b.squeeze(v, axes=tuple(sorted(word.index(k) for k in ones))) for v, word in ((x, p.left), (y, p.right)))
         return _canonical(b, x, y, "".join(k for k in spec if k not in ones), params, target)
-    if p.rows and p.columns and p.summed and x.type.dtype in (F32, F64, *HALF):
-        if x.type.dtype in HALF:
-            wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params, target)
-            return b.cast(wide, dtype=x.type.dtype)
+    if p.summed and x.type.dtype in HALF:
+        wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params, target)
+        return b.cast(wide, dtype=x.type.dtype)
+    if p.rows and p.columns and p.summed and x.type.dtype in (F32, F64):
         extents = dict(zip(p.left + p.right, x.type.shape + y.type.shape, strict=True))
         if target == "cpu":
             lies = layout(p.left, p.right, p.out, extents)

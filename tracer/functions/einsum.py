@@ -40,23 +40,30 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[str], str]:
             else "more operands provided to einstein sum function than specified in the subscripts string"
         )
     used = {c for c in spec if c.isalpha()}
-    if {c for c in spec if not (c.isascii() and c.isalpha())} - set(".,->"):
-        raise ValueError(f"invalid subscript in einstein sum subscripts string {spec!r}: subscripts must be letters")
+    for c in spec:
+        if not (c.isascii() and c.isalpha()) and c not in ".,->":
+            raise ValueError(f"invalid subscript {c!r} in einstein sum subscripts string, subscripts must be letters")
     free = [c for c in string.ascii_letters if c not in used]
     spread = [rank - len(word.replace("...", "")) for word, rank in zip(words, ranks, strict=True)]
     most = max((n for word, n in zip(words, spread, strict=True) if "..." in word), default=0)
     dots = "".join(free[:most])
     full = []
-    for word, n in zip(words, spread, strict=True):
-        if n < 0 or (n and "..." not in word):
-            raise ValueError("einstein sum subscripts string does not contain the proper number of subscripts for an operand")
+    for k, (word, n) in enumerate(zip(words, spread, strict=True)):
+        if n < 0:
+            raise ValueError(f"einstein sum subscripts string contains too many subscripts for operand {k}")
+        if n and "..." not in word:
+            raise ValueError(
+                "operand has more dimensions than subscripts given in einstein sum, but no '...' ellipsis provided to broadcast "
+                "the extra dimensions."
+            )
         full.append(word.replace("...", dots[len(dots) - n :]))
     if not arrow:
         letters = sorted(c for c in used if sum(word.count(c) for word in full) == 1)
         return full, dots + "".join(letters)
     result = out.replace("...", dots)
-    if len(set(result)) != len(result):
-        raise ValueError("einstein sum subscripts string includes output subscript multiple times")
+    for c in result:
+        if result.count(c) > 1:
+            raise ValueError(f"einstein sum subscripts string includes output subscript {c!r} multiple times")
     if dots and "..." not in out:
         raise ValueError("output has ellipsis subscripts of its operands missing")
     missing = set(result) - set("".join(full))
@@ -101,10 +108,13 @@ def einsum(
             raise TypeError(f"Iterator operand dtype could not be cast from {a.dtype!r} to {np.dtype(dtype)!r} by {casting!r}")
     arrays = promote(*arrays) if dtype is None else [cast(a, dtype) for a in arrays]
     words, result = parse(spec, [a.ndim for a in arrays])
-    _check_extents(words, arrays)
+    _check_extents(words, result, arrays)
     if arrays[0].dtype == np.bool_:
         counted = _steps([cast(a, np.int64) for a in arrays], words, result, optimize)
         return counted != 0
+    if arrays[0].dtype.itemsize == 2 and arrays[0].dtype.kind in "fV" and _adds_in_steps(words, result):
+        wide = _steps([cast(a, np.float32) for a in arrays], words, result, optimize)
+        return cast(wide, arrays[0].dtype)
     found = _steps(arrays, words, result, optimize)
     is_view = len(arrays) == 1 and set(words[0]) == set(result) and arrays[0] is values[0]
     found.is_dense = found.ndim < 2
@@ -118,16 +128,38 @@ def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = Fa
     return np.einsum_path(*shapes, optimize=optimize)
 
 
-def _check_extents(words: Sequence[str], arrays: Sequence[TracedArray]) -> None:
+def _check_extents(words: Sequence[str], out: str, arrays: Sequence[TracedArray]) -> None:
     extents: dict[str, int] = {}
     for word, a in zip(words, arrays, strict=True):
+        own: dict[str, int] = {}
         for letter, n in zip(word, a.shape, strict=True):
-            known = extents.setdefault(letter, n)
-            if known != n and 1 not in (known, n):
+            if own.setdefault(letter, n) not in (1, n) and n != 1:
                 raise ValueError(
-                    f"operand has a mismatch in its dimension {letter!r}: sizes {known} and {n} do not broadcast together"
+                    f"dimensions in single operand for collapsing index {letter!r} don't match ({own[letter]} != {n})"
                 )
-            extents[letter] = max(known, n)
+            own[letter] = n if own[letter] == 1 else own[letter]
+        for letter, n in own.items():
+            if extents.setdefault(letter, n) not in (1, n) and n != 1:
+                raise ValueError(_do_not_broadcast(words, out, arrays))
+            extents[letter] = n if extents[letter] == 1 else extents[letter]
+
+
+def _do_not_broadcast(words: Sequence[str], out: str, arrays: Sequence[TracedArray]) -> str:
+    """NumPy's words: each shape, and where its axes are among those of the result and those that are summed."""
+    order = out + "".join(sorted(set("".join(words)) - set(out)))
+    parts = []
+    for word, a in zip(words, arrays, strict=True):
+        places = [str(a.shape[word.index(k)]) if k in word else "newaxis" for k in order]
+        while places[:1] == ["newaxis"]:
+            del places[0]
+        shape = str(a.shape).replace(" ", "")
+        parts.append(f"{shape}->({','.join(places)}{',' if len(places) == 1 else ''})")
+    return f"operands could not be broadcast together with remapped shapes [original->remapped]: {' '.join(parts)} "
+
+
+def _adds_in_steps(words: Sequence[str], out: str) -> bool:
+    """Whether there are sums on the way to the result: of several steps, or of an axis that one operand has alone."""
+    return len(words) > 2 or any(set(word) - set(out).union(*words[:k], *words[k + 1 :]) for k, word in enumerate(words))
 
 
 def _steps(arrays: Sequence[TracedArray], words: Sequence[str], out: str, optimize: Any) -> TracedArray:

@@ -113,15 +113,27 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
             f"(has 0, gufunc core with signature (n?,k),(k,m?)->(n?,m?) requires 1)"
         )
     k, m = x.shape[-1], y.shape[0 if y.ndim == 1 else -2]
-    if k != m:
-        raise ValueError(
-            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-            f"(n?,k),(k,m?)->(n?,m?) (size {m} is different from {k})"
-        )
+    _refuse_mismatch("matmul", "(n?,k),(k,m?)->(n?,m?)", k, m)
     rows, columns = "i" if x.ndim > 1 else "", "j" if y.ndim > 1 else ""
     left, right = _batched(x, rows + "k"), _batched(y, "k" + columns)
+    _refuse_batches(x, y, len(rows), len(columns))
     batch = max(left[: -1 - len(rows)], right[: -1 - len(columns)], key=len)
     return _product([(x, left), (y, right)], batch + rows + columns)
+
+
+def _refuse_batches(x: TracedArray, y: TracedArray, rows: int, columns: int) -> None:
+    batches = x.shape[: x.ndim - 1 - rows], y.shape[: y.ndim - 1 - columns]
+    if all(n == m or 1 in (n, m) for n, m in zip(batches[0][::-1], batches[1][::-1], strict=False)):
+        return
+    parts = (
+        f"{_text(a)}->({','.join([*map(str, batch), *['newaxis'] * (rows + columns)])})"
+        for a, batch in zip((x, y), batches, strict=True)
+    )
+    core = (x.shape[-2],) * rows + (y.shape[-1],) * columns
+    raise ValueError(
+        "operands could not be broadcast together with remapped shapes [original->remapped]: "
+        f"{' '.join(parts)}  and requested shape ({','.join(map(str, core))}{',' if len(core) == 1 else ''})"
+    )
 
 
 def _batched(x: TracedArray, core: Labels) -> Labels:
@@ -150,11 +162,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **kwargs: An
     refuse("vecdot", **kwargs)
     x, y = _pair(x1, x2, dtype)
     x, y = xp.moveaxis(x, axis, -1), xp.moveaxis(y, axis, -1)
-    if x.shape[-1] != y.shape[-1]:
-        raise ValueError(
-            "vecdot: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature (n),(n)->() "
-            f"(size {y.shape[-1]} is different from {x.shape[-1]})"
-        )
+    _refuse_mismatch("vecdot", "(n),(n)->()", x.shape[-1], y.shape[-1])
     left, right = _batched(x, "k"), _batched(y, "k")
     return _product([(_conjugated(x), left), (y, right)], max(left, right, key=len)[:-1])
 
@@ -162,13 +170,23 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **kwargs: An
 def matvec(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
     """Of matrices and vectors in the last axes."""
     _refuse_scalar("matvec", "(m,n),(n)->(m)", (x1, 2), (x2, 1))
+    _refuse_mismatch("matvec", "(m,n),(n)->(m)", np.shape(x1)[-1], np.shape(x2)[-1])
     return xp.squeeze(matmul(x1, xp.expand_dims(as_traced(x2), -1), **kwargs), -1)
 
 
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
     """Of vectors, whose complex conjugates count, and matrices in the last axes."""
     _refuse_scalar("vecmat", "(n),(n,m)->(m)", (x1, 1), (x2, 2))
+    _refuse_mismatch("vecmat", "(n),(n,m)->(m)", np.shape(x1)[-1], np.shape(x2)[-2])
     return xp.squeeze(matmul(xp.expand_dims(_conjugated(as_traced(x1)), -2), x2, **kwargs), -2)
+
+
+def _refuse_mismatch(name: str, signature: str, first: int, second: int) -> None:
+    if first != second:
+        raise ValueError(
+            f"{name}: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature {signature} "
+            f"(size {second} is different from {first})"
+        )
 
 
 def _refuse_scalar(name: str, signature: str, *operands: tuple[Any, int]) -> None:
@@ -219,6 +237,8 @@ def _conjugated(x: TracedArray) -> Any:
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> TracedArray:
     x, y = _conjugated(as_traced(a)), as_traced(b)
+    if x.size != y.size:
+        raise ValueError(f"cannot reshape array of size {y.size} into shape ({x.size},)")
     return dot(reshaped(x, (x.size,)), reshaped(y, (y.size,)))
 
 
@@ -227,11 +247,7 @@ def inner(a: Any, b: Any, /) -> TracedArray:
     x, y = _pair(a, b)
     if x.ndim == 0 or y.ndim == 0:
         return x * y
-    if x.shape[-1] != y.shape[-1]:
-        raise ValueError(
-            f"shapes {_text(x)} and {_text(y)} not aligned: {x.shape[-1]} (dim {x.ndim - 1}) != {y.shape[-1]} (dim {y.ndim - 1})"
-        )
-    return _over(x, y, [x.ndim - 1], [y.ndim - 1])
+    return dot(x, xp.moveaxis(y, -1, max(y.ndim - 2, 0)))
 
 
 @implements(np.outer)
