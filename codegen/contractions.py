@@ -5,8 +5,8 @@ Requires: an optimised func. Keeps: all other instructions.
 A contraction with rows, columns and a summed axis, of float32 or float64, becomes "zmk,zkn->zmn" with any of its operands stored
 transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). On the CPU z may be
 anywhere but last, and missing in one operand (``product_layouts``): such a batch is a kernel of our own (``product_batch``).
-Every other one, matrix-vector products included and products of one term, becomes broadcasts, a product and a sum, which fuse with
-their neighbours. Each one of 16-bit floats that sums is one of float32 between casts.
+Every other one, matrix-vector products included and products of one term, becomes broadcasts, a product and a sum, which fuse
+with their neighbours. Each one of 16-bit floats that sums is one of float32 between casts.
 """
 
 from __future__ import annotations
