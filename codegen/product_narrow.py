@@ -85,7 +85,7 @@ class _Tiles:
         self.closed = Block((of.which, *of.right.parameters), of.right.instructions, of.right.results)
         self.lies = lies_there(of.right)
         self.which = Value(of.which.type, of.which.name)
-        self.right = Panels(_with(of.right, of.which, self.which), 0, of.columns, self.wide)
+        self.right = Panels(_with(of.right, of.which, self.which), 0, of.columns, self.wide, of.shape.lanes)
 
     def spell(self, b: Builder, count: Value, is_long: Value) -> None:
         of, one = self.of, number(b, 1)
