@@ -359,11 +359,11 @@ library = ctypes.CDLL(path)
 i64, pointer = ctypes.c_int64, ctypes.c_void_p
 library.model.restype = library.model_init.restype = i64
 library.model_error.restype = ctypes.c_char_p
-x, w = np.linspace(-1, 1, 80 * 50).reshape(2, 40, 50), np.linspace(0, 1, 100 * 30).reshape(2, 50, 30)
-out = np.zeros((2, 40, 30))
+x, w = np.linspace(-1, 1, 40 * 50).reshape(40, 50), np.linspace(0, 0.04, 50 * 50).reshape(50, 50)
+out = np.zeros((40, 50))
 def call():
-    return library.model(i64(40), i64(50), i64(30), *(pointer(a.ctypes.data) for a in (x, w, out)))
-assert call() == 0 and np.allclose(out, np.tanh(x @ w)), "the object's own product"
+    return library.model(i64(40), i64(50), *(pointer(a.ctypes.data) for a in (x, w, out)))
+assert call() == 0 and np.allclose(out, np.tanh(x @ w @ w)), "the object's own product"
 out[...] = 0
 name = ctypes.pythonapi.PyCapsule_GetName
 name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -381,7 +381,7 @@ fields = [1, 0, ctypes.cast(parallel_for, pointer).value, 0, 0, 0, 0, 0, address
 runtime = (i64 * 10)(80, *fields)
 assert library.model_init(runtime) == 0
 assert call() == 0
-assert np.allclose(out, np.tanh(x @ w)), "another result"
+assert np.allclose(out, np.tanh(x @ w @ w)), "another result"
 print("done")
 """
 
@@ -390,7 +390,13 @@ print("done")
 def test_ctypes_calls_a_library_without_pullback(tmp_path: Path) -> None:
     alone = pb.export(lambda x, w: np.tanh(x @ w), "f64[n,k]", "f64[k,m]", path=tmp_path / "alone")
     assert alone.needs == ()
-    made = pb.export(lambda x, w: np.tanh(x @ w), "f64[2,n,k]", "f64[2,k,m]", path=tmp_path / "model")
+    batch = pb.export(lambda x, w: np.tanh(x @ w), "f64[2,n,k]", "f64[2,k,m]", path=tmp_path / "batch")
+    assert batch.needs == ()
+
+    def in_a_loop(x: Array, w: Array) -> Array:
+        return np.tanh(pb.fori_loop(0, 2, lambda _, y: y @ w, x))
+
+    made = pb.export(in_a_loop, "f64[n,k]", "f64[k,k]", path=tmp_path / "model")
     assert made.needs == ("blas_dgemm",)
     done = subprocess.run([sys.executable, "-c", FOREIGN, str(made.library)], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -198,7 +198,7 @@ def test_constants_and_captured_arrays() -> None:
 COSTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "dot": (lambda x, y: np.sum(x * y), (vector(7), vector(7)), {"add": 7, "multiply": 7, "bytes_read": 112, "bytes_written": 8}),
     "product": (lambda x, y: x @ y, (matrix(4, 5), matrix(5, 3)), {"flops": 120, "bytes_read": 280, "calls": {"gemm": 1}}),
-    "batch": (lambda x: x @ x, (np.ones((6, 20, 20)),), {"flops": 96000, "bytes_read": 38400, "calls": {"gemm": 6}}),
+    "batch": (lambda x: x @ x, (np.ones((6, 20, 20)),), {"flops": 96000, "bytes_read": 38400, "calls": {}}),
     "small batch": (lambda x: x @ x, (np.ones((6, 2, 2)),), {"flops": 96, "bytes_read": 384, "calls": {}}),
     "functions": (lambda x: np.exp(x) + np.sin(x), (vector(9),), {"function": 18, "add": 9, "bytes_read": 72}),
     "float32": (lambda x: x / np.sqrt(x), (vector(8, "f4"),), {"divide": 16, "bytes_read": 32, "bytes_written": 32}),
