@@ -52,12 +52,16 @@ def _split(loop: Instruction, depth: int) -> list[Instruction]:
             return [loop]
         nest.append(inner[0])
     parts: list[list[Instruction]] = [[]]
+    again = {v: i for level in nest[:-1] for i in level.regions[0].instructions if _is_again(i) for v in i.results}
+    computed: set[Value] = set()
     for i in nest[-1].regions[0].instructions:
         if isinstance(i.op, Library):
             parts += [[i], []]
-        elif not _is_again(i):
+        elif _is_again(i) and computed.isdisjoint(i.operands):
+            again.update((v, i) for v in i.results)
+        else:
             parts[-1].append(i)
-    again = {v: i for level in nest for i in level.regions[0].instructions if _is_again(i) for v in i.results}
+            computed.update(i.results)
     own = [{v for i in part for v in i.results} for part in parts]
     handed = set().union(*own)
     for part, mine in zip(parts, own, strict=True):
@@ -67,7 +71,7 @@ def _split(loop: Instruction, depth: int) -> list[Instruction]:
 
 
 def _is_again(i: Instruction) -> bool:
-    """Whether each part may compute it for itself."""
+    """Whether each part may compute it for itself, if it can compute the operands."""
     return isinstance(i.op, Sub | Extent | Constant | Elementwise) and not i.regions
 
 

@@ -174,7 +174,8 @@ class Lowering:
             case Reindex():
                 (result,) = instruction.results
                 (operand,) = instruction.operands
-                source = self.memory[operand] if isinstance(op, Reinterpret) else self.dense(b, operand)
+                is_parts = isinstance(op, Reinterpret) and not op.to_complex
+                source = self.memory[operand] if is_parts else self.dense(b, operand)
                 self.memory[result] = self.seen_as(b.at(b.loc, result.name), source, result.type)
             case Group():
                 layouts = tuple(self.layout(v) for v in instruction.operands)

@@ -16,9 +16,12 @@ rows. Footprint: ``product_shapes`` says which cache holds what.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import ask, loop, number, parts, serial, shared, when, whole
+from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -26,7 +29,7 @@ from pullback.ir.ops.product import ROWS
 from pullback.ir.structure import Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
-NEXT = 8
+NEXT = 16
 """So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
@@ -34,8 +37,20 @@ FLAT, NARROW = 4, 8
 """Blocks of so few panels of rows have at most so many of columns: these are read again soon after they are packed."""
 TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
+LIGHT = 4
+"""What is done with results in so few instructions is done tile by tile."""
 FEW = 5
 """Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The two panels of a tile, how many terms they have, and what its sums are multiplied by."""
+
+    left: Value
+    right: Value
+    count: Value
+    scale: Value
 
 
 class Blocks:
@@ -47,10 +62,12 @@ class Blocks:
         self.combine = i.params.get("combine", ())
         left, right, self.each = i.regions
         self.dtype = left.results[0].type.dtype
+        self.is_light = not self.parts and len(self.each.instructions) <= LIGHT
         self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype)
-        self.left = Panels(left, 1, self.rows, self.shape.rows)
-        self.right = Panels(right, 0, self.columns, self.shape.columns)
+        self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
+        self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
+        self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
 
     def spell(self) -> None:
         b, shape = self.b, self.shape
@@ -104,20 +121,26 @@ class Blocks:
         several = b.gt(runs, one)
         length = b.mul(parts(b, shared(b, self.terms, runs), shape.lanes), number(b, shape.lanes))
         is_far = self.is_far(b)
-        packed = b.local(dtype=self.dtype, shape=(shape.terms, shape.rows))
-        right = b.local(across, dtype=self.dtype, shape=(shape.most_wide, shape.terms, shape.columns))
+        # the left operand's panel comes first, then those of the right one
+        among = b.add(across, one)
+        panels_of = b.local(among, dtype=self.dtype, shape=(shape.most_wide + 1, shape.panel))
+        known = b.local(among, dtype=I64, shape=(shape.most_wide + 1, KNOWN))
+        packed = b.sub_ref(panels_of, number(b, 0))
         sums = b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip))
 
         def run(b: Builder, q: Value) -> None:
             p0 = b.mul(q, length)
             count = b.minimum(length, b.sub(self.terms, p0))
             is_first, is_last = b.eq(q, number(b, 0)), b.eq(b.add(q, one), runs)
-            self.right.pack_all(b, right, (p0, count), (j0, width), across)
+            of_row, of_column = (b.mul(count, number(b, size)) for size in (shape.rows, shape.columns))
+            self.right.pack_all(b, panels_of, (p0, count), (j0, width), across)
+            serial(b, across, lambda b, j: self.forget(b, panels_of, known, b.add(j, one), of_column))
 
             def row(b: Builder, r: Value) -> None:
                 i = b.add(i0, b.mul(r, number(b, shape.rows)))
                 height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
                 self.left.pack(b, packed, (p0, count), (i, height))
+                self.forget(b, panels_of, known, number(b, 0), of_row)
                 strip = b.sub_ref(sums, b.select(several, r, number(b, 0)))
                 part = shared(b, b.select(is_far, count, number(b, 0)), across)
                 ends = b.bitand(is_far, is_last)
@@ -126,14 +149,23 @@ class Blocks:
                     c = b.mul(j, number(b, shape.columns))
                     self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
                     when(b, ends, lambda b: self.ask_results(b, i, b.add(j0, c)))
-                    self.tile(b, packed, b.sub_ref(right, j), count, strip, c, is_first)
+                    k = b.add(j, one)
+                    scale = self.scales.settle(b, panels_of, known, k, (of_row, of_column))
+                    self.tile(b, Packed(packed, b.sub_ref(panels_of, k), count, scale), strip, c, is_first)
+                    if self.is_light:
+                        some = b.minimum(number(b, shape.columns), b.sub(width, c))
+                        when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))
 
                 serial(b, across, tile)
-                when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, width)))
+                if not self.is_light:
+                    when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, number(b, 0), width)))
 
             serial(b, panels, row)
 
         serial(b, runs, run)
+
+    def forget(self, b: Builder, panels: Value, known: Value, k: Value, count: Value) -> None:
+        self.scales.forget(b, b.sub_ref(panels, k), b.sub_ref(known, k), count)
 
     def is_far(self, b: Builder) -> Value:
         """Whether operands and results are more than the second cache has room for beside what is packed."""
@@ -149,31 +181,31 @@ class Blocks:
 
         serial(b, number(b, self.shape.rows), row)
 
-    def finish(self, b: Builder, strip: Value, rows: Span, columns: Span) -> None:
+    def finish(self, b: Builder, strip: Value, rows: Span, columns: tuple[Value, Value, Value]) -> None:
         """What is done with the sums of a row of tiles."""
         i0, height = rows
-        j0, width = columns
+        j0, first, count = columns
         whole_rows = whole(b, i0, ROWS) if self.parts else i0
 
         def row(b: Builder, r: Value) -> None:
             i = b.add(i0, r)
 
-            def element(b: Builder, c: Value) -> None:
+            def element(b: Builder, k: Value) -> None:
+                c = b.add(first, k)
                 j = b.add(j0, c)
                 found = copied(self.each, (i, j, b.load(strip, r, c)))
                 b.instructions.extend(found.instructions)
                 for part, name, value in zip(self.parts, self.combine, found.results, strict=True):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
 
-            loop(b, width, element)
+            loop(b, count, element)
 
         serial(b, height, row)
 
-    def tile(
-        self, b: Builder, packed: Value, panel: Value, count: Value, strip: Value, j: Value, is_first: Value
-    ) -> None:
-        """A tile of sums, in registers while its terms are added; then they are put into their strip, or added to it."""
-        shape = self.shape
+    def tile(self, b: Builder, packed: Packed, strip: Value, j: Value, is_first: Value) -> None:
+        """A tile of sums, in registers while its terms are added; then they are put into their strip at a column, or added to it,
+        each multiplied by a scale."""
+        shape, panel, scale = self.shape, packed.right, packed.scale
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
         numbers = [number(inner, r) for r in range(shape.rows)]
         lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, shape.vectors))]
@@ -184,21 +216,24 @@ class Blocks:
             inner.prefetch(strip, numbers[r], at[x], near=True)
         step, p = Builder(b.loc), Value(scalar(I64), "p")
         before = [Value(scalar(self.dtype), "sum") for _ in places]
-        right = [step.load(panel, p, lane) for lane in lanes]
+        from_row, from_panel = (step.mul(p, number(step, size)) for size in (shape.rows, shape.columns))
+        right = [step.load(panel, step.add(from_panel, lane)) for lane in lanes]
         after = []
         for r in range(shape.rows):
-            left = step.load(packed, p, numbers[r])
+            left = step.load(packed.left, step.add(from_row, numbers[r]))
             after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
         for lane_ in lanes:
-            step.prefetch(panel, step.add(p, number(step, NEXT)), lane_, near=True)
-        totals = inner.emit(OPS["for"], (count, *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)])
+            step.prefetch(panel, step.add(step.add(from_panel, number(step, NEXT * shape.columns)), lane_), near=True)
+        body = step.block([p, *before], after)
+        totals = inner.emit(OPS["for"], (packed.count, *[zero] * len(places)), {"map": "serial"}, [body])
 
         def put(b: Builder) -> None:
             for (r, x), total in zip(places, totals, strict=True):
-                b.store(total, strip, numbers[r], at[x])
+                b.store(b.mul(total, scale), strip, numbers[r], at[x])
 
         def add(b: Builder) -> None:
-            sums = [b.add(b.load(strip, numbers[r], at[x]), t) for (r, x), t in zip(places, totals, strict=True)]
+            before = [b.load(strip, numbers[r], at[x]) for r, x in places]
+            sums = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
             for (r, x), total in zip(places, sums, strict=True):
                 b.store(total, strip, numbers[r], at[x])
 

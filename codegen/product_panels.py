@@ -3,30 +3,29 @@
 Packing is where the regions of the operands run, in vectors along what lies side by side in memory: along a panel's rows (or
 columns) of one term, or along the terms, and then some rows at a time are turned in registers. Rows that are not there are zero,
 or copies of the last one: nobody reads their sums, but numbers left over from elsewhere might be slow ones.
-
-Rows of memory that are read for the length of a panel are no streams that a processor sees coming, so what is packed some terms
-later is asked for.
 """
 
 from __future__ import annotations
 
-from pullback.codegen.product_parts import ask, element, number, serial, vector, walks, when, whole
+from pullback.codegen.product_parts import ask, element, number, parts, serial, vector, walks, when, whole
 from pullback.codegen.product_shapes import GROUP, LINE
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Block, Value
 
-AHEAD = 8
-"""So many terms ahead memory is asked for."""
+SOME = 16
+"""So many terms of a panel are packed before those of the next one, which has pages of its own."""
+LIGHT = 4
+"""An operand of so few instructions is packed in several vectors at a time."""
 Span = tuple[Value, Value]
 """A first one and how many."""
 
 
 class Panels:
     """Packs one operand. ``region`` takes a term where ``term`` says, and a row or column, of which there are ``total``, in the
-    other place; a panel has ``size`` of these."""
+    other place; a panel has ``size`` of these, vectors ``lanes``."""
 
-    def __init__(self, region: Block, term: int, total: Value, size: int) -> None:
-        self.region, self.term, self.total, self.size = region, term, total, size
+    def __init__(self, region: Block, term: int, total: Value, size: int, lanes: int) -> None:
+        self.region, self.term, self.total, self.size, self.lanes = region, term, total, size, lanes
         self.dtype = region.results[0].type.dtype
         self.is_turned = walks(region, term, 1 - term)
         self.line = LINE // self.dtype.bytes
@@ -40,6 +39,11 @@ class Panels:
 
     def ask(self, b: Builder, p: Value, k: Value) -> None:
         ask(b, self.region, *self.at(p, k))
+
+    def place(self, b: Builder, p: Value, k: Value) -> Value:
+        """Where a panel has a term of one of its rows or columns."""
+        found: Value = b.add(b.mul(p, number(b, self.size)), k)
+        return found
 
     # one panel
 
@@ -57,10 +61,10 @@ class Panels:
         zero = b.const(0.0, self.dtype)
 
         def clear(b: Builder, v: Value) -> None:
-            b.store(zero, panel, p, v)
+            b.store(zero, panel, self.place(b, p, v))
 
         when(b, b.lt(count, size), lambda b: vector(b, size, self.size, clear))
-        vector(b, count, 1, lambda b, v: b.store(self.element(b, at, b.add(first, v)), panel, p, v))
+        vector(b, count, 1, lambda b, v: b.store(self.element(b, at, b.add(first, v)), panel, self.place(b, p, v)))
 
     def turn(self, b: Builder, panel: Value, terms: Span, first: Value) -> None:
         """Pack a panel of which terms are neighbours in memory."""
@@ -71,14 +75,29 @@ class Panels:
 
             def some(b: Builder, p: Value) -> None:
                 at = b.add(terms[0], p)
-                places = [start, *(b.add(start, number(b, k)) for k in range(1, GROUP))]
-                values = [self.element(b, at, b.minimum(b.add(first, k), last)) for k in places]
-                for value, k in zip(values, places, strict=True):
-                    b.store(value, panel, p, k)
+                of = b.add(first, start)
+                values = [self.element(b, at, b.minimum(b.add(of, number(b, k)), last)) for k in range(GROUP)]
+                place = self.place(b, p, start)
+                places = [place, *(b.add(place, number(b, k)) for k in range(1, GROUP))]
+                for value, at in zip(values, places, strict=True):
+                    b.store(value, panel, at)
 
             vector(b, terms[1], 1, some)
 
         serial(b, number(b, self.size // GROUP), group)
+
+    def whole_part(self, b: Builder, panel: Value, p: Value, first_term: Value, first: Value) -> None:
+        """One term of a panel that has all its columns, in as many vectors at a time as are little code."""
+        at = b.add(first_term, p)
+        step = self.lanes if len(self.region.instructions) <= LIGHT else self.size
+
+        def store(b: Builder, v: Value) -> None:
+            places = [b.add(v, number(b, x)) for x in range(0, self.size, step)]
+            values = [self.element(b, at, b.add(first, k)) for k in places]
+            for value, k in zip(values, places, strict=True):
+                b.store(value, panel, self.place(b, p, k))
+
+        vector(b, number(b, step), step, store)
 
     # several
 
@@ -91,27 +110,24 @@ class Panels:
             return found
 
         if self.is_turned:
-            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, j), terms, start(b, j)))
+            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, b.add(j, number(b, 1))), terms, start(b, j)))
             return
         full = whole(b, count, self.size)
         done = b.mul(full, number(b, self.size))
         rest = b.sub(count, done)
 
-        def term(b: Builder, p: Value) -> None:
-            at = b.add(terms[0], p)
-            coming = b.add(at, number(b, AHEAD))
+        def some(b: Builder, g: Value) -> None:
+            start_p = b.mul(g, number(b, SOME))
+            few = b.minimum(number(b, SOME), b.sub(terms[1], start_p))
 
             def panel_of(b: Builder, j: Value) -> None:
-                panel, here = b.sub_ref(panels, j), start(b, j)
-                for x in range(0, self.size, self.line):
-                    self.ask(b, coming, b.add(here, number(b, x)))
-                vector(b, number(b, self.size), self.size, lambda b, v: b.store(
-                    self.element(b, at, b.add(here, v)), panel, p, v))
+                panel, here = b.sub_ref(panels, b.add(j, number(b, 1))), start(b, j)
+                serial(b, few, lambda b, q: self.whole_part(b, panel, b.add(start_p, q), terms[0], here))
 
             serial(b, full, panel_of)
 
-        serial(b, terms[1], term)
-        last = b.sub_ref(panels, full)
+        serial(b, parts(b, terms[1], SOME), some)
+        last = b.sub_ref(panels, b.add(full, number(b, 1)))
         when(b, b.gt(rest, number(b, 0)), lambda b: self.pack(b, last, terms, (b.add(first, done), rest)))
 
     def ask_for(self, b: Builder, terms: Span, first: Value) -> None:

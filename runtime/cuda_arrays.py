@@ -278,6 +278,20 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
             made._take(self)
         return made
 
+    def seen_as(self, dtype: Any, shape: tuple[int, ...]) -> DeviceArray:
+        """The same memory as an array of another type or shape; if it is not row-major, as the parts of complex numbers."""
+        strides, dtype = self.strides, np.dtype(dtype)
+        if strides is not None and dtype != self.dtype:
+            strides = (*strides, dtype.itemsize)
+        return DeviceArray(self.place, self.address, dtype, shape, self.owner, strides, self.streams)
+
+    def result(self, dtype: Any, shape: tuple[int, ...]) -> DeviceArray:
+        """The argument of a program, or a view of it, as its result: itself, or in memory of ours."""
+        if (self.shape, self.dtype) == (shape, dtype):
+            return self
+        seen = self.seen_as(dtype, shape)
+        return seen if isinstance(self.owner, Block) else seen.copy()
+
     # memory that is given up
 
     def bounds(self) -> tuple[int, int]:

@@ -99,14 +99,10 @@ class Run:
                 made.append(ref)
                 continue
             dtype, shape = value.type.dtype.numpy, self.executable.shape(value, self.sizes)
-            if ref.given is not None and (ref.given.shape, ref.given.dtype) == (shape, dtype):
-                made.append(ref.given)
-                continue
-            if not isinstance(ref.owner, Memory):
-                copy = self.fresh(ref.dtype, ref.shape, f"result {value.name}")
-                self.copy(ref, copy)
-                ref = copy
-            made.append(DeviceArray(self.device, ref.address, dtype, shape, ref.owner))
+            if ref.given is not None:
+                made.append(ref.given.result(dtype, shape))
+            else:
+                made.append(DeviceArray(self.device, ref.address, dtype, shape, ref.owner))
         return made
 
     def copied(self, found: Sequence[Any]) -> list[Any]:
@@ -117,8 +113,11 @@ class Run:
             if not isinstance(ref, Ref):
                 made.append(ref)
                 continue
-            dtype = value.type.dtype.numpy
-            made.append(np.empty(self.executable.shape(value, self.sizes), dtype))
+            dtype, shape = value.type.dtype.numpy, self.executable.shape(value, self.sizes)
+            if ref.strides is not None and ref.given is not None:
+                made.append(ref.given.seen_as(dtype, shape).copy_to_host())
+                continue
+            made.append(np.empty(shape, dtype))
             pairs.append((ref.address, made[-1]))
         self.check()
         self.device.staging.download(pairs)
@@ -171,10 +170,8 @@ class Run:
             self.device.staging.upload(np.asarray(source, target.dtype.numpy), target.address)
 
     def view(self, ref: Ref, dtype: DType, shape: tuple[int, ...]) -> Ref:
-        strides = ref.strides
-        if strides is not None:
-            # Of another layout are only complex numbers seen as their parts, and back.
-            strides = strides[:-1] if dtype.is_complex else (*strides, dtype.bytes)
+        # Of another layout are only complex numbers seen as their parts.
+        strides = None if ref.strides is None else (*ref.strides, dtype.bytes)
         return Ref(ref.address, dtype, shape, ref.owner, strides, ref.given)
 
     def row(self, sequence: Any, index: int) -> Ref:

@@ -21,7 +21,6 @@ from pullback.ir.structure import Value
 from pullback.ir.types import RefType
 from pullback.runtime.cuda_arrays import DeviceArray, settle, wait_for
 from pullback.runtime.cuda_call import APART, Call
-from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_flow import Writer
 from pullback.runtime.cuda_graphs import Graph
 from pullback.runtime.cuda_launch import scalar_key
@@ -196,7 +195,7 @@ class Tape:
         film = self._film(rows, arguments) if self.is_repeatable and not is_apart else None
         try:
             call = self._run(rows, arguments, film, waiting)
-            made = self._kept(call, owners) if keeps else self._copied(call)
+            made = self._kept(call, owners) if keeps else self._copied(call, owners)
             if self.failing:
                 call.check()
         except BaseException:
@@ -294,24 +293,20 @@ class Tape:
         for shown in self.shown:
             owner, address = owners[shown.row], call.needs((shown.row, 0))
             if isinstance(owner, DeviceArray):
-                if owner.shape == shown.shape and owner.dtype == shown.dtype:
-                    made.append(owner)
-                    continue
-                is_ours = isinstance(owner.owner, Block)
-                address, owner = (owner.address, owner.owner) if is_ours else self._copy_of(owner)
-            made.append(DeviceArray(self.device, address, shown.dtype, shown.shape, owner))
+                made.append(owner.result(shown.dtype, shown.shape))
+            else:
+                made.append(DeviceArray(self.device, address, shown.dtype, shown.shape, owner))
         return made
 
-    def _copy_of(self, array: DeviceArray) -> tuple[int, Block]:
-        """The elements of another library's array, row-major, in memory of ours."""
-        block = self.device.take(array.nbytes, f"a result of {self.executable.title}")
-        if array.nbytes:
-            cuda.memcpy_dtod_async(block.address, array.address, array.nbytes, self.device.stream)
-        return block.address, block
-
-    def _copied(self, call: Call) -> list[Any]:
-        made = [np.empty(shown.shape, shown.dtype) for shown in self.shown]
-        pairs = [(shown.row, array) for shown, array in zip(self.shown, made, strict=True)]
+    def _copied(self, call: Call, owners: Sequence[Any]) -> list[Any]:
+        made, pairs = [], []
+        for shown in self.shown:
+            owner = owners[shown.row]
+            if isinstance(owner, DeviceArray) and owner.strides is not None:
+                made.append(owner.seen_as(shown.dtype, shown.shape).copy_to_host())
+                continue
+            made.append(np.empty(shown.shape, shown.dtype))
+            pairs.append((shown.row, made[-1]))
         call.bring_down(pairs)
         self.device.launched.clear()
         return made

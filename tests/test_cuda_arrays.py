@@ -148,6 +148,22 @@ def test_arrays_of_other_libraries(order: None, stream: Any, device: cuda_device
     np.testing.assert_array_equal(placed, host.T)
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_the_parts_of_a_strided_complex_array_are_a_result(is_ours: bool, device: cuda_device.Device) -> None:
+    host = np.arange(12.0).reshape(3, 4) + 1j
+    x = pb.device_put(host)
+    with device:
+        turned = pb.device_put(Foreign(x, shape=(4, 3), strides=(16, 64)))
+    if not is_ours:
+        turned = Foreign(turned)
+    wanted = np.stack([host.T.real, host.T.imag], axis=-1)
+    f = pb.jit(lambda z: (np.stack([z.real, z.imag], axis=-1), np.conj(z)))
+    for _ in range(3):
+        for a, b in zip(f(turned), (wanted, host.T.conj()), strict=True):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(pb.jit(lambda z: np.conj(np.conj(z)))(turned), host.T)
+
+
 def test_dlpack() -> None:
     host = np.arange(12.0, dtype=np.float32).reshape(3, 4)
     given = Packed(pb.device_put(host))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
-from benchmarks.case import Arguments, Case
+from benchmarks.case import Arguments, Case, Target
 
 Array = Any
 RATE = 0.1
@@ -96,7 +96,8 @@ def step_arguments(dtype: Any, batch: int) -> Arguments:
 
 
 SHARED = {"workload": "cnn", "sizes": {"batch": 128}, "small": {"batch": 3}, "dtypes": ("float32",)}
+AIM = {"targets": {"float32": Target(ad=0.8)}}
 CASES = [
-    Case(**SHARED, name="grad-b128", function=cnn, by_hand=cnn_by_hand, make=digits, wanted=(0, 1, 2, 3, 4, 5)),
-    Case(**SHARED, name="sgd-b128", function=sgd, by_hand=sgd_by_hand, make=step_arguments),
+    Case(**SHARED, name="grad-b128", function=cnn, by_hand=cnn_by_hand, make=digits, wanted=(0, 1, 2, 3, 4, 5), **AIM),
+    Case(**SHARED, name="sgd-b128", function=sgd, by_hand=sgd_by_hand, make=step_arguments, **AIM),
 ]

@@ -168,7 +168,13 @@ def heat_case(kind: str, factor: int, **rest: Any) -> Case:
 
 CASES = [
     lstm_case("fwd", 1.0, by_hand=lstm_value_by_hand, dtypes=("float32",)),
-    lstm_case("grad", 2.5, by_hand=lstm_by_hand, wanted=(0, 1)),
+    lstm_case(
+        "grad",
+        2.5,
+        by_hand=lstm_by_hand,
+        wanted=(0, 1),
+        targets={"float64": Target(ad=0.4, hand=0.3, limit=2.0), "float32": Target(ad=0.9, hand=0.3, limit=2.0)},
+    ),
     heat_case("fwd", 1, by_hand=heat_value_by_hand),
     heat_case(
         "grad",

@@ -148,6 +148,7 @@ def gelu_cases(n: int) -> list[Case]:
             function=gelu_mm,
             by_hand=gelu_mm,
             work=lambda size, n: Work(flops=2 * n**3),
+            targets=both(0.95, 0.5, 1.2),
         ),
         Case(
             **shared,
@@ -156,6 +157,7 @@ def gelu_cases(n: int) -> list[Case]:
             by_hand=gelu_by_hand,
             wanted=(0, 1, 2),
             work=lambda size, n: Work(flops=6 * n**3),
+            targets=both(0.75, 0.5, 1.35),
         ),
     ]
 
@@ -164,10 +166,10 @@ def mlp_cases() -> list[Case]:
     grad = {"function": network, "by_hand": network_by_hand, "make": network_arguments, "wanted": (0, 1, 2, 3, 4, 5)}
     step = {"function": adam, "by_hand": adam_by_hand, "make": adam_arguments, "dtypes": ("float32",)}
     return [
-        network_case("grad", 32, **grad, dtypes=("float32",)),
-        network_case("grad", 1024, **grad),
-        network_case("adam", 32, **step),
-        network_case("adam", 1024, **step),
+        network_case("grad", 32, **grad, dtypes=("float32",), targets=both(0.6, 0.6, 2.0)),
+        network_case("grad", 1024, **grad, targets=both(0.9, 0.6, 1.3)),
+        network_case("adam", 32, **step, targets=both(0.45, 0.25)),
+        network_case("adam", 1024, **step, targets=both(0.85, 0.45)),
     ]
 
 

@@ -75,6 +75,7 @@ def test_gradients(place: str, op: Op, dtype: str) -> None:
             case = replace(case, types=tuple(t.with_dtype(NARROW.get(t.dtype, t.dtype)) for t in case.types))
         loss, extra = loss_of(case)
         weights = [np.asarray(sample(rng, t, (0.3, 1.5))) for t in extra]
-        parts.append((with_gradient(loss, case.types, wanted, extra), [*case.arguments(rng), *weights]))
+        given = [np.asarray(x, t.dtype.numpy) for x, t in zip(case.arguments(rng), case.types, strict=True)]
+        parts.append((with_gradient(loss, case.types, wanted, extra), [*given, *weights]))
     if parts:
         check(place, op, parts, dtype == "f32")

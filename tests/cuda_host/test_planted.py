@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[Callable[..., Any], Any]] = {
 FAULTS = {
     "barrier": ("", "shared memory|a race|different barriers|is reached by"),
     "mask": ("0x0000ffffu", "with mask 0000ffff"),
-    "index": ("[(1 << 22) + ", "illegal memory access"),
+    "index": ("[(1LL << 40) + ", "illegal memory access"),
 }
 """Of each fault what is put in the place of what it is planted at, and the words that name it."""
 WITHOUT = {
@@ -56,7 +56,7 @@ WITHOUT = {
 def places(text: str, fault: str) -> list[tuple[int, int]]:
     """Where in a text a fault can be planted, the last places first: kernels are behind the functions that they call."""
     pointers = "|".join(dict.fromkeys(re.findall(r"\* (?:__restrict__ )?(\w+)[,);]", text)))
-    what = {"barrier": r"(__syncthreads\(\);)", "mask": "(0xffffffffu)", "index": rf"\b(?:{pointers})(\[)"}[fault]
+    what = {"barrier": r"(__syncthreads\(\);)", "mask": "(0xffffffffu)", "index": rf"(?<!\w )\b(?:{pointers})(\[)"}[fault]
     return [m.span(1) for m in re.finditer(what, text)][::-1]
 
 
