@@ -176,12 +176,20 @@ def multilinear(function: Callable[..., Any], operands: Any) -> Any:
 def _multilinear_call(function: Any, args: Any, kwargs: Any) -> Any:
     if function is np.einsum:
         spec, *operands = args
-        return multilinear(lambda *given: np.einsum(spec, *given), operands)
+        return multilinear(lambda *given: _einsum(spec, given), operands)
     x, y, *others = args
     if function is np.vdot:
         x = np.conj(x)
         return multilinear(lambda x, y: np.dot(np.ravel(x), np.ravel(y)), (x, y))
     return multilinear(lambda x, y: function(x, y, *others, **kwargs), (x, y))
+
+
+def _einsum(spec: str, given: Any) -> Any:
+    """NumPy's, which writes beside results without elements (2.4, complex long double): those are told by larger operands."""
+    if all(x.size for x in given):
+        return np.einsum(spec, *given)
+    larger = np.einsum(spec, *(np.ones([e + 1 for e in x.shape], bool) for x in given))
+    return np.zeros([e - 1 for e in np.shape(larger)], given[0].dtype)
 
 
 MULTILINEAR = {np.einsum, np.dot, np.inner, np.vdot, np.tensordot, np.outer}
