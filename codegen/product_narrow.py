@@ -12,7 +12,7 @@ from __future__ import annotations
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels
-from pullback.codegen.product_parts import FEW, MOST_CHUNKS, element, loop, number, parts, serial, shared, walks, whole
+from pullback.codegen.product_parts import FEW, MOST_CHUNKS, element, loop, number, parts, serial, shared, walks, when, whole
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -192,15 +192,22 @@ class _Tiles:
     ) -> None:  # fmt: skip
         """Store sums, all of them after all that was there is read."""
         of = self.of
-        adds = {column: b.bitand(inside[column], b.bitnot(is_first)) for column in inside}
         stores = []
         for row, column, total in zip(rows, columns, totals, strict=True):
-            found = copied(of.each, (z, row, column, total)).instructions[0]
-            ref, index = ref_and_index(found)
-            so_far = b.load_if(ref, adds[column], *index)
-            stores.append((b.select(is_first, total, b.add(so_far, total)), ref, inside[column], *index))
-        for operands in stores:
-            b.store_if(*operands)
+            ref, index = ref_and_index(copied(of.each, (z, row, column, total)).instructions[0])
+            stores.append((total, ref, inside[column], *index))
+
+        def first(b: Builder) -> None:
+            for operands in stores:
+                b.store_if(*operands)
+
+        def more(b: Builder) -> None:
+            sums = [b.add(b.load_if(ref, *rest), total) for total, ref, *rest in stores]
+            for total, (_, *rest) in zip(sums, stores, strict=True):
+                b.store_if(total, *rest)
+
+        when(b, is_first, first)
+        when(b, b.bitnot(is_first), more)
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.of.has_fma else b.add(b.mul(x, y), z)
