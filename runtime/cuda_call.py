@@ -164,10 +164,13 @@ class Call:
         return self.rows[row] + shift
 
     def strides(self, value: Value, place: Place) -> tuple[int, ...] | None:
-        """The strides, in bytes, of what is at a place; None of what is dense."""
+        """The strides, in bytes, of what is at a place, be it the parts of complex numbers; None of what is dense."""
         t = value.type
         given = self.arguments[place[0]] if isinstance(t, RefType) and t.layout != "c" else None
-        return given.strides if isinstance(given, DeviceArray) else None
+        if not isinstance(given, DeviceArray) or given.strides is None:
+            return None
+        is_part = len(given.strides) < value.type.rank
+        return (*given.strides, value.type.dtype.bytes) if is_part else given.strides
 
     def put(self, place: Place, number: int) -> None:
         """Write an i64."""

@@ -11,6 +11,7 @@ import cuda_host
 import numpy as np
 import pytest
 from cuda_stand_in import device, order
+from scipy.special import shichi
 
 import pullback as pb
 from pullback.runtime import cuda_device, cuda_dlpack, cuda_graphs
@@ -148,6 +149,7 @@ def test_arrays_of_other_libraries(order: None, stream: Any, device: cuda_device
     np.testing.assert_array_equal(placed, host.T)
 
 
+@pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_the_parts_of_a_strided_complex_array_are_a_result(is_ours: bool, device: cuda_device.Device) -> None:
     host = np.arange(12.0).reshape(3, 4) + 1j
@@ -162,6 +164,7 @@ def test_the_parts_of_a_strided_complex_array_are_a_result(is_ours: bool, device
         for a, b in zip(f(turned), (wanted, host.T.conj()), strict=True):
             np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(pb.jit(lambda z: np.conj(np.conj(z)))(turned), host.T)
+    np.testing.assert_allclose(pb.jit(lambda z: shichi(z[:, 1].real)[0])(turned), shichi(host.T[:, 1].real)[0])
 
 
 def test_dlpack() -> None:
