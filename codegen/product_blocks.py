@@ -16,6 +16,8 @@ rows. Footprint: ``product_shapes`` says which cache holds what.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import ask, loop, number, parts, serial, shared, when, whole
@@ -27,7 +29,7 @@ from pullback.ir.ops.product import ROWS
 from pullback.ir.structure import Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
-NEXT = 8
+NEXT = 16
 """So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
@@ -35,8 +37,20 @@ FLAT, NARROW = 4, 8
 """Blocks of so few panels of rows have at most so many of columns: these are read again soon after they are packed."""
 TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
+LIGHT = 4
+"""What is done with results in so few instructions is done tile by tile."""
 FEW = 5
 """Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The two panels of a tile, how many terms they have, and what its sums are multiplied by."""
+
+    left: Value
+    right: Value
+    count: Value
+    scale: Value
 
 
 class Blocks:
@@ -48,11 +62,12 @@ class Blocks:
         self.combine = i.params.get("combine", ())
         left, right, self.each = i.regions
         self.dtype = left.results[0].type.dtype
+        self.is_light = not self.parts and len(self.each.instructions) <= LIGHT
         self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype)
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
-        self.left = Panels(left, 1, self.rows, self.shape.rows)
-        self.right = Panels(right, 0, self.columns, self.shape.columns)
+        self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
+        self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
 
     def spell(self) -> None:
         b, shape = self.b, self.shape
@@ -119,14 +134,13 @@ class Blocks:
             is_first, is_last = b.eq(q, number(b, 0)), b.eq(b.add(q, one), runs)
             of_row, of_column = (b.mul(count, number(b, size)) for size in (shape.rows, shape.columns))
             self.right.pack_all(b, panels_of, (p0, count), (j0, width), across)
-            serial(b, across, lambda b, j: self.learn(b, panels_of, known, b.add(j, one), of_column))
+            serial(b, across, lambda b, j: self.forget(b, panels_of, known, b.add(j, one), of_column))
 
             def row(b: Builder, r: Value) -> None:
                 i = b.add(i0, b.mul(r, number(b, shape.rows)))
                 height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
                 self.left.pack(b, packed, (p0, count), (i, height))
-                self.scales.end(b, packed, of_row)
-                self.learn(b, panels_of, known, number(b, 0), of_row)
+                self.forget(b, panels_of, known, number(b, 0), of_row)
                 strip = b.sub_ref(sums, b.select(several, r, number(b, 0)))
                 part = shared(b, b.select(is_far, count, number(b, 0)), across)
                 ends = b.bitand(is_far, is_last)
@@ -137,17 +151,21 @@ class Blocks:
                     when(b, ends, lambda b: self.ask_results(b, i, b.add(j0, c)))
                     k = b.add(j, one)
                     scale = self.scales.settle(b, panels_of, known, k, (of_row, of_column))
-                    self.tile(b, (packed, b.sub_ref(panels_of, k)), count, (strip, c), is_first, scale)
+                    self.tile(b, Packed(packed, b.sub_ref(panels_of, k), count, scale), strip, c, is_first)
+                    if self.is_light:
+                        some = b.minimum(number(b, shape.columns), b.sub(width, c))
+                        when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))
 
                 serial(b, across, tile)
-                when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, width)))
+                if not self.is_light:
+                    when(b, is_last, lambda b: self.finish(b, strip, (i, height), (j0, number(b, 0), width)))
 
             serial(b, panels, row)
 
         serial(b, runs, run)
 
-    def learn(self, b: Builder, panels: Value, known: Value, k: Value, count: Value) -> None:
-        self.scales.learn(b, b.sub_ref(panels, k), b.sub_ref(known, k), count)
+    def forget(self, b: Builder, panels: Value, known: Value, k: Value, count: Value) -> None:
+        self.scales.forget(b, b.sub_ref(panels, k), b.sub_ref(known, k), count)
 
     def is_far(self, b: Builder) -> Value:
         """Whether operands and results are more than the second cache has room for beside what is packed."""
@@ -163,32 +181,31 @@ class Blocks:
 
         serial(b, number(b, self.shape.rows), row)
 
-    def finish(self, b: Builder, strip: Value, rows: Span, columns: Span) -> None:
+    def finish(self, b: Builder, strip: Value, rows: Span, columns: tuple[Value, Value, Value]) -> None:
         """What is done with the sums of a row of tiles."""
         i0, height = rows
-        j0, width = columns
+        j0, first, count = columns
         whole_rows = whole(b, i0, ROWS) if self.parts else i0
 
         def row(b: Builder, r: Value) -> None:
             i = b.add(i0, r)
 
-            def element(b: Builder, c: Value) -> None:
+            def element(b: Builder, k: Value) -> None:
+                c = b.add(first, k)
                 j = b.add(j0, c)
                 found = copied(self.each, (i, j, b.load(strip, r, c)))
                 b.instructions.extend(found.instructions)
                 for part, name, value in zip(self.parts, self.combine, found.results, strict=True):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
 
-            loop(b, width, element)
+            loop(b, count, element)
 
         serial(b, height, row)
 
-    def tile(
-        self, b: Builder, panels: tuple[Value, Value], count: Value, place: tuple[Value, Value], is_first: Value, scale: Value
-    ) -> None:
+    def tile(self, b: Builder, packed: Packed, strip: Value, j: Value, is_first: Value) -> None:
         """A tile of sums, in registers while its terms are added; then they are put into their strip at a column, or added to it,
         each multiplied by a scale."""
-        shape, (packed, panel), (strip, j) = self.shape, panels, place
+        shape, panel, scale = self.shape, packed.right, packed.scale
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
         numbers = [number(inner, r) for r in range(shape.rows)]
         lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, shape.vectors))]
@@ -203,11 +220,12 @@ class Blocks:
         right = [step.load(panel, step.add(from_panel, lane)) for lane in lanes]
         after = []
         for r in range(shape.rows):
-            left = step.load(packed, step.add(from_row, numbers[r]))
+            left = step.load(packed.left, step.add(from_row, numbers[r]))
             after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
         for lane_ in lanes:
             step.prefetch(panel, step.add(step.add(from_panel, number(step, NEXT * shape.columns)), lane_), near=True)
-        totals = inner.emit(OPS["for"], (count, *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)])
+        body = step.block([p, *before], after)
+        totals = inner.emit(OPS["for"], (packed.count, *[zero] * len(places)), {"map": "serial"}, [body])
 
         def put(b: Builder) -> None:
             for (r, x), total in zip(places, totals, strict=True):

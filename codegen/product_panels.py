@@ -3,30 +3,29 @@
 Packing is where the regions of the operands run, in vectors along what lies side by side in memory: along a panel's rows (or
 columns) of one term, or along the terms, and then some rows at a time are turned in registers. Rows that are not there are zero,
 or copies of the last one: nobody reads their sums, but numbers left over from elsewhere might be slow ones.
-
-Rows of memory that are read for the length of a panel are no streams that a processor sees coming, so what is packed some terms
-later is asked for.
 """
 
 from __future__ import annotations
 
-from pullback.codegen.product_parts import ask, element, number, serial, vector, walks, when, whole
+from pullback.codegen.product_parts import ask, element, number, parts, serial, vector, walks, when, whole
 from pullback.codegen.product_shapes import GROUP, LINE
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Block, Value
 
-AHEAD = 8
-"""So many terms ahead memory is asked for."""
+SOME = 16
+"""So many terms of a panel are packed before those of the next one, which has pages of its own."""
+LIGHT = 4
+"""An operand of so few instructions is packed in several vectors at a time."""
 Span = tuple[Value, Value]
 """A first one and how many."""
 
 
 class Panels:
     """Packs one operand. ``region`` takes a term where ``term`` says, and a row or column, of which there are ``total``, in the
-    other place; a panel has ``size`` of these."""
+    other place; a panel has ``size`` of these, vectors ``lanes``."""
 
-    def __init__(self, region: Block, term: int, total: Value, size: int) -> None:
-        self.region, self.term, self.total, self.size = region, term, total, size
+    def __init__(self, region: Block, term: int, total: Value, size: int, lanes: int) -> None:
+        self.region, self.term, self.total, self.size, self.lanes = region, term, total, size, lanes
         self.dtype = region.results[0].type.dtype
         self.is_turned = walks(region, term, 1 - term)
         self.line = LINE // self.dtype.bytes
@@ -87,6 +86,19 @@ class Panels:
 
         serial(b, number(b, self.size // GROUP), group)
 
+    def whole_part(self, b: Builder, panel: Value, p: Value, first_term: Value, first: Value) -> None:
+        """One term of a panel that has all its columns, in as many vectors at a time as are little code."""
+        at = b.add(first_term, p)
+        step = self.lanes if len(self.region.instructions) <= LIGHT else self.size
+
+        def store(b: Builder, v: Value) -> None:
+            places = [b.add(v, number(b, x)) for x in range(0, self.size, step)]
+            values = [self.element(b, at, b.add(first, k)) for k in places]
+            for value, k in zip(values, places, strict=True):
+                b.store(value, panel, self.place(b, p, k))
+
+        vector(b, number(b, step), step, store)
+
     # several
 
     def pack_all(self, b: Builder, panels: Value, terms: Span, of: Span, number_of: Value) -> None:
@@ -104,20 +116,17 @@ class Panels:
         done = b.mul(full, number(b, self.size))
         rest = b.sub(count, done)
 
-        def term(b: Builder, p: Value) -> None:
-            at = b.add(terms[0], p)
-            coming = b.add(at, number(b, AHEAD))
+        def some(b: Builder, g: Value) -> None:
+            start_p = b.mul(g, number(b, SOME))
+            few = b.minimum(number(b, SOME), b.sub(terms[1], start_p))
 
             def panel_of(b: Builder, j: Value) -> None:
                 panel, here = b.sub_ref(panels, b.add(j, number(b, 1))), start(b, j)
-                for x in range(0, self.size, self.line):
-                    self.ask(b, coming, b.add(here, number(b, x)))
-                vector(b, number(b, self.size), self.size, lambda b, v: b.store(
-                    self.element(b, at, b.add(here, v)), panel, self.place(b, p, v)))
+                serial(b, few, lambda b, q: self.whole_part(b, panel, b.add(start_p, q), terms[0], here))
 
             serial(b, full, panel_of)
 
-        serial(b, terms[1], term)
+        serial(b, parts(b, terms[1], SOME), some)
         last = b.sub_ref(panels, b.add(full, number(b, 1)))
         when(b, b.gt(rest, number(b, 0)), lambda b: self.pack(b, last, terms, (b.add(first, done), rest)))
 

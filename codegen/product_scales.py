@@ -9,18 +9,19 @@ Cost: each packed panel is read once more, as integers, among which none is slow
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 from pullback.codegen.product_parts import number, parts, serial, vector, when
+from pullback.codegen.product_shapes import BESIDE
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.structure import Value
 from pullback.ir.types import DTYPES, F32, I64, DType, scalar
 
 SLOW, GREATEST, SCALED = range(3)
-"""What is known of a panel: whether it has subnormal numbers; the exponent of its greatest number, if any asked; whether it is
-scaled now."""
+"""What is known of a panel, or ``UNKNOWN``: whether it has subnormal numbers; the exponent of its greatest number; whether it is
+scaled."""
 KNOWN = 3
 UNKNOWN = -1
 
@@ -52,32 +53,32 @@ class Scales:
     def bits(self) -> DType:
         return DTYPES[f"u{self.dtype.bits}"]
 
-    def end(self, b: Builder, panel: Value, count: Value) -> None:
-        """Zeros behind the end of a panel."""
-        size = number(b, self.lanes)
-        vector(b, size, self.lanes, lambda b, v: b.store(b.const(0.0, self.dtype), panel, b.add(count, v)))
+    def forget(self, b: Builder, panel: Value, known: Value, count: Value) -> None:
+        """A panel of so many numbers was packed just now. Makes zeros of what its last vectors have behind its end."""
+        def end(b: Builder, v: Value) -> None:
+            for k in range(BESIDE):
+                b.store(b.const(0.0, self.dtype), panel, b.add(b.add(count, v), number(b, k * self.lanes)))
 
-    def learn(self, b: Builder, panel: Value, known: Value, count: Value) -> None:
-        """Look for subnormal numbers in a panel that was packed just now; what its last vector has behind its end is zero."""
-        one = b.const(1, self.bits)
-        most = b.sub(b.const(0, self.bits), one)
-        least = self.over(b, panel, count, "minimum", most, lambda b, size: b.sub(size, one))
-        slow = b.cast(b.lt(least, b.const((1 << self.fraction) - 1, self.bits)), dtype=I64)
-        for at, value in ((SLOW, slow), (GREATEST, number(b, UNKNOWN)), (SCALED, number(b, 0))):
-            b.store(value, known, number(b, at))
+        vector(b, number(b, self.lanes), self.lanes, end)
+        for at, value in ((SLOW, UNKNOWN), (GREATEST, UNKNOWN), (SCALED, 0)):
+            b.store(number(b, value), known, number(b, at))
 
-    def over(
-        self, b: Builder, panel: Value, count: Value, combine: str, first: Value, body: Callable[[Builder, Value], Value]
-    ) -> Value:
-        """A combination of what ``body`` makes of the bits of each number without its sign."""
+    def least(self, b: Builder, panel: Value, count: Value, changed: Value, less: Value) -> Value:
+        """The least of a panel's numbers as unsigned integers, without signs, with some bits changed and then less."""
         lanes, v = Builder(b.loc), Value(scalar(I64), "v")
         inner, q = Builder(b.loc), Value(scalar(I64), "q")
-        before = Value(scalar(self.bits), combine)
-        x = inner.load(panel, inner.add(inner.mul(q, number(inner, self.lanes)), v))
-        step = inner.block([q, before], [getattr(inner, combine)(before, body(inner, self.unsigned(inner, x)))])
-        found = lanes.emit(OPS["for"], (parts(lanes, count, self.lanes), first), {"map": "serial"}, [step])
-        params = {"map": "vector", "multiple": self.lanes, "combine": (combine,)}
-        results = b.emit(OPS["for"], (number(b, self.lanes), first), params, [lanes.block([v], found)])
+        most = b.sub(b.const(0, self.bits), b.const(1, self.bits))
+        before = [Value(scalar(self.bits), "least") for _ in range(BESIDE)]
+        start = inner.add(inner.mul(q, number(inner, BESIDE * self.lanes)), v)
+        after = []
+        for k, found in enumerate(before):
+            size = self.unsigned(inner, inner.load(panel, inner.add(start, number(inner, k * self.lanes))))
+            after.append(inner.minimum(found, inner.sub(inner.bitxor(size, changed), less)))
+        steps = parts(lanes, count, BESIDE * self.lanes)
+        each = lanes.emit(OPS["for"], (steps, *[most] * BESIDE), {"map": "serial"}, [inner.block([q, *before], after)])
+        total = reduce(lanes.minimum, each)
+        params = {"map": "vector", "multiple": self.lanes, "combine": ("minimum",)}
+        results = b.emit(OPS["for"], (number(b, self.lanes), most), params, [lanes.block([v], [total])])
         return results[0]
 
     def unsigned(self, b: Builder, x: Value) -> Value:
@@ -87,39 +88,54 @@ class Scales:
     def settle(self, b: Builder, panels: Value, known: Value, two: Value, counts: tuple[Value, Value]) -> Value:
         """Bring the first panel and another one, of so many numbers, to the scales that the sums of their tile want. Gives what
         these are multiplied by then."""
-        def both(b: Builder, body: Callable[[Builder, Value, Value, Value], None]) -> None:
-            def each(b: Builder, k: Value) -> None:
-                at = b.mul(two, k)
-                body(b, b.sub_ref(panels, at), b.sub_ref(known, at), b.select(b.eq(k, number(b, 0)), *counts))
+        zero, one = number(b, 0), number(b, 1)
 
-            serial(b, number(b, 2), each)
+        def slow(b: Builder) -> Value:
+            found: Value = b.bitor(self.of(b, known, zero, SLOW), self.of(b, known, two, SLOW))
+            return found
 
         def change(b: Builder) -> None:
-            both(b, self.measure)
-            fits = self.fits(b, known, two)
-            both(b, lambda b, panel, known, count: self.bring(b, panel, known, count, fits))
+            def look(b: Builder, q: Value) -> None:
+                what = b.raw_shr(q, one)
+                k = b.mul(two, b.bitand(q, one))
+                wanted = b.bitor(b.eq(what, zero), b.ne(slow(b), zero))
+                asked = b.bitand(wanted, b.eq(b.load(known, k, what), number(b, UNKNOWN)))
+                when(b, asked, lambda b: self.look(b, b.sub_ref(panels, k), b.sub_ref(known, k), self.count(b, k, counts), what))
 
-        slow = b.bitor(self.of(b, known, number(b, 0), SLOW), self.of(b, known, two, SLOW))
-        when(b, b.ne(slow, number(b, 0)), change)
-        scaled = b.add(self.of(b, known, number(b, 0), SCALED), self.of(b, known, two, SCALED))
+            serial(b, number(b, 4), look)
+            fits = self.fits(b, known, two)
+
+            def bring(b: Builder, q: Value) -> None:
+                k = b.mul(two, q)
+                self.bring(b, b.sub_ref(panels, k), b.sub_ref(known, k), self.count(b, k, counts), fits)
+
+            serial(b, b.select(b.ne(slow(b), zero), number(b, 2), zero), bring)
+
+        when(b, b.ne(slow(b), zero), change)
+        scaled = b.add(self.of(b, known, zero, SCALED), self.of(b, known, two, SCALED))
         exponent = b.sub(number(b, self.bias), b.mul(scaled, number(b, self.shift)))
         bits = b.raw_shl(b.cast(exponent, dtype=self.bits), b.const(self.fraction, self.bits))
         found: Value = b.bitcast(bits, dtype=self.dtype)
+        return found
+
+    def count(self, b: Builder, k: Value, counts: tuple[Value, Value]) -> Value:
+        found: Value = b.select(b.eq(k, number(b, 0)), *counts)
         return found
 
     def of(self, b: Builder, known: Value, panel: Value, what: int) -> Value:
         found: Value = b.load(known, panel, number(b, what))
         return found
 
-    def measure(self, b: Builder, panel: Value, known: Value, count: Value) -> None:
-        """Find the exponent of a panel's greatest number, if it is not known."""
-        place = number(b, GREATEST)
-
-        def find(b: Builder) -> None:
-            most = self.over(b, panel, count, "maximum", b.const(0, self.bits), lambda b, size: size)
-            b.store(b.cast(b.raw_shr(most, b.const(self.fraction, self.bits)), dtype=I64), known, place)
-
-        when(b, b.eq(b.load(known, place), number(b, UNKNOWN)), find)
+    def look(self, b: Builder, panel: Value, known: Value, count: Value, what: Value) -> None:
+        """Find out whether a panel has subnormal numbers, by the least one but zero, or else the exponent of its greatest."""
+        none, one = b.const(0, self.bits), b.const(1, self.bits)
+        all_ = b.sub(none, one)
+        is_slow = b.eq(what, number(b, SLOW))
+        changed, less = b.select(is_slow, none, all_), b.select(is_slow, one, none)
+        least = self.least(b, panel, count, changed, less)
+        slow = b.cast(b.lt(least, b.const((1 << self.fraction) - 1, self.bits)), dtype=I64)
+        exponent = b.cast(b.raw_shr(b.bitxor(least, all_), b.const(self.fraction, self.bits)), dtype=I64)
+        b.store(b.select(is_slow, slow, exponent), known, what)
 
     def fits(self, b: Builder, known: Value, two: Value) -> Value:
         """Whether scaled numbers are finite, and all sums of products of two panels' are. With exponents x and y they are below
@@ -141,7 +157,8 @@ class Scales:
             b.store(wanted, known, place)
             up, down = (b.const(2.0**k, self.dtype) for k in (self.shift, -self.shift))
             factor = b.select(b.eq(wanted, zero), down, up)
-            vector(b, count, 1, lambda b, v: b.store(self.times(b, b.load(panel, v), factor), panel, v))
+            vectors = b.mul(parts(b, count, self.lanes), number(b, self.lanes))
+            vector(b, vectors, self.lanes, lambda b, v: b.store(self.times(b, b.load(panel, v), factor), panel, v))
 
         when(b, b.ne(wanted, b.load(known, place)), change)
 

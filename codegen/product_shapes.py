@@ -16,6 +16,8 @@ from pullback.ir.types import DType
 LINE = 64
 GROUP = 4
 """So many rows or columns are turned together where terms are neighbours in memory; a tile has a multiple of it."""
+BESIDE = 2
+"""So many vectors of a panel are looked at side by side: the least of two integers of 64 bits takes several cycles."""
 FIRST_CACHE = 32 << 10
 """The bytes of the first cache; the same for all processors, so that the order of additions is."""
 MOST_TERMS = 1024
@@ -44,8 +46,8 @@ class Shape:
 
     @property
     def panel(self) -> int:
-        """The numbers of a packed panel, of columns, or of rows and a vector more."""
-        return max(self.columns * self.terms, self.rows * self.terms + self.lanes)
+        """How far apart packed panels lie: some vectors are behind the end of each. No power of two either."""
+        return max(self.rows, self.columns) * self.terms + BESIDE * self.lanes
 
     @property
     def strip(self) -> int:
