@@ -51,11 +51,13 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "demo": lambda: (DEMO.step, *demo_arguments(np.float64)),
     "kernels": lambda: (pb.jit(kernels), np.linspace(0.0, 1.0, 1000)),
     "operations": lambda: (pb.value_and_grad(operations), np.linspace(0.0, 1.0, 1000)),
+    "product": lambda: (pb.jit(np.matmul), np.ones((100, 100)), np.ones((100, 100))),
 }
 TITLES = {
     "demo": "a step of the demo",
     "kernels": f"{KERNELS} kernels, two functions each",
     "operations": f"{OPERATIONS:,} operations and their gradient",
+    "product": "a matrix product",
 }
 
 
