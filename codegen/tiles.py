@@ -1,8 +1,9 @@
 """The tiles of a group: rows in chunks, a chunk in tiles of rows that stay in cache, a tile pass by pass.
 
-For groups of rows and columns that sum over the rows, or compute functions of rows. A chunk is 64 rows, whatever the machine, and
-chunks are independent: what they sum over the rows is combined after them, column by column from a partial row of each chunk, in
-blocks of 64 chunks. So the sums are the same however chunks run.
+For groups of rows and columns that sum over the rows, or compute functions of rows. Where nothing is computed of whole rows, a
+row may have several axes. A chunk is 64 rows, whatever the machine, and chunks are independent: what they sum over the rows is
+combined after them, column by column from a partial row of each chunk, in blocks of 64 chunks. So the sums are the same however
+chunks run.
 
 A pass over a tile walks two rows at once where it reduces something and is light, four where there is but one pass or array:
 what rows share is read once, and sums of columns are added several rows at a time. The last rows of a tile that are fewer walk
@@ -45,7 +46,7 @@ Totals = dict[Instruction, Value]
 
 
 def tiles(space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> Draft:
-    """The kernel of a collapsed group of two axes; the arguments are those of ``group_kernel``."""
+    """The kernel of a collapsed group; the arguments are those of ``group_kernel``."""
     return _Tiles(space, layouts, over).run()
 
 
@@ -59,7 +60,7 @@ class _Tiles(Elements):
         self.valid: list[Value | None] = []
         self.size: Value | None = None
 
-        self.height, self.width = space.extents
+        self.height, *self.widths = space.extents
         moved = {*self.region.parameters, *self.region.results}
         walked = [v.type.dtype.bytes for v in moved if self.is_element(v)]
         self.bytes = max(1, sum(walked))
@@ -215,7 +216,7 @@ class _Tiles(Elements):
         b = self.b
         chunks = b.extent_of(quotient(self.height, CHUNK))
         for i in self.columns:
-            self.partial[i] = self.memory(i.operands[0], (quotient(self.height, CHUNK), self.width), "partial")
+            self.partial[i] = self.memory(i.operands[0], (quotient(self.height, CHUNK), *self.widths), "partial")
         totals = self.loop(chunks, "c", self.chunk, apart=True)
         for i in self.columns:
             self.combine(i, chunks)
@@ -254,7 +255,7 @@ class _Tiles(Elements):
         first = b.mul(c, b.const(CHUNK, I64))
         count = b.minimum(b.sub(b.extent_of(self.height), first), b.const(CHUNK, I64))
         for i in self.columns:
-            self.loop(b.extent_of(self.width), "j", lambda j, i=i: self.put(self.identity(i)[0], self.partial[i], c, j))  # type: ignore[misc]
+            self.along(lambda j, i=i: self.put(self.identity(i)[0], self.partial[i], c, *j))  # type: ignore[misc]
         if not self.last and not self.rows:
             self.size = b.const(self.together, I64)
             return self.tile(c, first, count)
@@ -273,12 +274,32 @@ class _Tiles(Elements):
         b, found = self.b, self.b.const(least, I64)
         for shift in range(least + 1, CHUNK.bit_length()):
             most = ROOM // (self.bytes << shift)
-            found = b.select(b.le(b.extent_of(self.width), b.const(most, I64)), b.const(shift, I64), found)
+            found = b.select(b.le(b.extent_of(self.widths[0]), b.const(most, I64)), b.const(shift, I64), found)
         return found
 
-    def put(self, value: Value, ref: Value, *index: Value) -> Totals:
+    def along(self, body: Callable[[tuple[Value, ...]], object]) -> None:
+        """Loops along a row."""
+        index = self.opened()
+        body(index)
+        self.closed(index)
+
+    def opened(self) -> tuple[Value, ...]:
+        return tuple(self.b.open(hint) for hint in self.hints())
+
+    def closed(
+        self, index: Sequence[Value], initial: Sequence[Value] = (), yields: Sequence[Value] = (), combine: Sequence[str] = ()
+    ) -> tuple[Value, ...]:
+        """Leave loops along a row, which may combine values."""
+        found = tuple(yields)
+        for k, extent in reversed(list(zip(index, self.widths, strict=True))):
+            found = self.b.close(k, self.b.extent_of(extent), initial, found, combine or None)
+        return found
+
+    def hints(self) -> list[str]:
+        return [chr(ord("j") + k) for k in range(len(self.widths))]
+
+    def put(self, value: Value, ref: Value, *index: Value) -> None:
         self.b.here("store", value, ref, *index)
-        return {}
 
     def tile(self, c: Value, first: Value, count: Value) -> Totals:
         """All passes over some rows, each after the functions of rows that it needs."""
@@ -356,36 +377,36 @@ class _Tiles(Elements):
                 for row in dict.fromkeys(rows):
                     self.memo[(value, (row,), None)] = self.read(self.places[value], (row,))
         of_rows = [i for i in reduces if isinstance(i.op, Reduce) and self.is_row_reduce(i)]
-        of_all = [i for i in reduces if isinstance(i.op, Check) or tuple(i.params["axes"]) == (0, 1)]
-        j = b.open("j")
+        of_all = [i for i in reduces if isinstance(i.op, Check) or tuple(i.params["axes"]) == tuple(range(self.rank))]
+        j = self.opened()
         self.ask(number, rows, j)
         ended = self.ended_values()
         outs = [(v, out) for v, out in self.copies if v in roots and v not in ended]
         wanted = dict.fromkeys([*(i.operands[0] for i in reduces), *(v for v, _ in outs), *kept])
-        values = {v: [self.element(v, (row, j)) for row in rows] for v in wanted}
+        values = {v: [self.element(v, (row, *j)) for row in rows] for v in wanted}
         for value, out in (*outs, *((v, self.places[v]) for v in kept)):
             for row, element in zip(rows, values[value], strict=True):
-                self.write(element, out, (row, j))
+                self.write(element, out, (row, *j))
         for i in (i for i in reduces if i in self.columns):
-            before = b.here("load", self.partial[i], c, j)
+            before = b.here("load", self.partial[i], c, *j)
             b.place = i.loc
             term = self.joined(i, self.counted(i, values[i.operands[0]]))
-            b.here("store", b.emit(OPS[self.combiner(i)], (before, term))[0], self.partial[i], c, j)
+            b.here("store", b.emit(OPS[self.combiner(i)], (before, term))[0], self.partial[i], c, *j)
         yields = [v for i in of_rows for v in values[i.operands[0]]]
         yields += [self.joined(i, self.counted(i, values[i.operands[0]])) for i in of_all]
         carried = [i for i in of_rows for _ in rows] + of_all
         combine = [self.combiner(i) for i in carried]
-        results = list(b.close(j, b.extent_of(self.width), [self.identity(i)[0] for i in carried], yields, combine or None))
+        results = list(self.closed(j, [self.identity(i)[0] for i in carried], yields, combine))
         for i in of_rows:
             for row in rows:
                 self.write(results.pop(0), self.places[i.result], (row,))
         return dict(zip(of_all, results, strict=True))
 
-    def ask(self, number: int, rows: Sequence[Value], j: Value) -> None:
+    def ask(self, number: int, rows: Sequence[Value], j: Sequence[Value]) -> None:
         """Have the same rows of the next tile on their way, element by element."""
         b = self.b
         for ref, k in self.coming.get(number, ()) if self.size is not None else ():
-            b.here("prefetch", ref, b.add(rows[k], self.size), j)
+            b.here("prefetch", ref, b.add(rows[k], self.size), *j)
 
     def counted(self, i: Instruction, values: Sequence[Value]) -> list[Value]:
         """Values of rows walked together; of the copies of the last row, what changes nothing."""
@@ -397,17 +418,17 @@ class _Tiles(Elements):
     def combine(self, i: Instruction, chunks: Value) -> None:
         """The partial rows of chunks as one, in blocks."""
         b, ref, out = self.b, self.partial[i], self.outputs[i.result]
-        width, size = b.extent_of(self.width), b.const(CHUNK, I64)
+        size = b.const(CHUNK, I64)
         blocks = b.raw_shr(b.add(chunks, b.const(CHUNK - 1, I64)), b.const(CHUNK.bit_length() - 1, I64))
 
         def add(target: Out, index: tuple[Value, ...], more: Value) -> Totals:
-            def column(j: Value) -> Totals:
-                before, term = self.read(target, (*index, j)), b.here("load", ref, more, j)
+            def column(j: tuple[Value, ...]) -> None:
+                before, term = self.read(target, (*index, *j)), b.here("load", ref, more, *j)
                 b.place = i.loc
-                self.write(b.emit(OPS[self.combiner(i)], (before, term))[0], target, (*index, j))
-                return {}
+                self.write(b.emit(OPS[self.combiner(i)], (before, term))[0], target, (*index, *j))
 
-            return self.loop(width, "j", column)
+            self.along(column)
+            return {}
 
         def block(k: Value) -> Totals:
             first = b.mul(k, size)
@@ -416,12 +437,13 @@ class _Tiles(Elements):
             return self.loop(count, "c", lambda c: add(Out(ref), (first,), b.add(after, c)), ordered=True)
 
         self.loop(blocks, "k", block, apart=True)
-        self.loop(width, "j", lambda j: self.put(self.identity(i)[0], out.ref, j, *out.last))
+        self.along(lambda j: self.put(self.identity(i)[0], out.ref, *j, *out.last))
         self.loop(blocks, "k", lambda k: add(out, (), b.mul(k, size)), ordered=True)
 
 
 def _fits(space: Space, layouts: Sequence[str]) -> str | None:
-    if len(space.extents) != 2:
+    rank = len(space.extents)
+    if rank < 2 or (space.rows and rank > 2):
         return "its space has not two axes"
     if space.order:
         return space.order
@@ -430,6 +452,9 @@ def _fits(space: Space, layouts: Sequence[str]) -> str | None:
         return "a reduction gives a position"
     if not space.rows and not any(_is_of_columns(space, i) for i in reduces):
         return "nothing is summed over rows"
+    of_elements = [i for i in reduces if i.operands[0].type.shape == space.extents]
+    if rank > 2 and any(tuple(i.params["axes"]) not in ((0,), tuple(range(rank))) for i in of_elements):
+        return "something is summed along a part of a row"
     return None
 
 
