@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from pullback.codegen.clusters import ENDED, Cluster
 from pullback.codegen.saving import weight
-from pullback.ir.ops.contract import Contract
+from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.product import COMBINERS
 from pullback.ir.ops.reduce import Reduce
@@ -33,7 +33,10 @@ LEFT, RIGHT = 3, 1
 
 def carries(i: Instruction, target: str) -> bool:
     """Whether a contraction in canonical form may share a kernel with others."""
-    return target in TARGETS and isinstance(i.op, Contract) and i.result.type.dtype in (F32, F64)
+    if target not in TARGETS or not isinstance(i.op, Contract) or i.result.type.dtype not in (F32, F64):
+        return False
+    (left, right), out = split(i.params["spec"])
+    return all(k in left and k in right for k in out[:-2]) and out[-2] not in right and out[-1] not in left
 
 
 def is_near(value: Value, maker: Callable[[Value], Instruction | None]) -> bool:

@@ -2,7 +2,8 @@
 
 Its letters fall into four parts: the batch, rows, columns, and what is summed. An operand, or the result, is read as it lies if
 the letters of each part are side by side in it, in one order for all, and its last part is not the batch: neighbours in memory
-then belong to one product. A letter of one operand alone may count as batch, too: the other operand is shared.
+then belong to one product. A letter of one operand alone may count as batch, too, if nothing is rearranged then: the other
+operand is shared.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ class Layout:
 def layout(left: str, right: str, out: str, extents: Mapping[str, Extent]) -> Layout:
     """The layout that rearranges the fewest arrays; rows are the letters of the left operand."""
     found: list[tuple[int, Layout]] = []
+    common = set(left) & set(right)
     for batch, summed in _splits(left, right, out, extents):
         rows = "".join(k for k in out if k in left and k not in batch)
         columns = "".join(k for k in out if k in right and k not in batch)
         parts = (batch, rows, columns, summed)
         words = tuple(_word(word, parts, position) for position, word in enumerate((left, right, out)))
         moved = sum(new != old for new, old in zip(words, (left, right, out), strict=True))
+        if moved and batch and not set(batch) <= common:
+            continue
         found.append((moved, Layout(*parts, (words[0], words[1], words[2]))))
     return min(found, key=lambda pair: pair[0])[1]
 

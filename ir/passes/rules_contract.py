@@ -13,14 +13,16 @@ from pullback.ir.structure import Value
 
 @rule("sum")
 def sum_of_contract(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value | None:
-    """Additions are in another order: as near as any other. A sum of an operand may be too large where its products with small
-    numbers are not; of halves it often is.
+    """In gradients alone: additions are in another order, and infinities meet others than in the user's program. A sum of an
+    operand may be too large where its products with small numbers are not; of halves it often is.
     """
     # sum einsum("ij,jk->ik", x, y) over i = einsum("j,jk->k", sum x, y); sum (neg einsum) = 0 - sum einsum, as no sum is -0
     negated = b.operand(x, "neg")
     made = b.made(x if negated is None else negated, "contract")
     is_half = x.type.dtype.kind == "f" and x.type.dtype.bytes < 4
     if made is None or is_half or b.reads.get(x) != 1 or b.reads.get(made.result) != 1:
+        return None
+    if not made.loc.note.startswith("pullback"):
         return None
     (left, right), out = split(made.params["spec"])
     gone = [out[a] for a in axes if (out[a] in left) != (out[a] in right)]
