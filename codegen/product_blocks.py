@@ -36,7 +36,7 @@ NEXT = 16
 """So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
-FLAT, NARROW = 4, 8
+FLAT, NARROW = 6, 8
 """Blocks of so few panels of rows have at most so many of columns that are packed together: these are read again soon."""
 RUN, ROW = 32, 1 << 12
 """Columns of so few rows that lie side by side are packed panel by panel, so many terms and bytes of a row at a time: what comes
