@@ -28,7 +28,7 @@ Array = Any
 ROOT = Path(__file__).parent.parent
 KERNELS, OPERATIONS = 20, 5000
 MODULES = ("ir.passes.grad", "ir.passes.pipeline", "codegen.cuda", "codegen.fuse", "codegen.lower", "codegen.schedule",
-           "codegen.thin", "codegen.llvm", "codegen.llvm_program")  # fmt: skip
+           "codegen.llvm", "codegen.llvm_program")  # fmt: skip
 STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compile")
 OF_LLVM = ("parse text", "optimise", "emit object", "load object")
 

@@ -6,12 +6,13 @@ A contraction with rows, columns and a summed axis, of float32 or float64, becom
 transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). On the CPU z may be
 anywhere but last, and missing in one operand (``product_layouts``): such a batch is a kernel of our own (``product_batch``).
 Every other one, matrix-vector products included and products of one term, becomes broadcasts, a product and a sum, which fuse
-with their neighbours. Each one of 16-bit floats that sums is one of float32 between casts.
+with their neighbours. Each one of 16-bit floats that sums is one of float32 between casts. Axes known to have
+one element are no axes: a product of one row or one column is one of a matrix and a vector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,10 +81,14 @@ def _letters(spec: str) -> _Letters:
 
 def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any], target: str) -> Value:
     p = _letters(spec)
-    ones = [k for k in p.summed if 1 in (x.type.shape[p.left.index(k)], y.type.shape[p.right.index(k)])]
+    ones = {k for v, word in ((x, p.left), (y, p.right)) for e, k in zip(v.type.shape, word, strict=True) if e == 1}
     if ones:
-        x, y = (b.squeeze(v, axes=tuple(sorted(word.index(k) for k in ones))) for v, word in ((x, p.left), (y, p.right)))
-        return _canonical(b, x, y, "".join(k for k in spec if k not in ones), params, target)
+        x, y = (_without(b, v, word, ones) for v, word in ((x, p.left), (y, p.right)))
+        found = _canonical(b, x, y, "".join(k for k in spec if k not in ones), params, target)
+        axes = tuple(axis for axis, k in enumerate(p.out) if k in ones)
+        shape = iter(found.type.shape)
+        whole = tuple(1 if k in ones else next(shape) for k in p.out)
+        return b.reshape(found, shape=whole) if axes else found
     if p.summed and x.type.dtype in HALF:
         wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params, target)
         return b.cast(wide, dtype=x.type.dtype)
@@ -100,6 +105,12 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]
             return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), params)
         return _matrix_product(b, x, y, p, params)
     return _spelled_out(b, x, y, p)
+
+
+def _without(b: Builder, x: Value, letters: str, ones: Collection[str]) -> Value:
+    """An operand without the axes of one element."""
+    axes = tuple(axis for axis, k in enumerate(letters) if k in ones)
+    return b.squeeze(x, axes=axes) if axes else x
 
 
 def _spelled_out(b: Builder, x: Value, y: Value, p: _Letters) -> Value:

@@ -65,7 +65,7 @@ WIDE = frozenset({"SkylakeX", "Cooperlake", "SapphireRapids", ""})
 _ALL = frozenset(c.name for c in CLASSES)
 STATIC: Mapping[tuple[bool, str], frozenset[str]] = {
     (True, "f32"): frozenset({"far", "flat", "thin", "large"}),
-    (True, "f64"): frozenset({"thin", "large"}),
+    (True, "f64"): frozenset({"far", "flat", "thin", "large"}),
     (False, "f32"): _ALL - {"narrow"},
     (False, "f64"): _ALL - {"narrow"},
 }

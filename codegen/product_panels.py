@@ -101,8 +101,8 @@ class Panels:
 
     # several
 
-    def pack_all(self, b: Builder, panels: Value, terms: Span, of: Span, number_of: Value) -> None:
-        """Pack panels that lie side by side."""
+    def pack_some(self, b: Builder, panels: Value, begin: Value, terms: Span, of: Span, number_of: Value) -> None:
+        """Pack panels that lie side by side, the first of them at a position."""
         first, count = of
 
         def start(b: Builder, j: Value) -> Value:
@@ -110,7 +110,7 @@ class Panels:
             return found
 
         if self.is_turned:
-            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, b.add(j, number(b, 1))), terms, start(b, j)))
+            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, b.add(begin, j)), terms, start(b, j)))
             return
         full = whole(b, count, self.size)
         done = b.mul(full, number(b, self.size))
@@ -121,13 +121,13 @@ class Panels:
             few = b.minimum(number(b, SOME), b.sub(terms[1], start_p))
 
             def panel_of(b: Builder, j: Value) -> None:
-                panel, here = b.sub_ref(panels, b.add(j, number(b, 1))), start(b, j)
+                panel, here = b.sub_ref(panels, b.add(begin, j)), start(b, j)
                 serial(b, few, lambda b, q: self.whole_part(b, panel, b.add(start_p, q), terms[0], here))
 
             serial(b, full, panel_of)
 
         serial(b, parts(b, terms[1], SOME), some)
-        last = b.sub_ref(panels, b.add(full, number(b, 1)))
+        last = b.sub_ref(panels, b.add(begin, full))
         when(b, b.gt(rest, number(b, 0)), lambda b: self.pack(b, last, terms, (b.add(first, done), rest)))
 
     def ask_for(self, b: Builder, terms: Span, first: Value) -> None:

@@ -8,6 +8,8 @@ from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, scalar
@@ -106,6 +108,14 @@ def _along(region: Block, index: Value) -> int:
         at = ref_and_index(i)[1] if isinstance(i.op, Load) else ()
         found += bool(at) and at[-1] in varies and is_shifted(at[-1], index, made, varies) and varies.isdisjoint(at[:-1])
     return found
+
+
+def is_plain(i: Instruction) -> bool:
+    """Whether an instruction of a region is no function."""
+    if not isinstance(i.op, Elementwise):
+        return isinstance(i.op, Load | Store | Constant)
+    spelling = i.op.spelling("llvm", i.operands[1 if i.op.gives == "select" else 0].type.dtype.kind)
+    return spelling.partition(":")[0] not in ("recipe", "ufunc")
 
 
 def ask(b: Builder, region: Block, *at: Value) -> None:

@@ -9,7 +9,7 @@ of threads or blocks (``map_loops``), and matrix products tiles (``tiled``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +57,7 @@ def schedule(kernel: Function, target: str = "cpu", processor: str = "", machine
 def _spelled(body: Block, processor: Processor | None = None) -> Block:
     """A kernel's body in which every op has a spelling, the functions that it rarely calls in front."""
     spelling = _Spelling(processor)
-    found = spelling.block(body, {})
+    found = spelling.block(body, {}, {})
     return replace(found, instructions=(*spelling.cold.values(), *found.instructions))
 
 
@@ -162,34 +162,20 @@ class _Spelling:
         others = sum(isinstance(k.op, Elementwise) and not c for k, c in zip(made, cycles, strict=True))
         return Work(sum(cycles), others)
 
-    def block(self, block: Block, known: Known) -> Block:
-        """A block in which every op has a spelling; what enclosing blocks computed is known."""
-        known = dict(known)
+    def block(self, block: Block, known: Known, env: Mapping[Value, Value]) -> Block:
+        """A block in which every op has a spelling; what enclosing blocks computed is known, and has other names."""
+        known, env = dict(known), dict(env)
         if self.processor is not None:
             block = paced(block, self.work, self.processor.others)
         instructions: list[Instruction] = []
-        env: dict[Value, Value] = {}
         for i in block.instructions:
             operands = tuple(env.get(v, v) for v in i.operands)
             if isinstance(i.op, Elementwise) and _needs_recipe(i.op, operands):
                 found = _Expander(i.loc, instructions, known, self.cold).emit(i.op, operands, dict(i.params))
                 env.update(zip(i.results, found, strict=True))
                 continue
-            regions = tuple(self.block(_renamed(r, env), known) for r in i.regions)
+            regions = tuple(self.block(r, known, env) for r in i.regions)
             instructions.append(Instruction(i.op, operands, i.results, i.params, regions, i.loc))
             if isinstance(i.op, Elementwise) or i.op is OPS["const"]:
                 known.setdefault((i.op, operands, tuple(sorted((k, repr(v)) for k, v in i.params.items()))), i.results)
         return Block(block.parameters, tuple(instructions), tuple(env.get(v, v) for v in block.results))
-
-
-def _renamed(block: Block, env: dict[Value, Value]) -> Block:
-    """A block that reads other outer values."""
-    if not env:
-        return block
-    made = [
-        Instruction(
-            i.op, tuple(env.get(v, v) for v in i.operands), i.results, i.params, tuple(_renamed(r, env) for r in i.regions), i.loc
-        )
-        for i in block.instructions
-    ]
-    return Block(block.parameters, tuple(made), tuple(env.get(v, v) for v in block.results))

@@ -3,8 +3,9 @@
 A short axis that the arrays of a pair have in common (the coordinates of points, in ``x[:, None, :] - y[None, :, :]``) is a
 number up to ``MOST_SPELLED``: what is computed along it is spelled out. Where parts of one array are read that differ in where
 they begin, as the neighbours of a stencil, starts up to ``MOST_NEAR`` are numbers: code for neighbours reads a row once. So are
-axes of that length that a reshape makes and a reduction takes away from between others: that is pooling. Every other extent
-stays a name, so that one template serves all sizes of it.
+axes of that length that a reshape makes and a reduction takes away from between others: that is pooling. A product of one row,
+one column or one term is no matrix product: such an extent is the number 1. Every other extent stays a name, so that one template
+serves all sizes of it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.ir.extents import Abstract, abstract, rename
+from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.index import Place
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import pad, reshape, slice_
@@ -30,6 +32,8 @@ def templated(function: Function) -> Abstract:
     short, near = _short(body), _near(body) | _pooled(body)
     fixed = {name: int(found.sizes[name]) for name in found.sizes if name in short and 1 <= found.sizes[name] <= MOST_SPELLED}
     fixed |= {name: int(found.sizes[name]) for name in found.sizes if name in near and found.sizes[name] <= MOST_NEAR}
+    multiplied = _multiplied(body)
+    fixed |= {name: 1 for name in found.sizes if name in multiplied and found.sizes[name] == 1}
     if not fixed:
         return found
     sizes = {name: size for name, size in found.sizes.items() if name not in fixed}
@@ -41,6 +45,13 @@ def _short(block: Block) -> set[str]:
     axes = ((v.type.shape[a], v.type.rank) for v, shared in shared_axes(block).items() for a in shared)
     found = {e for e, rank in axes if isinstance(e, str) and rank > 2}
     return found.union(*(_short(region) for i in block.instructions for region in i.regions))
+
+
+def _multiplied(block: Block) -> set[str]:
+    """The names of the extents of what contractions multiply."""
+    operands = (v for i in block.instructions if isinstance(i.op, Contract) for v in i.operands)
+    found = {e for v in operands for e in v.type.shape if isinstance(e, str)}
+    return found.union(*(_multiplied(region) for i in block.instructions for region in i.regions))
 
 
 def _near(block: Block) -> set[str]:

@@ -35,13 +35,13 @@ from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 if TYPE_CHECKING:
     from pullback import chosen
-    from pullback.codegen import carrying, cuda, fuse, lower, own_products, schedule, thin
+    from pullback.codegen import carrying, cuda, fuse, lower, own_products, schedule
     from pullback.ir.passes import grad
     from pullback.ir.passes import pipeline as passes
     from pullback.runtime import cuda_device, cuda_libraries, cuda_make, cuda_program
 else:
     cuda, fuse, lower = later("pullback.codegen.cuda"), later("pullback.codegen.fuse"), later("pullback.codegen.lower")
-    schedule, thin = later("pullback.codegen.schedule"), later("pullback.codegen.thin")
+    schedule = later("pullback.codegen.schedule")
     own_products, carrying = later("pullback.codegen.own_products"), later("pullback.codegen.carrying")
     cuda_libraries = later("pullback.runtime.cuda_libraries")
     cuda_device, cuda_make = later("pullback.runtime.cuda_device"), later("pullback.runtime.cuda_make")
@@ -311,8 +311,8 @@ def scheduled(module: Module, device: str, machine: Target | None = None, alone:
 
 
 def multiplied(module: Module, machine: Target, alone: bool = False) -> Module:
-    """A lowered program for the CPU in which matrix products are done as suits them: in loops, by blocks, by the library."""
-    return own_products.own_products(thin.thin(module), machine, alone)
+    """A lowered program for the CPU in which matrix products are done as suits them: by blocks or by the library."""
+    return own_products.own_products(module, machine, alone)
 
 
 def scheduled_kernel(kernel: Function, device: str, machine: Target | None = None) -> Function:

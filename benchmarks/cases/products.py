@@ -22,12 +22,12 @@ def matmul_work(size: int, m: int, k: int, n: int) -> Work:
     return Work(reads=(m * k + k * n) * size, writes=m * n * size, flops=2 * m * k * n)
 
 
-def matmul_case(m: int, k: int, n: int) -> Case:
+def matmul_case(m: int, k: int, n: int, dtypes: tuple[str, ...] = ("float32",)) -> Case:
     limit = 1 / 0.85 if min(m, k, n) >= 512 else None
     return Case(
         workload="matmul", name=f"fwd-{m}x{k}x{n}", function=matmul, by_hand=matmul, make=factors, work=matmul_work,
-        sizes={"m": m, "k": k, "n": n}, small={"m": 9, "k": 12, "n": 7}, dtypes=("float32",), large=m * k * n > 1 << 31,
-        targets={"float32": Target(ad=1.0, hand=1.0, limit=limit)},
+        sizes={"m": m, "k": k, "n": n}, small={"m": 9, "k": 12, "n": 7}, dtypes=dtypes, large=m * k * n > 1 << 31,
+        targets=dict.fromkeys(dtypes, Target(ad=1.0, hand=1.0, limit=limit)),
     )  # fmt: skip
 
 
@@ -50,9 +50,12 @@ def solves_work(size: int, count: int, n: int) -> Work:
     return Work(reads=count * n * (n + 1) * size, writes=count * n * (n + 1) * size, flops=count * 2 * n**3 // 3)
 
 
+SKINNY = (
+    (32, 1024, 1024), (1024, 32, 1024), (1024, 1024, 32), (8, 1024, 1024), (8, 4096, 4096), (1, 1024, 1024), (1024, 1024, 1),
+)  # fmt: skip
 CASES = [
     *(matmul_case(n, n, n) for n in (64, 128, 256, 512, 1024, 2048, 4096)),
-    *(matmul_case(*shape) for shape in ((32, 1024, 1024), (1024, 32, 1024), (1024, 1024, 32), (8, 4096, 4096))),
+    *(matmul_case(*shape, ("float32", "float64")) for shape in SKINNY),
     Case(
         workload="solves", name="grad-10000x6", function=solves, by_hand=solves_by_hand, make=systems, work=solves_work,
         sizes={"count": 10_000, "n": 6}, small={"count": 19, "n": 3}, wanted=(0, 1),
