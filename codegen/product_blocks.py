@@ -164,8 +164,10 @@ class Blocks:
         i0, j0 = b.mul(first, number(b, shape.rows)), b.mul(left, number(b, shape.columns))
         width = b.minimum(b.mul(across, number(b, shape.columns)), b.sub(self.columns, j0))
         runs = b.maximum(shared(b, self.terms, self.run_of(b)), one)
+        length = b.mul(b.maximum(parts(b, shared(b, self.terms, runs), shape.lanes), one), number(b, shape.lanes))
+        # of longer runs there may be fewer
+        runs = b.maximum(shared(b, self.terms, length), one)
         several = b.gt(runs, one)
-        length = b.mul(parts(b, shared(b, self.terms, runs), shape.lanes), number(b, shape.lanes))
         keeps = b.bitor(b.gt(panels, one), b.bitnot(self.is_one_by_one))
         among = b.add(b.select(keeps, across, one), one)
         block = Block(

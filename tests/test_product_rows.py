@@ -3,6 +3,9 @@ once."""
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import numpy as np
 import pytest
 from products import MACHINES, compiled_product, fenced, product_text
@@ -11,7 +14,7 @@ from test_products import assert_within_bound, operands, run
 from pullback.codegen.product_blocks import FLAT, RUN
 from pullback.codegen.product_shapes import shape_for
 from pullback.ir.types import F32, F64
-from pullback.runtime import threads
+from pullback.runtime import own_memory, threads
 
 DTYPES = {"f32": F32, "f64": F64}
 
@@ -116,3 +119,44 @@ def test_subnormal_numbers_in_some_panels(sizes: tuple[int, int, int], dtype: st
     bound = 2 * k * np.finfo(x.dtype).eps * (np.abs(x).astype(high) @ np.abs(w).astype(high))
     bound += (k // RUN + 1) * np.finfo(x.dtype).smallest_subnormal
     assert (np.abs(found[0] - x.astype(high) @ w.astype(high)) <= bound).all()
+
+
+class Rooms:
+    """Memory for kernels between bytes that stay as they are."""
+
+    AROUND = 1 << 12
+
+    def __init__(self) -> None:
+        self.held: dict[int, Any] = {}
+        self.spoiled = 0
+        self.count = 0
+        self.take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(self.taken)
+        self.give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(self.given)
+
+    def taken(self, state: int, size: int) -> int:
+        block = np.full(size + 2 * self.AROUND, 0xA5, np.uint8)
+        address = block.ctypes.data + self.AROUND
+        self.held[address] = block
+        self.count += 1
+        return address
+
+    def given(self, state: int, address: int, size: int) -> None:
+        block = self.held.pop(address)
+        ends = block[: self.AROUND], block[-self.AROUND :]
+        self.spoiled += any((end != 0xA5).any() for end in ends)
+
+    def addresses(self) -> dict[str, int]:
+        slots = {name: ctypes.cast(getattr(self, name), ctypes.c_void_p).value or 0 for name in ("take", "give")}
+        return {"state": 0, **slots}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_kernels_stay_in_their_rooms(machine: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the columns, by which runs of terms are longer or shorter, and however many there are."""
+    rooms = Rooms()
+    monkeypatch.setattr(own_memory, "addresses", rooms.addresses)
+    for m, k, n in [*around(machine, dtype), (5, 1000, 900), (5, 1000, 460), (3, 2000, 930), (14, 999, 700), (80, 1000, 900)]:
+        x, w, stored_x, stored_w = operands(m, k, n, dtype, (False, False), seed=m + k)
+        assert_within_bound(run(product_text(dtype), machine, stored_x, stored_w, m, k, n), x, w)
+    assert rooms.count and not rooms.held and not rooms.spoiled
