@@ -10,6 +10,7 @@ serves all sizes of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pullback.ir.extents import Abstract, abstract, rename
@@ -32,7 +33,7 @@ def templated(function: Function) -> Abstract:
     short, near = _short(body), _near(body) | _pooled(body)
     fixed = {name: int(found.sizes[name]) for name in found.sizes if name in short and 1 <= found.sizes[name] <= MOST_SPELLED}
     fixed |= {name: int(found.sizes[name]) for name in found.sizes if name in near and found.sizes[name] <= MOST_NEAR}
-    multiplied = _multiplied(body)
+    multiplied = _multiplied(body, found.sizes)
     fixed |= {name: 1 for name in found.sizes if name in multiplied and found.sizes[name] == 1}
     if not fixed:
         return found
@@ -47,11 +48,20 @@ def _short(block: Block) -> set[str]:
     return found.union(*(_short(region) for i in block.instructions for region in i.regions))
 
 
-def _multiplied(block: Block) -> set[str]:
-    """The names of the extents of what contractions multiply."""
-    operands = (v for i in block.instructions if isinstance(i.op, Contract) for v in i.operands)
-    found = {e for v in operands for e in v.type.shape if isinstance(e, str)}
-    return found.union(*(_multiplied(region) for i in block.instructions for region in i.regions))
+def _multiplied(block: Block, sizes: Mapping[str, int]) -> set[str]:
+    """The names of the extents that contractions multiply and that make them no matrix products: all rows, columns or terms
+    of one are 1."""
+    found: set[str] = set()
+    for i in block.instructions:
+        if isinstance(i.op, Contract):
+            words, out = i.params["spec"].split("->")
+            left, right = words.split(",")
+            extents = dict(zip(left + right, (e for v in i.operands for e in v.type.shape), strict=True))
+            for part in (set(left) - set(right), set(right) - set(left), (set(left) & set(right)) - set(out)):
+                names = {extents[k] for k in part}
+                if all(sizes.get(e, e) == 1 for e in names):
+                    found |= {e for e in names if isinstance(e, str)}
+    return found.union(*(_multiplied(region, sizes) for i in block.instructions for region in i.regions))
 
 
 def _near(block: Block) -> set[str]:
