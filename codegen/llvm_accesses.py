@@ -229,6 +229,12 @@ class Accesses(Values):
         assert isinstance(t, RefType)
         self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
 
+    def row(self, i: Instruction) -> None:
+        place, t = self.places[i.operands[0]], i.result.type
+        assert isinstance(t, RefType)
+        pointer = self.pointers(place, self.offset(place, [self.env[v] for v in i.operands[1:]]))
+        self.places[i.result] = Place(pointer, t, tuple(map(self.extent, t.shape)), ())
+
     def local(self, i: Instruction) -> None:
         t = i.result.type
         assert isinstance(t, RefType)

@@ -23,17 +23,16 @@ from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import FEW, ask, each_of_batch, is_plain, loop, number, parts, serial, shared, when, whole
+from pullback.codegen.product_parts import FEW, ask, each_of_batch, loop, number, parts, rows_of, serial, shared, when, whole
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
+from pullback.codegen.product_tile import Tile
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.product import ROWS
 from pullback.ir.structure import Instruction, Value, copied
 from pullback.ir.types import BOOL, I64, scalar
 
-NEXT = 16
-"""So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
 FLAT, NARROW = 6, 8
@@ -45,18 +44,6 @@ TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
 LIGHT = 4
 """What is done with results in so few instructions is done tile by tile."""
-
-
-@dataclass(frozen=True)
-class Packed:
-    """The two panels of a tile, how many terms they have, what its sums are multiplied by, and what is asked for meanwhile of the
-    right operand: from which term and column on, and whether (0 or 1) each term of the tile asks for another one."""
-
-    left: Value
-    right: Value
-    count: Value
-    scale: Value
-    ahead: tuple[Value, Value, Value]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,23 +77,25 @@ class Blocks:
     """One product, or a batch of them: how many, and the value that tells in the regions which."""
 
     def __init__(
-        self, b: Builder, i: Instruction, target: Target, outermost: bool, batch: tuple[Value, Value] | None = None
-    ) -> None:
+        self, b: Builder, i: Instruction, target: Target, functions: dict[str, Instruction], outermost: bool,
+        batch: tuple[Value, Value] | None = None,
+    ) -> None:  # fmt: skip
         self.b, self.outermost, self.batch = b, outermost, batch
         self.rows, self.columns, self.terms, *self.parts = i.operands
         self.combine = i.params.get("combine", ())
         left, right, self.each = i.regions
         self.dtype = left.results[0].type.dtype
         self.is_light = not self.parts and len(self.each.instructions) <= LIGHT
-        self.is_plain = self.is_light and all(map(is_plain, self.each.instructions))
-        self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype)
+        self.tile = Tile(self.dtype, self.shape, target.has_fma)
+        functions[self.tile.name] = self.tile.define()
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        self.may_ask = self.comes_by_row and len(right.instructions) <= LIGHT
+        self.goes = rows_of(self.each) if self.is_light and len(self.each.instructions) == 1 else None
+        self.comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
 
     def spell(self) -> None:
@@ -199,9 +188,10 @@ class Blocks:
         part = shared(b, b.select(block.is_far, count, zero), block.across)
         ends = b.bitand(block.is_far, run.is_last)
         is_new = b.eq(r, zero)
-        is_plain = b.const(self.is_plain, BOOL)
-        is_whole = b.bitand(is_plain, b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several)))
+        is_whole = b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several))
         moves = b.select(b.bitand(b.bitand(is_new, self.is_one_by_one), b.bitnot(run.is_last)), one, zero)
+        apart = self.goes.apart(b) if self.goes else zero
+        moved = b.mul(moves, self.comes.apart(b)) if self.comes else zero
 
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
@@ -210,12 +200,12 @@ class Blocks:
             when(b, b.bitand(is_new, begins), lambda b: self.pack(b, block, run, k, c))
             self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
             when(b, ends, lambda b: self.ask_results(b, i, column))
-            scale = self.scales.settle(b, block.panels, block.known, k, run.sizes)
-            ahead = b.add(p0, b.mul(count, moves)), column, moves
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
-            goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns)))
-            source = Packed(packed, b.sub_ref(block.panels, k), count, scale, ahead)
-            self.tile(b, source, strip, c, run.is_first, (goes, i, column))
+            goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
+            sums = b.emit(OPS["row_ref"], (strip, zero, c), {})[0]
+            out = (self.goes.begin(b, i, column), apart) if self.goes else (sums, zero)
+            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (sums, zero)
+            self.tile.call(b, block.panels, block.known, k, count, sums, run.is_first, goes, *out, *ahead)
             if self.is_light:
                 waits = b.bitand(run.is_last, b.bitnot(goes))
                 when(b, waits, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))
@@ -280,63 +270,3 @@ class Blocks:
             loop(b, count, element)
 
         serial(b, height, row)
-
-    def tile(
-        self, b: Builder, packed: Packed, strip: Value, j: Value, is_first: Value, goes: tuple[Value, Value, Value]
-    ) -> None:
-        """A tile of sums, in registers while its terms are added; then they are put into their strip at a column, or added to it,
-        each multiplied by a scale; or they go at once where the last region takes them: whether, and its row and column."""
-        shape, panel, scale = self.shape, packed.right, packed.scale
-        inner, lane = Builder(b.loc), Value(scalar(I64), "v")
-        numbers = [number(inner, r) for r in range(shape.rows)]
-        lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, shape.vectors))]
-        zero = inner.const(0.0, self.dtype)
-        places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
-        at = [inner.add(j, lane) for lane in lanes]
-        for r, x in places:
-            inner.prefetch(strip, numbers[r], at[x], near=True)
-        step, p = Builder(b.loc), Value(scalar(I64), "p")
-        before = [Value(scalar(self.dtype), "sum") for _ in places]
-        from_row, from_panel = (step.mul(p, number(step, size)) for size in (shape.rows, shape.columns))
-        right = [step.load(panel, step.add(from_panel, lane)) for lane in lanes]
-        after = []
-        for r in range(shape.rows):
-            left = step.load(packed.left, step.add(from_row, numbers[r]))
-            after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
-        for lane_ in lanes:
-            step.prefetch(panel, step.add(step.add(from_panel, number(step, NEXT * shape.columns)), lane_), near=True)
-        if self.may_ask:
-            term, column, moves = packed.ahead
-            for lane_ in lanes:
-                self.right.ask(step, step.add(term, step.mul(p, moves)), step.add(column, lane_))
-        body = step.block([p, *before], after)
-        totals = inner.emit(OPS["for"], (packed.count, *[zero] * len(places)), {"map": "serial"}, [body])
-
-        def put(b: Builder) -> None:
-            for (r, x), total in zip(places, totals, strict=True):
-                b.store(b.mul(total, scale), strip, numbers[r], at[x])
-
-        def add(b: Builder) -> None:
-            before = [b.load(strip, numbers[r], at[x]) for r, x in places]
-            sums = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
-            for (r, x), total in zip(places, sums, strict=True):
-                b.store(total, strip, numbers[r], at[x])
-
-        def finish(b: Builder) -> None:
-            for (r, x), total in zip(places, totals, strict=True):
-                at = b.add(row, numbers[r]), b.add(column, lanes[x])
-                b.instructions.extend(copied(self.each, (*at, b.mul(total, scale))).instructions)
-
-        at_once, row, column = goes
-        puts, adds = is_first, inner.bitnot(is_first)
-        if self.is_plain:
-            when(inner, at_once, finish)
-            puts = inner.bitand(is_first, inner.bitnot(at_once))
-        when(inner, puts, put)
-        when(inner, adds, add)
-        params = {"map": "vector", "multiple": shape.lanes}
-        b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
-
-    def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
-        found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
-        return found

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.create import Constant
-from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, scalar
@@ -110,12 +109,40 @@ def _along(region: Block, index: Value) -> int:
     return found
 
 
-def is_plain(i: Instruction) -> bool:
-    """Whether an instruction of a region is no function."""
-    if not isinstance(i.op, Elementwise):
-        return isinstance(i.op, Load | Store | Constant)
-    spelling = i.op.spelling("llvm", i.operands[1 if i.op.gives == "select" else 0].type.dtype.kind)
-    return spelling.partition(":")[0] not in ("recipe", "ufunc")
+@dataclass(frozen=True)
+class Rows:
+    """Memory that a region reads or writes by rows of neighbours: the reference, the index of an element, and which position of
+    the index tells the row; the last one tells the column."""
+
+    ref: Value
+    index: tuple[Value, ...]
+    axis: int
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        """The memory from a row's element in a column on."""
+        index = [row if k == self.axis else v for k, v in enumerate(self.index[:-1])]
+        return b.emit(OPS["row_ref"], (self.ref, *index, column), {})[0]
+
+    def apart(self, b: Builder) -> Value:
+        """How many elements are from one row to the next."""
+        total = number(b, 1)
+        for extent in self.ref.type.shape[self.axis + 1 :]:
+            size = number(b, extent) if isinstance(extent, int) else b.emit(OPS["extent"], (), {"size": extent})[0]
+            total = b.mul(total, size)
+        return total
+
+
+def rows_of(region: Block) -> Rows | None:
+    """Where the first access of a region walks rows of neighbours along its first two parameters; None if it does otherwise."""
+    row, column, *_ = region.parameters
+    access = next((i for i in region.instructions if isinstance(i.op, Load | Store)), None)
+    if access is None or access.op.masked:
+        return None
+    ref, index = ref_and_index(access)
+    inside = {*region.parameters, *(v for i in region.instructions for v in i.results)}
+    at = [k for k, v in enumerate(index) if v in inside]
+    is_plain = ref.type.layout == "c" and len(at) == 2 and index[-1] is column and index[at[0]] is row
+    return Rows(ref, tuple(index), at[0]) if is_plain else None
 
 
 def ask(b: Builder, region: Block, *at: Value) -> None:

@@ -232,9 +232,16 @@ class _Kernel:
                 if operands[0]:
                     self.block(instruction.regions[0], env)
                 return []
-            case Cold():
+            case Cold() | Shared():
                 (self.cold[params["function"]],) = instruction.regions
                 return []
+            case Call():
+                region = self.cold[params["function"]]
+                env.update(zip(region.parameters, operands, strict=True))
+                self.block(region, env)
+                return []
+            case RowRef():
+                return [row_from(operands[0], operands[1:])]
             case Rare():
                 number = params["usual"]
                 if not operands[0]:
@@ -295,6 +302,15 @@ class _Kernel:
             yielded = [env[v] for v in region.results]
             carried = [*yielded[:first], *join(instruction.params.get("combine") or (), carried[first:], yielded[first:])]
         return carried
+
+
+def row_from(array: Any, index: Sequence[Any]) -> Any:
+    """The memory of an array from an element on; nothing if that lies outside."""
+    assert array.flags.c_contiguous
+    place = 0
+    for i, n in zip(index, array.shape, strict=True):
+        place = place * n + int(i)
+    return array.reshape(-1)[place if 0 <= place < array.size else array.size :]
 
 
 def undefined(dtype: DType, shape: Sequence[int]) -> Any:
