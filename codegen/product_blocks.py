@@ -202,10 +202,9 @@ class Blocks:
             when(b, ends, lambda b: self.ask_results(b, i, column))
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
             goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
-            sums = b.emit(OPS["row_ref"], (strip, zero, c), {})[0]
-            out = (self.goes.begin(b, i, column), apart) if self.goes else (sums, zero)
-            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (sums, zero)
-            self.tile.call(b, block.panels, block.known, k, count, sums, run.is_first, goes, *out, *ahead)
+            out = (self.goes.begin(b, i, column), apart) if self.goes else (strip, zero)
+            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (strip, zero)
+            self.tile.call(b, block.panels, block.known, k, count, strip, c, run.is_first, goes, *out, *ahead)
             if self.is_light:
                 waits = b.bitand(run.is_last, b.bitnot(goes))
                 when(b, waits, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))

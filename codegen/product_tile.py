@@ -25,7 +25,8 @@ NEXT = 16
 @dataclass(frozen=True)
 class Tile:
     """The tile of products of a dtype. Its parameters: the packed panels, of which the first one is of rows, and what is known of
-    them; which panel of columns, how many terms; the row of memory where its sums wait, and whether they are put there or added;
+    them; which panel of columns, how many terms; the rows where its sums wait, from which column on, and whether they are put there or
+    added;
     whether they go somewhere else at once, where, and how far apart rows are there; what each term asks for meanwhile, and how
     far behind that of the term before."""
 
@@ -49,7 +50,8 @@ class Tile:
         types = {
             "panels": RefType(self.dtype, (shape.most_wide + 1, shape.panel), space="stack"),
             "known": RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"),
-            "k": scalar(I64), "count": scalar(I64), "sums": row, "is_first": scalar(BOOL), "goes": scalar(BOOL), "out": row,
+            "k": scalar(I64), "count": scalar(I64), "sums": RefType(self.dtype, (shape.rows, shape.strip), space="stack"),
+            "column": scalar(I64), "is_first": scalar(BOOL), "goes": scalar(BOOL), "out": row,
             "apart": scalar(I64), "ahead": row, "along": scalar(I64),
         }  # fmt: skip
         given = {name: Value(t, name) for name, t in types.items()}
@@ -69,26 +71,27 @@ class Tile:
         shape, sums, scale = self.shape, given["sums"], given["scale"]
         lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
         places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
-        waiting = [b.add(lanes[x], number(b, r * shape.strip)) for r, x in places]
+        rows, columns = [number(b, r) for r in range(shape.rows)], [b.add(given["column"], x) for x in lanes]
+        waiting = [(rows[r], columns[x]) for r, x in places]
         for at in waiting:
-            b.prefetch(sums, at, near=True)
+            b.prefetch(sums, *at, near=True)
         zero, body = b.const(0.0, self.dtype), self.term(b, lanes, given)
         totals = b.emit(OPS["for"], (given["count"], *[zero] * len(places)), {"map": "serial"}, [body])
 
         def go(b: Builder) -> None:
-            rows = [b.mul(given["apart"], number(b, r)) for r in range(shape.rows)]
+            distant = [b.mul(given["apart"], r) for r in rows]
             for (r, x), total in zip(places, totals, strict=True):
-                b.store(b.mul(total, scale), given["out"], b.add(rows[r], lanes[x]))
+                b.store(b.mul(total, scale), given["out"], b.add(distant[r], lanes[x]))
 
         def put(b: Builder) -> None:
             for at, total in zip(waiting, totals, strict=True):
-                b.store(b.mul(total, scale), sums, at)
+                b.store(b.mul(total, scale), sums, *at)
 
         def add(b: Builder) -> None:
-            before = [b.load(sums, at) for at in waiting]
+            before = [b.load(sums, *at) for at in waiting]
             after = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
             for at, total in zip(waiting, after, strict=True):
-                b.store(total, sums, at)
+                b.store(total, sums, *at)
 
         goes, is_first = given["goes"], given["is_first"]
         when(b, goes, go)
