@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import FEW, ask, each_of_batch, loop, number, parts, rows_of, serial, shared, when, whole
+from pullback.codegen.product_parts import FEW, ask, each_of_batch, loop, number, parts, rows_of, Row, Rows, serial, shared, when, whole
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
 from pullback.codegen.product_tile import Tile
@@ -49,12 +49,14 @@ LIGHT = 4
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """A block of the result: its first row and how many panels of rows, its first column and how many columns, in how many panels
-    (``across``); whether there are ``several`` runs of terms, whether panels of columns are kept for another panel of rows, and
-    whether memory is far. Its own memory: the left panel, then those of the right operand, what is known of each, and sums."""
+    (``across``); how long a run of terms is, and how many there are; whether there are ``several``, whether panels of columns are
+    kept for another panel of rows, and whether memory is far. Its own memory: the left panel, then those of the right operand, what is known of each, and sums."""
 
     rows: Span
     columns: Span
     across: Value
+    length: Value
+    runs: Value
     several: Value
     keeps: Value
     is_far: Value
@@ -94,8 +96,8 @@ class Blocks:
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        self.goes = rows_of(self.each) if self.is_light and len(self.each.instructions) == 1 else None
-        self.comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
+        self.goes: Rows | Row | None = rows_of(self.each) if self.is_light and len(self.each.instructions) == 1 else None
+        self.comes: Rows | Row | None = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
 
     def spell(self) -> None:
@@ -159,21 +161,26 @@ class Blocks:
         several = b.gt(runs, one)
         keeps = b.bitor(b.gt(panels, one), b.bitnot(self.is_one_by_one))
         among = b.add(b.select(keeps, across, one), one)
-        block = Block(
-            rows=(i0, panels), columns=(j0, width), across=across, several=several, keeps=keeps, is_far=self.is_far(b),
+        self.runs(b, Block(
+            rows=(i0, panels), columns=(j0, width), across=across, length=length, runs=runs, several=several, keeps=keeps,
+            is_far=self.is_far(b),
             panels=b.local(among, dtype=self.dtype, shape=(shape.most_wide + 1, shape.panel)),
             known=b.local(among, dtype=I64, shape=(shape.most_wide + 1, KNOWN)),
             sums=b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip)),
-        )  # fmt: skip
+        ))  # fmt: skip
+
+    def runs(self, b: Builder, block: Block) -> None:
+        """The runs of terms of a block, whose memory is there."""
+        shape, one, (_, panels) = self.shape, number(b, 1), block.rows
 
         def run(b: Builder, q: Value) -> None:
-            p0 = b.mul(q, length)
-            count = b.minimum(length, b.sub(self.terms, p0))
+            p0 = b.mul(q, block.length)
+            count = b.minimum(block.length, b.sub(self.terms, p0))
             sizes = b.mul(count, number(b, shape.rows)), b.mul(count, number(b, shape.columns))
-            found = Run(terms=(p0, count), is_first=b.eq(q, number(b, 0)), is_last=b.eq(b.add(q, one), runs), sizes=sizes)
+            found = Run(terms=(p0, count), is_first=b.eq(q, number(b, 0)), is_last=b.eq(b.add(q, one), block.runs), sizes=sizes)
             serial(b, panels, lambda b, r: self.row(b, block, found, r))
 
-        serial(b, runs, run)
+        serial(b, block.runs, run)
 
     def row(self, b: Builder, block: Block, run: Run, r: Value) -> None:
         """A panel of rows of a block, over a run of terms."""

@@ -132,17 +132,35 @@ class Rows:
         return total
 
 
-def rows_of(region: Block) -> Rows | None:
-    """Where the first access of a region walks rows of neighbours along its first two parameters; None if it does otherwise."""
-    row, column, *_ = region.parameters
+@dataclass(frozen=True)
+class Row:
+    """The same of memory that begins at a reference of one axis, with rows so many elements apart."""
+
+    ref: Value
+    distance: Value
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        return b.emit(OPS["row_ref"], (self.ref, self.place(b, row, column)), {})[0]
+
+    def apart(self, b: Builder) -> Value:
+        return self.distance
+
+    def place(self, b: Builder, row: Value, column: Value) -> Value:
+        found: Value = b.add(b.mul(row, self.distance), column)
+        return found
+
+
+def rows_of(region: Block, row: int = 0, column: int = 1) -> Rows | None:
+    """Where the first access of a region walks rows of neighbours along two of its parameters; None if it does otherwise."""
     access = next((i for i in region.instructions if isinstance(i.op, Load | Store)), None)
     if access is None or access.op.masked:
         return None
     ref, index = ref_and_index(access)
     inside = {*region.parameters, *(v for i in region.instructions for v in i.results)}
     at = [k for k, v in enumerate(index) if v in inside]
-    is_plain = ref.type.layout == "c" and len(at) == 2 and index[-1] is column and index[at[0]] is row
-    return Rows(ref, tuple(index), at[0]) if is_plain else None
+    if ref.type.layout != "c" or len(at) != 2 or (index[at[0]], index[-1]) != (region.parameters[row], region.parameters[column]):
+        return None
+    return Rows(ref, tuple(index), at[0])
 
 
 def ask(b: Builder, region: Block, *at: Value) -> None:

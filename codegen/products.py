@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.codegen.processors import Target
-from pullback.codegen.product_blocks import Blocks
 from pullback.codegen.product_narrow import Narrow, may_be_narrow
+from pullback.codegen.product_plain import blocks_of
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import For
 from pullback.ir.ops.product import Product
@@ -30,7 +30,7 @@ def _products(block: Block, target: Target, functions: dict[str, Instruction], o
     for i in block.instructions:
         inside = i.regions[0].instructions if isinstance(i.op, For) and i.params.get("apart") else ()
         if isinstance(i.op, Product):
-            Blocks(Builder(i.loc, made), i, target, functions, outermost).spell()
+            blocks_of(i)(Builder(i.loc, made), i, target, functions, outermost).spell()
         elif outermost and len(inside) == 1 and isinstance(inside[0].op, Product) and len(inside[0].operands) == 3:
             _batch(Builder(i.loc, made), i.operands[0], i.regions[0].parameters[0], inside[0], target, functions)
         else:
@@ -44,4 +44,4 @@ def _batch(
 ) -> None:
     if may_be_narrow(i):
         count = Narrow(b, i, target, (count, which)).spell()
-    Blocks(b, i, target, functions, True, (count, which)).spell()
+    blocks_of(i)(b, i, target, functions, True, (count, which)).spell()
