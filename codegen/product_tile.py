@@ -73,8 +73,12 @@ class Tile:
         places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
         rows, columns = [number(b, r) for r in range(shape.rows)], [b.add(given["column"], x) for x in lanes]
         waiting = [(rows[r], columns[x]) for r, x in places]
-        for at in waiting:
-            b.prefetch(sums, *at, near=True)
+
+        def ask(b: Builder) -> None:
+            for at in waiting:
+                b.prefetch(sums, *at, near=True)
+
+        when(b, b.bitnot(given["goes"]), ask)
         zero, body = b.const(0.0, self.dtype), self.term(b, lanes, given)
         totals = b.emit(OPS["for"], (given["count"], *[zero] * len(places)), {"map": "serial"}, [body])
 
