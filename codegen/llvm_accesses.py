@@ -232,8 +232,9 @@ class Accesses(Values):
     def row(self, i: Instruction) -> None:
         place, t = self.places[i.operands[0]], i.result.type
         assert isinstance(t, RefType)
-        pointer = self.pointers(place, self.offset(place, [self.env[v] for v in i.operands[1:]]))
-        self.places[i.result] = Place(pointer, t, tuple(map(self.extent, t.shape)), ())
+        index = [self.env[v] for v in i.operands[1:]]
+        extents = (self.extent(t.shape[0]), *index[place.type.rank :])
+        self.places[i.result] = Place(self.pointers(place, self.offset(place, index[: place.type.rank])), t, extents, ())
 
     def local(self, i: Instruction) -> None:
         t = i.result.type

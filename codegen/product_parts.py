@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.llvm_addresses import ref_and_index
@@ -123,10 +123,18 @@ class Rows:
         index = [row if k == self.axis else v for k, v in enumerate(self.index[:-1])]
         return b.emit(OPS["row_ref"], (self.ref, *index, column), {})[0]
 
-    def apart(self, b: Builder) -> Value:
-        """How many elements are from one row to the next."""
+    def of(self, which: Value, value: Value) -> Rows:
+        """Those of one of a batch."""
+        return replace(self, index=tuple(value if v is which else v for v in self.index))
+
+    def next(self, b: Builder, which: Value) -> Value:
+        """How many elements are from one of a batch to the next."""
+        return self.apart(b, self.index.index(which)) if which in self.index else number(b, 0)
+
+    def apart(self, b: Builder, axis: int | None = None) -> Value:
+        """How many elements are from one row to the next, or along another axis."""
         total = number(b, 1)
-        for extent in self.ref.type.shape[self.axis + 1 :]:
+        for extent in self.ref.type.shape[(self.axis if axis is None else axis) + 1 :]:
             size = number(b, extent) if isinstance(extent, int) else b.emit(OPS["extent"], (), {"size": extent})[0]
             total = b.mul(total, size)
         return total
@@ -134,20 +142,20 @@ class Rows:
 
 @dataclass(frozen=True)
 class Row:
-    """The same of memory that begins at a reference of one axis, with rows so many elements apart."""
+    """The same of memory that begins at a reference, with rows so many elements apart; the reference has ``rows``, or one axis."""
 
     ref: Value
     distance: Value
+    rows: bool = False
 
     def begin(self, b: Builder, row: Value, column: Value) -> Value:
-        return b.emit(OPS["row_ref"], (self.ref, self.place(b, row, column)), {})[0]
+        return b.emit(OPS["row_ref"], (self.ref, *self.index(b, row, column)), {})[0]
 
     def apart(self, b: Builder) -> Value:
         return self.distance
 
-    def place(self, b: Builder, row: Value, column: Value) -> Value:
-        found: Value = b.add(b.mul(row, self.distance), column)
-        return found
+    def index(self, b: Builder, row: Value, column: Value) -> tuple[Value, ...]:
+        return (row, column) if self.rows else (b.add(b.mul(row, self.distance), column),)
 
 
 def rows_of(region: Block, row: int = 0, column: int = 1) -> Rows | None:

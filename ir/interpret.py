@@ -241,7 +241,8 @@ class _Kernel:
                 self.block(region, env)
                 return []
             case RowRef():
-                return [row_from(operands[0], operands[1:])]
+                index, distance = operands[1 : 1 + operands[0].ndim], operands[1 + operands[0].ndim :]
+                return [row_from(operands[0], index, *map(int, distance))]
             case Rare():
                 number = params["usual"]
                 if not operands[0]:
@@ -304,13 +305,16 @@ class _Kernel:
         return carried
 
 
-def row_from(array: Any, index: Sequence[Any]) -> Any:
-    """The memory of an array from an element on; nothing if that lies outside."""
+def row_from(array: Any, index: Sequence[Any], distance: int = 0) -> Any:
+    """The memory of an array from an element on; nothing if that lies outside. With a distance, in rows."""
     assert array.flags.c_contiguous
     place = 0
     for i, n in zip(index, array.shape, strict=True):
         place = place * n + int(i)
-    return array.reshape(-1)[place if 0 <= place < array.size else array.size :]
+    row = array.reshape(-1)[place if 0 <= place < array.size else array.size :]
+    if not distance:
+        return row
+    return np.lib.stride_tricks.as_strided(row, (-(-row.size // distance), distance), (distance * row.itemsize, row.itemsize))
 
 
 def undefined(dtype: DType, shape: Sequence[int]) -> Any:

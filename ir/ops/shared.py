@@ -36,13 +36,17 @@ class Call(Op):
 
 
 class RowRef(Op):
-    """The memory of a dense reference from an element on, as a row; one index an axis, which may lie outside."""
+    """The memory of a dense reference from an element on, as a row; one index an axis, which may lie outside. With one operand more,
+    as rows that begin so many elements apart."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         ref = types[0]
-        if not isinstance(ref, RefType) or ref.layout != "c" or list(types[1:]) != [scalar(I64)] * ref.rank:
-            raise TypeError("takes a dense reference and an index for each of its axes")
-        return (RefType(ref.dtype, (FAR,), space=ref.space),)
+        if not isinstance(ref, RefType) or ref.layout != "c" or any(t != scalar(I64) for t in types[1:]):
+            raise TypeError("takes a dense reference and numbers")
+        rank = len(types) - ref.rank
+        if rank not in (1, 2):
+            raise TypeError("takes an index for each axis, and how far apart rows are")
+        return (RefType(ref.dtype, (FAR,) * rank, space=ref.space),)
 
 
 shared = Shared(name="shared", effect="effect", vocabularies=KERNEL)
