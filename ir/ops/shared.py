@@ -37,8 +37,8 @@ class Call(Op):
 
 
 class RowRef(Op):
-    """The memory of a dense reference from an element on, as a row; one index an axis, which may lie outside. With one operand more,
-    as rows that begin so many elements apart."""
+    """The memory of a dense reference from an element on, as a row; one index an axis, which may lie outside. With one operand
+    more, as rows that begin so many elements apart."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         ref = types[0]
