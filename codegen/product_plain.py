@@ -15,7 +15,7 @@ from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
 from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of
 from pullback.codegen.product_scales import KNOWN
-from pullback.codegen.product_shapes import shape_for
+from pullback.codegen.product_shapes import Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load, Store
@@ -90,6 +90,7 @@ class _Kind:
     dtype: DType
     turned: tuple[bool, bool]
     target: Target
+    shape: Shape
 
     @property
     def suffix(self) -> str:
@@ -137,7 +138,7 @@ class PlainBlocks(Blocks):
         super().__init__(b, i, target, functions, outermost, batch)
         found = access(i)
         assert found is not None
-        self.access, kind = found, _Kind(self.dtype, found.turned, target)
+        self.access, kind = found, _Kind(self.dtype, found.turned, target, self.shape)
         self.name = f"blocks_{kind.suffix}"
         kind.define(self.name, functions, _block(kind))
 
@@ -152,7 +153,7 @@ class PlainBlocks(Blocks):
 @functools.cache
 def _block(kind: _Kind) -> Region:
     """The function of a block."""
-    shape = shape_for(kind.target, kind.dtype)
+    shape = kind.shape
     panels = Value(RefType(kind.dtype, (shape.most_wide + 1, shape.panel), space="stack"), "packed")
     known = Value(RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"), "known")
     sums = Value(RefType(kind.dtype, (shape.most_high, shape.rows, shape.strip), space="stack"), "sums")
@@ -180,7 +181,7 @@ class PlainNarrow(Narrow):
         found = access(i)
         assert found is not None
         self.access, self.functions = found, functions
-        self.kind = _Kind(self.dtype, found.turned, target)
+        self.kind = _Kind(self.dtype, found.turned, target, self.shape)
 
     def tiles(self, vectors: int, rows: int) -> Tiles:
         return PlainTiles(self, vectors, rows)
