@@ -225,9 +225,13 @@ class Blocks:
             when(b, ends, lambda b: self.ask_results(b, i, column))
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
             goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
-            out = (self.goes.begin(b, i, column), apart) if self.goes else (strip, zero)
-            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (strip, zero)
-            self.tile.call(b, block.panels, block.known, k, count, strip, c, run.is_first, goes, *out, *ahead)
+            sums = b.emit(OPS["row_ref"], (strip, zero, c), {})[0], number(b, shape.strip)
+            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (sums[0], zero)
+            panels = block.panels, block.known, k, count, run.is_first
+            when(b, b.bitnot(goes), lambda b: self.tile.call(b, *panels, *sums, *ahead))
+            if self.goes:
+                out = self.goes.begin(b, i, column), apart
+                when(b, goes, lambda b: self.tile.call(b, *panels, *out, *ahead))
             if self.is_light:
                 waits = b.bitand(run.is_last, b.bitnot(goes))
                 when(b, waits, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))

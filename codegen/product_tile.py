@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from pullback.codegen.product_parts import number, when
+from pullback.codegen.product_parts import number, serial, when
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import Shape
 from pullback.ir.builder import Builder
@@ -25,9 +25,8 @@ NEXT = 16
 @dataclass(frozen=True)
 class Tile:
     """The tile of products of a dtype. Its parameters: the packed panels, of which the first one is of rows, and what is known of
-    them; which panel of columns, and how many terms; the rows where its sums wait, from which column on, and whether they are put
-    there or added; whether they go somewhere else at once, where, and how far apart rows are there; what each term asks for
-    meanwhile, and how far behind that of the term before."""
+    them; which panel of columns, and how many terms; whether sums are put or added, where to, and how far apart rows are there;
+    what each term asks for meanwhile, and how far behind that of the term before."""
 
     dtype: DType
     shape: Shape
@@ -49,15 +48,15 @@ class Tile:
         types: dict[str, Type] = {
             "panels": RefType(self.dtype, (shape.most_wide + 1, shape.panel), space="stack"),
             "known": RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"),
-            "k": scalar(I64), "count": scalar(I64), "sums": RefType(self.dtype, (shape.rows, shape.strip), space="stack"),
-            "column": scalar(I64), "is_first": scalar(BOOL), "goes": scalar(BOOL), "out": row,
-            "apart": scalar(I64), "ahead": row, "along": scalar(I64),
+            "k": scalar(I64), "count": scalar(I64), "is_first": scalar(BOOL), "to": row, "apart": scalar(I64),
+            "ahead": row, "along": scalar(I64),
         }  # fmt: skip
         given = {name: Value(t, name) for name, t in types.items()}
         b = Builder()
         panels, count, k = given["panels"], given["count"], given["k"]
         sizes = b.mul(count, number(b, shape.rows)), b.mul(count, number(b, shape.columns))
         scale = Scales(self.dtype, shape.lanes, shape.terms).settle(b, panels, given["known"], k, sizes)
+        given["sums"] = b.emit(OPS["row_ref"], (given["to"], number(b, 0), given["apart"]), {})[0]
         given |= {"left": b.sub_ref(panels, number(b, 0)), "right": b.sub_ref(panels, k), "scale": scale}
         lanes, lane = Builder(), Value(scalar(I64), "v")
         self.body(lanes, lane, given)
@@ -70,36 +69,29 @@ class Tile:
         shape, sums, scale = self.shape, given["sums"], given["scale"]
         lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
         places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
-        rows, columns = [number(b, r) for r in range(shape.rows)], [b.add(given["column"], x) for x in lanes]
-        waiting = [(rows[r], columns[x]) for r, x in places]
+        rows = [number(b, r) for r in range(shape.rows)]
+        at = [(rows[r], lanes[x]) for r, x in places]
 
-        def ask(b: Builder) -> None:
-            for at in waiting:
-                b.prefetch(sums, *at, near=True)
+        def ask(b: Builder, r: Value) -> None:
+            for x in lanes:
+                b.prefetch(sums, r, x, near=True)
 
-        when(b, b.bitnot(given["goes"]), ask)
+        serial(b, number(b, shape.rows), ask)
         zero, body = b.const(0.0, self.dtype), self.term(b, lanes, given)
         totals = b.emit(OPS["for"], (given["count"], *[zero] * len(places)), {"map": "serial"}, [body])
 
-        def go(b: Builder) -> None:
-            distant = [b.mul(given["apart"], r) for r in rows]
-            for (r, x), total in zip(places, totals, strict=True):
-                b.store(b.mul(total, scale), given["out"], b.add(distant[r], lanes[x]))
-
         def put(b: Builder) -> None:
-            for at, total in zip(waiting, totals, strict=True):
-                b.store(b.mul(total, scale), sums, *at)
+            for place, total in zip(at, totals, strict=True):
+                b.store(b.mul(total, scale), sums, *place)
 
         def add(b: Builder) -> None:
-            before = [b.load(sums, *at) for at in waiting]
+            before = [b.load(sums, *place) for place in at]
             after = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
-            for at, total in zip(waiting, after, strict=True):
-                b.store(total, sums, *at)
+            for place, total in zip(at, after, strict=True):
+                b.store(total, sums, *place)
 
-        goes, is_first = given["goes"], given["is_first"]
-        when(b, goes, go)
-        when(b, b.bitand(is_first, b.bitnot(goes)), put)
-        when(b, b.bitnot(is_first), add)
+        when(b, given["is_first"], put)
+        when(b, b.bitnot(given["is_first"]), add)
 
     def term(self, b: Builder, lanes: list[Value], given: dict[str, Value]) -> Block:
         """One term of all sums."""
