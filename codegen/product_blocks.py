@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
+from pullback.codegen.product_packs import Lies, Pack, lies
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
     FEW,
@@ -107,6 +108,8 @@ class Blocks:
         self.tile = Tile(self.dtype, self.shape, target.has_fma)
         functions[self.tile.name] = self.tile.define()
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
+        self.functions = functions
+        self.left_lies, self.right_lies = lies(left), lies(right)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
@@ -204,9 +207,7 @@ class Blocks:
         (i0, _), (j0, width), (p0, count) = block.rows, block.columns, run.terms
         i = b.add(i0, b.mul(r, number(b, shape.rows)))
         height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
-        packed = b.sub_ref(block.panels, zero)
-        self.left.pack(b, packed, run.terms, (i, height))
-        self.forget(b, block, zero, run.sizes[0])
+        self.pack_rows(b, block, run, (i, height))
         strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
         part = shared(b, b.select(block.is_far, count, zero), block.across)
         ends = b.bitand(block.is_far, run.is_last)
@@ -240,14 +241,35 @@ class Blocks:
         if not self.is_light:
             when(b, run.is_last, lambda b: self.finish(b, strip, (i, height), (j0, zero, width)))
 
+    def pack_rows(self, b: Builder, block: Block, run: Run, rows: Span) -> None:
+        """Pack a panel of rows."""
+        zero = number(b, 0)
+        if self.left_lies is not None:
+            memory = b.sub_ref(block.panels, zero), b.sub_ref(block.known, zero)
+            self.packing(True, self.left_lies).call(b, *memory, self.left_lies, *run.terms, *rows, self.rows)
+            return
+        self.left.pack(b, b.sub_ref(block.panels, zero), run.terms, rows)
+        self.forget(b, block, zero, run.sizes[0])
+
     def pack(self, b: Builder, block: Block, run: Run, k: Value, c: Value) -> None:
         """Pack the panel of columns that begins at a column of the block, or that one and all others, to a position and those
         behind it."""
         (j0, width), shape = block.columns, self.shape
         number_of = b.select(self.is_one_by_one, number(b, 1), block.across)
         some = b.minimum(b.mul(number_of, number(b, shape.columns)), b.sub(width, c))
-        self.right.pack_some(b, block.panels, k, run.terms, (b.add(j0, c), some), number_of)
+        columns = b.add(j0, c), some
+        if self.right_lies is not None:
+            given = k, *run.terms, *columns, number_of, self.columns
+            self.packing(False, self.right_lies).call(b, block.panels, block.known, self.right_lies, *given)
+            return
+        self.right.pack_some(b, block.panels, k, run.terms, columns, number_of)
         serial(b, number_of, lambda b, x: self.forget(b, block, b.add(k, x), run.sizes[1]))
+
+    def packing(self, is_left: bool, of: Lies) -> Pack:
+        """The function that packs an operand."""
+        found = Pack(self.dtype, is_left, of.is_turned, self.shape)
+        self.functions[found.name] = found.define()
+        return found
 
     def run_of(self, b: Builder) -> Value:
         """How many terms are packed at a time."""

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
+from pullback.codegen.product_packs import Lies, lies, loading
 from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of
 from pullback.codegen.product_scales import KNOWN
 from pullback.codegen.product_shapes import Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.ops.kernel import Store
 from pullback.ir.ops.shared import FAR
 from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Instruction, Value
@@ -33,38 +34,38 @@ OF_BATCH = ("rows", "columns", "terms", "first", "products", "panel", "panels")
 
 @dataclass(frozen=True)
 class Access:
-    """Where a plain product's operands and results lie, and whether an operand is turned: what lies side by side is then
-    not the terms of the left one, nor the columns of the right one."""
+    """Where a plain product's operands and results lie."""
 
-    left: Rows
-    right: Rows
+    left: Lies
+    right: Lies
     out: Rows
-    turned: tuple[bool, bool]
+
+    @property
+    def turned(self) -> tuple[bool, bool]:
+        return self.left.is_turned, self.right.is_turned
+
+    @property
+    def rows(self) -> tuple[Rows, ...]:
+        return tuple(rows for rows in (self.left.rows, self.right.rows, self.out) if isinstance(rows, Rows))
 
     def begins(self, b: Builder, which: Value | None = None) -> list[Value]:
         """The memory of the operands and the results; of the first product of a batch."""
-        zero, all_ = number(b, 0), (self.left, self.right, self.out)
-        return [(rows if which is None else rows.of(which, zero)).begin(b, zero, zero) for rows in all_]
+        zero = number(b, 0)
+        return [(rows if which is None else rows.of(which, zero)).begin(b, zero, zero) for rows in self.rows]
 
     def distances(self, b: Builder) -> list[Value]:
-        return [rows.apart(b) for rows in (self.left, self.right, self.out)]
+        return [rows.apart(b) for rows in self.rows]
 
 
 def access(i: Instruction) -> Access | None:
     """That of a product; None if it is not plain."""
     left, right, each = i.regions
-    if len(i.operands) > 3 or any(len(r.instructions) != 1 for r in i.regions):
+    store = each.instructions[0] if each.instructions else None
+    if len(i.operands) > 3 or len(each.instructions) != 1 or store is None or not isinstance(store.op, Store):
         return None
-    store, reads = each.instructions[0], [isinstance(r.instructions[0].op, Load) and r.results for r in (left, right)]
-    if reads != [left.instructions[0].results, right.instructions[0].results] or not isinstance(store.op, Store):
-        return None
-    if store.operands[0] is not each.parameters[2]:
-        return None
-    x, y, out = rows_of(left), rows_of(right), rows_of(each)
-    first, second = x or rows_of(left, 1, 0), y or rows_of(right, 1, 0)
-    if first is None or second is None or out is None:
-        return None
-    return Access(first, second, out, (x is None, y is None))
+    x, y, out = lies(left), lies(right), rows_of(each)
+    is_sum = store.operands[0] is each.parameters[2]
+    return Access(x, y, out) if is_sum and x is not None and y is not None and out is not None else None
 
 
 def spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:
@@ -105,17 +106,11 @@ class _Kind:
     def regions(self, refs: dict[str, Value], distances: dict[str, Value]) -> tuple[Region, ...]:
         """Those of a product."""
         left, right, out = (RowsAt(refs[name], distances[name]) for name in REFS)
-        return _load(left, self.turned[0]), _load(right, self.turned[1]), _store(out)
+        return loading(left, self.turned[0]), loading(right, self.turned[1]), _store(out)
 
 
 def _numbers(*names: str) -> dict[str, Value]:
     return {name: Value(scalar(I64), name) for name in names}
-
-
-def _load(row: RowsAt, is_turned: bool) -> Region:
-    """The region of an operand."""
-    b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
-    return b.block(at, [b.load(row.ref, *row.index(b, *(reversed(at) if is_turned else at)))])
 
 
 def _store(row: RowsAt) -> Region:
@@ -140,6 +135,8 @@ class PlainBlocks(Blocks):
         assert found is not None
         self.access, kind = found, _Kind(self.dtype, found.turned, target, self.shape)
         self.name = f"blocks_{kind.suffix}"
+        self.packing(True, found.left)
+        self.packing(False, found.right)
         kind.define(self.name, functions, _block(kind))
 
     def runs(self, b: Builder, block: Block) -> None:
@@ -162,8 +159,9 @@ def _block(kind: _Kind) -> Region:
     b = Builder()
     product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
     blocks = Blocks(b, product, kind.target, {}, False)
-    blocks.goes = RowsAt(refs["out"], distances["out"])
-    blocks.comes = None if kind.turned[1] else RowsAt(refs["right"], distances["right"])
+    left, right, blocks.goes = (RowsAt(refs[name], distances[name]) for name in REFS)
+    blocks.left_lies, blocks.right_lies = Lies(left, kind.turned[0]), Lies(right, kind.turned[1])
+    blocks.comes = None if kind.turned[1] else right
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
         **choices, panels=panels, known=known, sums=sums,
@@ -201,7 +199,7 @@ class PlainTiles(Tiles):
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         of = self.of
         begins, distances = of.access.begins(b, of.which), of.access.distances(b)
-        next_ = [rows.next(b, of.which) for rows in (of.access.left, of.access.right, of.access.out)]
+        next_ = [rows.next(b, of.which) for rows in of.access.rows]
         own = begins[1] if packed is None else packed
         given = (*begins, own, *distances, *next_, of.rows, of.columns, of.terms, *products, *panels)
         b.emit(OPS["call"], given, {"function": self.name})
@@ -219,7 +217,7 @@ class _Within(Tiles):
         at = {name: b.mul(z, self.next[name]) for name in REFS}
         rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
         left, right, out = (RowsAt(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
-        return _load(left, self.kind.turned[0]), _load(right, self.kind.turned[1]), _store(out)
+        return loading(left, self.kind.turned[0]), loading(right, self.kind.turned[1]), _store(out)
 
 
 @functools.cache
