@@ -30,6 +30,7 @@ from pullback.codegen.product_parts import (
     RowsAt,
     ask,
     each_of_batch,
+    is_stored,
     loop,
     number,
     parts,
@@ -114,9 +115,9 @@ class Blocks:
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        is_alone = outermost and self.is_light and len(self.each.instructions) == 1
-        self.goes: Rows | RowsAt | None = rows_of(self.each) if is_alone else None
-        self.comes: Rows | RowsAt | None = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
+        self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and not self.parts and is_stored(self.each) else None
+        comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
+        self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
 
     def spell(self) -> None:

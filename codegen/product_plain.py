@@ -14,12 +14,11 @@ from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
 from pullback.codegen.product_packs import Lies, lies, loading
-from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of
+from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
 from pullback.codegen.product_scales import KNOWN
 from pullback.codegen.product_shapes import Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Store
 from pullback.ir.ops.shared import FAR
 from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Instruction, Value
@@ -60,12 +59,9 @@ class Access:
 def access(i: Instruction) -> Access | None:
     """That of a product; None if it is not plain."""
     left, right, each = i.regions
-    store = each.instructions[0] if each.instructions else None
-    if len(i.operands) > 3 or len(each.instructions) != 1 or store is None or not isinstance(store.op, Store):
-        return None
     x, y, out = lies(left), lies(right), rows_of(each)
-    is_sum = store.operands[0] is each.parameters[2]
-    return Access(x, y, out) if is_sum and x is not None and y is not None and out is not None else None
+    is_plain = len(i.operands) == 3 and is_stored(each)
+    return Access(x, y, out) if is_plain and x is not None and y is not None and out is not None else None
 
 
 def spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from products import Compiled, product_text
+from products import Compiled, compiled_product, product_text
 
 import pullback as pb
 from pullback.codegen.llvm import emit
@@ -129,6 +129,15 @@ def test_a_second_kernel_compiles_no_tile() -> None:
     scheduled = schedule(kernel, "cpu", engine.host().target.cpu, engine.host().target)
     texts = shared_with(emit_kernel(scheduled))
     assert any(engine.where(text) for text in texts) == (engine.host().target.vector_bytes == 64)
+
+
+def test_what_is_stored_may_be_something_else() -> None:
+    text = product_text("f64").replace("  product ", "  %c: f64[] = const {value=3.5}\n  product ", 1).replace("store %sum,", "store %c,")
+    machine = "AVX-512" if default_engine().host().target.vector_bytes == 64 else "SSE"
+    made = compiled_product(text, machine)
+    x, out = np.ones((30, 30)), np.zeros((30, 30))
+    assert made([x, x, out], [30, 30, 30]) == 0
+    assert (out == 3.5).all()
 
 
 def test_loops_around_show_what_is_written() -> None:
