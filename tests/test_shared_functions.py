@@ -132,7 +132,8 @@ def test_a_second_kernel_compiles_no_tile() -> None:
 
 
 def test_what_is_stored_may_be_something_else() -> None:
-    text = product_text("f64").replace("  product ", "  %c: f64[] = const {value=3.5}\n  product ", 1).replace("store %sum,", "store %c,")
+    text = product_text("f64").replace("  product ", "  %c: f64[] = const {value=3.5}\n  product ", 1)
+    text = text.replace("store %sum,", "store %c,")
     machine = "AVX-512" if default_engine().host().target.vector_bytes == 64 else "SSE"
     made = compiled_product(text, machine)
     x, out = np.ones((30, 30)), np.zeros((30, 30))
