@@ -28,6 +28,7 @@ from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
+from pullback.codegen.llvm_shared import call
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import written_only
 from pullback.codegen.llvm_text import Emitted
@@ -40,6 +41,7 @@ from pullback.ir.ops.fourier import Lines
 from pullback.ir.ops.kernel import Chosen, Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Stride, Sub, Threads
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Cold, Rare
+from pullback.ir.ops.shared import Call, RowRef, parted
 from pullback.ir.ops.sort import ArgsortRow, SettleRow, SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import F32 as _F32
@@ -58,7 +60,8 @@ class Emitter(Accesses):
 
     def __init__(self, kernel: Function, name: str, target: Target, direct: str = "") -> None:
         super().__init__(target)
-        self.kernel, self.name = kernel, name
+        self.kernel, self.shared = parted(kernel)
+        self.name = name
         self.direct = direct
         self.bases: Mapping[Instruction, tuple[str, str]] = {}
         self.walks = False
@@ -82,7 +85,8 @@ class Emitter(Accesses):
     def inner(self, name: str) -> Emitter:
         """The writer of a function beside this one."""
         made = self.apart(name)
-        made.declared, made.constants, made.cold = self.declared, self.constants, self.cold
+        made.declared, made.constants = self.declared, self.constants
+        made.cold, made.shared = self.cold, self.shared
         made.written_only, made.read_only, made.kernel_asks = self.written_only, self.read_only, self.kernel_asks
         return made
 
@@ -140,7 +144,7 @@ class Emitter(Accesses):
 
     def run(self) -> Emitted:
         self.written_only, self.read_only = written_only(self.kernel), read_only(self.kernel)
-        self.kernel_asks = any(isinstance(i.op, Prefetch) for i in walk(self.kernel.body))
+        self.kernel_asks = bool(self.shared) or any(isinstance(i.op, Prefetch) for i in walk(self.kernel.body))
         for position, value in enumerate(self.kernel.parameters):
             self.parameter(position, value)
         for number in sorted({int(e[1:]) for e in _size_names(self.kernel)}):
@@ -275,6 +279,10 @@ class Emitter(Accesses):
                 (self.cold[i.params["function"]],) = i.regions
             case Rare():
                 rare(self, i)
+            case Call():
+                call(self, i)
+            case RowRef():
+                self.row(i)
             case Elementwise():
                 self.elementwise(i)
             case _:

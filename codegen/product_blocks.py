@@ -22,18 +22,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
+from pullback.codegen.product_packs import Lies, Pack, lies
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import FEW, ask, each_of_batch, is_plain, loop, number, parts, serial, shared, when, whole
+from pullback.codegen.product_parts import (
+    FEW,
+    Rows,
+    RowsAt,
+    ask,
+    each_of_batch,
+    is_stored,
+    loop,
+    number,
+    parts,
+    rows_of,
+    serial,
+    shared,
+    when,
+    whole,
+)
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
+from pullback.codegen.product_tile import Tile
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.product import ROWS
 from pullback.ir.structure import Instruction, Value, copied
-from pullback.ir.types import BOOL, I64, scalar
+from pullback.ir.types import BOOL, I64
 
-NEXT = 16
-"""So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
 FLAT, NARROW = 6, 8
@@ -47,27 +62,18 @@ LIGHT = 4
 """What is done with results in so few instructions is done tile by tile."""
 
 
-@dataclass(frozen=True)
-class Packed:
-    """The two panels of a tile, how many terms they have, what its sums are multiplied by, and what is asked for meanwhile of the
-    right operand: from which term and column on, and whether (0 or 1) each term of the tile asks for another one."""
-
-    left: Value
-    right: Value
-    count: Value
-    scale: Value
-    ahead: tuple[Value, Value, Value]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """A block of the result: its first row and how many panels of rows, its first column and how many columns, in how many panels
-    (``across``); whether there are ``several`` runs of terms, whether panels of columns are kept for another panel of rows, and
-    whether memory is far. Its own memory: the left panel, then those of the right operand, what is known of each, and sums."""
+    (``across``); how long a run of terms is, and how many there are; whether there are ``several``, whether panels of columns are
+    kept for another panel of rows, and whether memory is far. Its own memory: the left panel, then those of the right operand,
+    what is known of each, and sums."""
 
     rows: Span
     columns: Span
     across: Value
+    length: Value
+    runs: Value
     several: Value
     keeps: Value
     is_far: Value
@@ -90,23 +96,28 @@ class Blocks:
     """One product, or a batch of them: how many, and the value that tells in the regions which."""
 
     def __init__(
-        self, b: Builder, i: Instruction, target: Target, outermost: bool, batch: tuple[Value, Value] | None = None
-    ) -> None:
+        self, b: Builder, i: Instruction, target: Target, functions: dict[str, Instruction], outermost: bool,
+        batch: tuple[Value, Value] | None = None,
+    ) -> None:  # fmt: skip
         self.b, self.outermost, self.batch = b, outermost, batch
         self.rows, self.columns, self.terms, *self.parts = i.operands
         self.combine = i.params.get("combine", ())
         left, right, self.each = i.regions
         self.dtype = left.results[0].type.dtype
         self.is_light = not self.parts and len(self.each.instructions) <= LIGHT
-        self.is_plain = self.is_light and all(map(is_plain, self.each.instructions))
-        self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype)
+        self.tile = Tile(self.dtype, self.shape, target.has_fma)
+        functions[self.tile.name] = self.tile.define()
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
+        self.functions = functions
+        self.left_lies, self.right_lies = lies(left), lies(right)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        self.may_ask = self.comes_by_row and len(right.instructions) <= LIGHT
+        self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and not self.parts and is_stored(self.each) else None
+        comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
+        self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
 
     def spell(self) -> None:
@@ -170,21 +181,26 @@ class Blocks:
         several = b.gt(runs, one)
         keeps = b.bitor(b.gt(panels, one), b.bitnot(self.is_one_by_one))
         among = b.add(b.select(keeps, across, one), one)
-        block = Block(
-            rows=(i0, panels), columns=(j0, width), across=across, several=several, keeps=keeps, is_far=self.is_far(b),
+        self.runs(b, Block(
+            rows=(i0, panels), columns=(j0, width), across=across, length=length, runs=runs, several=several, keeps=keeps,
+            is_far=self.is_far(b),
             panels=b.local(among, dtype=self.dtype, shape=(shape.most_wide + 1, shape.panel)),
             known=b.local(among, dtype=I64, shape=(shape.most_wide + 1, KNOWN)),
             sums=b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip)),
-        )  # fmt: skip
+        ))  # fmt: skip
+
+    def runs(self, b: Builder, block: Block) -> None:
+        """The runs of terms of a block, whose memory is there."""
+        shape, one, (_, panels) = self.shape, number(b, 1), block.rows
 
         def run(b: Builder, q: Value) -> None:
-            p0 = b.mul(q, length)
-            count = b.minimum(length, b.sub(self.terms, p0))
+            p0 = b.mul(q, block.length)
+            count = b.minimum(block.length, b.sub(self.terms, p0))
             sizes = b.mul(count, number(b, shape.rows)), b.mul(count, number(b, shape.columns))
-            found = Run(terms=(p0, count), is_first=b.eq(q, number(b, 0)), is_last=b.eq(b.add(q, one), runs), sizes=sizes)
+            found = Run(terms=(p0, count), is_first=b.eq(q, number(b, 0)), is_last=b.eq(b.add(q, one), block.runs), sizes=sizes)
             serial(b, panels, lambda b, r: self.row(b, block, found, r))
 
-        serial(b, runs, run)
+        serial(b, block.runs, run)
 
     def row(self, b: Builder, block: Block, run: Run, r: Value) -> None:
         """A panel of rows of a block, over a run of terms."""
@@ -192,16 +208,15 @@ class Blocks:
         (i0, _), (j0, width), (p0, count) = block.rows, block.columns, run.terms
         i = b.add(i0, b.mul(r, number(b, shape.rows)))
         height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
-        packed = b.sub_ref(block.panels, zero)
-        self.left.pack(b, packed, run.terms, (i, height))
-        self.forget(b, block, zero, run.sizes[0])
+        self.pack_rows(b, block, run, (i, height))
         strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
         part = shared(b, b.select(block.is_far, count, zero), block.across)
         ends = b.bitand(block.is_far, run.is_last)
         is_new = b.eq(r, zero)
-        is_plain = b.const(self.is_plain, BOOL)
-        is_whole = b.bitand(is_plain, b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several)))
+        is_whole = b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several))
         moves = b.select(b.bitand(b.bitand(is_new, self.is_one_by_one), b.bitnot(run.is_last)), one, zero)
+        apart = self.goes.apart(b) if self.goes else zero
+        moved = b.mul(moves, self.comes.apart(b)) if self.comes else zero
 
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
@@ -210,12 +225,15 @@ class Blocks:
             when(b, b.bitand(is_new, begins), lambda b: self.pack(b, block, run, k, c))
             self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
             when(b, ends, lambda b: self.ask_results(b, i, column))
-            scale = self.scales.settle(b, block.panels, block.known, k, run.sizes)
-            ahead = b.add(p0, b.mul(count, moves)), column, moves
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
-            goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns)))
-            source = Packed(packed, b.sub_ref(block.panels, k), count, scale, ahead)
-            self.tile(b, source, strip, c, run.is_first, (goes, i, column))
+            goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
+            sums = b.emit(OPS["row_ref"], (strip, zero, c), {})[0], number(b, shape.strip)
+            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (sums[0], zero)
+            panels = block.panels, block.known, k, count, run.is_first
+            when(b, b.bitnot(goes), lambda b: self.tile.call(b, *panels, *sums, *ahead))
+            if self.goes:
+                out = self.goes.begin(b, i, column), apart
+                when(b, goes, lambda b: self.tile.call(b, *panels, *out, *ahead))
             if self.is_light:
                 waits = b.bitand(run.is_last, b.bitnot(goes))
                 when(b, waits, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))
@@ -224,14 +242,35 @@ class Blocks:
         if not self.is_light:
             when(b, run.is_last, lambda b: self.finish(b, strip, (i, height), (j0, zero, width)))
 
+    def pack_rows(self, b: Builder, block: Block, run: Run, rows: Span) -> None:
+        """Pack a panel of rows."""
+        zero = number(b, 0)
+        if self.left_lies is not None:
+            memory = b.sub_ref(block.panels, zero), b.sub_ref(block.known, zero)
+            self.packing(True, self.left_lies).call(b, *memory, self.left_lies, *run.terms, *rows, self.rows)
+            return
+        self.left.pack(b, b.sub_ref(block.panels, zero), run.terms, rows)
+        self.forget(b, block, zero, run.sizes[0])
+
     def pack(self, b: Builder, block: Block, run: Run, k: Value, c: Value) -> None:
         """Pack the panel of columns that begins at a column of the block, or that one and all others, to a position and those
         behind it."""
         (j0, width), shape = block.columns, self.shape
         number_of = b.select(self.is_one_by_one, number(b, 1), block.across)
         some = b.minimum(b.mul(number_of, number(b, shape.columns)), b.sub(width, c))
-        self.right.pack_some(b, block.panels, k, run.terms, (b.add(j0, c), some), number_of)
+        columns = b.add(j0, c), some
+        if self.right_lies is not None:
+            given = k, *run.terms, *columns, number_of, self.columns
+            self.packing(False, self.right_lies).call(b, block.panels, block.known, self.right_lies, *given)
+            return
+        self.right.pack_some(b, block.panels, k, run.terms, columns, number_of)
         serial(b, number_of, lambda b, x: self.forget(b, block, b.add(k, x), run.sizes[1]))
+
+    def packing(self, is_left: bool, of: Lies) -> Pack:
+        """The function that packs an operand."""
+        found = Pack(self.dtype, is_left, of.is_turned, self.shape)
+        self.functions[found.name] = found.define()
+        return found
 
     def run_of(self, b: Builder) -> Value:
         """How many terms are packed at a time."""
@@ -280,63 +319,3 @@ class Blocks:
             loop(b, count, element)
 
         serial(b, height, row)
-
-    def tile(
-        self, b: Builder, packed: Packed, strip: Value, j: Value, is_first: Value, goes: tuple[Value, Value, Value]
-    ) -> None:
-        """A tile of sums, in registers while its terms are added; then they are put into their strip at a column, or added to it,
-        each multiplied by a scale; or they go at once where the last region takes them: whether, and its row and column."""
-        shape, panel, scale = self.shape, packed.right, packed.scale
-        inner, lane = Builder(b.loc), Value(scalar(I64), "v")
-        numbers = [number(inner, r) for r in range(shape.rows)]
-        lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, shape.vectors))]
-        zero = inner.const(0.0, self.dtype)
-        places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
-        at = [inner.add(j, lane) for lane in lanes]
-        for r, x in places:
-            inner.prefetch(strip, numbers[r], at[x], near=True)
-        step, p = Builder(b.loc), Value(scalar(I64), "p")
-        before = [Value(scalar(self.dtype), "sum") for _ in places]
-        from_row, from_panel = (step.mul(p, number(step, size)) for size in (shape.rows, shape.columns))
-        right = [step.load(panel, step.add(from_panel, lane)) for lane in lanes]
-        after = []
-        for r in range(shape.rows):
-            left = step.load(packed.left, step.add(from_row, numbers[r]))
-            after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
-        for lane_ in lanes:
-            step.prefetch(panel, step.add(step.add(from_panel, number(step, NEXT * shape.columns)), lane_), near=True)
-        if self.may_ask:
-            term, column, moves = packed.ahead
-            for lane_ in lanes:
-                self.right.ask(step, step.add(term, step.mul(p, moves)), step.add(column, lane_))
-        body = step.block([p, *before], after)
-        totals = inner.emit(OPS["for"], (packed.count, *[zero] * len(places)), {"map": "serial"}, [body])
-
-        def put(b: Builder) -> None:
-            for (r, x), total in zip(places, totals, strict=True):
-                b.store(b.mul(total, scale), strip, numbers[r], at[x])
-
-        def add(b: Builder) -> None:
-            before = [b.load(strip, numbers[r], at[x]) for r, x in places]
-            sums = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
-            for (r, x), total in zip(places, sums, strict=True):
-                b.store(total, strip, numbers[r], at[x])
-
-        def finish(b: Builder) -> None:
-            for (r, x), total in zip(places, totals, strict=True):
-                at = b.add(row, numbers[r]), b.add(column, lanes[x])
-                b.instructions.extend(copied(self.each, (*at, b.mul(total, scale))).instructions)
-
-        at_once, row, column = goes
-        puts, adds = is_first, inner.bitnot(is_first)
-        if self.is_plain:
-            when(inner, at_once, finish)
-            puts = inner.bitand(is_first, inner.bitnot(at_once))
-        when(inner, puts, put)
-        when(inner, adds, add)
-        params = {"map": "vector", "multiple": shape.lanes}
-        b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
-
-    def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
-        found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
-        return found

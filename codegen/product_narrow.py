@@ -9,16 +9,31 @@ The order of additions is that of the terms, in runs whose length depends on the
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels
-from pullback.codegen.product_parts import FEW, MOST_CHUNKS, element, loop, number, parts, serial, shared, walks, when, whole
+from pullback.codegen.product_parts import (
+    FEW,
+    MOST_CHUNKS,
+    element,
+    is_stored,
+    loop,
+    number,
+    parts,
+    serial,
+    shared,
+    walks,
+    when,
+    whole,
+)
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.ops.kernel import Load
 from pullback.ir.structure import Block, Instruction, Value, copied
-from pullback.ir.types import I64, scalar
+from pullback.ir.types import BOOL, I64, scalar
 
 SHORT_RUN = 64
 """The terms of a run if all products of the batch read their terms from one row of memory: so many rows stay near."""
@@ -34,10 +49,7 @@ SPLIT, GROUPS = 8, 2
 
 def may_be_narrow(i: Instruction) -> bool:
     """Whether a product stores its sums and does nothing else with them."""
-    each = i.regions[2]
-    stores = each.instructions
-    is_alone = len(i.operands) == 3 and len(stores) == 1 and isinstance(stores[0].op, Store) and not stores[0].op.masked
-    return is_alone and stores[0].operands[0] is each.parameters[2]
+    return len(i.operands) == 3 and is_stored(i.regions[2])
 
 
 class Narrow:
@@ -46,52 +58,45 @@ class Narrow:
     def __init__(self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value]) -> None:
         self.b, (self.count, self.which) = b, batch
         self.rows, self.columns, self.terms = i.operands
-        left, self.right, each = i.regions
+        left, self.right, _ = self.regions = i.regions
         self.dtype = left.results[0].type.dtype
-        self.left = Block((self.which, *left.parameters), left.instructions, left.results)
-        self.each = Block((self.which, *each.parameters), each.instructions, each.results)
         self.shape: Shape = shape_for(target, self.dtype)
         self.has_fma = target.has_fma
         self.by_rows, self.by_terms = _before(left, 0, self.which), _before(left, 1, self.which)
-        self.run_length = SHORT_RUN if self.by_terms else self.shape.terms
+        self.run_length = self.run_of(self.by_terms)
         near = target.cache // 2 // (self.shape.terms * 3 * self.shape.lanes * self.dtype.bytes)
         self.together = max(1, min(MOST_TOGETHER, near)) if self.by_rows or self.by_terms else 1
 
     def spell(self) -> Value:
         """Spells out those that are narrow, and gives how many are left."""
+        b, lanes, zero = self.b, self.shape.lanes, number(self.b, 0)
+        forms = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
+        ways = [(self.fits(vectors), self.tiles(vectors, min(rows, self.shape.rows))) for vectors, rows in forms]
+        fits = reduce(b.bitor, [fits for fits, _ in ways], b.const(False, BOOL))
+        self.share(b.select(fits, self.count, zero), ways)
+        found: Value = b.select(fits, zero, self.count)
+        return found
+
+    def fits(self, vectors: int) -> Value:
+        """Whether tiles so wide serve: three vectors for results that fill them, two for others, of one panel or some."""
         b, lanes = self.b, self.shape.lanes
-        tiles = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
-        lies = lies_there(self.right)
+        fills = b.bitand(b.gt(self.columns, number(b, 2 * lanes)), b.le(self.columns, number(b, 3 * lanes)))
+        if vectors == 3:
+            return fills
+        several = lies_there(self.right)
+        is_low = b.le(self.columns, number(b, (MOST_WIDE if several else 1) * vectors * lanes))
+        return b.bitand(is_low, b.bitnot(fills)) if several and 3 * lanes % GROUP == 0 else is_low
+
+    def share(self, count: Value, ways: list[tuple[Value, Tiles]]) -> None:
+        """Share out panels of rows of so many products among threads."""
+        b, one = self.b, number(self.b, 1)
         work = b.mul(b.mul(b.mul(self.rows, self.columns), self.terms), self.count)
         is_long = b.ge(work, number(b, self.shape.worth))
-        rest, zero = self.count, number(b, 0)
-        for vectors, rows in tiles:
-            most = MOST_WIDE if lies and vectors == 2 else 1
-            fits = b.le(self.columns, number(b, most * vectors * lanes))
-            if vectors == 3:
-                fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
-            count = b.select(fits, rest, zero)
-            rest = b.select(fits, zero, rest)
-            _Tiles(self, vectors, min(rows, self.shape.rows)).spell(b, count, is_long)
-        return rest
-
-
-class _Tiles:
-    """The same with tiles of ``vectors`` by ``rows``, of ``count`` products."""
-
-    def __init__(self, of: Narrow, vectors: int, rows: int) -> None:
-        self.of, self.shape, self.vectors, self.high = of, of.shape, vectors, rows
-        self.wide = vectors * of.shape.lanes
-        self.closed = Block((of.which, *of.right.parameters), of.right.instructions, of.right.results)
-        self.lies = lies_there(of.right)
-        self.which = Value(of.which.type, of.which.name)
-        self.right = Panels(_with(of.right, of.which, self.which), 0, of.columns, self.wide, of.shape.lanes)
-
-    def spell(self, b: Builder, count: Value, is_long: Value) -> None:
-        of, one = self.of, number(b, 1)
-        panels, threads = parts(b, of.rows, self.high), b.emit(OPS["threads"], (), {})[0]
+        panels, threads = number(b, 0), b.emit(OPS["threads"], (), {})[0]
+        for fits, tiles in ways:
+            panels = b.select(fits, parts(b, self.rows, tiles.high), panels)
         several = shared(b, b.mul(threads, number(b, GROUPS)), b.maximum(whole(b, panels, HIGH), one))
-        together = b.minimum(b.maximum(b.idiv(count, several), one), number(b, of.together))
+        together = b.minimum(b.maximum(b.idiv(count, several), one), number(b, self.together))
         groups = shared(b, count, together)
         wanted = b.select(is_long, shared(b, b.mul(threads, number(b, SPLIT)), b.maximum(groups, one)), one)
         high = b.maximum(shared(b, panels, wanted), number(b, HIGH))
@@ -101,8 +106,10 @@ class _Tiles:
         size = b.maximum(b.select(is_long, shared(b, total, most), total), one)
         chunks = shared(b, total, size)
         chunks = b.select(b.gt(chunks, one), b.maximum(chunks, number(b, FEW)), chunks)
+        room = (self.together, self.shape.terms * max(tiles.wide for _, tiles in ways))
+
         def chunk(b: Builder, c: Value) -> None:
-            packed = None if self.lies else b.local(together, dtype=of.dtype, shape=(of.together, self.shape.terms * self.wide))
+            packed = None if lies_there(self.right) else b.local(together, dtype=self.dtype, shape=room)
             first = b.mul(c, size)
 
             def item(b: Builder, k: Value) -> None:
@@ -110,11 +117,27 @@ class _Tiles:
                 group = b.idiv(at, down)
                 z, r = b.mul(group, together), b.mul(b.sub(at, b.mul(group, down)), high)
                 products, rows = b.minimum(together, b.sub(count, z)), b.minimum(high, b.sub(panels, r))
-                self.block(b, packed, (z, products), (r, rows))
+                for fits, tiles in ways:
+                    when(b, fits, partial(tiles.block, packed=packed, products=(z, products), panels=(r, rows)))
 
             serial(b, b.minimum(size, b.sub(total, first)), item)
 
         loop(b, chunks, chunk, map="core")
+
+    def run_of(self, by_terms: bool) -> int:
+        return SHORT_RUN if by_terms else self.shape.terms
+
+    def tiles(self, vectors: int, rows: int) -> Tiles:
+        return Tiles(self, vectors, rows)
+
+
+class Tiles:
+    """The same with tiles of ``vectors`` by ``rows``, of ``count`` products."""
+
+    def __init__(self, of: Narrow, vectors: int, rows: int) -> None:
+        self.of, self.shape, self.vectors, self.high = of, of.shape, vectors, rows
+        self.wide = vectors * of.shape.lanes
+        self.lies = lies_there(of.right)
 
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """Some panels of rows of some products."""
@@ -128,8 +151,8 @@ class _Tiles:
 
             def pack(b: Builder, z: Value) -> None:
                 assert packed is not None
-                b.append(Instruction(OPS["add"], (products[0], z), (self.which,), {}, (), b.loc))
-                self.right.pack(b, b.sub_ref(packed, z), (p0, terms), (number(b, 0), of.columns))
+                right = Panels(self.regions(b, b.add(products[0], z))[1], 0, of.columns, self.wide, of.shape.lanes)
+                right.pack(b, b.sub_ref(packed, z), (p0, terms), (number(b, 0), of.columns))
 
             def tile(b: Builder, z: Value, r: Value) -> None:
                 i = b.mul(b.add(panels[0], r), number(b, self.high))
@@ -154,6 +177,7 @@ class _Tiles:
     ) -> None:
         """A tile of sums, or what a run of terms adds to it. Rows that are not there are the last one again."""
         of, shape, (i, j) = self.of, self.shape, place
+        from_left, from_right, each = self.regions(b, z)
         last = b.sub(of.rows, number(b, 1))
         rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
@@ -166,35 +190,38 @@ class _Tiles:
         at, start, after = step.add(terms[0], p), step.mul(p, number(step, self.wide)), []
         inside = {column: inner.lt(column, of.columns) for column in columns}
         if panel is None:
-            right = [self.lying(step, z, at, column, inside[column]) for column in columns]
+            right = [self.lying(step, from_right, at, column, inside[column]) for column in columns]
         else:
             right = [step.load(panel, step.add(start, v)) for v in lanes]
         for r in range(self.high):
-            left = element(step, of.left, z, rows[r], at)
+            left = element(step, from_left, rows[r], at)
             after += [self.multiply_add(step, left, right[x], before[r * self.vectors + x]) for x in range(self.vectors)]
         totals = inner.emit(
             OPS["for"], (terms[1], *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)]
         )
-        self.put(inner, z, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, inside, is_first)
+        self.put(inner, each, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, inside, is_first)
         params = {"map": "vector", "multiple": shape.lanes}
         b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
 
-    def lying(self, b: Builder, z: Value, p: Value, column: Value, inside: Value) -> Value:
+    def regions(self, b: Builder, z: Value) -> tuple[Block, ...]:
+        """The regions of one product."""
+        return tuple(_with(region, self.of.which, z) for region in self.of.regions)
+
+    def lying(self, b: Builder, region: Block, p: Value, column: Value, inside: Value) -> Value:
         """An element of the right operand where it lies, if it is there."""
-        (found,) = copied(self.closed, (z, p, column)).instructions
+        (found,) = copied(region, (p, column)).instructions
         ref, index = ref_and_index(found)
         value: Value = b.load_if(ref, inside, *index)
         return value
 
     def put(
-        self, b: Builder, z: Value, rows: list[Value], columns: list[Value], totals: tuple[Value, ...],
+        self, b: Builder, each: Block, rows: list[Value], columns: list[Value], totals: tuple[Value, ...],
         inside: dict[Value, Value], is_first: Value
     ) -> None:  # fmt: skip
         """Store sums, all of them after all that was there is read."""
-        of = self.of
         stores = []
         for row, column, total in zip(rows, columns, totals, strict=True):
-            ref, index = ref_and_index(copied(of.each, (z, row, column, total)).instructions[0])
+            ref, index = ref_and_index(copied(each, (row, column, total)).instructions[0])
             stores.append((total, ref, inside[column], *index))
 
         def first(b: Builder) -> None:

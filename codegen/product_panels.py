@@ -72,11 +72,12 @@ class Panels:
 
         def group(b: Builder, g: Value) -> None:
             start = b.mul(g, number(b, GROUP))
+            of = b.add(first, start)
+            rows = [b.minimum(b.add(of, number(b, k)), last) for k in range(GROUP)]
 
             def some(b: Builder, p: Value) -> None:
                 at = b.add(terms[0], p)
-                of = b.add(first, start)
-                values = [self.element(b, at, b.minimum(b.add(of, number(b, k)), last)) for k in range(GROUP)]
+                values = [self.element(b, at, row) for row in rows]
                 place = self.place(b, p, start)
                 places = [place, *(b.add(place, number(b, k)) for k in range(1, GROUP))]
                 for value, at in zip(values, places, strict=True):

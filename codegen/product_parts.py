@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.create import Constant
-from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, Value, copied
-from pullback.ir.types import I64, scalar
+from pullback.ir.types import I64, RefType, scalar
 
 Body = Callable[[Builder, Value], None]
 FEW = 5
@@ -110,12 +109,75 @@ def _along(region: Block, index: Value) -> int:
     return found
 
 
-def is_plain(i: Instruction) -> bool:
-    """Whether an instruction of a region is no function."""
-    if not isinstance(i.op, Elementwise):
-        return isinstance(i.op, Load | Store | Constant)
-    spelling = i.op.spelling("llvm", i.operands[1 if i.op.gives == "select" else 0].type.dtype.kind)
-    return spelling.partition(":")[0] not in ("recipe", "ufunc")
+@dataclass(frozen=True)
+class Rows:
+    """Memory that a region reads or writes by rows of neighbours: the reference, the index of an element, and which position of
+    the index tells the row; the last one tells the column."""
+
+    ref: Value
+    index: tuple[Value, ...]
+    axis: int
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        """The memory from a row's element in a column on."""
+        index = [row if k == self.axis else v for k, v in enumerate(self.index[:-1])]
+        return b.emit(OPS["row_ref"], (self.ref, *index, column), {})[0]
+
+    def of(self, which: Value, value: Value) -> Rows:
+        """Those of one of a batch."""
+        return replace(self, index=tuple(value if v is which else v for v in self.index))
+
+    def next(self, b: Builder, which: Value) -> Value:
+        """How many elements are from one of a batch to the next."""
+        return self.apart(b, self.index.index(which)) if which in self.index else number(b, 0)
+
+    def apart(self, b: Builder, axis: int | None = None) -> Value:
+        """How many elements are from one row to the next, or along another axis."""
+        total = number(b, 1)
+        for extent in self.ref.type.shape[(self.axis if axis is None else axis) + 1 :]:
+            size = number(b, extent) if isinstance(extent, int) else b.emit(OPS["extent"], (), {"size": extent})[0]
+            total = b.mul(total, size)
+        return total
+
+
+@dataclass(frozen=True)
+class RowsAt:
+    """The same of memory that begins at a reference, with rows so many elements apart; it is ``in_rows``, or has one axis."""
+
+    ref: Value
+    distance: Value
+    in_rows: bool = False
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        return b.emit(OPS["row_ref"], (self.ref, *self.index(b, row, column)), {})[0]
+
+    def apart(self, b: Builder) -> Value:
+        return self.distance
+
+    def index(self, b: Builder, row: Value, column: Value) -> tuple[Value, ...]:
+        return (row, column) if self.in_rows else (b.add(b.mul(row, self.distance), column),)
+
+
+def rows_of(region: Block, row: int = 0, column: int = 1) -> Rows | None:
+    """Where the first access of a region walks rows of neighbours along two of its parameters; None if it does otherwise."""
+    access = next((i for i in region.instructions if isinstance(i.op, Load | Store) and not i.op.masked), None)
+    if access is None:
+        return None
+    ref, index = ref_and_index(access)
+    inside = {*region.parameters, *(v for i in region.instructions for v in i.results)}
+    at = [k for k, v in enumerate(index) if v in inside]
+    if not isinstance(ref.type, RefType) or ref.type.layout != "c" or len(at) != 2:
+        return None
+    if (index[at[0]], index[-1]) != (region.parameters[row], region.parameters[column]):
+        return None
+    return Rows(ref, tuple(index), at[0])
+
+
+def is_stored(each: Block) -> bool:
+    """Whether all that the last region of a product does is to store its sum."""
+    stores = each.instructions
+    is_one = len(stores) == 1 and isinstance(stores[0].op, Store) and not stores[0].op.masked
+    return is_one and stores[0].operands[0] is each.parameters[2]
 
 
 def ask(b: Builder, region: Block, *at: Value) -> None:

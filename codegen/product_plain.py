@@ -1,0 +1,231 @@
+"""Plain matrix products: operands that are read as they lie, and sums that are stored and nothing else.
+
+What there is to do for a block is then the same for all of them but for where memory begins and how far apart its rows are: it is
+a function that kernels share, for each dtype and for each order of the operands. Such a kernel is little more than its loop over
+blocks, and takes a few milliseconds to compile.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from pullback.codegen.processors import Target
+from pullback.codegen.product_blocks import Block, Blocks
+from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
+from pullback.codegen.product_packs import Lies, lies, loading
+from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
+from pullback.codegen.product_scales import KNOWN
+from pullback.codegen.product_shapes import Shape
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
+from pullback.ir.ops.shared import FAR
+from pullback.ir.structure import Block as Region
+from pullback.ir.structure import Instruction, Value
+from pullback.ir.types import BOOL, I64, DType, RefType, scalar
+
+Functions = dict[str, Instruction]
+REFS = ("left", "right", "out")
+NUMBERS = ("rows", "columns", "terms", "i0", "panels", "j0", "width", "across", "length", "runs")
+CHOICES = ("several", "keeps", "is_far")
+OF_BATCH = ("rows", "columns", "terms", "first", "products", "panel", "panels")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a plain product's operands and results lie."""
+
+    left: Lies
+    right: Lies
+    out: Rows
+
+    @property
+    def turned(self) -> tuple[bool, bool]:
+        return self.left.is_turned, self.right.is_turned
+
+    @property
+    def rows(self) -> tuple[Rows, ...]:
+        return tuple(rows for rows in (self.left.rows, self.right.rows, self.out) if isinstance(rows, Rows))
+
+    def begins(self, b: Builder, which: Value | None = None) -> list[Value]:
+        """The memory of the operands and the results; of the first product of a batch."""
+        zero = number(b, 0)
+        return [(rows if which is None else rows.of(which, zero)).begin(b, zero, zero) for rows in self.rows]
+
+    def distances(self, b: Builder) -> list[Value]:
+        return [rows.apart(b) for rows in self.rows]
+
+
+def access(i: Instruction) -> Access | None:
+    """That of a product; None if it is not plain."""
+    left, right, each = i.regions
+    x, y, out = lies(left), lies(right), rows_of(each)
+    is_plain = len(i.operands) == 3 and is_stored(each)
+    return Access(x, y, out) if is_plain and x is not None and y is not None and out is not None else None
+
+
+def spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:
+    """Spell out a product. ``outermost``: no loop is around it, of which others would want to know what it writes."""
+    made = Blocks if access(i) is None or not outermost else PlainBlocks
+    made(b, i, target, functions, outermost).spell()
+
+
+def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions, batch: tuple[Value, Value]) -> None:
+    """Spell out a batch of products: how many, and the value that tells in the regions which."""
+    count, which = batch
+    plain = access(i)
+    if may_be_narrow(i):
+        count = (Narrow(b, i, target, batch) if plain is None else PlainNarrow(b, i, target, batch, functions)).spell()
+    made = Blocks if plain is None else PlainBlocks
+    made(b, i, target, functions, True, (count, which)).spell()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Products of a dtype, of operands that are turned or not."""
+
+    dtype: DType
+    turned: tuple[bool, bool]
+    target: Target
+    shape: Shape
+
+    @property
+    def suffix(self) -> str:
+        return f"{self.dtype.name}_{''.join('nt'[t] for t in self.turned)}"
+
+    def define(self, name: str, functions: Functions, body: Region) -> None:
+        functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (body,))
+
+    def refs(self) -> dict[str, Value]:
+        return {name: Value(RefType(self.dtype, (FAR,)), name) for name in REFS}
+
+    def regions(self, refs: dict[str, Value], distances: dict[str, Value]) -> tuple[Region, ...]:
+        """Those of a product."""
+        left, right, out = (RowsAt(refs[name], distances[name]) for name in REFS)
+        return loading(left, self.turned[0]), loading(right, self.turned[1]), _store(out)
+
+
+def _numbers(*names: str) -> dict[str, Value]:
+    return {name: Value(scalar(I64), name) for name in names}
+
+
+def _store(row: RowsAt) -> Region:
+    """The region of the results."""
+    b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
+    total = Value(scalar(row.ref.type.dtype), "sum")
+    b.store(total, row.ref, *row.index(b, *at))
+    return b.block([*at, total], [])
+
+
+# blocks
+
+class PlainBlocks(Blocks):
+    """The blocks of a plain product."""
+
+    def __init__(
+        self, b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool,
+        batch: tuple[Value, Value] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(b, i, target, functions, outermost, batch)
+        found = access(i)
+        assert found is not None
+        self.access, kind = found, _Kind(self.dtype, found.turned, target, self.shape)
+        self.name = f"blocks_{kind.suffix}"
+        self.packing(True, found.left)
+        self.packing(False, found.right)
+        kind.define(self.name, functions, _block(kind))
+
+    def runs(self, b: Builder, block: Block) -> None:
+        numbers = (self.rows, self.columns, self.terms, *block.rows, *block.columns, block.across, block.length, block.runs)
+        choices = (block.several, block.keeps, block.is_far)
+        own = (block.panels, block.known, block.sums)
+        given = (*self.access.begins(b), *own, *self.access.distances(b), *numbers, *choices)
+        b.emit(OPS["call"], given, {"function": self.name})
+
+
+@functools.cache
+def _block(kind: _Kind) -> Region:
+    """The function of a block."""
+    shape = kind.shape
+    panels = Value(RefType(kind.dtype, (shape.most_wide + 1, shape.panel), space="stack"), "packed")
+    known = Value(RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"), "known")
+    sums = Value(RefType(kind.dtype, (shape.most_high, shape.rows, shape.strip), space="stack"), "sums")
+    refs, distances, n = kind.refs(), {name: Value(scalar(I64), f"{name}_apart") for name in REFS}, _numbers(*NUMBERS)
+    choices = {name: Value(scalar(BOOL), name) for name in CHOICES}
+    b = Builder()
+    product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
+    blocks = Blocks(b, product, kind.target, {}, False)
+    left, right, blocks.goes = (RowsAt(refs[name], distances[name]) for name in REFS)
+    blocks.left_lies, blocks.right_lies = Lies(left, kind.turned[0]), Lies(right, kind.turned[1])
+    blocks.comes = None if kind.turned[1] else right
+    blocks.runs(b, Block(
+        rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
+        **choices, panels=panels, known=known, sums=sums,
+    ))  # fmt: skip
+    return b.block([*refs.values(), panels, known, sums, *distances.values(), *n.values(), *choices.values()], [])
+
+
+# narrow products of a batch
+
+class PlainNarrow(Narrow):
+    """A batch of plain products with few columns."""
+
+    def __init__(self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value], functions: Functions) -> None:
+        super().__init__(b, i, target, batch)
+        found = access(i)
+        assert found is not None
+        self.access, self.functions = found, functions
+        self.kind = _Kind(self.dtype, found.turned, target, self.shape)
+
+    def tiles(self, vectors: int, rows: int) -> Tiles:
+        return PlainTiles(self, vectors, rows)
+
+
+class PlainTiles(Tiles):
+    """Their tiles."""
+
+    of: PlainNarrow
+
+    def __init__(self, of: PlainNarrow, vectors: int, rows: int) -> None:
+        super().__init__(of, vectors, rows)
+        order = "r" * of.by_rows + "t" * of.by_terms
+        self.name = f"narrow_{of.kind.suffix}_{rows}x{vectors}_{order}"
+        of.kind.define(self.name, of.functions, _narrow(of.kind, vectors, rows, of.by_rows, of.by_terms))
+
+    def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+        of = self.of
+        begins, distances = of.access.begins(b, of.which), of.access.distances(b)
+        next_ = [rows.next(b, of.which) for rows in of.access.rows]
+        own = begins[1] if packed is None else packed
+        given = (*begins, own, *distances, *next_, of.rows, of.columns, of.terms, *products, *panels)
+        b.emit(OPS["call"], given, {"function": self.name})
+
+
+class _Within(Tiles):
+    """The tiles of a batch of which it is known how far apart products lie."""
+
+    def __init__(self, of: Narrow, vectors: int, rows: int, kind: _Kind, memory: tuple[dict[str, Value], ...]) -> None:
+        super().__init__(of, vectors, rows)
+        self.kind, (self.refs, self.apart, self.next) = kind, memory
+        self.lies = not kind.turned[1]
+
+    def regions(self, b: Builder, z: Value) -> tuple[Region, ...]:
+        at = {name: b.mul(z, self.next[name]) for name in REFS}
+        rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
+        left, right, out = (RowsAt(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
+        return loading(left, self.kind.turned[0]), loading(right, self.kind.turned[1]), _store(out)
+
+
+@functools.cache
+def _narrow(kind: _Kind, vectors: int, rows: int, by_rows: bool, by_terms: bool) -> Region:
+    """The function of some panels of rows of some products."""
+    refs, n = kind.refs(), _numbers(*OF_BATCH)
+    apart, next_ = ({name: Value(scalar(I64), f"{name}_{word}") for name in REFS} for word in ("apart", "next"))
+    b = Builder()
+    product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, apart))
+    of = Narrow(b, product, kind.target, (n["products"], n["first"]))
+    of.by_rows, of.run_length = by_rows, of.run_of(by_terms)
+    tiles = _Within(of, vectors, rows, kind, (refs, apart, next_))
+    packed = Value(RefType(kind.dtype, (FAR, of.shape.terms * tiles.wide), space="stack"), "packed")
+    tiles.block(b, None if tiles.lies else packed, (n["first"], n["products"]), (n["panel"], n["panels"]))
+    return b.block([*refs.values(), packed, *apart.values(), *next_.values(), *n.values()], [])

@@ -1,0 +1,121 @@
+"""The tile of a matrix product: sums that stay in registers while the terms of two packed panels are multiplied and added.
+
+It is a function that all kernels share whose products have one dtype: it reads and writes nothing but packed panels, what is
+known of them, and rows of memory that it is given. So a kernel is compiled without it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from pullback.codegen.product_parts import number, serial, when
+from pullback.codegen.product_scales import KNOWN, Scales
+from pullback.codegen.product_shapes import Shape
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
+from pullback.ir.ops.shared import FAR
+from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.types import BOOL, I64, DType, RefType, Type, scalar
+
+NEXT = 16
+"""So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The tile of products of a dtype. Its parameters: the packed panels, of which the first one is of rows, and what is known of
+    them; which panel of columns, and how many terms; whether sums are put or added, where to, and how far apart rows are there;
+    what each term asks for meanwhile, and how far behind that of the term before."""
+
+    dtype: DType
+    shape: Shape
+    has_fma: bool
+
+    @property
+    def name(self) -> str:
+        return f"tile_{self.dtype.name}_{self.shape.rows}x{self.shape.columns}"
+
+    def define(self) -> Instruction:
+        """The definition, at the top of a kernel."""
+        return Instruction(OPS["shared"], (), (), {"function": self.name}, (_function(self),))
+
+    def call(self, b: Builder, *given: Value) -> None:
+        b.emit(OPS["call"], given, {"function": self.name})
+
+    def function(self) -> Block:
+        shape, row = self.shape, RefType(self.dtype, (FAR,))
+        types: dict[str, Type] = {
+            "panels": RefType(self.dtype, (shape.most_wide + 1, shape.panel), space="stack"),
+            "known": RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"),
+            "k": scalar(I64), "count": scalar(I64), "is_first": scalar(BOOL), "to": row, "apart": scalar(I64),
+            "ahead": row, "along": scalar(I64),
+        }  # fmt: skip
+        given = {name: Value(t, name) for name, t in types.items()}
+        b = Builder()
+        panels, count, k = given["panels"], given["count"], given["k"]
+        sizes = b.mul(count, number(b, shape.rows)), b.mul(count, number(b, shape.columns))
+        scale = Scales(self.dtype, shape.lanes, shape.terms).settle(b, panels, given["known"], k, sizes)
+        given["sums"] = b.emit(OPS["row_ref"], (given["to"], number(b, 0), given["apart"]), {})[0]
+        given |= {"left": b.sub_ref(panels, number(b, 0)), "right": b.sub_ref(panels, k), "scale": scale}
+        lanes, lane = Builder(), Value(scalar(I64), "v")
+        self.body(lanes, lane, given)
+        params = {"map": "vector", "multiple": shape.lanes}
+        b.emit(OPS["for"], (number(b, shape.lanes),), params, [lanes.block([lane], [])])
+        return b.block(list(given.values())[: len(types)], [])
+
+    def body(self, b: Builder, lane: Value, given: dict[str, Value]) -> None:
+        """What a lane does."""
+        shape, sums, scale = self.shape, given["sums"], given["scale"]
+        lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
+        places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
+        rows = [number(b, r) for r in range(shape.rows)]
+        at = [(rows[r], lanes[x]) for r, x in places]
+
+        def ask(b: Builder, r: Value) -> None:
+            for x in lanes:
+                b.prefetch(sums, r, x, near=True)
+
+        serial(b, number(b, shape.rows), ask)
+        zero, body = b.const(0.0, self.dtype), self.term(b, lanes, given)
+        totals = b.emit(OPS["for"], (given["count"], *[zero] * len(places)), {"map": "serial"}, [body])
+
+        def put(b: Builder) -> None:
+            for place, total in zip(at, totals, strict=True):
+                b.store(b.mul(total, scale), sums, *place)
+
+        def add(b: Builder) -> None:
+            before = [b.load(sums, *place) for place in at]
+            after = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
+            for place, total in zip(at, after, strict=True):
+                b.store(total, sums, *place)
+
+        when(b, given["is_first"], put)
+        when(b, b.bitnot(given["is_first"]), add)
+
+    def term(self, b: Builder, lanes: list[Value], given: dict[str, Value]) -> Block:
+        """One term of all sums."""
+        shape, panel = self.shape, given["right"]
+        step, p = Builder(b.loc), Value(scalar(I64), "p")
+        before = [Value(scalar(self.dtype), "sum") for _ in range(shape.rows * shape.vectors)]
+        row, column = (step.mul(p, number(step, size)) for size in (shape.rows, shape.columns))
+        right = [step.load(panel, step.add(column, lane)) for lane in lanes]
+        after = []
+        for r in range(shape.rows):
+            left = step.load(given["left"], step.add(row, number(step, r)))
+            after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
+        for lane in lanes:
+            step.prefetch(panel, step.add(step.add(column, number(step, NEXT * shape.columns)), lane), near=True)
+        ahead = step.mul(p, given["along"])
+        for lane in lanes:
+            step.prefetch(given["ahead"], step.add(ahead, lane))
+        return step.block([p, *before], after)
+
+    def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
+        found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
+        return found
+
+
+@functools.cache
+def _function(tile: Tile) -> Block:
+    return tile.function()
