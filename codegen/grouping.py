@@ -178,7 +178,7 @@ class Grouping(Paths):
                 return f"{op.name} {known}"
             phase = max(phase, known)
         if cluster.product is not None:
-            return beside_phase(instruction, level, phase, space, self.target)
+            return beside_phase(instruction, level, phase, cluster, self.target)
         if isinstance(op, ScatterSum) or cluster.scan is not None or is_scanned(instruction):
             return self.phase_in_order(cluster, instruction, reads, level, phase)
         if isinstance(op, Check):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from pullback.codegen.carrying import carries, is_near
 from pullback.codegen.clusters import Cluster, Read
@@ -16,6 +17,7 @@ from pullback.ir.ops.index import Gather, ScatterSum
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast, squeeze
 from pullback.ir.structure import Function, Instruction, Value
+from pullback.ir.types import Shape
 
 
 class Paths:
@@ -119,13 +121,16 @@ class Paths:
         few cheap ops."""
         if value in self.stored and self.through(value) is not None:
             return False
-        roots = [r.root for r in self.reads(value) if r.root.type.shape == value.type.shape]
-        return is_near(value, self.through) and all(is_near(v, self.elementwise) for v in roots)
+        shape = value.type.shape
+        roots = [r.root for r in self.reads(value) if r.root.type.shape == shape]
+        return is_near(value, self.through) and all(is_near(v, partial(self.elementwise, shape)) for v in roots)
 
-    def elementwise(self, value: Value) -> Instruction | None:
-        """The elementwise instruction that makes a value, or what makes it for its readers."""
+    def elementwise(self, shape: Shape, value: Value) -> Instruction | None:
+        """The elementwise instruction that makes a value of a shape, or what makes one for its readers: what is repeated by a
+        broadcast is stored."""
         made = self.producer.get(value)
-        return made if made is not None and (isinstance(made.op, Elementwise) or self.through(value) is made) else None
+        is_made = made is not None and isinstance(made.op, Elementwise) and value.type.shape == shape
+        return made if is_made or self.through(value) is made else None
 
     def base(self, value: Value) -> Value:
         """What a view is a view of."""

@@ -19,16 +19,29 @@ rows. Footprint: ``product_shapes`` says which cache holds what.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import FEW, ask, each_of_batch, is_plain, loop, number, parts, serial, shared, when, whole
+from pullback.codegen.product_parts import (
+    FEW,
+    ask,
+    each_of_batch,
+    identities,
+    is_plain,
+    loop,
+    number,
+    parts,
+    serial,
+    shared,
+    when,
+    whole,
+)  # fmt: skip
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.product import ROWS
+from pullback.ir.ops.product import COLUMNS, ROWS
 from pullback.ir.structure import Instruction, Value, copied
 from pullback.ir.types import BOOL, I64, scalar
 
@@ -94,13 +107,16 @@ class Blocks:
     ) -> None:
         self.b, self.outermost, self.batch = b, outermost, batch
         self.rows, self.columns, self.terms, *self.parts = i.operands
-        self.combine = i.params.get("combine", ())
-        left, right, self.each = i.regions
+        self.combine, self.across = i.params.get("combine", ()), i.params.get("across", ())
+        left, right, self.each, *self.ends = i.regions
         self.dtype = left.results[0].type.dtype
-        self.is_light = not self.parts and len(self.each.instructions) <= LIGHT
+        self.is_light = not self.parts and not self.across and len(self.each.instructions) <= LIGHT
         self.is_plain = self.is_light and all(map(is_plain, self.each.instructions))
         self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype)
+        self.apart = COLUMNS // self.shape.columns
+        if self.across:
+            self.shape = replace(self.shape, most_wide=max(self.shape.most_wide // self.apart, 1) * self.apart)
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
@@ -118,6 +134,8 @@ class Blocks:
         high, wide = shared(b, row_panels, down), shared(b, column_panels, along)
         if self.parts:
             high = b.mul(parts(b, high, TOGETHER), number(b, TOGETHER))
+        if self.across:
+            wide = b.mul(parts(b, wide, self.apart), number(b, self.apart))
         high, wide = b.maximum(high, number(b, 1)), b.maximum(wide, number(b, 1))
         down = shared(b, row_panels, high)
         blocks = b.mul(down, shared(b, column_panels, wide))
@@ -269,15 +287,30 @@ class Blocks:
         def row(b: Builder, r: Value) -> None:
             i = b.add(i0, r)
 
-            def element(b: Builder, k: Value) -> None:
-                c = b.add(first, k)
+            def element(b: Builder, c: Value) -> tuple[Value, ...]:
                 j = b.add(j0, c)
                 found = copied(self.each, (i, j, b.load(strip, r, c)))
                 b.instructions.extend(found.instructions)
-                for part, name, value in zip(self.parts, self.combine, found.results, strict=True):
+                for part, name, value in zip(self.parts, self.combine, found.results, strict=False):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
+                return found.results[len(self.parts) :]
 
-            loop(b, count, element)
+            def alone(b: Builder, k: Value) -> None:
+                element(b, b.add(first, k))
+
+            def run(b: Builder, q: Value) -> None:
+                start, inner, k = b.mul(q, number(b, COLUMNS)), Builder(b.loc), Value(scalar(I64))
+                yields = element(inner, inner.add(start, k))
+                few = b.minimum(number(b, COLUMNS), b.sub(count, start))
+                operands = (few, *identities(b, self.across, yields))
+                totals = b.emit(OPS["for"], operands, {"combine": self.across}, [inner.block([k], yields)])
+                at = b.add(b.idiv(j0, number(b, COLUMNS)), q)
+                b.instructions.extend(copied(self.ends[0], (i, at, *totals)).instructions)
+
+            if self.across:
+                serial(b, parts(b, count, COLUMNS), run)
+            else:
+                loop(b, count, alone)
 
         serial(b, height, row)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.llvm_addresses import ref_and_index
@@ -21,6 +21,15 @@ MOST_CHUNKS = 16
 """So many chunks of a batch for each thread."""
 
 
+START = {"add": 0.0, "mul": 1.0, "maximum": float("-inf"), "minimum": float("inf")}
+"""What a combiner begins with."""
+
+
+def identities(b: Builder, combine: Sequence[str], values: Sequence[Value]) -> list[Value]:
+    """What values are combined with first."""
+    return [b.const(START[name], v.type.dtype) for name, v in zip(combine, values, strict=True)]
+
+
 def number(b: Builder, value: int) -> Value:
     return b.const(value, I64)
 
@@ -35,9 +44,9 @@ def serial(b: Builder, count: Value, body: Body) -> None:
     loop(b, count, body, map="serial", ordered=True)
 
 
-def vector(b: Builder, count: Value, multiple: int, body: Body) -> None:
+def vector(b: Builder, count: Value, multiple: int, body: Body, **params: object) -> None:
     """A loop of vectors; the count is known to be such a multiple."""
-    loop(b, count, body, map="vector", **({"multiple": multiple} if multiple > 1 else {}))
+    loop(b, count, body, map="vector", **({"multiple": multiple} if multiple > 1 else {}), **params)
 
 
 def when(b: Builder, condition: Value, body: Callable[[Builder], None]) -> None:
@@ -89,6 +98,35 @@ def element(b: Builder, region: Block, *at: Value) -> Value:
     found = copied(region, at)
     b.instructions.extend(found.instructions)
     return found.results[0]
+
+
+Stores = list[tuple[Value, ...]]
+"""The operands of stores under a mask."""
+
+
+def under(
+    b: Builder, region: Block, at: Sequence[Value], of: int, inside: Value, stores: Stores | None = None
+) -> tuple[Value, ...]:  # fmt: skip
+    """What a region gives if the one of its positions that differs from lane to lane is there; else what is computed from zeros,
+    where nothing is read. Its stores wait."""
+    found = copied(region, tuple(at))
+    env: dict[Value, Value] = {}
+    varies = {at[of]}
+    for i in found.instructions:
+        operands = [env.get(v, v) for v in i.operands]
+        if not varies.isdisjoint(operands):
+            varies.update(i.results)
+        if isinstance(i.op, Store) and stores is not None:
+            value, ref, *index = operands
+            stores.append((value, ref, inside, *index))
+        elif isinstance(i.op, Load) and not varies.isdisjoint(i.results):
+            ref, places = ref_and_index(i)
+            holds = b.bitand(operands[1], inside) if i.op.masked else inside
+            env[i.result] = b.load_if(env.get(ref, ref), holds, *(env.get(v, v) for v in places))
+            varies.add(env[i.result])
+        else:
+            b.append(Instruction(i.op, tuple(operands), i.results, i.params, i.regions, i.loc))
+    return tuple(env.get(v, v) for v in found.results)
 
 
 def walks(region: Block, one: int, other: int) -> bool:
