@@ -9,28 +9,10 @@ The order of additions is that of the terms, in runs whose length depends on the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.codegen.processors import Target
-from pullback.codegen.product_after import WAITING, After
-from pullback.codegen.product_left import Left
 from pullback.codegen.product_panels import Panels
-from pullback.codegen.product_parts import (
-    FEW,
-    MOST_CHUNKS,
-    element,
-    is_plain,
-    loop,
-    number,
-    parts,
-    serial,
-    shared,
-    under,
-    walks,
-    when,
-    whole,
-)  # fmt: skip
+from pullback.codegen.product_parts import FEW, MOST_CHUNKS, element, loop, number, parts, serial, shared, walks, when, whole
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -50,20 +32,11 @@ SPLIT, GROUPS = 8, 2
 """So many blocks a thread, of as many groups of products if there are few rows."""
 
 
-MOST_AFTER = 16
-"""What is done with sums in so many instructions is done while they are in registers."""
-
-
 def may_be_narrow(i: Instruction) -> bool:
-    """Whether a product does little with its sums but store them."""
-    each = i.regions[2].instructions
-    return len(i.operands) == 3 and len(each) <= MOST_AFTER and all(map(is_plain, each))
-
-
-def _only_stores(each: Block) -> bool:
-    """Whether sums are stored as they are, where they can be read again."""
+    """Whether a product stores its sums and does nothing else with them."""
+    each = i.regions[2]
     stores = each.instructions
-    is_alone = len(stores) == 1 and isinstance(stores[0].op, Store) and not stores[0].op.masked
+    is_alone = len(i.operands) == 3 and len(stores) == 1 and isinstance(stores[0].op, Store) and not stores[0].op.masked
     return is_alone and stores[0].operands[0] is each.parameters[2]
 
 
@@ -73,18 +46,13 @@ class Narrow:
     def __init__(self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value]) -> None:
         self.b, (self.count, self.which) = b, batch
         self.rows, self.columns, self.terms = i.operands
-        left, self.right, each, *ends = i.regions
+        left, self.right, each = i.regions
         self.dtype = left.results[0].type.dtype
         self.left = Block((self.which, *left.parameters), left.instructions, left.results)
         self.each = Block((self.which, *each.parameters), each.instructions, each.results)
-        ended = [Block((self.which, *r.parameters), r.instructions) for r in ends]
-        self.after = After(self.each, i.params.get("across", ()), *ended)
-        self.only_stores, self.packs_left = _only_stores(each), len(left.instructions) > 1
         self.shape: Shape = shape_for(target, self.dtype)
         self.has_fma = target.has_fma
         self.by_rows, self.by_terms = _before(left, 0, self.which), _before(left, 1, self.which)
-        if self.packs_left:
-            self.by_rows |= _before(each, 0, self.which)
         self.run_length = SHORT_RUN if self.by_terms else self.shape.terms
         near = target.cache // 2 // (self.shape.terms * 3 * self.shape.lanes * self.dtype.bytes)
         self.together = max(1, min(MOST_TOGETHER, near)) if self.by_rows or self.by_terms else 1
@@ -98,10 +66,8 @@ class Narrow:
         is_long = b.ge(work, number(b, self.shape.worth))
         rest, zero = self.count, number(b, 0)
         for vectors, rows in tiles:
-            most = MOST_WIDE if lies and vectors == 2 and not self.after.across else 1
+            most = MOST_WIDE if lies and vectors == 2 else 1
             fits = b.le(self.columns, number(b, most * vectors * lanes))
-            if not self.only_stores:
-                fits = b.bitand(fits, b.le(self.terms, number(b, self.run_length)))
             if vectors == 3:
                 fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
             count = b.select(fits, rest, zero)
@@ -120,9 +86,6 @@ class _Tiles:
         self.lies = lies_there(of.right)
         self.which = Value(of.which.type, of.which.name)
         self.right = Panels(_with(of.right, of.which, self.which), 0, of.columns, self.wide, of.shape.lanes)
-        self.left = Left(of.left, rows, HIGH, of.run_length, of.together, of.shape.lanes) if of.packs_left else None
-        self.waiting: Value | None = None
-        self.sums: Value | None = None
 
     def spell(self, b: Builder, count: Value, is_long: Value) -> None:
         of, one = self.of, number(b, 1)
@@ -132,20 +95,13 @@ class _Tiles:
         groups = shared(b, count, together)
         wanted = b.select(is_long, shared(b, b.mul(threads, number(b, SPLIT)), b.maximum(groups, one)), one)
         high = b.maximum(shared(b, panels, wanted), number(b, HIGH))
-        if self.left is not None and not self.left.is_by_tile:
-            high = number(b, HIGH)
         down = shared(b, panels, high)
         total = b.mul(groups, down)
         most = b.mul(threads, number(b, MOST_CHUNKS))
         size = b.maximum(b.select(is_long, shared(b, total, most), total), one)
         chunks = shared(b, total, size)
         chunks = b.select(b.gt(chunks, one), b.maximum(chunks, number(b, FEW)), chunks)
-
         def chunk(b: Builder, c: Value) -> None:
-            if self.left is not None:
-                self.left.take(b, together)
-            if of.after.across:
-                self.waiting = b.local(dtype=of.dtype, shape=(WAITING, len(of.after.across) * self.shape.lanes * self.high))
             packed = None if self.lies else b.local(together, dtype=of.dtype, shape=(of.together, self.shape.terms * self.wide))
             first = b.mul(c, size)
 
@@ -172,87 +128,34 @@ class _Tiles:
 
             def pack(b: Builder, z: Value) -> None:
                 assert packed is not None
-                if not self.right.is_turned and (of.packs_left or len(of.right.instructions) > 1):
-                    self.pack_columns(b, b.sub_ref(packed, z), b.add(products[0], z), (p0, terms))
-                    return
                 b.append(Instruction(OPS["add"], (products[0], z), (self.which,), {}, (), b.loc))
                 self.right.pack(b, b.sub_ref(packed, z), (p0, terms), (number(b, 0), of.columns))
 
-            def tile(b: Builder, z: Value, r: Value, nth: Value) -> None:
-                if self.waiting is not None:
-                    self.sums = b.sub_ref(self.waiting, b.bitand(nth, number(b, WAITING - 1)))
+            def tile(b: Builder, z: Value, r: Value) -> None:
                 i = b.mul(b.add(panels[0], r), number(b, self.high))
                 at = b.add(products[0], z)
-                last = b.sub(of.rows, number(b, 1))
-                rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]
-                if self.left is not None:
-                    self.left.pack_tile(b, at, (p0, terms), rows)
                 if packed is not None:
-                    self.tile(b, b.sub_ref(packed, z), (z, at), (rows, number(b, 0)), (p0, terms), is_first)
-                else:
-                    across, wide = parts(b, of.columns, self.wide), number(b, self.wide)
-                    serial(b, across, lambda b, j: self.tile(b, None, (z, at), (rows, b.mul(j, wide)), (p0, terms), is_first))
-
-            def ends(b: Builder, x: Value, count: Value, tile: Callable[[Builder, Value], tuple[Value, Value]]) -> None:
-                def rows(b: Builder, x: Value) -> tuple[Value, tuple[Value, Value]]:
-                    z, r = tile(b, x)
-                    i = b.mul(b.add(panels[0], r), number(b, self.high))
-                    return b.add(products[0], z), (i, b.minimum(number(b, self.high), b.sub(of.rows, i)))
-
-                if self.waiting is not None:
-                    of.after.together(b, x, count, rows, (self.waiting, self.high))
-
-            def across(b: Builder, r: Value) -> None:
-                def one(b: Builder, z: Value) -> None:
-                    tile(b, z, r, z)
-                    ends(b, z, products[1], lambda b, z: (z, r))
-
-                serial(b, products[1], one)
-
-            def down(b: Builder, z: Value) -> None:
-                def one(b: Builder, r: Value) -> None:
-                    tile(b, z, r, r)
-                    ends(b, r, panels[1], lambda b, r: (z, r))
-
-                serial(b, panels[1], one)
+                    self.tile(b, b.sub_ref(packed, z), at, (i, number(b, 0)), (p0, terms), is_first)
+                    return
+                across, wide = parts(b, of.columns, self.wide), number(b, self.wide)
+                serial(b, across, lambda b, j: self.tile(b, None, at, (i, b.mul(j, wide)), (p0, terms), is_first))
 
             if packed is not None:
                 serial(b, products[1], pack)
-            if self.left is not None:
-                first = b.mul(panels[0], number(b, self.high))
-                count = b.minimum(b.mul(panels[1], number(b, self.high)), b.sub(of.rows, first))
-                self.left.pack_block(b, products, (p0, terms), (first, count))
             if of.by_rows:
-                serial(b, panels[1], across)
+                serial(b, panels[1], lambda b, r: serial(b, products[1], lambda b, z: tile(b, z, r)))
             else:
-                serial(b, products[1], down)
+                serial(b, products[1], lambda b, z: serial(b, panels[1], lambda b, r: tile(b, z, r)))
 
         serial(b, runs, run)
 
-    def pack_columns(self, b: Builder, panel: Value, which: Value, terms: tuple[Value, Value]) -> None:
-        """The columns of a product, term by term, in all vectors of a panel at a time; those that are not there are zero."""
-        of, shape = self.of, self.shape
-        inner, lane = Builder(b.loc), Value(scalar(I64), "v")
-        columns = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, self.vectors))]
-        inside = [inner.lt(column, of.columns) for column in columns]
-
-        def term(b: Builder, p: Value) -> None:
-            at, start = b.add(terms[0], p), b.mul(p, number(b, self.wide))
-            values = [under(b, self.closed, (which, at, c), 2, holds)[0] for c, holds in zip(columns, inside, strict=True)]
-            for value, column in zip(values, columns, strict=True):
-                b.store(value, panel, b.add(start, column))
-
-        serial(inner, terms[1], term)
-        params = {"map": "vector", "multiple": shape.lanes}
-        b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
-
     def tile(
-        self, b: Builder, panel: Value | None, which: tuple[Value, Value], place: tuple[list[Value], Value],
-        terms: tuple[Value, Value], is_first: Value
-    ) -> None:  # fmt: skip
-        """A tile of sums, or what a run of terms adds to it; ``which`` product, in its group and of all. Rows that are not there
-        are the last one again."""
-        of, shape, (rows, j), (nth, z) = self.of, self.shape, place, which
+        self, b: Builder, panel: Value | None, z: Value, place: tuple[Value, Value], terms: tuple[Value, Value], is_first: Value
+    ) -> None:
+        """A tile of sums, or what a run of terms adds to it. Rows that are not there are the last one again."""
+        of, shape, (i, j) = self.of, self.shape, place
+        last = b.sub(of.rows, number(b, 1))
+        rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
         lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, self.vectors))]
         columns = [inner.add(j, v) for v in lanes]
@@ -266,25 +169,22 @@ class _Tiles:
             right = [self.lying(step, z, at, column, inside[column]) for column in columns]
         else:
             right = [step.load(panel, step.add(start, v)) for v in lanes]
-        if self.left is None:
-            found = [element(step, of.left, z, row, at) for row in rows]
-        else:
-            found = self.left.elements(step, nth, p, rows)
-        for r, left in enumerate(found):
+        for r in range(self.high):
+            left = element(step, of.left, z, rows[r], at)
             after += [self.multiply_add(step, left, right[x], before[r * self.vectors + x]) for x in range(self.vectors)]
         totals = inner.emit(
             OPS["for"], (terms[1], *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)]
         )
-        if of.only_stores:
-            self.put(inner, z, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, inside, is_first)
-        else:
-            of.after.run(inner, z, rows, columns, totals, inside, (self.sums, lane))
+        self.put(inner, z, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, inside, is_first)
         params = {"map": "vector", "multiple": shape.lanes}
         b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
 
     def lying(self, b: Builder, z: Value, p: Value, column: Value, inside: Value) -> Value:
         """An element of the right operand where it lies, if it is there."""
-        return under(b, self.closed, (z, p, column), 2, inside)[0]
+        (found,) = copied(self.closed, (z, p, column)).instructions
+        ref, index = ref_and_index(found)
+        value: Value = b.load_if(ref, inside, *index)
+        return value
 
     def put(
         self, b: Builder, z: Value, rows: list[Value], columns: list[Value], totals: tuple[Value, ...],
@@ -322,7 +222,7 @@ def lies_there(region: Block) -> bool:
 def _before(region: Block, position: int, which: Value) -> bool:
     """Whether memory goes through all products of a batch before it goes on along a parameter of a region."""
     for i in region.instructions:
-        if isinstance(i.op, Load | Store):
+        if isinstance(i.op, Load):
             _, index = ref_and_index(i)
             own = region.parameters[position]
             if which in index and own in index:

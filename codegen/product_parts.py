@@ -105,21 +105,21 @@ Stores = list[tuple[Value, ...]]
 
 
 def under(
-    b: Builder, region: Block, at: Sequence[Value], of: int, inside: Value, stores: Stores | None = None
+    b: Builder, region: Block, at: Sequence[Value], of: int, inside: Value | None, stores: Stores | None = None
 ) -> tuple[Value, ...]:  # fmt: skip
     """What a region gives if the one of its positions that differs from lane to lane is there; else what is computed from zeros,
-    where nothing is read. Its stores wait."""
+    where nothing is read. Its stores wait. ``inside``: whether it is there; None if all are."""
     found = copied(region, tuple(at))
     env: dict[Value, Value] = {}
-    varies = {at[of]}
+    varies = set() if inside is None else {at[of]}
     for i in found.instructions:
         operands = [env.get(v, v) for v in i.operands]
         if not varies.isdisjoint(operands):
             varies.update(i.results)
-        if isinstance(i.op, Store) and stores is not None:
+        if isinstance(i.op, Store) and stores is not None and inside is not None:
             value, ref, *index = operands
             stores.append((value, ref, inside, *index))
-        elif isinstance(i.op, Load) and not varies.isdisjoint(i.results):
+        elif isinstance(i.op, Load) and inside is not None and not varies.isdisjoint(i.results):
             ref, places = ref_and_index(i)
             holds = b.bitand(operands[1], inside) if i.op.masked else inside
             env[i.result] = b.load_if(env.get(ref, ref), holds, *(env.get(v, v) for v in places))

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Blocks
+from pullback.codegen.product_carried import Carried, lies_alone, may_be_carried
 from pullback.codegen.product_narrow import Narrow, may_be_narrow
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import For
@@ -33,6 +34,8 @@ def products(block: Block, target: Target, outermost: bool = True) -> Block:
 
 
 def _batch(b: Builder, count: Value, which: Value, i: Instruction, target: Target) -> None:
-    if may_be_narrow(i):
+    if may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
         count = Narrow(b, i, target, (count, which)).spell()
+    elif may_be_carried(i):
+        count = Carried(b, i, target, (count, which)).spell()
     Blocks(b, i, target, True, (count, which)).spell()
