@@ -40,7 +40,7 @@ def carries(i: Instruction, target: str) -> bool:
     """Whether a contraction in canonical form may share a kernel with others."""
     if not isinstance(i.op, Contract) or i.result.type.dtype not in (F32, F64):
         return False
-    if target in BATCHES and _is_batch(i):
+    if is_batch(i, target):
         return True
     if target not in TARGETS:
         return False
@@ -48,13 +48,14 @@ def carries(i: Instruction, target: str) -> bool:
     return all(k in left and k in right for k in out[:-2]) and out[-2] not in right and out[-1] not in left
 
 
-def often_read(product: Instruction) -> tuple[int, int]:
+def often_read(product: Instruction, target: str) -> tuple[int, int]:
     """How often the operands of a contraction are read, as bits."""
-    return (RIGHT, RIGHT) if _is_batch(product) else (LEFT, RIGHT)
+    return (RIGHT, RIGHT) if is_batch(product, target) else (LEFT, RIGHT)
 
 
-def _is_batch(i: Instruction) -> bool:
-    return "z" in i.params["spec"]
+def is_batch(i: Instruction, target: str) -> bool:
+    """Whether a contraction in canonical form is a batch that has its neighbours in a kernel of its own."""
+    return target in BATCHES and "z" in i.params["spec"]
 
 
 def is_near(value: Value, maker: Callable[[Value], Instruction | None]) -> bool:
@@ -80,7 +81,7 @@ def product_phase(cluster: Cluster, product: Instruction, is_inside: bool, targe
         return f"{name} is not of the kernel's shape"
     if is_inside:
         return f"{name} reads it at other places than its own"
-    if target in BATCHES and _is_batch(product):
+    if is_batch(product, target):
         is_alone = all(_may_follow(i, product, cluster) for i in cluster.members)
         return 0 if is_alone else f"{name} shares a kernel with few cheap ops and reductions along its rows alone"
     if not all(_may_be_beside(i, cluster.space, target) for i in cluster.members):
@@ -93,7 +94,7 @@ def beside_phase(instruction: Instruction, level: str, phase: int, cluster: Clus
     reads."""
     op, space, product = instruction.op, cluster.space, cluster.product
     assert product is not None
-    if target in BATCHES and _is_batch(product):
+    if is_batch(product, target):
         if not _may_follow(instruction, product, cluster):
             return f"{op.name} is none of few cheap ops on results of contract, nor a reduction along their rows"
         return ENDED if isinstance(op, Reduce) else phase

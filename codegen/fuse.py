@@ -152,7 +152,7 @@ class _Kernels:
         """What a group reads for its members and for what it copies."""
         for i in cluster.members:
             for k, v in enumerate(i.operands):
-                often = often_read(i)[k] if i is cluster.product else 1
+                often = often_read(i, self.grouping.target)[k] if i is cluster.product else 1
                 for r in self.grouping.reads(v) if v not in self.grouping.in_memory(i) or i is not cluster.product else ():
                     yield Use(r.root, v, self.grouping.holder(r.root) is cluster, often)
         for v in cluster.copies:

@@ -27,8 +27,8 @@ class After:
         self.each, self.across, self.ends = each, across, ends
 
     def together(self, b: Builder, x: Value, count: Value, tile: Tile, panels: Value, sums: Sums) -> None:
-        """After the tiles of row ``x`` of ``count``, what is done with the rows of those that wait: ``tile`` gives the product, the
-        first row and how many; there are so many ``panels`` of columns."""
+        """After the tiles of row ``x`` of ``count``, what is done with the rows of those that wait: ``tile`` gives the product,
+        the first row and how many; there are so many ``panels`` of columns."""
         waiting = b.add(b.bitand(x, number(b, WAITING - 1)), number(b, 1))
         is_last = b.bitor(b.eq(waiting, number(b, WAITING)), b.eq(b.add(x, number(b, 1)), count))
         first = b.sub(b.add(x, number(b, 1)), waiting)
@@ -82,7 +82,7 @@ class After:
         size = _size(ref) // len(self.across)
 
         def row(b: Builder, r: Value) -> None:
-            totals = []
+            totals: list[Value] = []
             for k, name in enumerate(self.across):
                 step, j, before = Builder(b.loc), Value(scalar(I64), "j"), Value(scalar(ref.type.dtype), "sum")
                 places = [step.add(r, number(step, k * size + lane)) for lane in range(0, size, high)]

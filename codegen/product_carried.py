@@ -17,7 +17,18 @@ from pullback.codegen.product_left import Left, element_of
 from pullback.codegen.product_narrow import GROUPS, HIGH, MOST_TOGETHER, MOST_WIDE, SHORT_RUN, SPLIT, lies_there
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
-    FEW, MOST_CHUNKS, Stores, is_plain, loop, number, parts, serial, shared, under, when, whole
+    FEW,
+    MOST_CHUNKS,
+    Stores,
+    is_plain,
+    loop,
+    number,
+    parts,
+    serial,
+    shared,
+    under,
+    when,
+    whole,
 )  # fmt: skip
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
 from pullback.ir.builder import Builder
@@ -273,7 +284,8 @@ class _Tile:
             right = [under(step, of.right, (self.which, at, column), 2, holds)[0] for column, holds in pairs]
         else:
             start = step.add(begin, step.mul(p, number(step, tiles.wide)))
-            right = [step.load(tiles.packed, step.add(step.add(start, number(step, x * lanes)), lane)) for x in range(tiles.vectors)]
+            begins = [step.add(start, number(step, x * lanes)) for x in range(tiles.vectors)]
+            right = [step.load(tiles.packed, step.add(begin, lane)) for begin in begins]
         if tiles.left is None:
             left = [found for row in self.rows for found in under(step, of.left, (self.which, row, at), 1, None)]
         else:
@@ -322,7 +334,8 @@ class _Placed(Panels):
 
 def lies_alone(region: Block) -> bool:
     """Whether an operand is read as it is."""
-    return [type(i.op) for i in region.instructions] == [Load] and not region.instructions[0].op.masked
+    (first, *rest) = region.instructions or (None,)
+    return not rest and first is not None and isinstance(first.op, Load) and not first.op.masked
 
 
 def _only_stores(each: Block) -> bool:

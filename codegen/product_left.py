@@ -41,7 +41,9 @@ class Left:
     def take(self, b: Builder, products: Value) -> None:
         """Take memory for a chunk."""
         if self.is_by_tile:
-            self.memory = b.local(number(b, self.high), dtype=self.dtype, shape=(self.high, self.length + LINE // self.dtype.bytes))
+            # rows begin in different places of a cache
+            width = self.length + LINE // self.dtype.bytes
+            self.memory = b.local(number(b, self.high), dtype=self.dtype, shape=(self.high, width))
         else:
             self.memory = b.local(products, dtype=self.dtype, shape=(self.together, self.length * self.most * self.high))
 

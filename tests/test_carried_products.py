@@ -174,9 +174,7 @@ def weighted(x: Array, w: Array) -> Any:
 NARROW: dict[str, tuple[Form, str]] = {
     "squares": (squares, "mk,znk"),
     "weighted": (weighted, "mk,mzn"),
-    "all reductions": (
-        lambda x, w: (np.sum(x @ w, axis=2), np.max(x @ w, axis=2), np.min(x @ w, axis=2), np.prod((x @ w) * 0.1, axis=2)), "zmk,zkn"
-    ),
+    "all reductions": (lambda x, w: [f((x @ w) * 0.1, axis=2) for f in (np.sum, np.max, np.min, np.prod)], "zmk,zkn"),
     "rows of others": (lambda x, w: np.sum((x @ w) * x[:, :, :1] + w[:, :1, :], axis=2), "zmk,zkn"),
     "operands": (lambda x, w: (2.0 * x - 1.0) @ np.where(w > 0.0, w, 0.5), "zmk,zkn"),
     "right alone": (lambda x, w: x @ (w * w[:, :1, :]), "zmk,zkn"),
@@ -189,23 +187,34 @@ NARROW: dict[str, tuple[Form, str]] = {
     "many ops": (lambda x, w: np.sqrt(np.abs(((x @ w) * 2.0 - 1.0) / 3.0 + 0.25)) * (x @ w) - 1.0, "zmk,zkn"),
 }
 EXTENTS = {
-    "none": {"z": 0, "m": 3, "k": 2, "n": 4}, "no terms": {"z": 2, "m": 3, "k": 0, "n": 4}, "small": {"z": 19, "m": 5, "k": 4, "n": 7},
-    "narrow": {"z": 3, "m": 37, "k": 9, "n": 20}, "one tile": {"z": 11, "m": 13, "k": 70, "n": 5},
-    "long": {"z": 2, "m": 18, "k": 150, "n": 10}, "wide": {"z": 2, "m": 7, "k": 20, "n": 210}, "thin": {"z": 40, "m": 2, "k": 3, "n": 33},
-}  # fmt: skip
+    "small": {"z": 19, "m": 5, "k": 4, "n": 7},
+    "narrow": {"z": 3, "m": 37, "k": 9, "n": 20},
+    "one tile": {"z": 11, "m": 13, "k": 70, "n": 5},
+    "long": {"z": 2, "m": 18, "k": 150, "n": 10},
+    "longer": {"z": 2, "m": 5, "k": 1100, "n": 3},
+    "panels": {"z": 3, "m": 30, "k": 12, "n": 50},
+    "wide": {"z": 2, "m": 7, "k": 20, "n": 210},
+    "thin": {"z": 40, "m": 2, "k": 3, "n": 33},
+    "many rows": {"z": 2, "m": 130, "k": 6, "n": 17},
+}
 
 
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize("name", NARROW)
 def test_batches_of_all_widths(name: str, extents: str) -> None:
     form, words = NARROW[name]
-    if extents in ("none", "no terms") and ("max" in form.__code__.co_names or name in ("squares", "weighted", "picked")):
-        return
     rng = np.random.default_rng(len(name))
     shapes = [tuple(EXTENTS[extents][k] for k in word) for word in words.split(",")]
-    for dtype in (np.float64, np.float32):
-        args = [rng.normal(size=shape).astype(dtype) for shape in shapes]
-        check(form, *args, terms=4 * max(EXTENTS[extents].values()))
+    dtype = np.float32 if len(name + extents) % 2 else np.float64
+    check(form, *(rng.normal(size=shape).astype(dtype) for shape in shapes), terms=4 * max(EXTENTS[extents].values()))
+
+
+@pytest.mark.parametrize("name", ["operands", "right alone", "rows side by side", "terms by terms", "all turned", "shared"])
+@pytest.mark.parametrize("empty", ["z", "k"])
+def test_empty_batches(name: str, empty: str) -> None:
+    form, words = NARROW[name]
+    extents = {"z": 2, "m": 3, "k": 2, "n": 4, empty: 0}
+    check(form, *(np.ones(tuple(extents[k] for k in word)) for word in words.split(",")))
 
 
 def test_batches_have_as_few_kernels() -> None:
