@@ -25,26 +25,47 @@ TARGETS: frozenset[str] = frozenset({ALONE})
 """The targets whose products with neighbours are as fast as those that they have without."""
 SUMMING: frozenset[str] = frozenset({"cpu"})
 """Those whose products also sum down their columns."""
+BATCHES: frozenset[str] = frozenset({"cpu"})
+"""Those on which batches of products have neighbours, in kernels of their own (``product_group``): cheap ops before and after,
+and reductions along the rows."""
+MOST_AFTER = 6
+"""So many ops on results of batches share their kernel: sums stay in registers meanwhile."""
 MOST_WORK = 8
 """So many cheap ops between memory and an operand are computed each time that it is read; more go through memory."""
 LEFT, RIGHT = 3, 1
-"""How often operands are read, as bits: the left one for each block of columns, the right one once."""
+"""How often operands are read, as bits: the left one for each block of columns, the right one once; each once in a batch."""
 
 
 def carries(i: Instruction, target: str) -> bool:
     """Whether a contraction in canonical form may share a kernel with others."""
-    if target not in TARGETS or not isinstance(i.op, Contract) or i.result.type.dtype not in (F32, F64):
+    if not isinstance(i.op, Contract) or i.result.type.dtype not in (F32, F64):
+        return False
+    if is_batch(i, target):
+        return True
+    if target not in TARGETS:
         return False
     (left, right), out = split(i.params["spec"])
     return all(k in left and k in right for k in out[:-2]) and out[-2] not in right and out[-1] not in left
 
 
+def often_read(product: Instruction, target: str) -> tuple[int, int]:
+    """How often the operands of a contraction are read, as bits."""
+    return (RIGHT, RIGHT) if is_batch(product, target) else (LEFT, RIGHT)
+
+
+def is_batch(i: Instruction, target: str) -> bool:
+    """Whether a contraction in canonical form is a batch that has its neighbours in a kernel of its own."""
+    return target in BATCHES and "z" in i.params["spec"]
+
+
 def is_near(value: Value, maker: Callable[[Value], Instruction | None]) -> bool:
     """Whether an operand can be computed each time that it is read. ``maker(v)``: what makes a value that need not be stored."""
     work, stack = 0, [value]
+    seen: set[Instruction] = set()
     while stack and work <= MOST_WORK:
         made = maker(stack.pop())
-        if made is not None and made.result.type.shape:
+        if made is not None and made.result.type.shape and made not in seen:
+            seen.add(made)
             work += weight(made)
             stack += made.operands
     return work <= MOST_WORK
@@ -60,15 +81,23 @@ def product_phase(cluster: Cluster, product: Instruction, is_inside: bool, targe
         return f"{name} is not of the kernel's shape"
     if is_inside:
         return f"{name} reads it at other places than its own"
+    if is_batch(product, target):
+        is_alone = all(_may_follow(i, product, cluster) for i in cluster.members)
+        return 0 if is_alone else f"{name} shares a kernel with few cheap ops and reductions along its rows alone"
     if not all(_may_be_beside(i, cluster.space, target) for i in cluster.members):
         return f"{name} shares a kernel with elementwise ops and sums down its columns alone"
     return 0
 
 
-def beside_phase(instruction: Instruction, level: str, phase: int, space: Shape, target: str) -> int | str:
+def beside_phase(instruction: Instruction, level: str, phase: int, cluster: Cluster, target: str) -> int | str:
     """The phase of another instruction in a group that has a contraction; if it cannot be a member, why. ``phase``: of what it
     reads."""
-    op = instruction.op
+    op, space, product = instruction.op, cluster.space, cluster.product
+    assert product is not None
+    if is_batch(product, target):
+        if not _may_follow(instruction, product, cluster):
+            return f"{op.name} is none of few cheap ops on results of contract, nor a reduction along their rows"
+        return ENDED if isinstance(op, Reduce) else phase
     if not _may_be_beside(instruction, space, target) or level == "row":
         return f"{op.name} is neither elementwise on the results of contract nor down their columns"
     if isinstance(op, Reduce):
@@ -76,6 +105,20 @@ def beside_phase(instruction: Instruction, level: str, phase: int, space: Shape,
     if level == "scalar":
         return ENDED if phase else f"{op.name} reads nothing that the kernel reduces"
     return phase
+
+
+def _may_follow(i: Instruction, product: Instruction, cluster: Cluster) -> bool:
+    """Whether an instruction can share a kernel with a batch of products: a cheap elementwise one of few, or a reduction along
+    the rows. Where the products lie side by side for each term, sums wait in memory, and nothing else is done."""
+    (left, right), out = split(product.params["spec"])
+    if any("z" in word and word.index("k") < word.index("z") for word in (left, right)):
+        return False
+    space = cluster.space
+    if isinstance(i.op, Reduce):
+        is_across = i.operands[0].type.shape == space and tuple(i.params["axes"]) == (len(space) - 1,) and out[-1] == "n"
+        return is_across and i.op.combine in COMBINERS and i.result.type.dtype is product.result.type.dtype
+    others = sum(k is not product and k is not i for k in cluster.members)
+    return isinstance(i.op, Elementwise) and i.op.cheap and i.result.type.shape == space and others < MOST_AFTER
 
 
 def _may_be_beside(i: Instruction, space: Shape, target: str) -> bool:

@@ -22,7 +22,7 @@ from functools import reduce
 
 from pullback.codegen.beside import beside
 from pullback.codegen.boundaries import boundary
-from pullback.codegen.carrying import LEFT, RIGHT
+from pullback.codegen.carrying import often_read
 from pullback.codegen.clusters import Cluster, Order
 from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
@@ -135,6 +135,9 @@ class _Kernels:
                 stored.update((v, cluster.product.op.name) for v in cluster.product.results)
             stored.update((v, "a copy") for v in cluster.copies)
             groups.append(list(self.uses(cluster)))
+        products = {c.product.result: c.product.op.name for c in self.clusters if c.product is not None}
+        read = (use.root for uses in groups for use in uses if not use.inside)
+        stored.update((v, products[v]) for v in read if v in products)
         for root in {use.root for uses in groups for use in uses if self.grouping.base(use.root) is not use.root}:
             stored.update((v, "seen as another shape") for v in (root, self.grouping.base(root)) if v not in stored)
         members = (i for c in self.clusters if not c.opaque for i in c.members)
@@ -149,7 +152,7 @@ class _Kernels:
         """What a group reads for its members and for what it copies."""
         for i in cluster.members:
             for k, v in enumerate(i.operands):
-                often = (LEFT, RIGHT)[k] if i is cluster.product else 1
+                often = often_read(i, self.grouping.target)[k] if i is cluster.product else 1
                 for r in self.grouping.reads(v) if v not in self.grouping.in_memory(i) or i is not cluster.product else ():
                     yield Use(r.root, v, self.grouping.holder(r.root) is cluster, often)
         for v in cluster.copies:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from pullback.codegen.carrying import beside_phase, carries, product_phase
+from pullback.codegen.carrying import beside_phase, carries, is_batch, product_phase
 from pullback.codegen.clusters import ENDED, NEVER, Cluster, Read, updated
 from pullback.codegen.orders import is_by_rows, is_scanned, may_be_in_order, not_by_rows, order, taken
 from pullback.codegen.paths import Paths
@@ -91,7 +91,10 @@ class Grouping(Paths):
 
     def begin_product(self, instruction: Instruction) -> None:
         """Begin a group with a contraction, which its readers may join."""
-        self.far[instruction] = [v for v in instruction.operands if not self.is_near(v)]
+        near = [v for v in instruction.operands if self.is_near(v)]
+        if is_batch(instruction, self.target):
+            near = [v for v in near if self.is_cheap_again(v, instruction)]
+        self.far[instruction] = [v for v in instruction.operands if v not in near]
         for value in self.far[instruction]:
             self.store(value)
         self.add(self.new_cluster(instruction.result.type.shape), instruction, self.reads_of(instruction), 0)
@@ -178,7 +181,7 @@ class Grouping(Paths):
                 return f"{op.name} {known}"
             phase = max(phase, known)
         if cluster.product is not None:
-            return beside_phase(instruction, level, phase, space, self.target)
+            return beside_phase(instruction, level, phase, cluster, self.target)
         if isinstance(op, ScatterSum) or cluster.scan is not None or is_scanned(instruction):
             return self.phase_in_order(cluster, instruction, reads, level, phase)
         if isinstance(op, Check):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from pullback.codegen.carrying import carries, is_near
 from pullback.codegen.clusters import Cluster, Read
 from pullback.codegen.packed import packed
 from pullback.codegen.stencils import shifted
+from pullback.ir.extents import nominal_bytes
 from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.create import Constant, Count, Iota
@@ -16,6 +18,7 @@ from pullback.ir.ops.index import Gather, ScatterSum
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import Reindex, broadcast, squeeze
 from pullback.ir.structure import Function, Instruction, Value
+from pullback.ir.types import Shape
 
 
 class Paths:
@@ -30,6 +33,10 @@ class Paths:
         self.target = target
         self.producer = {v: i for i in function.instructions for v in i.results}
         self.home: dict[Value, Cluster] = {}
+        self.readers: dict[Value, list[Instruction]] = {}
+        for i in function.instructions:
+            for v in i.operands:
+                self.readers.setdefault(v, []).append(i)
         self.packed = packed(function.instructions)
         self.floating: dict[Value, int] = {}
         self.far: dict[Instruction, list[Value]] = {}
@@ -119,13 +126,34 @@ class Paths:
         few cheap ops."""
         if value in self.stored and self.through(value) is not None:
             return False
-        roots = [r.root for r in self.reads(value) if r.root.type.shape == value.type.shape]
-        return is_near(value, self.through) and all(is_near(v, self.elementwise) for v in roots)
+        shape = value.type.shape
+        roots = [r.root for r in self.reads(value) if r.root.type.shape == shape]
+        return is_near(value, self.through) and all(is_near(v, partial(self.elementwise, shape)) for v in roots)
 
-    def elementwise(self, value: Value) -> Instruction | None:
-        """The elementwise instruction that makes a value, or what makes it for its readers."""
+    def is_cheap_again(self, value: Value, reader: Instruction) -> bool:
+        """Whether an operand that is near is computed for its reader alone, beside reductions, which store nothing, or from less
+        than it has: others would compute it again, from as much as they would read."""
+        shape, chain, stack = value.type.shape, {reader}, [value]
+        sources: list[Value] = []
+        while stack:
+            current = stack.pop()
+            made = self.elementwise(shape, current)
+            if made is None or current.type.shape != shape:
+                sources.append(current)
+            elif made not in chain:
+                chain.add(made)
+                stack += made.operands
+        if all(nominal_bytes(v.type) < nominal_bytes(value.type) for v in sources):
+            return True
+        made_here = {v for i in chain if i is not reader for v in i.results if v.type.shape == shape}
+        return all(i in chain or isinstance(i.op, Reduce) for v in made_here for i in self.readers.get(v, ()))
+
+    def elementwise(self, shape: Shape, value: Value) -> Instruction | None:
+        """The elementwise instruction that makes a value of a shape, or what makes one for its readers: what is repeated by a
+        broadcast is stored."""
         made = self.producer.get(value)
-        return made if made is not None and (isinstance(made.op, Elementwise) or self.through(value) is made) else None
+        is_made = made is not None and isinstance(made.op, Elementwise) and value.type.shape == shape
+        return made if is_made or self.through(value) is made else None
 
     def base(self, value: Value) -> Value:
         """What a view is a view of."""

@@ -6,7 +6,7 @@ The axes of an operand come in any order, and one operand may be without the bat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.draft import Draft, KernelBuilder
@@ -15,7 +15,7 @@ from pullback.ir.op import OPS
 from pullback.ir.ops.contract import others, split
 from pullback.ir.ops.small import MOST, MOST_OF_PRODUCT, Lane, Matrix, Own, product
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import I64, Extent, RefType, Shape
+from pullback.ir.types import I64, DType, Extent, RefType, Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,29 @@ def batch_kernel(i: Instruction) -> Draft:
     return _Batch(i).run()
 
 
+def sized(b: KernelBuilder, extents: Sequence[Extent]) -> Value:
+    """Whether the products of a batch are small."""
+    found: Value = b.const(True, "bool")
+    for extent in extents:
+        found = b.bitand(found, b.le(b.extent_of(extent), b.const(MOST_OF_PRODUCT, I64)))
+    return found
+
+
+def side_by_side(b: KernelBuilder, count: Value, dtype: DType, matrices: Callable[[Value, Value], Sequence[Matrix]]) -> None:
+    """``count`` small products, in blocks of which each lane has one: ``matrices`` of a product and its lane."""
+    lanes, shift = b.const(LANES, I64), b.const(LANES.bit_length() - 1, I64)
+    blocks = b.raw_shr(b.add(count, b.const(LANES - 1, I64)), shift)
+    block = b.open("z")
+    first = b.raw_shl(block, shift)
+    here = b.minimum(lanes, b.sub(count, first))
+    room = b.here("local", dtype=dtype, shape=(MOST * MOST * LANES,))
+    lane = b.open("l")
+    at = b.here("add", first, lane)
+    product(Lane(b, lambda columns: Own(b, room, columns, lane, LANES), True), {"ta": False, "tb": False}, *matrices(at, lane))
+    b.close(lane, here, apart=True, way="vector")
+    b.close(block, blocks, apart=True)
+
+
 class _Batch:
     def __init__(self, i: Instruction) -> None:
         self.b = b = KernelBuilder()
@@ -62,29 +85,15 @@ class _Batch:
     def run(self) -> Draft:
         b = self.b
         count, zero = b.extent_of(self.extents["z"]), b.const(0, I64)
-        is_small = b.const(True, "bool")
-        for letter in "mnk":
-            is_small = b.bitand(is_small, b.le(b.extent_of(self.extents[letter]), b.const(MOST_OF_PRODUCT, I64)))
-        self.side_by_side(b.select(is_small, count, zero))
+        is_small = sized(b, [self.extents[letter] for letter in "mnk"])
+
+        def matrices(at: Value, lane: Value) -> list[Placed]:
+            named = zip(self.refs, self.words, ("mk", "kn", "mn"), strict=True)
+            return [Placed(b, ref, at, word, axes) for ref, word, axes in named]
+
+        side_by_side(b, b.select(is_small, count, zero), self.refs[0].type.dtype, matrices)
         self.one_by_one(b.select(is_small, zero, count))
         return Draft(kernel=b.kernel(self.refs), sizes=b.sizes())
-
-    def side_by_side(self, count: Value) -> None:
-        """``count`` small products, in blocks of which each lane has one."""
-        b = self.b
-        lanes, shift = b.const(LANES, I64), b.const(LANES.bit_length() - 1, I64)
-        blocks = b.raw_shr(b.add(count, b.const(LANES - 1, I64)), shift)
-        block = b.open("z")
-        first = b.raw_shl(block, shift)
-        here = b.minimum(lanes, b.sub(count, first))
-        room = b.here("local", dtype=self.refs[0].type.dtype, shape=(MOST * MOST * LANES,))
-        lane = b.open("l")
-        at = b.here("add", first, lane)
-        named = zip(self.refs, self.words, ("mk", "kn", "mn"), strict=True)
-        matrices = [Placed(b, ref, at, word, axes) for ref, word, axes in named]
-        product(Lane(b, lambda columns: Own(b, room, columns, lane, LANES), True), {"ta": False, "tb": False}, *matrices)
-        b.close(lane, here, apart=True, way="vector")
-        b.close(block, blocks, apart=True)
 
     def one_by_one(self, count: Value) -> None:
         """``count`` products that have their tiles."""

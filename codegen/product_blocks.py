@@ -30,6 +30,7 @@ from pullback.codegen.product_parts import (
     RowsAt,
     ask,
     each_of_batch,
+    identities,
     is_stored,
     loop,
     number,
@@ -39,15 +40,15 @@ from pullback.codegen.product_parts import (
     shared,
     when,
     whole,
-)
+)  # fmt: skip
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
 from pullback.codegen.product_tile import Tile
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.product import ROWS
+from pullback.ir.ops.product import COLUMNS, ROWS
 from pullback.ir.structure import Instruction, Value, copied
-from pullback.ir.types import BOOL, I64
+from pullback.ir.types import BOOL, I64, scalar
 
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
@@ -101,11 +102,13 @@ class Blocks:
     ) -> None:  # fmt: skip
         self.b, self.outermost, self.batch = b, outermost, batch
         self.rows, self.columns, self.terms, *self.parts = i.operands
-        self.combine = i.params.get("combine", ())
-        left, right, self.each = i.regions
+        self.combine, self.across = i.params.get("combine", ()), i.params.get("across", ())
+        left, right, self.each, *self.ends = i.regions
         self.dtype = left.results[0].type.dtype
-        self.is_light = not self.parts and len(self.each.instructions) <= LIGHT
+        self.is_light = not self.parts and not self.across and len(self.each.instructions) <= LIGHT
         self.shape: Shape = shape_for(target, self.dtype)
+        self.apart = COLUMNS // self.shape.columns
+        self.most_wide = self.shape.most_wide // self.apart * self.apart if self.across else self.shape.most_wide
         self.tile = Tile(self.dtype, self.shape, target.has_fma)
         functions[self.tile.name] = self.tile.define()
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
@@ -115,7 +118,7 @@ class Blocks:
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and not self.parts and is_stored(self.each) else None
+        self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and is_stored(self.each) else None
         comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
@@ -129,6 +132,8 @@ class Blocks:
         high, wide = shared(b, row_panels, down), shared(b, column_panels, along)
         if self.parts:
             high = b.mul(parts(b, high, TOGETHER), number(b, TOGETHER))
+        if self.across:
+            wide = b.mul(parts(b, wide, self.apart), number(b, self.apart))
         high, wide = b.maximum(high, number(b, 1)), b.maximum(wide, number(b, 1))
         down = shared(b, row_panels, high)
         blocks = b.mul(down, shared(b, column_panels, wide))
@@ -155,7 +160,7 @@ class Blocks:
         b, shape, one = self.b, self.shape, number(self.b, 1)
         down = b.maximum(parts(b, row_panels, shape.most_high), one)
         narrow = ROW // (shape.columns * self.dtype.bytes) if self.comes_by_row else NARROW
-        wide = b.select(self.is_flat, number(b, min(narrow, shape.most_wide)), number(b, shape.most_wide))
+        wide = b.select(self.is_flat, number(b, min(narrow, self.most_wide)), number(b, self.most_wide))
         along = b.maximum(shared(b, column_panels, wide), one)
         if not self.outermost:
             return down, along
@@ -308,14 +313,29 @@ class Blocks:
         def row(b: Builder, r: Value) -> None:
             i = b.add(i0, r)
 
-            def element(b: Builder, k: Value) -> None:
-                c = b.add(first, k)
+            def element(b: Builder, c: Value) -> tuple[Value, ...]:
                 j = b.add(j0, c)
                 found = copied(self.each, (i, j, b.load(strip, r, c)))
                 b.instructions.extend(found.instructions)
-                for part, name, value in zip(self.parts, self.combine, found.results, strict=True):
+                for part, name, value in zip(self.parts, self.combine, found.results, strict=False):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
+                return found.results[len(self.parts) :]
 
-            loop(b, count, element)
+            def alone(b: Builder, k: Value) -> None:
+                element(b, b.add(first, k))
+
+            def run(b: Builder, q: Value) -> None:
+                start, inner, k = b.mul(q, number(b, COLUMNS)), Builder(b.loc), Value(scalar(I64))
+                yields = element(inner, inner.add(start, k))
+                few = b.minimum(number(b, COLUMNS), b.sub(count, start))
+                operands = (few, *identities(b, self.across, yields))
+                totals = b.emit(OPS["for"], operands, {"combine": self.across}, [inner.block([k], yields)])
+                at = b.add(b.idiv(j0, number(b, COLUMNS)), q)
+                b.instructions.extend(copied(self.ends[0], (i, at, *totals)).instructions)
+
+            if self.across:
+                serial(b, parts(b, count, COLUMNS), run)
+            else:
+                loop(b, count, alone)
 
         serial(b, height, row)

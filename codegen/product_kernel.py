@@ -21,11 +21,12 @@ from pullback.ir.extents import nominal_bytes, quotient
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import split
 from pullback.ir.ops.product import ROWS
+from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import BOOL, I64, ArrayType, DType, Extent, RefType
+from pullback.ir.types import BOOL, I64, ArrayType, DType, Extent, RefType, Shape
 
 
-class _ProductKernel(Elements):
+class ProductKernel(Elements):
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         super().__init__(space, layouts, over)
         assert space.product is not None
@@ -144,9 +145,28 @@ def _cost(space: Space) -> Cost:
     return Cost(bytes=moved_once(space), near=moved_once(space), flops=2 * terms * elements(space) + work(others))
 
 
+def _fits(space: Space) -> str | None:
+    if space.product is None:
+        return "nothing is a matrix product"
+    _, out = split(space.product.params["spec"])
+    if any(is_across(i, space.extents) for i in reduces(space)):
+        return "something is reduced along the rows"
+    return None if out in ("mn", "zmn") else "the batch is not in front"
+
+
+def reduces(space: Space) -> list[Instruction]:
+    """The reductions of elements."""
+    return [i for i in space.region.instructions if isinstance(i.op, Reduce)]
+
+
+def is_across(i: Instruction, shape: Shape) -> bool:
+    """Whether a reduction is along the rows of elements of a shape, and of no more."""
+    return i.operands[0].type.shape == shape and tuple(i.params["axes"]) == (len(shape) - 1,)
+
+
 PRODUCT = Schedule(
     name="product",
-    fits=lambda space, layouts: None if space.product is not None else "nothing is a matrix product",
+    fits=lambda space, layouts: _fits(space),
     cost=_cost,
-    draft=lambda *given: _ProductKernel(*given).run(),
+    draft=lambda *given: ProductKernel(*given).run(),
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, RefType, scalar
@@ -18,6 +20,15 @@ FEW = 5
 """Loops of fewer chunks may find that it is not worth waking a thread (``run``): some more are empty."""
 MOST_CHUNKS = 16
 """So many chunks of a batch for each thread."""
+
+
+START = {"add": 0.0, "mul": 1.0, "maximum": float("-inf"), "minimum": float("inf")}
+"""What a combiner begins with."""
+
+
+def identities(b: Builder, combine: Sequence[str], values: Sequence[Value]) -> list[Value]:
+    """What values are combined with first."""
+    return [b.const(START[name], v.type.dtype) for name, v in zip(combine, values, strict=True)]
 
 
 def number(b: Builder, value: int) -> Value:
@@ -34,9 +45,9 @@ def serial(b: Builder, count: Value, body: Body) -> None:
     loop(b, count, body, map="serial", ordered=True)
 
 
-def vector(b: Builder, count: Value, multiple: int, body: Body) -> None:
+def vector(b: Builder, count: Value, multiple: int, body: Body, **params: object) -> None:
     """A loop of vectors; the count is known to be such a multiple."""
-    loop(b, count, body, map="vector", **({"multiple": multiple} if multiple > 1 else {}))
+    loop(b, count, body, map="vector", **({"multiple": multiple} if multiple > 1 else {}), **params)
 
 
 def when(b: Builder, condition: Value, body: Callable[[Builder], None]) -> None:
@@ -88,6 +99,35 @@ def element(b: Builder, region: Block, *at: Value) -> Value:
     found = copied(region, at)
     b.instructions.extend(found.instructions)
     return found.results[0]
+
+
+Stores = list[tuple[Value, ...]]
+"""The operands of stores under a mask."""
+
+
+def under(
+    b: Builder, region: Block, at: Sequence[Value], of: int, inside: Value | None, stores: Stores | None = None
+) -> tuple[Value, ...]:  # fmt: skip
+    """What a region gives if the one of its positions that differs from lane to lane is there; else what is computed from zeros,
+    where nothing is read. Its stores wait. ``inside``: whether it is there; None if all are."""
+    found = copied(region, tuple(at))
+    env: dict[Value, Value] = {}
+    varies = set() if inside is None else {at[of]}
+    for i in found.instructions:
+        operands = [env.get(v, v) for v in i.operands]
+        if not varies.isdisjoint(operands):
+            varies.update(i.results)
+        if isinstance(i.op, Store) and stores is not None and inside is not None:
+            value, ref, *index = operands
+            stores.append((value, ref, inside, *index))
+        elif isinstance(i.op, Load) and inside is not None and not varies.isdisjoint(i.results):
+            ref, places = ref_and_index(i)
+            holds = b.bitand(operands[1], inside) if i.op.masked else inside
+            env[i.result] = b.load_if(env.get(ref, ref), holds, *(env.get(v, v) for v in places))
+            varies.add(env[i.result])
+        else:
+            b.append(Instruction(i.op, tuple(operands), i.results, i.params, i.regions, i.loc))
+    return tuple(env.get(v, v) for v in found.results)
 
 
 def walks(region: Block, one: int, other: int) -> bool:
@@ -176,8 +216,16 @@ def rows_of(region: Block, row: int = 0, column: int = 1) -> Rows | None:
 def is_stored(each: Block) -> bool:
     """Whether all that the last region of a product does is to store its sum."""
     stores = each.instructions
-    is_one = len(stores) == 1 and isinstance(stores[0].op, Store) and not stores[0].op.masked
+    is_one = len(stores) == 1 and not each.results and isinstance(stores[0].op, Store) and not stores[0].op.masked
     return is_one and stores[0].operands[0] is each.parameters[2]
+
+
+def is_plain(i: Instruction) -> bool:
+    """Whether an instruction of a region is no function."""
+    if not isinstance(i.op, Elementwise):
+        return isinstance(i.op, Load | Store | Constant)
+    spelling = i.op.spelling("llvm", i.operands[1 if i.op.gives == "select" else 0].type.dtype.kind)
+    return spelling.partition(":")[0] not in ("recipe", "ufunc")
 
 
 def ask(b: Builder, region: Block, *at: Value) -> None:

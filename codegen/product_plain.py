@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
+from pullback.codegen.product_carried import Carried, lies_alone, may_be_carried
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
 from pullback.codegen.product_packs import Lies, lies, loading
 from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
@@ -58,7 +59,7 @@ class Access:
 
 def access(i: Instruction) -> Access | None:
     """That of a product; None if it is not plain."""
-    left, right, each = i.regions
+    left, right, each, *_ = i.regions
     x, y, out = lies(left), lies(right), rows_of(each)
     is_plain = len(i.operands) == 3 and is_stored(each)
     return Access(x, y, out) if is_plain and x is not None and y is not None and out is not None else None
@@ -74,8 +75,10 @@ def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions
     """Spell out a batch of products: how many, and the value that tells in the regions which."""
     count, which = batch
     plain = access(i)
-    if may_be_narrow(i):
+    if may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
         count = (Narrow(b, i, target, batch) if plain is None else PlainNarrow(b, i, target, batch, functions)).spell()
+    elif may_be_carried(i):
+        count = Carried(b, i, target, batch).spell()
     made = Blocks if plain is None else PlainBlocks
     made(b, i, target, functions, True, (count, which)).spell()
 

@@ -12,6 +12,7 @@ from pullback.codegen.collapse import Space, collapse
 from pullback.codegen.cost import Schedule
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import FLAT, ROWS
+from pullback.codegen.product_group import BATCH
 from pullback.codegen.product_kernel import PRODUCT
 from pullback.codegen.row_sums import ORDERED_SUMS, ROW_SUMS
 from pullback.codegen.scan_kernel import SCAN, SCAN_BLOCKS, SCAN_LOOPS
@@ -19,7 +20,10 @@ from pullback.codegen.tiles import TILED
 from pullback.codegen.triangle import TRIANGLE
 from pullback.ir.structure import Instruction
 
-SCHEDULES: tuple[Schedule, ...] = (FLAT, ROWS, TILED, TRIANGLE, SCAN, SCAN_BLOCKS, SCAN_LOOPS, ROW_SUMS, ORDERED_SUMS, PRODUCT)
+SCHEDULES: tuple[Schedule, ...] = (
+    *(FLAT, ROWS, TILED, TRIANGLE, SCAN, SCAN_BLOCKS, SCAN_LOOPS, ROW_SUMS, ORDERED_SUMS),
+    *(BATCH, PRODUCT),
+)
 
 Pick = Callable[[Space, Sequence[Schedule]], Schedule]
 

@@ -38,7 +38,7 @@ from pullback.ir.ops.kernel import (
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.parts import Cold, Rare
-from pullback.ir.ops.product import ROWS, Product
+from pullback.ir.ops.product import COLUMNS, ROWS, Product
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
 from pullback.ir.ops.shared import Call, RowRef, Shared
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
@@ -268,7 +268,9 @@ class _Kernel:
     def product(self, instruction: Instruction, extents: Sequence[int], parts: Sequence[Any], env: Env) -> None:
         """The operands element by element, their product, and what is done with each sum."""
         rows, columns, terms = extents
-        *operands, each = instruction.regions
+        *operands, each = instruction.regions[:3]
+        across: Sequence[str] = instruction.params.get("across", ())
+        totals: dict[tuple[int, int], list[Any]] = {}
         matrices = []
         for region, (height, width) in zip(operands, ((rows, terms), (terms, columns)), strict=True):
             dtype = region.results[0].type.dtype.numpy
@@ -282,8 +284,15 @@ class _Kernel:
             env.update(zip(each.parameters, (*map(np.int64, index), sums[index]), strict=True))
             self.block(each, env)
             combine, place = instruction.params.get("combine", ()), (index[0] // ROWS, index[1])
-            for part, v, joined in zip(parts, each.results, combine, strict=True):
+            for part, v, joined in zip(parts, each.results, combine, strict=False):
                 (part[place],) = join([joined], [part[place]], [env[v]])
+            if across:
+                found, run = [env[v] for v in each.results[len(parts) :]], (index[0], index[1] // COLUMNS)
+                totals[run] = join(across, totals[run], found) if run in totals else found
+        for run, found in totals.items():
+            ends = instruction.regions[3]
+            env.update(zip(ends.parameters, (*map(np.int64, run), *found), strict=True))
+            self.block(ends, env)
 
     def index(self, ref: Any, index: Sequence[Any]) -> tuple[int, ...]:
         found = tuple(map(int, index))

@@ -161,6 +161,71 @@ def test_batches(name: str) -> None:
     check(form, *(rng.normal(size=shape) for shape in shapes))
 
 
+def squares(x: Array, w: Array) -> Any:
+    y = np.einsum("zij,mzj->mzi", w, x[:, None, :] - w[:, 0, :])
+    return y, np.sum(y * y, axis=2)
+
+
+def weighted(x: Array, w: Array) -> Any:
+    s = np.max(w, axis=2)
+    return np.einsum("nzi,nzj->zij", w * s[:, :, None], x[:, None, :] - 0.5 * s[:, :, None])
+
+
+NARROW: dict[str, tuple[Form, str]] = {
+    "squares": (squares, "mk,znk"),
+    "weighted": (weighted, "mk,mzn"),
+    "all reductions": (lambda x, w: [f((x @ w) * 0.1, axis=2) for f in (np.sum, np.max, np.min, np.prod)], "zmk,zkn"),
+    "rows of others": (lambda x, w: np.sum((x @ w) * x[:, :, :1] + w[:, :1, :], axis=2), "zmk,zkn"),
+    "operands": (lambda x, w: (2.0 * x - 1.0) @ np.where(w > 0.0, w, 0.5), "zmk,zkn"),
+    "right alone": (lambda x, w: x @ (w * w[:, :1, :]), "zmk,zkn"),
+    "rows side by side": (lambda x, w: np.einsum("zkm,zkn->zmn", x + 1.0, w), "zkm,zkn"),
+    "terms by terms": (lambda x, w: np.einsum("kzm,kzn->zmn", x * x, w), "kzm,kzn"),
+    "all turned": (lambda x, w: np.einsum("zkm,znk->mzn", x * 0.5, w) + 1.0, "zkm,znk"),
+    "shared": (lambda x, w: np.sum(np.einsum("mk,zkn->mzn", x * 2.0, w), axis=2), "mk,zkn"),
+    "picked": (lambda x, w: x[::-1][np.zeros(x.shape[0], int)] @ w[:, ::-1], "zmk,zkn"),
+    "padded": (lambda x, w: np.pad(x, ((0, 0), (1, 0), (0, 0))) @ w, "zmk,zkn"),
+    "many ops": (lambda x, w: np.sqrt(np.abs(((x @ w) * 2.0 - 1.0) / 3.0 + 0.25)) * (x @ w) - 1.0, "zmk,zkn"),
+}
+EXTENTS = {
+    "small": {"z": 19, "m": 5, "k": 4, "n": 7},
+    "narrow": {"z": 3, "m": 37, "k": 9, "n": 20},
+    "one tile": {"z": 11, "m": 13, "k": 70, "n": 5},
+    "long": {"z": 2, "m": 18, "k": 150, "n": 10},
+    "longer": {"z": 2, "m": 5, "k": 1100, "n": 3},
+    "panels": {"z": 3, "m": 30, "k": 12, "n": 50},
+    "wide": {"z": 2, "m": 7, "k": 20, "n": 210},
+    "thin": {"z": 40, "m": 2, "k": 3, "n": 33},
+    "many rows": {"z": 2, "m": 130, "k": 6, "n": 17},
+}
+
+
+@pytest.mark.parametrize("extents", EXTENTS)
+@pytest.mark.parametrize("name", NARROW)
+def test_batches_of_all_widths(name: str, extents: str) -> None:
+    form, words = NARROW[name]
+    rng = np.random.default_rng(len(name))
+    shapes = [tuple(EXTENTS[extents][k] for k in word) for word in words.split(",")]
+    dtype = np.float32 if len(name + extents) % 2 else np.float64
+    check(form, *(rng.normal(size=shape).astype(dtype) for shape in shapes), terms=4 * max(EXTENTS[extents].values()))
+
+
+@pytest.mark.parametrize("name", ["operands", "right alone", "rows side by side", "terms by terms", "all turned", "shared"])
+@pytest.mark.parametrize("empty", ["z", "k"])
+def test_empty_batches(name: str, empty: str) -> None:
+    form, words = NARROW[name]
+    extents = {"z": 2, "m": 3, "k": 2, "n": 4, empty: 0}
+    check(form, *(np.ones(tuple(extents[k] for k in word)) for word in words.split(",")))
+
+
+def test_batches_have_as_few_kernels() -> None:
+    x, w = np.ones((6, 4)), np.ones((3, 5, 4))
+    assert ops(squares, x, w) == ["product"]
+    assert ops(lambda x, w: np.sum(x @ w, axis=2), np.ones((3, 6, 4)), np.ones((3, 4, 5))) == ["product"]
+    assert ops(lambda x, w: np.exp(x @ w), np.ones((3, 6, 4)), np.ones((3, 4, 5))) == ["product", "loops"]
+    assert ops(lambda x, w: np.sum(x @ w, axis=1), np.ones((3, 6, 4)), np.ones((3, 4, 5))) == ["product", "loops"]
+    assert ops(weighted, np.ones((9, 4)), np.ones((9, 3, 5))) == ["loops", "product"]
+
+
 def test_complex_products() -> None:
     rng = np.random.default_rng(5)
     x, w = (rng.normal(size=(*shape, 2)).view(np.complex128)[..., 0] for shape in ((4, 3), (3, 5)))
@@ -220,6 +285,13 @@ def recurrent(w: Array, h: Array, xs: Array) -> Array:
     return np.sum(h)
 
 
+def mixture(x: Array, means: Array, q: Array) -> Array:
+    y = np.einsum("kij,nkj->nki", q, x[:, None, :] - means)
+    inner = np.sum(q, axis=(1, 2)) - 0.5 * np.sum(y * y, axis=2)
+    top = np.max(inner, axis=1, keepdims=True)
+    return np.sum(np.log(np.sum(np.exp(inner - top), axis=1)) + top[:, 0])
+
+
 def network(*shapes: tuple[int, ...]) -> tuple[Array, ...]:
     rng = np.random.default_rng(len(shapes))
     return tuple(0.5 * rng.normal(size=shape) for shape in shapes)
@@ -231,6 +303,7 @@ PROGRAMS: dict[str, tuple[Form, tuple[Array, ...], tuple[int, ...]]] = {
     "attention": (attention, network((5, 3), (4, 3), (4, 2)), (0, 1, 2)),
     "lstm": (lstm, network((5, 12), (2, 3), (4, 2, 2)), (0, 1)),
     "recurrent": (recurrent, network((3, 3), (2, 3), (5, 2, 3)), (0, 1)),
+    "mixture": (mixture, network((40, 3), (5, 3), (5, 3, 3)), (0, 1, 2)),
 }
 
 
@@ -240,7 +313,7 @@ def test_gradients(name: str) -> None:
     check(pb.value_and_grad(form, argnums=wanted), *args)
 
 
-@pytest.mark.parametrize("name", ["gelu", "layers", "attention", "recurrent"])
+@pytest.mark.parametrize("name", ["gelu", "layers", "attention", "recurrent", "mixture"])
 def test_second_order(name: str) -> None:
     form, args, _ = PROGRAMS[name]
     check(pb.grad(lambda *args: np.sum(pb.grad(form)(*args) ** 2)), *args, terms=90)

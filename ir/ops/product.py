@@ -9,6 +9,10 @@ threads. How a target runs it, its ``schedule`` says.
 ``product %m, %n, %k, %part {combine=[add]} ...``: what the third region yields is combined down the columns, each value into a
 *part*, a reference to ceil(m / 64) rows of n: that of row i and column j into column j of some row of the part, by the combiner
 of its position. Into which, depends on m, n and k alone. Whoever wants totals fills a part before and combines its rows after.
+
+``product %m, %n, %k {across=[add]} ... (%i, %q, %total) {...}``: what the third region yields after these is combined along the
+rows, of ``COLUMNS`` columns each; the fourth region takes what comes of row i and the columns from ``COLUMNS`` q on, by the
+combiner of its position, and writes places of its own.
 """
 
 from __future__ import annotations
@@ -23,13 +27,15 @@ from pullback.ir.types import F32, F64, I64, RefType, Type, scalar
 
 ROWS = 64
 """A part has a row for so many of the product's."""
+COLUMNS = 96
+"""So many columns of a row are combined: a multiple of the columns of all tiles."""
 COMBINERS = ("add", "mul", "maximum", "minimum")
 
 
 class Product(Op):
     """Operands: the numbers of rows, columns and terms (i64), and the parts. Elements are f32 or f64. ``combine``: the combiners
-    of the parts; absent if there are none. Param ``tf32``: elements of f32 may be rounded to 11 bits before they are
-    multiplied."""
+    of the parts; absent if there are none. ``across``: those of rows, likewise. Param ``tf32``: elements of f32 may be rounded to
+    11 bits before they are multiplied."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         if list(types[:3]) != [scalar(I64)] * 3:
@@ -37,11 +43,12 @@ class Product(Op):
         parts, combine = types[3:], params.get("combine", ())
         if any(not isinstance(part, RefType) or part.rank != 2 for part in parts) or len(parts) != len(combine):
             raise TypeError("takes a reference to a matrix for each combiner")
-        if any(name not in COMBINERS for name in combine):
+        across = params.get("across", ())
+        if any(name not in COMBINERS for name in (*combine, *across)):
             raise TypeError(f"combines by {', '.join(COMBINERS)}")
-        if len(regions) != 3:
-            raise TypeError("has three regions: left operand, right operand, results")
-        left, right, each = regions
+        if len(regions) != 3 + bool(across):
+            raise TypeError("has three regions: left operand, right operand, results; and one of rows if these are combined")
+        left, right, each = regions[:3]
         for region in (left, right):
             if [v.type for v in region.parameters] != [scalar(I64)] * 2 or len(region.results) != 1:
                 raise TypeError("the region of an operand takes two positions and yields an element")
@@ -49,9 +56,13 @@ class Product(Op):
         if t not in (scalar(F32), scalar(F64)) or right.results[0].type != t:
             raise TypeError("the operands' elements must be both f32 or both f64")
         if [v.type for v in each.parameters] != [scalar(I64), scalar(I64), t]:
-            raise TypeError(f"the last region must take two positions and {t}")
-        if [v.type for v in each.results] != [scalar(part.dtype) for part in parts if isinstance(part, RefType)]:
-            raise TypeError("the last region yields an element for each part")
+            raise TypeError(f"the third region must take two positions and {t}")
+        wanted = [scalar(part.dtype) for part in parts if isinstance(part, RefType)]
+        if [v.type for v in each.results[: len(parts)]] != wanted or len(each.results) != len(parts) + len(across):
+            raise TypeError("the third region yields an element for each part and for each combiner of rows")
+        totals = [v.type for v in each.results[len(parts) :]]
+        if across and [v.type for v in regions[3].parameters] != [scalar(I64), scalar(I64), *totals]:
+            raise TypeError("the region of rows takes two positions and what is combined")
         return ()
 
 

@@ -18,7 +18,7 @@ from pullback.ir.ops.create import Constant, Count
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, combined_values
 from pullback.ir.ops.library import Library
-from pullback.ir.ops.product import Product
+from pullback.ir.ops.product import COLUMNS, Product
 from pullback.ir.structure import Block, Instruction, Loc, Value, walk
 from pullback.ir.types import DType, RefType
 
@@ -302,11 +302,13 @@ class _Counter:
         sizes = [self.known.get(v) for v in i.operands[:3]]
         self.is_exact &= all(size is not None for size in sizes)
         rows, columns, terms = (1 if size is None else size for size in sizes)
-        for region, times in zip(i.regions, (rows * terms, terms * columns, rows * columns), strict=True):
+        runs = rows * -(-columns // COLUMNS)
+        for region, times in zip(i.regions, (rows * terms, terms * columns, rows * columns, runs), strict=False):
             self.part(region, self.times * times)
         for name in ("multiply", "add"):
             self.counts[name] += int((self.times * rows * columns * terms).sum())
-        for name, value in zip(i.params.get("combine", ()), i.regions[-1].results, strict=True):
+        combined = (*i.params.get("combine", ()), *i.params.get("across", ()))
+        for name, value in zip(combined, i.regions[2].results, strict=True):
             self.count(OPS[name], value.type.dtype, int((self.times * rows * columns).sum()))
 
     def elementwise(self, i: Instruction) -> None:
