@@ -2,9 +2,10 @@
 
 Requires: an optimised func. Keeps: all other instructions.
 
-A contraction with rows, columns and a summed axis, of float32 or float64, becomes "zmk,zkn->zmn" with any of its operands stored
-transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). On the CPU z may be
-anywhere but last, and missing in one operand (``product_layouts``): such a batch is a kernel of our own (``product_batch``).
+A contraction with rows, columns and a summed axis, of float32 or float64, on the CPU of complex numbers, too, becomes
+"zmk,zkn->zmn" with any of its operands stored transposed (no z if there is no batch axis): a library call, or a kernel with its
+neighbours (``carrying``). On the CPU z may be anywhere but last, and missing in one operand (``product_layouts``): such a batch
+is a kernel of our own (``product_batch``).
 Every other one, matrix-vector products included and products of one term, becomes broadcasts, a product and a sum, which fuse
 with their neighbours. Each one of 16-bit floats that sums is one of float32 between casts. Axes known to have
 one element are no axes: a product of one row or one column is one of a matrix and a vector.
@@ -92,7 +93,7 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]
     if p.summed and x.type.dtype in HALF:
         wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params, target)
         return b.cast(wide, dtype=x.type.dtype)
-    if p.rows and p.columns and p.summed and x.type.dtype in (F32, F64):
+    if p.rows and p.columns and p.summed and (x.type.dtype in (F32, F64) or x.type.dtype.is_complex):
         extents = dict(zip(p.left + p.right, x.type.shape + y.type.shape, strict=True))
         if target == "cpu":
             lies = layout(p.left, p.right, p.out, extents)
@@ -138,7 +139,10 @@ def _spread(b: Builder, x: Value, letters: str, space: str, extents: dict[str, E
 def _permuted(b: Builder, x: Value, letters: str, wanted: str) -> Value:
     if letters == wanted:
         return x
-    found: Value = b.transpose(x, perm=tuple(letters.index(k) for k in wanted))
+    perm = tuple(letters.index(k) for k in wanted)
+    if x.type.dtype.is_complex:
+        return b.view_as_complex(b.transpose(b.view_as_real(x), perm=(*perm, len(perm))))
+    found: Value = b.transpose(x, perm=perm)
     return found
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.draft import Draft, KernelBuilder
-from pullback.codegen.linalg_kernel import LANES
+from pullback.codegen.linalg_kernel import LANES, memory
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import others, split
 from pullback.ir.ops.small import MOST, MOST_OF_PRODUCT, Lane, Matrix, Own, product
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import I64, Extent, RefType, Shape
+from pullback.ir.types import I64, Extent, Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +44,12 @@ class Placed(Matrix):
 
 def batch_kernel(i: Instruction) -> Draft:
     """The kernel of a contraction in canonical form that has a batch."""
-    return _Batch(i).run()
+    return Batch(i).run()
 
 
-class _Batch:
+class Batch:
+    """The kernel of one such contraction in the making."""
+
     def __init__(self, i: Instruction) -> None:
         self.b = b = KernelBuilder()
         b.place = i.loc
@@ -57,7 +59,7 @@ class _Batch:
         self.extents: dict[str, Extent] = {}
         for word, value in zip(self.words, values, strict=True):
             self.extents |= dict(zip(word, value.type.shape, strict=True))
-        self.refs = [Value(RefType(v.type.dtype, b.shape(v.type.shape)), f"x{k}") for k, v in enumerate(values)]
+        self.refs = [Value(memory(b, v.type), f"x{k}") for k, v in enumerate(values)]
 
     def run(self) -> Draft:
         b = self.b

@@ -25,7 +25,7 @@ from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import FEW, ask, each_of_batch, is_plain, loop, number, parts, serial, shared, when, whole
 from pullback.codegen.product_scales import KNOWN, Scales
-from pullback.codegen.product_shapes import LINE, Shape, shape_for
+from pullback.codegen.product_shapes import Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.product import ROWS
@@ -97,11 +97,12 @@ class Blocks:
         self.combine = i.params.get("combine", ())
         left, right, self.each = i.regions
         self.dtype = left.results[0].type.dtype
-        self.is_light = not self.parts and len(self.each.instructions) <= LIGHT
+        self.planes = len(left.results)
+        self.is_light = not self.parts and len(self.each.instructions) <= LIGHT * self.planes
         self.is_plain = self.is_light and all(map(is_plain, self.each.instructions))
         self.has_fma = target.has_fma
-        self.shape: Shape = shape_for(target, self.dtype)
-        self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
+        self.shape: Shape = shape_for(target, self.dtype, self.planes)
+        self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms * self.planes)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
@@ -143,7 +144,7 @@ class Blocks:
         for each."""
         b, shape, one = self.b, self.shape, number(self.b, 1)
         down = b.maximum(parts(b, row_panels, shape.most_high), one)
-        narrow = ROW // (shape.columns * self.dtype.bytes) if self.comes_by_row else NARROW
+        narrow = ROW // (shape.columns * self.planes * self.dtype.bytes) if self.comes_by_row else NARROW
         wide = b.select(self.is_flat, number(b, min(narrow, shape.most_wide)), number(b, shape.most_wide))
         along = b.maximum(shared(b, column_panels, wide), one)
         if not self.outermost:
@@ -174,13 +175,13 @@ class Blocks:
             rows=(i0, panels), columns=(j0, width), across=across, several=several, keeps=keeps, is_far=self.is_far(b),
             panels=b.local(among, dtype=self.dtype, shape=(shape.most_wide + 1, shape.panel)),
             known=b.local(among, dtype=I64, shape=(shape.most_wide + 1, KNOWN)),
-            sums=b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip)),
+            sums=b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.high, shape.strip)),
         )  # fmt: skip
 
         def run(b: Builder, q: Value) -> None:
             p0 = b.mul(q, length)
             count = b.minimum(length, b.sub(self.terms, p0))
-            sizes = b.mul(count, number(b, shape.rows)), b.mul(count, number(b, shape.columns))
+            sizes = b.mul(count, number(b, self.left.numbers)), b.mul(count, number(b, self.right.numbers))
             found = Run(terms=(p0, count), is_first=b.eq(q, number(b, 0)), is_last=b.eq(b.add(q, one), runs), sizes=sizes)
             serial(b, panels, lambda b, r: self.row(b, block, found, r))
 
@@ -238,7 +239,7 @@ class Blocks:
         most = number(b, self.shape.terms)
         if not self.comes_by_row:
             return most
-        most_ahead = number(b, RUN * ROW // self.dtype.bytes)
+        most_ahead = number(b, RUN * ROW // (self.planes * self.dtype.bytes))
         short = b.maximum(number(b, RUN), b.idiv(most_ahead, b.maximum(self.columns, number(b, 1))))
         found: Value = b.select(self.is_flat, b.minimum(most, short), most)
         return found
@@ -255,7 +256,7 @@ class Blocks:
     def ask_results(self, b: Builder, i: Value, j: Value) -> None:
         """Ask for where the results of a tile go, and what they are computed from."""
         def row(b: Builder, r: Value) -> None:
-            for c in range(0, self.shape.columns, LINE // self.dtype.bytes):
+            for c in range(0, self.shape.columns, self.right.line):
                 ask(b, self.each, b.add(i, r), b.add(j, number(b, c)))
 
         serial(b, number(b, self.shape.rows), row)
@@ -272,7 +273,7 @@ class Blocks:
             def element(b: Builder, k: Value) -> None:
                 c = b.add(first, k)
                 j = b.add(j0, c)
-                found = copied(self.each, (i, j, b.load(strip, r, c)))
+                found = copied(self.each, (i, j, *(b.load(strip, row, c) for row in self.rows_of(b, r))))
                 b.instructions.extend(found.instructions)
                 for part, name, value in zip(self.parts, self.combine, found.results, strict=True):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
@@ -286,29 +287,32 @@ class Blocks:
     ) -> None:
         """A tile of sums, in registers while its terms are added; then they are put into their strip at a column, or added to it,
         each multiplied by a scale; or they go at once where the last region takes them: whether, and its row and column."""
-        shape, panel, scale = self.shape, packed.right, packed.scale
+        shape, panel, scale, high = self.shape, packed.right, packed.scale, self.shape.high
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
-        numbers = [number(inner, r) for r in range(shape.rows)]
+        numbers = [number(inner, r) for r in range(high)]
         lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, shape.vectors))]
         zero = inner.const(0.0, self.dtype)
-        places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
+        places = [(r, x) for r in range(high) for x in range(shape.vectors)]
         at = [inner.add(j, lane) for lane in lanes]
         for r, x in places:
             inner.prefetch(strip, numbers[r], at[x], near=True)
         step, p = Builder(b.loc), Value(scalar(I64), "p")
         before = [Value(scalar(self.dtype), "sum") for _ in places]
-        from_row, from_panel = (step.mul(p, number(step, size)) for size in (shape.rows, shape.columns))
-        right = [step.load(panel, step.add(from_panel, lane)) for lane in lanes]
-        after = []
-        for r in range(shape.rows):
-            left = step.load(packed.left, step.add(from_row, numbers[r]))
-            after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
-        for lane_ in lanes:
-            step.prefetch(panel, step.add(step.add(from_panel, number(step, NEXT * shape.columns)), lane_), near=True)
+        from_row, from_panel = (step.mul(p, number(step, size)) for size in (self.left.numbers, self.right.numbers))
+        starts = [from_panel, *(step.add(from_panel, number(step, k * shape.columns)) for k in range(1, self.planes))]
+        right = [[step.load(panel, step.add(start, lane)) for lane in lanes] for start in starts]
+        after: list[Value] = []
+        for r in range(0, high, self.planes):
+            left = [step.load(packed.left, step.add(from_row, numbers[k])) for k in range(r, r + self.planes)]
+            after += self.terms_of(step, left, right, before[r * shape.vectors : (r + self.planes) * shape.vectors])
+        for start in starts:
+            for lane_ in lanes:
+                step.prefetch(panel, step.add(step.add(start, number(step, NEXT * self.right.numbers)), lane_), near=True)
         if self.may_ask:
             term, column, moves = packed.ahead
-            for lane_ in lanes:
-                self.right.ask(step, step.add(term, step.mul(p, moves)), step.add(column, lane_))
+            behind = lanes if self.planes == 1 else [number(step, k) for k in range(0, shape.columns, self.right.line)]
+            for place in behind:
+                self.right.ask(step, step.add(term, step.mul(p, moves)), step.add(column, place))
         body = step.block([p, *before], after)
         totals = inner.emit(OPS["for"], (packed.count, *[zero] * len(places)), {"map": "serial"}, [body])
 
@@ -323,9 +327,11 @@ class Blocks:
                 b.store(total, strip, numbers[r], at[x])
 
         def finish(b: Builder) -> None:
-            for (r, x), total in zip(places, totals, strict=True):
-                at = b.add(row, numbers[r]), b.add(column, lanes[x])
-                b.instructions.extend(copied(self.each, (*at, b.mul(total, scale))).instructions)
+            found = dict(zip(places, totals, strict=True))
+            for r, x in (place for place in places if place[0] % self.planes == 0):
+                at = b.add(row, numbers[r // self.planes]), b.add(column, lanes[x])
+                sums = [b.mul(found[r + k, x], scale) for k in range(self.planes)]
+                b.instructions.extend(copied(self.each, (*at, *sums)).instructions)
 
         at_once, row, column = goes
         puts, adds = is_first, inner.bitnot(is_first)
@@ -340,3 +346,21 @@ class Blocks:
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
         return found
+
+    def terms_of(self, b: Builder, left: list[Value], right: list[list[Value]], before: list[Value]) -> list[Value]:
+        """The sums of one row, with the products of an element by those of some columns added."""
+        if self.planes == 1:
+            return [self.multiply_add(b, left[0], y, z) for y, z in zip(right[0], before, strict=True)]
+        (re, im), (reals, imaginary), vectors = left, right, len(right[0])
+        minus = b.neg(im)
+        real = [self.multiply_add(b, re, y, z) for y, z in zip(reals, before[:vectors], strict=True)]
+        other = [self.multiply_add(b, re, y, z) for y, z in zip(imaginary, before[vectors:], strict=True)]
+        real = [self.multiply_add(b, minus, y, z) for y, z in zip(imaginary, real, strict=True)]
+        return [*real, *(self.multiply_add(b, im, y, z) for y, z in zip(reals, other, strict=True))]
+
+    def rows_of(self, b: Builder, r: Value) -> list[Value]:
+        """Where a strip has the sums of a row."""
+        if self.planes == 1:
+            return [r]
+        first = b.add(r, r)
+        return [first, b.add(first, number(b, 1))]

@@ -68,6 +68,10 @@ STATIC: Mapping[tuple[bool, str], frozenset[str]] = {
     (True, "f64"): frozenset({"far", "flat", "thin", "large"}),
     (False, "f32"): _ALL - {"narrow"},
     (False, "f64"): _ALL - {"narrow"},
+    (True, "c64"): _ALL - {"narrow"},
+    (True, "c128"): _ALL - {"narrow"},
+    (False, "c64"): _ALL - {"narrow"},
+    (False, "c128"): _ALL - {"narrow"},
 }
 """By whether the library's kernels are ``WIDE``, and by dtype: the classes that are ours where nothing was measured. OpenBLAS
 goes by the processor's family, and takes kernels for narrower registers where it does not know that."""

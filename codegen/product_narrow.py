@@ -33,7 +33,7 @@ SPLIT, GROUPS = 8, 2
 
 
 def may_be_narrow(i: Instruction) -> bool:
-    """Whether a product stores its sums and does nothing else with them."""
+    """Whether a product of real numbers stores its sums and does nothing else with them."""
     each = i.regions[2]
     stores = each.instructions
     is_alone = len(i.operands) == 3 and len(stores) == 1 and isinstance(stores[0].op, Store) and not stores[0].op.masked

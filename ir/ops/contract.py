@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Op, Same
-from pullback.ir.structure import Block, Value
+from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import ArrayType, Extent, Type
 
 
@@ -54,6 +54,15 @@ def split(spec: str) -> tuple[tuple[str, str], str]:
     inputs, _, out = spec.partition("->")
     left, _, right = inputs.partition(",")
     return (left, right), out
+
+
+def is_matrix_product(instruction: Instruction) -> bool:
+    """Whether a contraction has rows, columns and a summed axis that are not known to have one element."""
+    (left, right), out = split(instruction.params["spec"])
+    shapes = [v.type.shape for v in instruction.operands]
+    long = {k for word, shape in zip((left, right), shapes, strict=True) for k, e in zip(word, shape, strict=True) if e != 1}
+    rows, columns, summed = set(out) - set(right), set(out) - set(left), set(left) - set(out)
+    return all(not long.isdisjoint(each) for each in (rows, columns, summed))
 
 
 def others(params: Mapping[str, Any]) -> dict[str, Any]:

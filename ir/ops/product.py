@@ -9,6 +9,9 @@ threads. How a target runs it, its ``schedule`` says.
 ``product %m, %n, %k, %part {combine=[add]} ...``: what the third region yields is combined down the columns, each value into a
 *part*, a reference to ceil(m / 64) rows of n: that of row i and column j into column j of some row of the part, by the combiner
 of its position. Into which, depends on m, n and k alone. Whoever wants totals fills a part before and combines its rows after.
+
+Of complex numbers the first two regions yield both parts, and the third takes those of the sum. A product of two has the four
+products of their parts, as BLAS has them.
 """
 
 from __future__ import annotations
@@ -43,13 +46,15 @@ class Product(Op):
             raise TypeError("has three regions: left operand, right operand, results")
         left, right, each = regions
         for region in (left, right):
-            if [v.type for v in region.parameters] != [scalar(I64)] * 2 or len(region.results) != 1:
-                raise TypeError("the region of an operand takes two positions and yields an element")
-        t = left.results[0].type
-        if t not in (scalar(F32), scalar(F64)) or right.results[0].type != t:
+            if [v.type for v in region.parameters] != [scalar(I64)] * 2 or len(region.results) not in (1, 2):
+                raise TypeError("the region of an operand takes two positions and yields an element, or the parts of one")
+        given, t = [v.type for v in left.results], left.results[0].type
+        if t not in (scalar(F32), scalar(F64)) or [v.type for v in right.results] != given or given != [t] * len(given):
             raise TypeError("the operands' elements must be both f32 or both f64")
-        if [v.type for v in each.parameters] != [scalar(I64), scalar(I64), t]:
-            raise TypeError(f"the last region must take two positions and {t}")
+        if [v.type for v in each.parameters] != [scalar(I64), scalar(I64), *given]:
+            raise TypeError(f"the last region must take two positions and {' and '.join(map(str, given))}")
+        if parts and len(given) > 1:
+            raise TypeError("complex sums are not combined")
         if [v.type for v in each.results] != [scalar(part.dtype) for part in parts if isinstance(part, RefType)]:
             raise TypeError("the last region yields an element for each part")
         return ()

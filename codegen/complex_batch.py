@@ -1,0 +1,104 @@
+"""The kernel of a batch of products of complex matrices: as ``product_batch`` has it, with both parts of each element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pullback.codegen.draft import Draft
+from pullback.codegen.linalg_kernel import LANES
+from pullback.codegen.product_batch import Batch, Placed
+from pullback.ir.op import OPS
+from pullback.ir.ops.small import MOST, Lane, Own
+from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.types import I64
+
+PARTS = (0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Placed):
+    """The real or the imaginary part of a matrix of a batch."""
+
+    part: int
+
+    def place(self, index: Value | tuple[Value, ...]) -> list[Value]:
+        return [*super().place(index), self.b.const(self.part, I64)]
+
+
+def complex_batch_kernel(i: Instruction) -> Draft:
+    """The kernel of a contraction of complex numbers in canonical form that has a batch."""
+    return _ComplexBatch(i).run()
+
+
+class _ComplexBatch(Batch):
+    def side_by_side(self, count: Value) -> None:
+        b = self.b
+        lanes, shift = b.const(LANES, I64), b.const(LANES.bit_length() - 1, I64)
+        blocks = b.raw_shr(b.add(count, b.const(LANES - 1, I64)), shift)
+        block = b.open("z")
+        first = b.raw_shl(block, shift)
+        here = b.minimum(lanes, b.sub(count, first))
+        room = b.here("local", dtype=self.refs[0].type.dtype, shape=(MOST * MOST * LANES,))
+        lane = b.open("l")
+        at = b.here("add", first, lane)
+        named = zip(self.refs, self.words, ("mk", "kn", "mn"), strict=True)
+        a, x, out = ([Part(b, ref, at, word, axes, part) for part in PARTS] for ref, word, axes in named)
+        multiply(Lane(b, lambda columns: Own(b, room, columns, lane, LANES), True), a, x, out)
+        b.close(lane, here, apart=True, way="vector")
+        b.close(block, blocks, apart=True)
+
+    def region(self, names: Mapping[str, str], position: int, z: Value) -> Block:
+        b, ref, word = self.b, self.refs[position], self.words[position]
+        b.enter()
+        at = {letter: b.bound(I64, name) for letter, name in names.items()}
+        index = [(at | {"z": z})[k] for k in word]
+        places = [[*index, b.const(part, I64)] for part in PARTS]
+        given: Sequence[Value] = ()
+        yielded: Sequence[Value] = ()
+        if position == 2:
+            given = [b.bound(ref.type.dtype, "sum") for _ in PARTS]
+            for value, place in zip(given, places, strict=True):
+                b.here("store", value, ref, *place)
+        else:
+            yielded = [b.here("load", ref, *place) for place in places]
+        return Block((*at.values(), *given), tuple(b.levels.pop()), tuple(yielded))
+
+
+def multiply(lane: Lane, a: Sequence[Part], x: Sequence[Part], out: Sequence[Part]) -> None:
+    """a x, of the parts of one lane's matrices: row by row, column by column."""
+    b = lane.b
+    m, n, terms = lane.extent(out[0], 0), lane.extent(out[0], 1), lane.extent(a[0], 1)
+    zero, nothing = lane.number(0), b.const(0, out[0].ref.type.dtype)
+    wide = b.emit(OPS["maximum"], (n, terms))[0]
+    own = lane.own(b.add(wide, wide))
+
+    def behind(k: Value, part: int) -> Value:
+        return lane.op("add", k, wide) if part else k
+
+    def take(p: Value) -> None:
+        def element(j: Value) -> None:
+            for part in PARTS:
+                own[p, behind(j, part)] = x[part][p, j]
+
+        lane.each(None, n, element)
+
+    def row(i: Value) -> None:
+        def element(p: Value) -> None:
+            for part in PARTS:
+                own[terms, behind(p, part)] = a[part][i, p]
+
+        def column(j: Value) -> None:
+            def add(p: Value, re: Value, im: Value) -> list[Value]:
+                (f, g), (u, v) = ([own[at, behind(k, part)] for part in PARTS] for at, k in ((terms, p), (p, j)))
+                re, im = (lane.op("add", total, lane.op("mul", f, y)) for total, y in ((re, u), (im, v)))
+                return [lane.op("sub", re, lane.op("mul", g, v)), lane.op("add", im, lane.op("mul", g, u))]
+
+            for part, total in zip(PARTS, lane.carry(zero, terms, [nothing, nothing], add), strict=True):
+                out[part][i, j] = total
+
+        lane.each(None, terms, element)
+        lane.each(None, n, column)
+
+    lane.each(None, terms, take)
+    lane.each(None, m, row)
