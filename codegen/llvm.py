@@ -28,6 +28,7 @@ from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
+from pullback.codegen.llvm_shared import call
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import written_only
 from pullback.codegen.llvm_text import Emitted
@@ -40,6 +41,7 @@ from pullback.ir.ops.fourier import Lines
 from pullback.ir.ops.kernel import Chosen, Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Stride, Sub, Threads
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Cold, Rare
+from pullback.ir.ops.shared import Call, RowRef, Shared
 from pullback.ir.ops.sort import ArgsortRow, SettleRow, SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import F32 as _F32
@@ -76,13 +78,15 @@ class Emitter(Accesses):
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
         self.cold: dict[str, Block] = {}
+        self.shared: dict[str, Block] = {}
         self.natives_of: Callable[..., str] | None = None
         self.arguments: tuple[str, Mapping[tuple[object, ...], int]] | None = None
 
     def inner(self, name: str) -> Emitter:
         """The writer of a function beside this one."""
         made = self.apart(name)
-        made.declared, made.constants, made.cold = self.declared, self.constants, self.cold
+        made.declared, made.constants = self.declared, self.constants
+        made.cold, made.shared = self.cold, self.shared
         made.written_only, made.read_only, made.kernel_asks = self.written_only, self.read_only, self.kernel_asks
         return made
 
@@ -275,6 +279,12 @@ class Emitter(Accesses):
                 (self.cold[i.params["function"]],) = i.regions
             case Rare():
                 rare(self, i)
+            case Shared():
+                (self.shared[i.params["function"]],) = i.regions
+            case Call():
+                call(self, i)
+            case RowRef():
+                self.row(i)
             case Elementwise():
                 self.elementwise(i)
             case _:

@@ -229,6 +229,13 @@ class Accesses(Values):
         assert isinstance(t, RefType)
         self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
 
+    def row(self, i: Instruction) -> None:
+        place, t = self.places[i.operands[0]], i.result.type
+        assert isinstance(t, RefType)
+        index = [self.env[v] for v in i.operands[1:]]
+        extents = (self.extent(t.shape[0]), *index[place.type.rank :])
+        self.places[i.result] = Place(self.pointers(place, self.offset(place, index[: place.type.rank])), t, extents, ())
+
     def local(self, i: Instruction) -> None:
         t = i.result.type
         assert isinstance(t, RefType)

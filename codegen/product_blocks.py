@@ -22,18 +22,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
+from pullback.codegen.product_pairs import PairRows, Pairs, pairs_of
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import FEW, ask, each_of_batch, is_plain, loop, number, parts, serial, shared, when, whole
+from pullback.codegen.product_parts import FEW, ask, each_of_batch, loop, number, parts, rows_of, Row, Rows, serial, shared, when, whole
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import Shape, shape_for
+from pullback.codegen.product_tile import Tile
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.product import ROWS
 from pullback.ir.structure import Instruction, Value, copied
 from pullback.ir.types import BOOL, I64, scalar
 
-NEXT = 16
-"""So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
 FLAT, NARROW = 6, 8
@@ -47,27 +47,17 @@ LIGHT = 4
 """What is done with results in so few instructions is done tile by tile."""
 
 
-@dataclass(frozen=True)
-class Packed:
-    """The two panels of a tile, how many terms they have, what its sums are multiplied by, and what is asked for meanwhile of the
-    right operand: from which term and column on, and whether (0 or 1) each term of the tile asks for another one."""
-
-    left: Value
-    right: Value
-    count: Value
-    scale: Value
-    ahead: tuple[Value, Value, Value]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """A block of the result: its first row and how many panels of rows, its first column and how many columns, in how many panels
-    (``across``); whether there are ``several`` runs of terms, whether panels of columns are kept for another panel of rows, and
-    whether memory is far. Its own memory: the left panel, then those of the right operand, what is known of each, and sums."""
+    (``across``); how long a run of terms is, and how many there are; whether there are ``several``, whether panels of columns are
+    kept for another panel of rows, and whether memory is far. Its own memory: the left panel, then those of the right operand, what is known of each, and sums."""
 
     rows: Span
     columns: Span
     across: Value
+    length: Value
+    runs: Value
     several: Value
     keeps: Value
     is_far: Value
@@ -90,8 +80,9 @@ class Blocks:
     """One product, or a batch of them: how many, and the value that tells in the regions which."""
 
     def __init__(
-        self, b: Builder, i: Instruction, target: Target, outermost: bool, batch: tuple[Value, Value] | None = None
-    ) -> None:
+        self, b: Builder, i: Instruction, target: Target, functions: dict[str, Instruction], outermost: bool,
+        batch: tuple[Value, Value] | None = None,
+    ) -> None:  # fmt: skip
         self.b, self.outermost, self.batch = b, outermost, batch
         self.rows, self.columns, self.terms, *self.parts = i.operands
         self.combine = i.params.get("combine", ())
@@ -99,16 +90,20 @@ class Blocks:
         self.dtype = left.results[0].type.dtype
         self.planes = len(left.results)
         self.is_light = not self.parts and len(self.each.instructions) <= LIGHT * self.planes
-        self.is_plain = self.is_light and all(map(is_plain, self.each.instructions))
-        self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype, self.planes)
+        self.tile = Tile(self.dtype, self.shape, target.has_fma)
+        functions[self.tile.name] = self.tile.define()
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms * self.planes)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        self.may_ask = self.comes_by_row and len(right.instructions) <= LIGHT
+        self.goes: Rows | Row | None = rows_of(self.each) if self.is_light and len(self.each.instructions) == 1 else None
+        self.comes: Rows | Row | None = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
+        if self.planes > 1:
+            out, read = pairs_of(self.each) if self.is_light else None, pairs_of(right) if self.comes_by_row else None
+            self.goes, self.comes = Pairs(*out) if out else None, PairRows(*read) if read else None
 
     def spell(self) -> None:
         b, shape = self.b, self.shape
@@ -171,21 +166,26 @@ class Blocks:
         several = b.gt(runs, one)
         keeps = b.bitor(b.gt(panels, one), b.bitnot(self.is_one_by_one))
         among = b.add(b.select(keeps, across, one), one)
-        block = Block(
-            rows=(i0, panels), columns=(j0, width), across=across, several=several, keeps=keeps, is_far=self.is_far(b),
+        self.runs(b, Block(
+            rows=(i0, panels), columns=(j0, width), across=across, length=length, runs=runs, several=several, keeps=keeps,
+            is_far=self.is_far(b),
             panels=b.local(among, dtype=self.dtype, shape=(shape.most_wide + 1, shape.panel)),
             known=b.local(among, dtype=I64, shape=(shape.most_wide + 1, KNOWN)),
             sums=b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.high, shape.strip)),
-        )  # fmt: skip
+        ))  # fmt: skip
+
+    def runs(self, b: Builder, block: Block) -> None:
+        """The runs of terms of a block, whose memory is there."""
+        one, (_, panels) = number(b, 1), block.rows
 
         def run(b: Builder, q: Value) -> None:
-            p0 = b.mul(q, length)
-            count = b.minimum(length, b.sub(self.terms, p0))
+            p0 = b.mul(q, block.length)
+            count = b.minimum(block.length, b.sub(self.terms, p0))
             sizes = b.mul(count, number(b, self.left.numbers)), b.mul(count, number(b, self.right.numbers))
-            found = Run(terms=(p0, count), is_first=b.eq(q, number(b, 0)), is_last=b.eq(b.add(q, one), runs), sizes=sizes)
+            found = Run(terms=(p0, count), is_first=b.eq(q, number(b, 0)), is_last=b.eq(b.add(q, one), block.runs), sizes=sizes)
             serial(b, panels, lambda b, r: self.row(b, block, found, r))
 
-        serial(b, runs, run)
+        serial(b, block.runs, run)
 
     def row(self, b: Builder, block: Block, run: Run, r: Value) -> None:
         """A panel of rows of a block, over a run of terms."""
@@ -200,9 +200,10 @@ class Blocks:
         part = shared(b, b.select(block.is_far, count, zero), block.across)
         ends = b.bitand(block.is_far, run.is_last)
         is_new = b.eq(r, zero)
-        is_plain = b.const(self.is_plain, BOOL)
-        is_whole = b.bitand(is_plain, b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several)))
+        is_whole = b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several))
         moves = b.select(b.bitand(b.bitand(is_new, self.is_one_by_one), b.bitnot(run.is_last)), one, zero)
+        apart = self.goes.apart(b) if self.goes else zero
+        moved = b.mul(moves, self.comes.apart(b)) if self.comes else zero
 
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
@@ -211,12 +212,11 @@ class Blocks:
             when(b, b.bitand(is_new, begins), lambda b: self.pack(b, block, run, k, c))
             self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
             when(b, ends, lambda b: self.ask_results(b, i, column))
-            scale = self.scales.settle(b, block.panels, block.known, k, run.sizes)
-            ahead = b.add(p0, b.mul(count, moves)), column, moves
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
-            goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns)))
-            source = Packed(packed, b.sub_ref(block.panels, k), count, scale, ahead)
-            self.tile(b, source, strip, c, run.is_first, (goes, i, column))
+            goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
+            out = (self.goes.begin(b, i, column), apart) if self.goes else (strip, zero)
+            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (strip, zero)
+            self.tile.call(b, block.panels, block.known, k, count, strip, c, run.is_first, goes, *out, *ahead)
             if self.is_light:
                 waits = b.bitand(run.is_last, b.bitnot(goes))
                 when(b, waits, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))
@@ -281,82 +281,6 @@ class Blocks:
             loop(b, count, element)
 
         serial(b, height, row)
-
-    def tile(
-        self, b: Builder, packed: Packed, strip: Value, j: Value, is_first: Value, goes: tuple[Value, Value, Value]
-    ) -> None:
-        """A tile of sums, in registers while its terms are added; then they are put into their strip at a column, or added to it,
-        each multiplied by a scale; or they go at once where the last region takes them: whether, and its row and column."""
-        shape, panel, scale, high = self.shape, packed.right, packed.scale, self.shape.high
-        inner, lane = Builder(b.loc), Value(scalar(I64), "v")
-        numbers = [number(inner, r) for r in range(high)]
-        lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, shape.vectors))]
-        zero = inner.const(0.0, self.dtype)
-        places = [(r, x) for r in range(high) for x in range(shape.vectors)]
-        at = [inner.add(j, lane) for lane in lanes]
-        for r, x in places:
-            inner.prefetch(strip, numbers[r], at[x], near=True)
-        step, p = Builder(b.loc), Value(scalar(I64), "p")
-        before = [Value(scalar(self.dtype), "sum") for _ in places]
-        from_row, from_panel = (step.mul(p, number(step, size)) for size in (self.left.numbers, self.right.numbers))
-        starts = [from_panel, *(step.add(from_panel, number(step, k * shape.columns)) for k in range(1, self.planes))]
-        right = [[step.load(panel, step.add(start, lane)) for lane in lanes] for start in starts]
-        after: list[Value] = []
-        for r in range(0, high, self.planes):
-            left = [step.load(packed.left, step.add(from_row, numbers[k])) for k in range(r, r + self.planes)]
-            after += self.terms_of(step, left, right, before[r * shape.vectors : (r + self.planes) * shape.vectors])
-        for start in starts:
-            for lane_ in lanes:
-                step.prefetch(panel, step.add(step.add(start, number(step, NEXT * self.right.numbers)), lane_), near=True)
-        if self.may_ask:
-            term, column, moves = packed.ahead
-            behind = lanes if self.planes == 1 else [number(step, k) for k in range(0, shape.columns, self.right.line)]
-            for place in behind:
-                self.right.ask(step, step.add(term, step.mul(p, moves)), step.add(column, place))
-        body = step.block([p, *before], after)
-        totals = inner.emit(OPS["for"], (packed.count, *[zero] * len(places)), {"map": "serial"}, [body])
-
-        def put(b: Builder) -> None:
-            for (r, x), total in zip(places, totals, strict=True):
-                b.store(b.mul(total, scale), strip, numbers[r], at[x])
-
-        def add(b: Builder) -> None:
-            before = [b.load(strip, numbers[r], at[x]) for r, x in places]
-            sums = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
-            for (r, x), total in zip(places, sums, strict=True):
-                b.store(total, strip, numbers[r], at[x])
-
-        def finish(b: Builder) -> None:
-            found = dict(zip(places, totals, strict=True))
-            for r, x in (place for place in places if place[0] % self.planes == 0):
-                at = b.add(row, numbers[r // self.planes]), b.add(column, lanes[x])
-                sums = [b.mul(found[r + k, x], scale) for k in range(self.planes)]
-                b.instructions.extend(copied(self.each, (*at, *sums)).instructions)
-
-        at_once, row, column = goes
-        puts, adds = is_first, inner.bitnot(is_first)
-        if self.is_plain:
-            when(inner, at_once, finish)
-            puts = inner.bitand(is_first, inner.bitnot(at_once))
-        when(inner, puts, put)
-        when(inner, adds, add)
-        params = {"map": "vector", "multiple": shape.lanes}
-        b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
-
-    def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
-        found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
-        return found
-
-    def terms_of(self, b: Builder, left: list[Value], right: list[list[Value]], before: list[Value]) -> list[Value]:
-        """The sums of one row, with the products of an element by those of some columns added."""
-        if self.planes == 1:
-            return [self.multiply_add(b, left[0], y, z) for y, z in zip(right[0], before, strict=True)]
-        (re, im), (reals, imaginary), vectors = left, right, len(right[0])
-        minus = b.neg(im)
-        real = [self.multiply_add(b, re, y, z) for y, z in zip(reals, before[:vectors], strict=True)]
-        other = [self.multiply_add(b, re, y, z) for y, z in zip(imaginary, before[vectors:], strict=True)]
-        real = [self.multiply_add(b, minus, y, z) for y, z in zip(imaginary, real, strict=True)]
-        return [*real, *(self.multiply_add(b, im, y, z) for y, z in zip(reals, other, strict=True))]
 
     def rows_of(self, b: Builder, r: Value) -> list[Value]:
         """Where a strip has the sums of a row."""

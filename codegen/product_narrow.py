@@ -46,14 +46,12 @@ class Narrow:
     def __init__(self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value]) -> None:
         self.b, (self.count, self.which) = b, batch
         self.rows, self.columns, self.terms = i.operands
-        left, self.right, each = i.regions
+        left, self.right, _ = self.regions = i.regions
         self.dtype = left.results[0].type.dtype
-        self.left = Block((self.which, *left.parameters), left.instructions, left.results)
-        self.each = Block((self.which, *each.parameters), each.instructions, each.results)
         self.shape: Shape = shape_for(target, self.dtype)
         self.has_fma = target.has_fma
         self.by_rows, self.by_terms = _before(left, 0, self.which), _before(left, 1, self.which)
-        self.run_length = SHORT_RUN if self.by_terms else self.shape.terms
+        self.run_length = self.run_of(self.by_terms)
         near = target.cache // 2 // (self.shape.terms * 3 * self.shape.lanes * self.dtype.bytes)
         self.together = max(1, min(MOST_TOGETHER, near)) if self.by_rows or self.by_terms else 1
 
@@ -72,20 +70,23 @@ class Narrow:
                 fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
             count = b.select(fits, rest, zero)
             rest = b.select(fits, zero, rest)
-            _Tiles(self, vectors, min(rows, self.shape.rows)).spell(b, count, is_long)
+            self.tiles(vectors, min(rows, self.shape.rows)).spell(b, count, is_long)
         return rest
 
+    def run_of(self, by_terms: bool) -> int:
+        return SHORT_RUN if by_terms else self.shape.terms
 
-class _Tiles:
+    def tiles(self, vectors: int, rows: int) -> Tiles:
+        return Tiles(self, vectors, rows)
+
+
+class Tiles:
     """The same with tiles of ``vectors`` by ``rows``, of ``count`` products."""
 
     def __init__(self, of: Narrow, vectors: int, rows: int) -> None:
         self.of, self.shape, self.vectors, self.high = of, of.shape, vectors, rows
         self.wide = vectors * of.shape.lanes
-        self.closed = Block((of.which, *of.right.parameters), of.right.instructions, of.right.results)
         self.lies = lies_there(of.right)
-        self.which = Value(of.which.type, of.which.name)
-        self.right = Panels(_with(of.right, of.which, self.which), 0, of.columns, self.wide, of.shape.lanes)
 
     def spell(self, b: Builder, count: Value, is_long: Value) -> None:
         of, one = self.of, number(b, 1)
@@ -128,8 +129,8 @@ class _Tiles:
 
             def pack(b: Builder, z: Value) -> None:
                 assert packed is not None
-                b.append(Instruction(OPS["add"], (products[0], z), (self.which,), {}, (), b.loc))
-                self.right.pack(b, b.sub_ref(packed, z), (p0, terms), (number(b, 0), of.columns))
+                right = Panels(self.regions(b, b.add(products[0], z))[1], 0, of.columns, self.wide, of.shape.lanes)
+                right.pack(b, b.sub_ref(packed, z), (p0, terms), (number(b, 0), of.columns))
 
             def tile(b: Builder, z: Value, r: Value) -> None:
                 i = b.mul(b.add(panels[0], r), number(b, self.high))
@@ -154,6 +155,7 @@ class _Tiles:
     ) -> None:
         """A tile of sums, or what a run of terms adds to it. Rows that are not there are the last one again."""
         of, shape, (i, j) = self.of, self.shape, place
+        from_left, from_right, each = self.regions(b, z)
         last = b.sub(of.rows, number(b, 1))
         rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
@@ -166,35 +168,38 @@ class _Tiles:
         at, start, after = step.add(terms[0], p), step.mul(p, number(step, self.wide)), []
         inside = {column: inner.lt(column, of.columns) for column in columns}
         if panel is None:
-            right = [self.lying(step, z, at, column, inside[column]) for column in columns]
+            right = [self.lying(step, from_right, at, column, inside[column]) for column in columns]
         else:
             right = [step.load(panel, step.add(start, v)) for v in lanes]
         for r in range(self.high):
-            left = element(step, of.left, z, rows[r], at)
+            left = element(step, from_left, rows[r], at)
             after += [self.multiply_add(step, left, right[x], before[r * self.vectors + x]) for x in range(self.vectors)]
         totals = inner.emit(
             OPS["for"], (terms[1], *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)]
         )
-        self.put(inner, z, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, inside, is_first)
+        self.put(inner, each, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, inside, is_first)
         params = {"map": "vector", "multiple": shape.lanes}
         b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
 
-    def lying(self, b: Builder, z: Value, p: Value, column: Value, inside: Value) -> Value:
+    def regions(self, b: Builder, z: Value) -> tuple[Block, ...]:
+        """The regions of one product."""
+        return tuple(_with(region, self.of.which, z) for region in self.of.regions)
+
+    def lying(self, b: Builder, region: Block, p: Value, column: Value, inside: Value) -> Value:
         """An element of the right operand where it lies, if it is there."""
-        (found,) = copied(self.closed, (z, p, column)).instructions
+        (found,) = copied(region, (p, column)).instructions
         ref, index = ref_and_index(found)
         value: Value = b.load_if(ref, inside, *index)
         return value
 
     def put(
-        self, b: Builder, z: Value, rows: list[Value], columns: list[Value], totals: tuple[Value, ...],
+        self, b: Builder, each: Block, rows: list[Value], columns: list[Value], totals: tuple[Value, ...],
         inside: dict[Value, Value], is_first: Value
     ) -> None:  # fmt: skip
         """Store sums, all of them after all that was there is read."""
-        of = self.of
         stores = []
         for row, column, total in zip(rows, columns, totals, strict=True):
-            ref, index = ref_and_index(copied(of.each, (z, row, column, total)).instructions[0])
+            ref, index = ref_and_index(copied(each, (row, column, total)).instructions[0])
             stores.append((total, ref, inside[column], *index))
 
         def first(b: Builder) -> None:

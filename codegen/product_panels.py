@@ -89,11 +89,12 @@ class Panels:
 
         def group(b: Builder, g: Value) -> None:
             start = b.mul(g, number(b, together))
+            of = b.add(first, start)
+            rows = [b.minimum(b.add(of, number(b, k)), last) for k in range(together)]
 
             def some(b: Builder, p: Value) -> None:
                 at = b.add(terms[0], p)
-                of = b.add(first, start)
-                found = [self.elements(b, at, b.minimum(b.add(of, number(b, k)), last)) for k in range(together)]
+                found = [self.elements(b, at, row) for row in rows]
                 place = self.place(b, p, start)
                 behind = {k * self.step + part * self.apart: x for k, parts in enumerate(found) for part, x in enumerate(parts)}
                 places = {far: b.add(place, number(b, far)) if far else place for far in sorted(behind)}

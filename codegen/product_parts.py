@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.create import Constant
-from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, scalar
@@ -121,12 +120,66 @@ def _neighbours(i: Instruction, varies: set[Value]) -> Sequence[Value]:
     return index[:-1] if len(index) > 1 and ref.type.shape[-1] == 2 and index[-1] not in varies else index
 
 
-def is_plain(i: Instruction) -> bool:
-    """Whether an instruction of a region is no function."""
-    if not isinstance(i.op, Elementwise):
-        return isinstance(i.op, Load | Store | Constant)
-    spelling = i.op.spelling("llvm", i.operands[1 if i.op.gives == "select" else 0].type.dtype.kind)
-    return spelling.partition(":")[0] not in ("recipe", "ufunc")
+@dataclass(frozen=True)
+class Rows:
+    """Memory that a region reads or writes by rows of neighbours: the reference, the index of an element, and which position of
+    the index tells the row; the last one tells the column."""
+
+    ref: Value
+    index: tuple[Value, ...]
+    axis: int
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        """The memory from a row's element in a column on."""
+        index = [row if k == self.axis else v for k, v in enumerate(self.index[:-1])]
+        return b.emit(OPS["row_ref"], (self.ref, *index, column), {})[0]
+
+    def of(self, which: Value, value: Value) -> Rows:
+        """Those of one of a batch."""
+        return replace(self, index=tuple(value if v is which else v for v in self.index))
+
+    def next(self, b: Builder, which: Value) -> Value:
+        """How many elements are from one of a batch to the next."""
+        return self.apart(b, self.index.index(which)) if which in self.index else number(b, 0)
+
+    def apart(self, b: Builder, axis: int | None = None) -> Value:
+        """How many elements are from one row to the next, or along another axis."""
+        total = number(b, 1)
+        for extent in self.ref.type.shape[(self.axis if axis is None else axis) + 1 :]:
+            size = number(b, extent) if isinstance(extent, int) else b.emit(OPS["extent"], (), {"size": extent})[0]
+            total = b.mul(total, size)
+        return total
+
+
+@dataclass(frozen=True)
+class Row:
+    """The same of memory that begins at a reference, with rows so many elements apart; the reference has ``rows``, or one axis."""
+
+    ref: Value
+    distance: Value
+    rows: bool = False
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        return b.emit(OPS["row_ref"], (self.ref, *self.index(b, row, column)), {})[0]
+
+    def apart(self, b: Builder) -> Value:
+        return self.distance
+
+    def index(self, b: Builder, row: Value, column: Value) -> tuple[Value, ...]:
+        return (row, column) if self.rows else (b.add(b.mul(row, self.distance), column),)
+
+
+def rows_of(region: Block, row: int = 0, column: int = 1) -> Rows | None:
+    """Where the first access of a region walks rows of neighbours along two of its parameters; None if it does otherwise."""
+    access = next((i for i in region.instructions if isinstance(i.op, Load | Store)), None)
+    if access is None or access.op.masked:
+        return None
+    ref, index = ref_and_index(access)
+    inside = {*region.parameters, *(v for i in region.instructions for v in i.results)}
+    at = [k for k, v in enumerate(index) if v in inside]
+    if ref.type.layout != "c" or len(at) != 2 or (index[at[0]], index[-1]) != (region.parameters[row], region.parameters[column]):
+        return None
+    return Rows(ref, tuple(index), at[0])
 
 
 def ask(b: Builder, region: Block, *at: Value) -> None:

@@ -9,30 +9,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.codegen.processors import Target
-from pullback.codegen.product_blocks import Blocks
-from pullback.codegen.product_narrow import Narrow, may_be_narrow
+from pullback.codegen.product_plain import spell, spell_batch
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import For
 from pullback.ir.ops.product import Product
-from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.structure import Block, Instruction
 
 
-def products(block: Block, target: Target, outermost: bool = True) -> Block:
-    """A kernel's body without products. ``outermost``: no loop is around it."""
+def products(block: Block, target: Target) -> Block:
+    """A kernel's body without products, the functions that it shares with others in front."""
+    functions: dict[str, Instruction] = {}
+    found = _products(block, target, functions, True)
+    return replace(found, instructions=(*functions.values(), *found.instructions)) if functions else found
+
+
+def _products(block: Block, target: Target, functions: dict[str, Instruction], outermost: bool) -> Block:
+    """``outermost``: no loop is around it."""
     made: list[Instruction] = []
     for i in block.instructions:
         inside = i.regions[0].instructions if isinstance(i.op, For) and i.params.get("apart") else ()
         if isinstance(i.op, Product):
-            Blocks(Builder(i.loc, made), i, target, outermost).spell()
+            spell(Builder(i.loc, made), i, target, functions, outermost)
         elif outermost and len(inside) == 1 and isinstance(inside[0].op, Product) and len(inside[0].operands) == 3:
-            _batch(Builder(i.loc, made), i.operands[0], i.regions[0].parameters[0], inside[0], target)
+            batch = (i.operands[0], i.regions[0].parameters[0])
+            spell_batch(Builder(i.loc, made), inside[0], target, functions, batch)
         else:
-            regions = tuple(products(r, target, False) for r in i.regions)
+            regions = tuple(_products(r, target, functions, False) for r in i.regions)
             made.append(replace(i, regions=regions) if i.regions else i)
     return replace(block, instructions=tuple(made))
 
-
-def _batch(b: Builder, count: Value, which: Value, i: Instruction, target: Target) -> None:
-    if may_be_narrow(i):
-        count = Narrow(b, i, target, (count, which)).spell()
-    Blocks(b, i, target, True, (count, which)).spell()

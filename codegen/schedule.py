@@ -9,6 +9,7 @@ of threads or blocks (``map_loops``), and matrix products tiles (``tiled``).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,7 @@ from pullback.ir.ops.elementwise import Elementwise, cast
 from pullback.ir.ops.kernel import For
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import cold
+from pullback.ir.ops.shared import shared
 from pullback.ir.structure import Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.types import F32, DType
 
@@ -47,11 +49,26 @@ def schedule(kernel: Function, target: str = "cpu", processor: str = "", machine
     if target == "cuda":
         return Function(kernel.name, map_loops(tiled(kernel.body)), kernel.kind)
     known = PROCESSORS.get(processor)
-    cut = chunk(_spelled(products(kernel.body, machine), known))
-    rarely = tuple(i for i in cut.instructions if i.op is cold)
-    often = replace(cut, instructions=tuple(i for i in cut.instructions if i.op is not cold))
+    apart, inside = _without(products(kernel.body, machine), shared)
+    rarely, often = _without(chunk(_spelled(inside, known)), cold)
     found = phases(_map(jam(transposes(borders(often)))), known)
-    return Function(kernel.name, replace(found, instructions=(*rarely, *found.instructions)), kernel.kind)
+    return Function(kernel.name, replace(found, instructions=(*map(_apart, apart), *rarely, *found.instructions)), kernel.kind)
+
+
+def _without(block: Block, op: Op) -> tuple[tuple[Instruction, ...], Block]:
+    """The instructions of an op at the top of a kernel, and what is left."""
+    apart = tuple(i for i in block.instructions if i.op is op)
+    return apart, replace(block, instructions=tuple(i for i in block.instructions if i.op is not op)) if apart else block
+
+
+@functools.cache
+def _of_its_own(body: Block) -> Block:
+    """The body of a function that kernels share."""
+    return _map(_spelled(body))
+
+
+def _apart(i: Instruction) -> Instruction:
+    return replace(i, regions=tuple(map(_of_its_own, i.regions)))
 
 
 def _spelled(body: Block, processor: Processor | None = None) -> Block:

@@ -232,9 +232,17 @@ class _Kernel:
                 if operands[0]:
                     self.block(instruction.regions[0], env)
                 return []
-            case Cold():
+            case Cold() | Shared():
                 (self.cold[params["function"]],) = instruction.regions
                 return []
+            case Call():
+                region = self.cold[params["function"]]
+                env.update(zip(region.parameters, operands, strict=True))
+                self.block(region, env)
+                return []
+            case RowRef():
+                index, distance = operands[1 : 1 + operands[0].ndim], operands[1 + operands[0].ndim :]
+                return [row_from(operands[0], index, *map(int, distance))]
             case Rare():
                 number = params["usual"]
                 if not operands[0]:
@@ -295,6 +303,18 @@ class _Kernel:
             yielded = [env[v] for v in region.results]
             carried = [*yielded[:first], *join(instruction.params.get("combine") or (), carried[first:], yielded[first:])]
         return carried
+
+
+def row_from(array: Any, index: Sequence[Any], distance: int = 0) -> Any:
+    """The memory of an array from an element on; nothing if that lies outside. With a distance, in rows."""
+    assert array.flags.c_contiguous
+    place = 0
+    for i, n in zip(index, array.shape, strict=True):
+        place = place * n + int(i)
+    row = array.reshape(-1)[place if 0 <= place < array.size else array.size :]
+    if not distance:
+        return row
+    return np.lib.stride_tricks.as_strided(row, (-(-row.size // distance), distance), (distance * row.itemsize, row.itemsize))
 
 
 def undefined(dtype: DType, shape: Sequence[int]) -> Any:

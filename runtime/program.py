@@ -160,10 +160,13 @@ def _emitted_ahead(kernels: Sequence[Function], schedule: Schedule) -> dict[str,
     functions that they call are looked up, which may import libraries."""
     found: dict[str, Emitted] = {}
     if len(kernels) < 2:
-        return {kernel.name: emit_kernel(schedule(kernel)) for kernel in kernels}
+        found = {kernel.name: emit_kernel(schedule(kernel)) for kernel in kernels}
+        if not any(map(shared_with, found.values())):
+            return found
     with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
-            emitted = found[kernel.name] = emit_kernel(schedule(kernel))
+            emitted = found.get(kernel.name) or emit_kernel(schedule(kernel))
+            found[kernel.name] = emitted
             for text in (*shared_with(emitted), emitted.text):
                 compile_ahead(text)
         for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):

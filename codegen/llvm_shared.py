@@ -1,0 +1,64 @@
+"""Functions that kernels share (``ir.ops.shared``) in emitted LLVM code: a module for each, and calls by address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pullback.codegen.lanes import Lanes, element
+from pullback.codegen.llvm_accesses import Place
+from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.types import RefType
+
+if TYPE_CHECKING:
+    from pullback.codegen.llvm import Emitter
+
+@dataclass(frozen=True)
+class _Text:
+    """The module of a shared function, and the native functions that it is given the addresses of, behind its own arguments."""
+
+    text: str
+    natives: tuple[tuple[object, ...], ...]
+
+
+def call(e: Emitter, i: Instruction) -> None:
+    """A call of a shared function; outside vector loops."""
+    name = i.params["function"]
+    made = _made(e, name)
+    given = [f"{_type(v)} {e.places[v].pointer if isinstance(v.type, RefType) else e.env[v].text}" for v in i.operands]
+    given += [f"i64 {e.native(*what)}" for what in made.natives]
+    e.line(f"call void {e.callee('shared', name, made.text)}({', '.join(given)}) nounwind")
+
+
+def _made(e: Emitter, name: str) -> _Text:
+    region = e.shared[name]
+    key = region, name, e.target
+    if key not in _TEXTS:
+        inner = e.apart(name)
+        inner.shared = e.shared
+        _TEXTS[key] = _text(inner, region)
+    return _TEXTS[key]
+
+
+def _text(e: Emitter, region: Block) -> _Text:
+    e.kernel_asks = True
+    natives: dict[tuple[object, ...], str] = {}
+    e.natives_of = lambda *what: natives.setdefault(what, f"%n{len(natives)}")
+    for k, v in enumerate(region.parameters):
+        t = v.type
+        if isinstance(t, RefType):
+            e.places[v] = Place(f"%p{k}", t, tuple(map(e.extent, t.shape)), ())
+        else:
+            e.env[v] = Lanes(f"%p{k}")
+    e.block(region)
+    e.line("ret void")
+    given = [f"{_type(v)} %p{k}" for k, v in enumerate(region.parameters)] + [f"i64 {v}" for v in natives.values()]
+    heading = f"define void @{e.name}({', '.join(given)}) nounwind {{"
+    return _Text("\n".join([*e.declared, "", heading, "entry:", *e.entry, *e.lines, "}", ""]), tuple(natives))
+
+
+def _type(v: Value) -> str:
+    return "ptr" if isinstance(v.type, RefType) else element(v.type.dtype)
+
+
+_TEXTS: dict[tuple[Any, ...], _Text] = {}

@@ -1,0 +1,75 @@
+"""Where products of complex numbers read and write memory by rows of neighbours, and the products of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.codegen.llvm_addresses import ref_and_index
+from pullback.codegen.product_parts import Rows, number
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.structure import Block, Value
+
+
+@dataclass(frozen=True)
+class PairRows(Rows):
+    """Rows of pairs of numbers; ``index`` is that of a pair."""
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        return b.emit(OPS["row_ref"], (self.ref, *self.pair(b, row, column)), {})[0]
+
+    def pair(self, b: Builder, row: Value, column: Value) -> tuple[Value, ...]:
+        """Where the first number of a pair is."""
+        index = (row if k == self.axis else v for k, v in enumerate(self.index[:-1]))
+        return (*index, column, number(b, 0))
+
+
+@dataclass(frozen=True)
+class Pairs(PairRows):
+    """The same as a reference to pairs."""
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        return b.emit(OPS["row_ref"], (self.ref, *self.pair(b, row, column), number(b, 2)), {})[0]
+
+    def apart(self, b: Builder, axis: int | None = None) -> Value:
+        """How many pairs are from one row to the next."""
+        found: Value = b.raw_shr(super().apart(b, axis), number(b, 1))
+        return found
+
+
+def pairs_of(region: Block) -> tuple[Value, tuple[Value, ...], int] | None:
+    """Of a region that loads both parts of a number, or stores both sums, and does nothing else: the reference, the index of a
+    pair, whose last position is the column, and which position is the row."""
+    constants = {i.result: i.params["value"] for i in region.instructions if isinstance(i.op, Constant)}
+    accesses = [i for i in region.instructions if not isinstance(i.op, Constant)]
+    if len(accesses) != 2 or not all(isinstance(i.op, Load | Store) and not i.op.masked for i in accesses):
+        return None
+    values = [i.operands[0] if isinstance(i.op, Store) else i.result for i in accesses]
+    if values != list(region.parameters[2:] or region.results):
+        return None
+    (ref, first), (other, second) = map(ref_and_index, accesses)
+    if ref is not other or ref.type.layout != "c" or ref.type.shape[-1] != 2 or tuple(first[:-1]) != tuple(second[:-1]):
+        return None
+    if (constants.get(first[-1]), constants.get(second[-1])) != (0, 1):
+        return None
+    index = tuple(first[:-1])
+    at = [k for k, v in enumerate(index) if v in region.parameters]
+    if len(at) != 2 or (index[at[0]], index[-1]) != region.parameters[:2]:
+        return None
+    return ref, index, at[0]
+
+
+def products_of(
+    b: Builder, multiply_add: Any, left: Sequence[Value], right: Sequence[Sequence[Value]], before: Sequence[Value]
+) -> list[Value]:
+    """Sums of a row with the products of its element by those of some columns added: the real parts, then the imaginary ones."""
+    (re, im), (reals, others), vectors = left, right, len(right[0])
+    minus = b.neg(im)
+    real = [multiply_add(b, re, y, z) for y, z in zip(reals, before[:vectors], strict=True)]
+    other = [multiply_add(b, re, y, z) for y, z in zip(others, before[vectors:], strict=True)]
+    real = [multiply_add(b, minus, y, z) for y, z in zip(others, real, strict=True)]
+    return [*real, *(multiply_add(b, im, y, z) for y, z in zip(reals, other, strict=True))]

@@ -1,0 +1,236 @@
+"""Plain matrix products: operands that are read as they lie, and sums that are stored and nothing else.
+
+What there is to do for a block is then the same for all of them but for where memory begins and how far apart its rows are: it is
+a function that kernels share, for each dtype and for each order of the operands. Such a kernel is little more than its loop over
+blocks, and takes a few milliseconds to compile.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from pullback.codegen.processors import Target
+from pullback.codegen.product_blocks import Block, Blocks
+from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
+from pullback.codegen.product_parts import Row, Rows, number, rows_of
+from pullback.codegen.product_scales import KNOWN
+from pullback.codegen.product_shapes import shape_for
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
+from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.ops.shared import FAR
+from pullback.ir.structure import Block as Region
+from pullback.ir.structure import Instruction, Value
+from pullback.ir.types import BOOL, I64, DType, RefType, scalar
+
+Functions = dict[str, Instruction]
+REFS = ("left", "right", "out")
+NUMBERS = ("rows", "columns", "terms", "i0", "panels", "j0", "width", "across", "length", "runs")
+CHOICES = ("several", "keeps", "is_far")
+OF_BATCH = ("rows", "columns", "terms", "first", "products", "panel", "panels")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a plain product's operands and results lie, and whether an operand is turned: what lies side by side in memory are then
+    not the terms of the left one, the columns of the right one."""
+
+    left: Rows
+    right: Rows
+    out: Rows
+    turned: tuple[bool, bool]
+
+    def begins(self, b: Builder, which: Value | None = None) -> list[Value]:
+        """The memory of the operands and the results; of the first product of a batch."""
+        zero, all_ = number(b, 0), (self.left, self.right, self.out)
+        return [(rows if which is None else rows.of(which, zero)).begin(b, zero, zero) for rows in all_]
+
+    def distances(self, b: Builder) -> list[Value]:
+        return [rows.apart(b) for rows in (self.left, self.right, self.out)]
+
+
+def access(i: Instruction) -> Access | None:
+    """That of a product; None if it is not plain."""
+    left, right, each = i.regions
+    if len(i.operands) > 3 or any(len(r.instructions) != 1 for r in i.regions):
+        return None
+    store, reads = each.instructions[0], [isinstance(r.instructions[0].op, Load) and r.results for r in (left, right)]
+    if reads != [left.instructions[0].results, right.instructions[0].results] or not isinstance(store.op, Store):
+        return None
+    if store.operands[0] is not each.parameters[2]:
+        return None
+    x, y, out = rows_of(left), rows_of(right), rows_of(each)
+    first, second = x or rows_of(left, 1, 0), y or rows_of(right, 1, 0)
+    if first is None or second is None or out is None:
+        return None
+    return Access(first, second, out, (x is None, y is None))
+
+
+def spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:
+    """Spell out a product."""
+    made = Blocks if access(i) is None else PlainBlocks
+    made(b, i, target, functions, outermost).spell()
+
+
+def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions, batch: tuple[Value, Value]) -> None:
+    """Spell out a batch of products: how many, and the value that tells in the regions which."""
+    count, which = batch
+    plain = access(i)
+    if may_be_narrow(i):
+        count = (Narrow(b, i, target, batch) if plain is None else PlainNarrow(b, i, target, batch, functions)).spell()
+    made = Blocks if plain is None else PlainBlocks
+    made(b, i, target, functions, True, (count, which)).spell()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Products of a dtype, of operands that are turned or not."""
+
+    dtype: DType
+    turned: tuple[bool, bool]
+    target: Target
+
+    @property
+    def suffix(self) -> str:
+        return f"{self.dtype.name}_{''.join('nt'[t] for t in self.turned)}"
+
+    def define(self, name: str, functions: Functions, body: Region) -> None:
+        functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (body,))
+
+    def refs(self) -> dict[str, Value]:
+        return {name: Value(RefType(self.dtype, (FAR,)), name) for name in REFS}
+
+    def regions(self, refs: dict[str, Value], distances: dict[str, Value]) -> tuple[Region, ...]:
+        """Those of a product."""
+        left, right, out = (Row(refs[name], distances[name]) for name in REFS)
+        return _load(left, self.turned[0]), _load(right, self.turned[1]), _store(out)
+
+
+def _numbers(*names: str) -> dict[str, Value]:
+    return {name: Value(scalar(I64), name) for name in names}
+
+
+def _load(row: Row, is_turned: bool) -> Region:
+    """The region of an operand."""
+    b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
+    return b.block(at, [b.load(row.ref, *row.index(b, *(reversed(at) if is_turned else at)))])
+
+
+def _store(row: Row) -> Region:
+    """The region of the results."""
+    b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
+    total = Value(scalar(row.ref.type.dtype), "sum")
+    b.store(total, row.ref, *row.index(b, *at))
+    return b.block([*at, total], [])
+
+
+# blocks
+
+class PlainBlocks(Blocks):
+    """The blocks of a plain product."""
+
+    def __init__(
+        self, b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool,
+        batch: tuple[Value, Value] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(b, i, target, functions, outermost, batch)
+        found = access(i)
+        assert found is not None
+        self.access, kind = found, _Kind(self.dtype, found.turned, target)
+        self.name = f"blocks_{kind.suffix}"
+        kind.define(self.name, functions, _block(kind))
+
+    def runs(self, b: Builder, block: Block) -> None:
+        numbers = (self.rows, self.columns, self.terms, *block.rows, *block.columns, block.across, block.length, block.runs)
+        choices = (block.several, block.keeps, block.is_far)
+        own = (block.panels, block.known, block.sums)
+        given = (*self.access.begins(b), *own, *self.access.distances(b), *numbers, *choices)
+        b.emit(OPS["call"], given, {"function": self.name})
+
+
+@functools.cache
+def _block(kind: _Kind) -> Region:
+    """The function of a block."""
+    shape = shape_for(kind.target, kind.dtype)
+    panels = Value(RefType(kind.dtype, (shape.most_wide + 1, shape.panel), space="stack"), "packed")
+    known = Value(RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"), "known")
+    sums = Value(RefType(kind.dtype, (shape.most_high, shape.rows, shape.strip), space="stack"), "sums")
+    refs, distances, n = kind.refs(), {name: Value(scalar(I64), f"{name}_apart") for name in REFS}, _numbers(*NUMBERS)
+    choices = {name: Value(scalar(BOOL), name) for name in CHOICES}
+    b = Builder()
+    product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
+    blocks = Blocks(b, product, kind.target, {}, False)
+    blocks.goes = Row(refs["out"], distances["out"])
+    blocks.comes = None if kind.turned[1] else Row(refs["right"], distances["right"])
+    blocks.runs(b, Block(
+        rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
+        **choices, panels=panels, known=known, sums=sums,
+    ))  # fmt: skip
+    return b.block([*refs.values(), panels, known, sums, *distances.values(), *n.values(), *choices.values()], [])
+
+
+# narrow products of a batch
+
+class PlainNarrow(Narrow):
+    """A batch of plain products with few columns."""
+
+    def __init__(self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value], functions: Functions) -> None:
+        super().__init__(b, i, target, batch)
+        found = access(i)
+        assert found is not None
+        self.access, self.functions = found, functions
+        self.kind = _Kind(self.dtype, found.turned, target)
+
+    def tiles(self, vectors: int, rows: int) -> Tiles:
+        return PlainTiles(self, vectors, rows)
+
+
+class PlainTiles(Tiles):
+    """Their tiles."""
+
+    of: PlainNarrow
+
+    def __init__(self, of: PlainNarrow, vectors: int, rows: int) -> None:
+        super().__init__(of, vectors, rows)
+        order = "r" * of.by_rows + "t" * of.by_terms
+        self.name = f"narrow_{of.kind.suffix}_{rows}x{vectors}_{order}"
+        of.kind.define(self.name, of.functions, _narrow(of.kind, vectors, rows, of.by_rows, of.by_terms))
+
+    def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+        of = self.of
+        begins, distances = of.access.begins(b, of.which), of.access.distances(b)
+        next_ = [rows.next(b, of.which) for rows in (of.access.left, of.access.right, of.access.out)]
+        own = begins[1] if packed is None else packed
+        given = (*begins, own, *distances, *next_, of.rows, of.columns, of.terms, *products, *panels)
+        b.emit(OPS["call"], given, {"function": self.name})
+
+
+class _Within(Tiles):
+    """The tiles of a batch of which it is known how far apart products lie."""
+
+    def __init__(self, of: Narrow, vectors: int, rows: int, kind: _Kind, memory: tuple[dict[str, Value], ...]) -> None:
+        super().__init__(of, vectors, rows)
+        self.kind, (self.refs, self.apart, self.next) = kind, memory
+        self.lies = not kind.turned[1]
+
+    def regions(self, b: Builder, z: Value) -> tuple[Region, ...]:
+        at = {name: b.mul(z, self.next[name]) for name in REFS}
+        rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
+        left, right, out = (Row(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
+        return _load(left, self.kind.turned[0]), _load(right, self.kind.turned[1]), _store(out)
+
+
+@functools.cache
+def _narrow(kind: _Kind, vectors: int, rows: int, by_rows: bool, by_terms: bool) -> Region:
+    """The function of some panels of rows of some products."""
+    refs, n = kind.refs(), _numbers(*OF_BATCH)
+    apart, next_ = ({name: Value(scalar(I64), f"{name}_{word}") for name in REFS} for word in ("apart", "next"))
+    b = Builder()
+    product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, apart))
+    of = Narrow(b, product, kind.target, (n["products"], n["first"]))
+    of.by_rows, of.run_length = by_rows, of.run_of(by_terms)
+    tiles = _Within(of, vectors, rows, kind, (refs, apart, next_))
+    packed = Value(RefType(kind.dtype, (FAR, of.shape.terms * tiles.wide), space="stack"), "packed")
+    tiles.block(b, None if tiles.lies else packed, (n["first"], n["products"]), (n["panel"], n["panels"]))
+    return b.block([*refs.values(), packed, *apart.values(), *next_.values(), *n.values()], [])

@@ -1,0 +1,54 @@
+"""Functions that kernels share: code of a module of its own, which is compiled once for all kernels that call it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pullback.ir.op import Op, Same
+from pullback.ir.ops.kernel import KERNEL
+from pullback.ir.structure import Block
+from pullback.ir.types import I64, RefType, Type, scalar
+
+FAR = 1 << 40
+"""The extent of a row of which only who reads it knows where it ends."""
+
+
+class Shared(Op):
+    """Defines ``function``, which ``call`` instructions after it name: the region, which reads nothing from outside and yields
+    nothing. It says how its loops run, and stands at the top of a kernel, so that passes leave it alone."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types or len(regions) != 1:
+            raise TypeError("takes no operands and has one region")
+        if regions[0].results:
+            raise TypeError("the region yields something")
+        return ()
+
+
+class Call(Op):
+    """Runs ``function``. Operands: what its parameters are, references among them."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if any(not isinstance(t, RefType) and t.shape for t in types):
+            raise TypeError("takes references and scalars")
+        return ()
+
+
+class RowRef(Op):
+    """The memory of a dense reference from an element on, as a row; one index an axis, which may lie outside. With one operand more,
+    as rows that begin so many elements apart."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = types[0]
+        if not isinstance(ref, RefType) or ref.layout != "c" or any(t != scalar(I64) for t in types[1:]):
+            raise TypeError("takes a dense reference and numbers")
+        rank = len(types) - ref.rank
+        if rank not in (1, 2):
+            raise TypeError("takes an index for each axis, and how far apart rows are")
+        return (RefType(ref.dtype, (FAR,) * rank, space=ref.space),)
+
+
+shared = Shared(name="shared", effect="effect", vocabularies=KERNEL)
+call = Call(name="call", effect="effect", vocabularies=KERNEL)
+row_ref = RowRef(name="row_ref", vocabularies=KERNEL)
