@@ -25,6 +25,7 @@ from pullback.ir.ops.kernel import MOST_PRIVATE, Extent, Fail, For, Load, Store,
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Cold, Rare
 from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.shared import Call
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import BOOL, I64, DType, scalar
 
@@ -226,7 +227,7 @@ class _Cut:
 
     def is_vector(self, i: Instruction) -> bool:
         inside = list(walk(i.regions[0]))
-        return is_independent(i) and not any(isinstance(k.op, Library | For) for k in inside)
+        return is_independent(i) and not any(isinstance(k.op, Library | For | Call) for k in inside)
 
     def cost(self, block: Block, is_vector: bool) -> Cost:
         """The nominal cost of one run of a block."""

@@ -41,7 +41,7 @@ from pullback.ir.ops.fourier import Lines
 from pullback.ir.ops.kernel import Chosen, Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Stride, Sub, Threads
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Cold, Rare
-from pullback.ir.ops.shared import Call, RowRef, Shared
+from pullback.ir.ops.shared import Call, RowRef, parted
 from pullback.ir.ops.sort import ArgsortRow, SettleRow, SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import F32 as _F32
@@ -60,7 +60,8 @@ class Emitter(Accesses):
 
     def __init__(self, kernel: Function, name: str, target: Target, direct: str = "") -> None:
         super().__init__(target)
-        self.kernel, self.name = kernel, name
+        self.kernel, self.shared = parted(kernel)
+        self.name = name
         self.direct = direct
         self.bases: Mapping[Instruction, tuple[str, str]] = {}
         self.walks = False
@@ -78,7 +79,6 @@ class Emitter(Accesses):
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
         self.cold: dict[str, Block] = {}
-        self.shared: dict[str, Block] = {}
         self.natives_of: Callable[..., str] | None = None
         self.arguments: tuple[str, Mapping[tuple[object, ...], int]] | None = None
 
@@ -144,7 +144,7 @@ class Emitter(Accesses):
 
     def run(self) -> Emitted:
         self.written_only, self.read_only = written_only(self.kernel), read_only(self.kernel)
-        self.kernel_asks = any(isinstance(i.op, Prefetch) for i in walk(self.kernel.body))
+        self.kernel_asks = bool(self.shared) or any(isinstance(i.op, Prefetch) for i in walk(self.kernel.body))
         for position, value in enumerate(self.kernel.parameters):
             self.parameter(position, value)
         for number in sorted({int(e[1:]) for e in _size_names(self.kernel)}):
@@ -279,8 +279,6 @@ class Emitter(Accesses):
                 (self.cold[i.params["function"]],) = i.regions
             case Rare():
                 rare(self, i)
-            case Shared():
-                (self.shared[i.params["function"]],) = i.regions
             case Call():
                 call(self, i)
             case RowRef():

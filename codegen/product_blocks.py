@@ -24,7 +24,21 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_pairs import PairRows, Pairs, pairs_of
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import FEW, ask, each_of_batch, loop, number, parts, rows_of, Row, Rows, serial, shared, when, whole
+from pullback.codegen.product_parts import (
+    FEW,
+    Rows,
+    RowsAt,
+    ask,
+    each_of_batch,
+    loop,
+    number,
+    parts,
+    rows_of,
+    serial,
+    shared,
+    when,
+    whole,
+)
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import Shape, shape_for
 from pullback.codegen.product_tile import Tile
@@ -32,7 +46,7 @@ from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.product import ROWS
 from pullback.ir.structure import Instruction, Value, copied
-from pullback.ir.types import BOOL, I64, scalar
+from pullback.ir.types import BOOL, I64
 
 EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
@@ -51,7 +65,8 @@ LIGHT = 4
 class Block:
     """A block of the result: its first row and how many panels of rows, its first column and how many columns, in how many panels
     (``across``); how long a run of terms is, and how many there are; whether there are ``several``, whether panels of columns are
-    kept for another panel of rows, and whether memory is far. Its own memory: the left panel, then those of the right operand, what is known of each, and sums."""
+    kept for another panel of rows, and whether memory is far. Its own memory: the left panel, then those of the right operand,
+    what is known of each, and sums."""
 
     rows: Span
     columns: Span
@@ -98,8 +113,9 @@ class Blocks:
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        self.goes: Rows | Row | None = rows_of(self.each) if self.is_light and len(self.each.instructions) == 1 else None
-        self.comes: Rows | Row | None = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
+        is_alone = outermost and self.is_light and len(self.each.instructions) == 1
+        self.goes: Rows | RowsAt | None = rows_of(self.each) if is_alone else None
+        self.comes: Rows | RowsAt | None = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
         if self.planes > 1:
             out, read = pairs_of(self.each) if self.is_light else None, pairs_of(right) if self.comes_by_row else None

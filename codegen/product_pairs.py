@@ -13,6 +13,7 @@ from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Value
+from pullback.ir.types import RefType
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def pairs_of(region: Block) -> tuple[Value, tuple[Value, ...], int] | None:
     if values != list(region.parameters[2:] or region.results):
         return None
     (ref, first), (other, second) = map(ref_and_index, accesses)
+    assert isinstance(ref.type, RefType)
     if ref is not other or ref.type.layout != "c" or ref.type.shape[-1] != 2 or tuple(first[:-1]) != tuple(second[:-1]):
         return None
     if (constants.get(first[-1]), constants.get(second[-1])) != (0, 1):

@@ -11,7 +11,7 @@ from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, Value, copied
-from pullback.ir.types import I64, scalar
+from pullback.ir.types import I64, RefType, scalar
 
 Body = Callable[[Builder, Value], None]
 FEW = 5
@@ -152,12 +152,12 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Row:
-    """The same of memory that begins at a reference, with rows so many elements apart; the reference has ``rows``, or one axis."""
+class RowsAt:
+    """The same of memory that begins at a reference, with rows so many elements apart; it is ``in_rows``, or has one axis."""
 
     ref: Value
     distance: Value
-    rows: bool = False
+    in_rows: bool = False
 
     def begin(self, b: Builder, row: Value, column: Value) -> Value:
         return b.emit(OPS["row_ref"], (self.ref, *self.index(b, row, column)), {})[0]
@@ -166,18 +166,20 @@ class Row:
         return self.distance
 
     def index(self, b: Builder, row: Value, column: Value) -> tuple[Value, ...]:
-        return (row, column) if self.rows else (b.add(b.mul(row, self.distance), column),)
+        return (row, column) if self.in_rows else (b.add(b.mul(row, self.distance), column),)
 
 
 def rows_of(region: Block, row: int = 0, column: int = 1) -> Rows | None:
     """Where the first access of a region walks rows of neighbours along two of its parameters; None if it does otherwise."""
-    access = next((i for i in region.instructions if isinstance(i.op, Load | Store)), None)
-    if access is None or access.op.masked:
+    access = next((i for i in region.instructions if isinstance(i.op, Load | Store) and not i.op.masked), None)
+    if access is None:
         return None
     ref, index = ref_and_index(access)
     inside = {*region.parameters, *(v for i in region.instructions for v in i.results)}
     at = [k for k, v in enumerate(index) if v in inside]
-    if ref.type.layout != "c" or len(at) != 2 or (index[at[0]], index[-1]) != (region.parameters[row], region.parameters[column]):
+    if not isinstance(ref.type, RefType) or ref.type.layout != "c" or len(at) != 2:
+        return None
+    if (index[at[0]], index[-1]) != (region.parameters[row], region.parameters[column]):
         return None
     return Rows(ref, tuple(index), at[0])
 

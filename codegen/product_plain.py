@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
-from pullback.codegen.product_parts import Row, Rows, number, rows_of
+from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of
 from pullback.codegen.product_scales import KNOWN
-from pullback.codegen.product_shapes import shape_for
+from pullback.codegen.product_shapes import Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load, Store
@@ -33,8 +33,8 @@ OF_BATCH = ("rows", "columns", "terms", "first", "products", "panel", "panels")
 
 @dataclass(frozen=True)
 class Access:
-    """Where a plain product's operands and results lie, and whether an operand is turned: what lies side by side in memory are then
-    not the terms of the left one, the columns of the right one."""
+    """Where a plain product's operands and results lie, and whether an operand is turned: what lies side by side is then
+    not the terms of the left one, nor the columns of the right one."""
 
     left: Rows
     right: Rows
@@ -68,8 +68,8 @@ def access(i: Instruction) -> Access | None:
 
 
 def spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:
-    """Spell out a product."""
-    made = Blocks if access(i) is None else PlainBlocks
+    """Spell out a product. ``outermost``: no loop is around it, of which others would want to know what it writes."""
+    made = Blocks if access(i) is None or not outermost else PlainBlocks
     made(b, i, target, functions, outermost).spell()
 
 
@@ -90,6 +90,7 @@ class _Kind:
     dtype: DType
     turned: tuple[bool, bool]
     target: Target
+    shape: Shape
 
     @property
     def suffix(self) -> str:
@@ -103,7 +104,7 @@ class _Kind:
 
     def regions(self, refs: dict[str, Value], distances: dict[str, Value]) -> tuple[Region, ...]:
         """Those of a product."""
-        left, right, out = (Row(refs[name], distances[name]) for name in REFS)
+        left, right, out = (RowsAt(refs[name], distances[name]) for name in REFS)
         return _load(left, self.turned[0]), _load(right, self.turned[1]), _store(out)
 
 
@@ -111,13 +112,13 @@ def _numbers(*names: str) -> dict[str, Value]:
     return {name: Value(scalar(I64), name) for name in names}
 
 
-def _load(row: Row, is_turned: bool) -> Region:
+def _load(row: RowsAt, is_turned: bool) -> Region:
     """The region of an operand."""
     b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
     return b.block(at, [b.load(row.ref, *row.index(b, *(reversed(at) if is_turned else at)))])
 
 
-def _store(row: Row) -> Region:
+def _store(row: RowsAt) -> Region:
     """The region of the results."""
     b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
     total = Value(scalar(row.ref.type.dtype), "sum")
@@ -137,7 +138,7 @@ class PlainBlocks(Blocks):
         super().__init__(b, i, target, functions, outermost, batch)
         found = access(i)
         assert found is not None
-        self.access, kind = found, _Kind(self.dtype, found.turned, target)
+        self.access, kind = found, _Kind(self.dtype, found.turned, target, self.shape)
         self.name = f"blocks_{kind.suffix}"
         kind.define(self.name, functions, _block(kind))
 
@@ -152,7 +153,7 @@ class PlainBlocks(Blocks):
 @functools.cache
 def _block(kind: _Kind) -> Region:
     """The function of a block."""
-    shape = shape_for(kind.target, kind.dtype)
+    shape = kind.shape
     panels = Value(RefType(kind.dtype, (shape.most_wide + 1, shape.panel), space="stack"), "packed")
     known = Value(RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"), "known")
     sums = Value(RefType(kind.dtype, (shape.most_high, shape.rows, shape.strip), space="stack"), "sums")
@@ -161,8 +162,8 @@ def _block(kind: _Kind) -> Region:
     b = Builder()
     product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
     blocks = Blocks(b, product, kind.target, {}, False)
-    blocks.goes = Row(refs["out"], distances["out"])
-    blocks.comes = None if kind.turned[1] else Row(refs["right"], distances["right"])
+    blocks.goes = RowsAt(refs["out"], distances["out"])
+    blocks.comes = None if kind.turned[1] else RowsAt(refs["right"], distances["right"])
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
         **choices, panels=panels, known=known, sums=sums,
@@ -180,7 +181,7 @@ class PlainNarrow(Narrow):
         found = access(i)
         assert found is not None
         self.access, self.functions = found, functions
-        self.kind = _Kind(self.dtype, found.turned, target)
+        self.kind = _Kind(self.dtype, found.turned, target, self.shape)
 
     def tiles(self, vectors: int, rows: int) -> Tiles:
         return PlainTiles(self, vectors, rows)
@@ -217,7 +218,7 @@ class _Within(Tiles):
     def regions(self, b: Builder, z: Value) -> tuple[Region, ...]:
         at = {name: b.mul(z, self.next[name]) for name in REFS}
         rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
-        left, right, out = (Row(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
+        left, right, out = (RowsAt(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
         return _load(left, self.kind.turned[0]), _load(right, self.kind.turned[1]), _store(out)
 
 

@@ -1,7 +1,7 @@
 """The tile of a matrix product: sums that stay in registers while the terms of two packed panels are multiplied and added.
 
-It is a function that all kernels share whose products have one dtype: it reads and writes nothing but packed panels, what is known
-of them, and rows of memory that it is given. So a kernel is compiled without it.
+It is a function that all kernels share whose products have one dtype: it reads and writes nothing but packed panels, what is
+known of them, and rows of memory that it is given. So a kernel is compiled without it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.shared import FAR
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import BOOL, COMPLEX_OF, I64, DType, RefType, scalar
+from pullback.ir.types import BOOL, COMPLEX_OF, I64, DType, RefType, Type, scalar
 
 NEXT = 16
 """So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
@@ -26,10 +26,9 @@ NEXT = 16
 @dataclass(frozen=True)
 class Tile:
     """The tile of products of a dtype. Its parameters: the packed panels, of which the first one is of rows, and what is known of
-    them; which panel of columns, how many terms; the rows where its sums wait, from which column on, and whether they are put there or
-    added;
-    whether they go somewhere else at once, where, and how far apart rows are there; what each term asks for meanwhile, and how
-    far behind that of the term before."""
+    them; which panel of columns, and how many terms; the rows where its sums wait, from which column on, and whether they are put
+    there or added; whether they go somewhere else at once, where, and how far apart rows are there; what each term asks for
+    meanwhile, and how far behind that of the term before."""
 
     dtype: DType
     shape: Shape
@@ -49,7 +48,7 @@ class Tile:
 
     def function(self) -> Block:
         shape, row = self.shape, RefType(self.dtype, (FAR,))
-        types = {
+        types: dict[str, Type] = {
             "panels": RefType(self.dtype, (shape.most_wide + 1, shape.panel), space="stack"),
             "known": RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"),
             "k": scalar(I64), "count": scalar(I64), "sums": RefType(self.dtype, (shape.high, shape.strip), space="stack"),

@@ -31,7 +31,7 @@ from pullback.ir.ops.elementwise import Elementwise, cast
 from pullback.ir.ops.kernel import For
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import cold
-from pullback.ir.ops.shared import shared
+from pullback.ir.ops.shared import Call, shared
 from pullback.ir.structure import Block, Function, Instruction, Loc, Value, walk
 from pullback.ir.types import F32, DType
 
@@ -85,7 +85,7 @@ def _map(block: Block) -> Block:
             made.append(i)
             continue
         inside = list(walk(i.regions[0]))
-        blocked = any(isinstance(k.op, Library) or may_be_vector(k) for k in inside)
+        blocked = any(isinstance(k.op, Library | Call) or may_be_vector(k) for k in inside)
         how = {"map": "vector" if may_be_vector(i) and not blocked else "serial"} if isinstance(i.op, For) else {}
         if "map" in i.params:
             how = {}

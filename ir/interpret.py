@@ -40,6 +40,7 @@ from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.parts import Cold, Rare
 from pullback.ir.ops.product import ROWS, Product
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
+from pullback.ir.ops.shared import Call, RowRef, Shared
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.types import ArrayType, DType
 
@@ -241,8 +242,8 @@ class _Kernel:
                 self.block(region, env)
                 return []
             case RowRef():
-                index, distance = operands[1 : 1 + operands[0].ndim], operands[1 + operands[0].ndim :]
-                return [row_from(operands[0], index, *map(int, distance))]
+                rank = operands[0].ndim
+                return [row_from(operands[0], operands[1 : 1 + rank], *map(int, operands[1 + rank :]))]
             case Rare():
                 number = params["usual"]
                 if not operands[0]:

@@ -25,6 +25,7 @@ from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
 from pullback.ir.ops.host import Host as HostOp
 from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
+from pullback.ir.ops.shared import parted
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
@@ -56,8 +57,8 @@ _BYTE = np.dtype(np.uint8)
 
 
 def kernel_name(kernel: Function) -> str:
-    """The symbol of a scheduled kernel: its own hash."""
-    return f"k{cache.key(canonical(kernel))[:24]}"
+    """The symbol of a scheduled kernel: its own hash, by the names of functions that it shares."""
+    return f"k{cache.key(canonical(parted(kernel)[0]))[:24]}"
 
 
 def emit_kernel(kernel: Function, host: Host | None = None) -> Emitted:
@@ -70,7 +71,7 @@ def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWr
     """The LLVM text of a program with control flow, its kernels scheduled, for a machine, this one if none is given."""
     host = host or default_engine().host()
     program, *kernels = module.functions
-    name = f"p{cache.key(*(f'{f.name} {canonical(f)}' for f in module.functions))[:24]}"
+    name = f"p{cache.key(*(f'{f.name} {canonical(parted(f)[0])}' for f in module.functions))[:24]}"
     by_name = {kernel.name: kernel for kernel in kernels}
     fresh, emit = Plan(program).fresh, llvm_program.emit_program
     return emit(program, by_name, fresh, name, host.target, writer)
@@ -167,7 +168,7 @@ def _emitted_ahead(kernels: Sequence[Function], schedule: Schedule) -> dict[str,
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
             emitted = found.get(kernel.name) or emit_kernel(schedule(kernel))
             found[kernel.name] = emitted
-            for text in (*shared_with(emitted), emitted.text):
+            for text in (emitted.text, *shared_with(emitted)):
                 compile_ahead(text)
         for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
             if slot[0] in NATIVE and slot[0] != "shared":

@@ -102,8 +102,9 @@ def test_text_of_the_tile(bless: bool, request: pytest.FixtureRequest) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.tuples(EXTENTS, EXTENTS, EXTENTS), st.sampled_from(sorted(DTYPES)), st.sampled_from(TURNS), st.sampled_from(sorted(MACHINES))
-)
+    st.tuples(EXTENTS, EXTENTS, EXTENTS), st.sampled_from(sorted(DTYPES)), st.sampled_from(TURNS),
+    st.sampled_from(sorted(MACHINES)),
+)  # fmt: skip
 def test_any_shape(extents: tuple[int, int, int], dtype: str, turned: tuple[bool, bool], machine: str) -> None:
     m, k, n = extents
     x, w = numbers((m, k), DTYPES[dtype]), numbers((k, n), DTYPES[dtype], 1)
@@ -215,7 +216,9 @@ def test_exports_need_no_library_in_loops_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES.values())
 @pytest.mark.parametrize(
-    "shapes", [((37, 3, 4), (37, 4, 5)), ((70, 16, 16), (70, 16, 16)), ((7, 20, 30), (7, 30, 17)), ((9, 20, 16), (16, 3))], ids=str
+    "shapes",
+    [((37, 3, 4), (37, 4, 5)), ((70, 16, 16), (70, 16, 16)), ((7, 20, 30), (7, 30, 17)), ((9, 20, 16), (16, 3))],
+    ids=str,
 )
 def test_batches(shapes: tuple[Any, Any], dtype: Any) -> None:
     x, y = numbers(shapes[0], dtype), numbers(shapes[1], dtype, 1)

@@ -40,5 +40,6 @@ from pullback.ir.ops import (
 __all__ = [
     "banded", "bessel", "complexes", "contract", "control", "create", "custom", "effect", "eigen", "elementwise",
     "exponential", "factors", "fourier", "host", "hypergeometric", "index", "kernel", "lapack", "library", "linalg", "loops",
-    "orthogonal", "parts", "product", "program", "reduce", "reindex", "roots", "scan", "schur", "shared", "sort", "special", "spectral",
+    "orthogonal", "parts", "product", "program", "reduce", "reindex", "roots", "scan", "schur", "shared", "sort", "special",
+    "spectral",
 ]  # fmt: skip

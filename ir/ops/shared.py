@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pullback.ir.op import Op, Same
 from pullback.ir.ops.kernel import KERNEL
-from pullback.ir.structure import Block
+from pullback.ir.structure import Block, Function
 from pullback.ir.types import I64, RefType, Type, scalar
 
 FAR = 1 << 40
@@ -36,8 +37,8 @@ class Call(Op):
 
 
 class RowRef(Op):
-    """The memory of a dense reference from an element on, as a row; one index an axis, which may lie outside. With one operand more,
-    as rows that begin so many elements apart."""
+    """The memory of a dense reference from an element on, as a row; one index an axis, which may lie outside. With one operand
+    more, as rows that begin so many elements apart."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         ref = types[0]
@@ -52,3 +53,12 @@ class RowRef(Op):
 shared = Shared(name="shared", effect="effect", vocabularies=KERNEL)
 call = Call(name="call", effect="effect", vocabularies=KERNEL)
 row_ref = RowRef(name="row_ref", vocabularies=KERNEL)
+
+
+def parted(kernel: Function) -> tuple[Function, dict[str, Block]]:
+    """A kernel without the functions that it shares, and these by name."""
+    found = {i.params["function"]: i.regions[0] for i in kernel.instructions if i.op is shared}
+    if not found:
+        return kernel, found
+    rest = tuple(i for i in kernel.instructions if i.op is not shared)
+    return replace(kernel, body=replace(kernel.body, instructions=rest)), found
