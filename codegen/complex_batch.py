@@ -18,12 +18,17 @@ PARTS = (0, 1)
 
 @dataclass(frozen=True, eq=False)
 class Part(Placed):
-    """The real or the imaginary part of a matrix of a batch."""
+    """The real or the imaginary part of a matrix of a batch; ``minus``: it is read with the other sign."""
 
     part: int
+    minus: bool
 
     def place(self, index: Value | tuple[Value, ...]) -> list[Value]:
         return [*super().place(index), self.b.const(self.part, I64)]
+
+    def __getitem__(self, index: Value | tuple[Value, ...]) -> Value:
+        found = super().__getitem__(index)
+        return self.b.here("neg", found) if self.minus else found
 
 
 def complex_batch_kernel(i: Instruction) -> Draft:
@@ -32,6 +37,10 @@ def complex_batch_kernel(i: Instruction) -> Draft:
 
 
 class _ComplexBatch(Batch):
+    def __init__(self, i: Instruction) -> None:
+        super().__init__(i)
+        self.conj = self.params.pop("conj", (False, False))
+
     def side_by_side(self, count: Value) -> None:
         b = self.b
         lanes, shift = b.const(LANES, I64), b.const(LANES.bit_length() - 1, I64)
@@ -43,7 +52,11 @@ class _ComplexBatch(Batch):
         lane = b.open("l")
         at = b.here("add", first, lane)
         named = zip(self.refs, self.words, ("mk", "kn", "mn"), strict=True)
-        a, x, out = ([Part(b, ref, at, word, axes, part) for part in PARTS] for ref, word, axes in named)
+        signs = (*self.conj, False)
+        a, x, out = (
+            [Part(b, ref, at, word, axes, part, part > 0 and sign) for part in PARTS]
+            for (ref, word, axes), sign in zip(named, signs, strict=True)
+        )
         multiply(Lane(b, lambda columns: Own(b, room, columns, lane, LANES), True), a, x, out)
         b.close(lane, here, apart=True, way="vector")
         b.close(block, blocks, apart=True)
@@ -61,7 +74,8 @@ class _ComplexBatch(Batch):
             for value, place in zip(given, places, strict=True):
                 b.here("store", value, ref, *place)
         else:
-            yielded = [b.here("load", ref, *place) for place in places]
+            re, im = (b.here("load", ref, *place) for place in places)
+            yielded = [re, b.here("neg", im) if self.conj[position] else im]
         return Block((*at.values(), *given), tuple(b.levels.pop()), tuple(yielded))
 
 

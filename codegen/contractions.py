@@ -99,13 +99,25 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]
             lies = layout(p.left, p.right, p.out, extents)
             if lies.batch and lies.words[2][-1] in lies.rows:
                 lies = layout(p.right, p.left, p.out, extents)
-                return _batch(b, y, x, lies, (p.right, p.left, p.out), params)
+                return _batch(b, y, x, lies, (p.right, p.left, p.out), _exchanged(params))
             if lies.batch:
                 return _batch(b, x, y, lies, (p.left, p.right, p.out), params)
         if _is_turned(p, extents):
-            return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), params)
+            return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), _exchanged(params))
         return _matrix_product(b, x, y, p, params)
     return _spelled_out(b, x, y, p)
+
+
+def _exchanged(params: dict[str, Any]) -> dict[str, Any]:
+    """The params of a contraction whose operands change places."""
+    return {**params, "conj": params["conj"][::-1]} if "conj" in params else params
+
+
+def _conjugated(b: Builder, x: Value) -> Value:
+    """A complex array conjugated, in memory."""
+    parts = b.view_as_real(x)
+    found: Value = b.view_as_complex(b.interleave(b.component(parts, at=0), b.neg(b.component(parts, at=1))))
+    return found
 
 
 def _without(b: Builder, x: Value, letters: str, ones: Collection[str]) -> Value:
@@ -202,6 +214,12 @@ def _matrix_product(b: Builder, x: Value, y: Value, p: _Letters, params: dict[st
     x, left = _operand(b, x, p.left, (p.batch, p.rows, p.summed), extents, "zmk")
     y, right = _operand(b, y, p.right, (p.batch, p.summed, p.columns), extents, "zkn")
     z = "z" if p.batch else ""
+    if "conj" in params:
+        # those that are stored transposed are conjugated as they are read, by libraries too
+        crossed = left[-1] == "m", right[-1] == "k"
+        given = zip((x, y), params["conj"], crossed, strict=True)
+        x, y = (_conjugated(b, v) if conj and not is_crossed else v for v, conj, is_crossed in given)
+        params = {**params, "conj": tuple(c and t for c, t in zip(params["conj"], crossed, strict=True))}
     flat: Value = b.contract(x, y, spec=f"{left},{right}->{z}mn", **params)
     order = p.batch + p.rows + p.columns
     shaped = b.reshape(flat, shape=tuple(extents[k] for k in order)) if len(order) != len(z) + 2 else flat

@@ -62,13 +62,13 @@ def _spell(b: Builder, i: Instruction, always: bool) -> None:
     rows, terms, columns = (_size(b, e) for e in extents)
     if not always:
         bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": dtype, "of": extents})[0]
-        by_us = _is_ours(b, bits, (rows, terms, columns), dtype.bytes)
+        by_us = _is_ours(b, bits, (rows, terms, columns), dtype.part.bytes)
         b.emit(OPS["if"], (b.bitnot(by_us),), {}, [Block((), (i,), ())])
         rows = b.select(by_us, rows, b.const(0, I64))
-    parts = 2 if is_complex else 1
+    parts, conj = 2 if is_complex else 1, i.params.get("conj", (False, False))
     regions = [
-        _operand(b, left, ("p", "i") if turned_left else ("i", "p"), "ip", parts),
-        _operand(b, right, ("j", "p") if turned_right else ("p", "j"), "pj", parts),
+        _operand(b, left, ("p", "i") if turned_left else ("i", "p"), "ip", parts, conj[0]),
+        _operand(b, right, ("j", "p") if turned_right else ("p", "j"), "pj", parts, conj[1]),
     ]
     inner, row, column = Builder(b.loc), Value(scalar(I64), "i"), Value(scalar(I64), "j")
     sums = [Value(scalar(out.type.dtype), "sum") for _ in range(parts)]
@@ -94,11 +94,11 @@ def _is_ours(b: Builder, bits: Value, shape: tuple[Value, Value, Value], itemsiz
     return b.eq(b.bitand(b.raw_shr(bits, found), one), one)
 
 
-def _operand(b: Builder, ref: Value, index: tuple[str, str], order: str, parts: int) -> Block:
+def _operand(b: Builder, ref: Value, index: tuple[str, str], order: str, parts: int, conj: bool) -> Block:
     inner = Builder(b.loc)
     places = {name: Value(scalar(I64), name) for name in order}
     found = [inner.load(ref, *(places[name] for name in index), *at) for at in part_indices(inner, parts)]
-    return inner.block([places[name] for name in order], found)
+    return inner.block([places[name] for name in order], [found[0], inner.neg(found[1])] if conj else found)
 
 
 def part_indices(b: Builder, parts: int) -> Sequence[tuple[Value, ...]]:

@@ -43,14 +43,15 @@ class Pairs(PairRows):
 
 
 def pairs_of(region: Block) -> tuple[Value, tuple[Value, ...], int] | None:
-    """Of a region that loads both parts of a number, or stores both sums, and does nothing else: the reference, the index of a
-    pair, whose last position is the column, and which position is the row."""
+    """Of a region that loads both parts of a number, or stores both sums, and does nothing else but conjugate: the reference, the
+    index of a pair, whose last position is the column, and which position is the row."""
     constants = {i.result: i.params["value"] for i in region.instructions if isinstance(i.op, Constant)}
-    accesses = [i for i in region.instructions if not isinstance(i.op, Constant)]
+    signs = {i.result: i.operands[0] for i in region.instructions if i.op is OPS["neg"]}
+    accesses = [i for i in region.instructions if not isinstance(i.op, Constant) and i.op is not OPS["neg"]]
     if len(accesses) != 2 or not all(isinstance(i.op, Load | Store) and not i.op.masked for i in accesses):
         return None
     values = [i.operands[0] if isinstance(i.op, Store) else i.result for i in accesses]
-    if values != list(region.parameters[2:] or region.results):
+    if values != [signs.get(v, v) for v in region.parameters[2:] or region.results]:
         return None
     (ref, first), (other, second) = map(ref_and_index, accesses)
     assert isinstance(ref.type, RefType)

@@ -108,7 +108,7 @@ class Panels:
     def whole_part(self, b: Builder, panel: Value, p: Value, first_term: Value, first: Value) -> None:
         """One term of a panel that has all its columns, in as many vectors at a time as are little code."""
         at = b.add(first_term, p)
-        step = self.lanes if len(self.region.instructions) <= LIGHT else self.size
+        step = self.lanes if len(self.region.instructions) <= LIGHT * self.planes else self.size
 
         def store(b: Builder, v: Value) -> None:
             places = [b.add(v, number(b, x)) for x in range(0, self.size, step)]

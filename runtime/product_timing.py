@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pullback.codegen.own_products import owned
-from pullback.codegen.product_classes import ALL, CLASSES, LIBRARY, OURS, Shape, class_of, has_choice
+from pullback.codegen.product_classes import ALL, CLASSES, LIBRARY, OURS, Shape, has_choice
 from pullback.codegen.schedule import schedule
 from pullback.ir.text import parse_function
 from pullback.ir.types import DTYPES
@@ -39,7 +39,7 @@ def tuned(dtype: str) -> Iterator[Choice]:
     if not has_choice(default_engine().host().target):
         return
     for position, each in enumerate(CLASSES):
-        race = Race(dtype, tuple(s for s in each.examples if class_of(s, DTYPES[dtype].bytes) == position))
+        race = Race(dtype, tuple(each.examples))
         yield choices.measure(key_of(dtype, position), race.candidates(), default_of(dtype, position), MARGIN)
 
 

@@ -23,7 +23,8 @@ from pullback.ir.interpret import interpret
 from pullback.ir.structure import Block, walk
 from pullback.ir.text import parse_function, parse_module, print_module
 from pullback.ir.types import F32, F64
-from pullback.runtime import threads
+from pullback.runtime import product_choices, threads
+from pullback.runtime.choices import VARIABLE, choices
 
 Array = Any
 EXTENTS = st.one_of(st.integers(0, 40), st.integers(0, 200))
@@ -237,10 +238,30 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_forms(form: str) -> None:
+CONJUGATES = {
+    **FORMS,
+    "turned results": lambda x, y: np.einsum("km,kn->nm", x.conj(), y),
+    "the other one": lambda x, y: np.einsum("km,nk->nm", x, y.conj()),
+    "scaled before": lambda x, y: (x * 2j).conj().T @ y,
+    "used again": lambda x, y: x.conj().T @ y + x.conj(),
+    "batch": lambda x, y: np.conj(x.reshape(10, 7, 70)) @ y.reshape(10, 70, 7),
+    "batch of both": lambda x, y: np.einsum("mzk,kzn->nzm", x.reshape(10, 7, 70).conj(), y.reshape(70, 7, 10).conj()),
+    "batch of small ones": lambda x, y: x.reshape(100, 7, 7) @ y.reshape(100, 7, 7).conj(),
+    "one row": lambda x, y: x[:1].conj() @ y,
+}
+
+
+@pytest.mark.parametrize("who", ["ours", "library"])
+@pytest.mark.parametrize("form", CONJUGATES)
+def test_forms(form: str, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, f"gemm={who}")
+    product_choices.forget()
+    choices.forget()
     x, y = numbers((70, 70), np.complex128), numbers((70, 70), np.complex128, 1)
-    np.testing.assert_allclose(pb.jit(FORMS[form])(x, y), FORMS[form](x, y), rtol=1e-12, atol=1e-12)
+    found = pb.jit(CONJUGATES[form])(x, y)
+    product_choices.forget()
+    choices.forget()
+    np.testing.assert_allclose(found, CONJUGATES[form](x, y), rtol=1e-12, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
 from pullback.ir.ops.complexes import Reinterpret
 from pullback.ir.ops.contract import Contract, is_matrix_product
 from pullback.ir.ops.create import Constant
@@ -139,8 +140,19 @@ class _Split:
                 self.define(i.result, b.emit(i.op, operands, _extended(params, i.result.type.rank))[0])
             case Accumulate() if i.op.combine == "add":
                 self.define(i.result, tuple(b.emit(i.op, (x,), params)[0] for x in self.pair(i.operands[0])))
+            case Contract():
+                self.product(b, i, params)
             case _:
                 self.keep(i, [self.whole(v) for v in i.operands])
+
+    def product(self, b: Any, i: Instruction, params: dict[str, Any]) -> None:
+        """A matrix product, which conjugates its operands itself."""
+        made = [self.made.get(v) for v in i.operands]
+        conjugates = {k.result: k.operands[0] for k in made if k is not None and k.op is OPS["conj"]}
+        operands = [conjugates.get(v, v) for v in i.operands]
+        if conjugates:
+            params["conj"] = tuple(v in conjugates for v in i.operands)
+        (self.native[i.result],) = b.emit(i.op, [self.whole(v) for v in operands], params)
 
     def reindex(self, b: Any, i: Instruction, params: dict[str, Any]) -> None:
         if i.op.view or all(v not in self.pairs and self.is_in_memory(v) for v in i.operands):  # type: ignore[attr-defined]
