@@ -9,6 +9,8 @@ The order of additions is that of the terms, in runs whose length depends on the
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels
@@ -18,7 +20,7 @@ from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, Value, copied
-from pullback.ir.types import I64, scalar
+from pullback.ir.types import BOOL, I64, scalar
 
 SHORT_RUN = 64
 """The terms of a run if all products of the batch read their terms from one row of memory: so many rows stay near."""
@@ -57,21 +59,61 @@ class Narrow:
 
     def spell(self) -> Value:
         """Spells out those that are narrow, and gives how many are left."""
+        b, lanes, zero = self.b, self.shape.lanes, number(self.b, 0)
+        forms = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
+        ways = [(self.fits(vectors), self.tiles(vectors, min(rows, self.shape.rows))) for vectors, rows in forms]
+        fits = reduce(b.bitor, [fits for fits, _ in ways], b.const(False, BOOL))
+        self.share(b.select(fits, self.count, zero), ways)
+        found: Value = b.select(fits, zero, self.count)
+        return found
+
+    def fits(self, vectors: int) -> Value:
+        """Whether tiles so wide serve: each column of products for one way alone."""
         b, lanes = self.b, self.shape.lanes
-        tiles = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
-        lies = lies_there(self.right)
+        if vectors == 2:
+            most = MOST_WIDE if lies_there(self.right) else 1
+            is_low = b.le(self.columns, number(b, most * vectors * lanes))
+            is_three = b.bitand(b.gt(self.columns, number(b, 2 * lanes)), b.le(self.columns, number(b, 3 * lanes)))
+            return is_low if most == 1 or lanes * 3 % GROUP else b.bitand(is_low, b.bitnot(is_three))
+        found: Value = b.bitand(b.le(self.columns, number(b, vectors * lanes)), b.gt(self.columns, number(b, 2 * lanes)))
+        return found
+
+    def share(self, count: Value, ways: list[tuple[Value, Tiles]]) -> None:
+        """Share out panels of rows of so many products among threads."""
+        b, one = self.b, number(self.b, 1)
         work = b.mul(b.mul(b.mul(self.rows, self.columns), self.terms), self.count)
         is_long = b.ge(work, number(b, self.shape.worth))
-        rest, zero = self.count, number(b, 0)
-        for vectors, rows in tiles:
-            most = MOST_WIDE if lies and vectors == 2 else 1
-            fits = b.le(self.columns, number(b, most * vectors * lanes))
-            if vectors == 3:
-                fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
-            count = b.select(fits, rest, zero)
-            rest = b.select(fits, zero, rest)
-            self.tiles(vectors, min(rows, self.shape.rows)).spell(b, count, is_long)
-        return rest
+        panels, threads = number(b, 0), b.emit(OPS["threads"], (), {})[0]
+        for fits, tiles in ways:
+            panels = b.select(fits, parts(b, self.rows, tiles.high), panels)
+        several = shared(b, b.mul(threads, number(b, GROUPS)), b.maximum(whole(b, panels, HIGH), one))
+        together = b.minimum(b.maximum(b.idiv(count, several), one), number(b, self.together))
+        groups = shared(b, count, together)
+        wanted = b.select(is_long, shared(b, b.mul(threads, number(b, SPLIT)), b.maximum(groups, one)), one)
+        high = b.maximum(shared(b, panels, wanted), number(b, HIGH))
+        down = shared(b, panels, high)
+        total = b.mul(groups, down)
+        most = b.mul(threads, number(b, MOST_CHUNKS))
+        size = b.maximum(b.select(is_long, shared(b, total, most), total), one)
+        chunks = shared(b, total, size)
+        chunks = b.select(b.gt(chunks, one), b.maximum(chunks, number(b, FEW)), chunks)
+        room = (self.together, self.shape.terms * max(tiles.wide for _, tiles in ways))
+
+        def chunk(b: Builder, c: Value) -> None:
+            packed = None if lies_there(self.right) else b.local(together, dtype=self.dtype, shape=room)
+            first = b.mul(c, size)
+
+            def item(b: Builder, k: Value) -> None:
+                at = b.add(first, k)
+                group = b.idiv(at, down)
+                z, r = b.mul(group, together), b.mul(b.sub(at, b.mul(group, down)), high)
+                products, rows = b.minimum(together, b.sub(count, z)), b.minimum(high, b.sub(panels, r))
+                for fits, tiles in ways:
+                    when(b, fits, partial(tiles.block, packed=packed, products=(z, products), panels=(r, rows)))
+
+            serial(b, b.minimum(size, b.sub(total, first)), item)
+
+        loop(b, chunks, chunk, map="core")
 
     def run_of(self, by_terms: bool) -> int:
         return SHORT_RUN if by_terms else self.shape.terms
@@ -87,35 +129,6 @@ class Tiles:
         self.of, self.shape, self.vectors, self.high = of, of.shape, vectors, rows
         self.wide = vectors * of.shape.lanes
         self.lies = lies_there(of.right)
-
-    def spell(self, b: Builder, count: Value, is_long: Value) -> None:
-        of, one = self.of, number(b, 1)
-        panels, threads = parts(b, of.rows, self.high), b.emit(OPS["threads"], (), {})[0]
-        several = shared(b, b.mul(threads, number(b, GROUPS)), b.maximum(whole(b, panels, HIGH), one))
-        together = b.minimum(b.maximum(b.idiv(count, several), one), number(b, of.together))
-        groups = shared(b, count, together)
-        wanted = b.select(is_long, shared(b, b.mul(threads, number(b, SPLIT)), b.maximum(groups, one)), one)
-        high = b.maximum(shared(b, panels, wanted), number(b, HIGH))
-        down = shared(b, panels, high)
-        total = b.mul(groups, down)
-        most = b.mul(threads, number(b, MOST_CHUNKS))
-        size = b.maximum(b.select(is_long, shared(b, total, most), total), one)
-        chunks = shared(b, total, size)
-        chunks = b.select(b.gt(chunks, one), b.maximum(chunks, number(b, FEW)), chunks)
-        def chunk(b: Builder, c: Value) -> None:
-            packed = None if self.lies else b.local(together, dtype=of.dtype, shape=(of.together, self.shape.terms * self.wide))
-            first = b.mul(c, size)
-
-            def item(b: Builder, k: Value) -> None:
-                at = b.add(first, k)
-                group = b.idiv(at, down)
-                z, r = b.mul(group, together), b.mul(b.sub(at, b.mul(group, down)), high)
-                products, rows = b.minimum(together, b.sub(count, z)), b.minimum(high, b.sub(panels, r))
-                self.block(b, packed, (z, products), (r, rows))
-
-            serial(b, b.minimum(size, b.sub(total, first)), item)
-
-        loop(b, chunks, chunk, map="core")
 
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """Some panels of rows of some products."""

@@ -1,0 +1,134 @@
+"""Functions that kernels share: what they are in text, interpreted and compiled, and which kernels of products have them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from products import Compiled, product_text
+
+import pullback as pb
+from pullback.codegen.llvm import emit
+from pullback.codegen.processors import Target
+from pullback.codegen.schedule import schedule
+from pullback.ir import Module
+from pullback.ir.interpret import interpret
+from pullback.ir.structure import walk
+from pullback.ir.text import parse_module, print_module
+from pullback.ir.verify import VerifyError, verify_module
+from pullback.runtime.engine import default_engine
+from pullback.runtime.program import emit_kernel, shared_with
+
+WIDE = Target(64)
+TWICE = """pullback-ir 1
+
+kernel k(%x: &f64[s0,s1], %out: &f64[s0,s1]) -> () {
+  shared {function=sum_rows} (%to: &f64[4], %from: &f64[3,4], %n: i64[]) {
+    %zero: f64[] = const {value=0.0}
+    %i: i64[] = const {value=1}
+    for %n {map=serial, ordered=true} (%j: i64[]) {
+      %a: f64[] = load %to, %j
+      %b: f64[] = load %from, %i, %j
+      %c: f64[] = add %a, %b
+      store %c, %to, %j
+      yield
+    }
+    yield
+  }
+  %rows: i64[] = extent {size=s0}
+  %n0: i64[] = extent {size=s1}
+  for %rows {map=serial, ordered=true} (%r: i64[]) {
+    for %n0 {map=serial, ordered=true} (%q: i64[]) {
+      %d: f64[] = load %x, %r, %q
+      store %d, %out, %r, %q
+      yield
+    }
+    yield
+  }
+  %one: i64[] = const {value=1}
+  %none: i64[] = const {value=0}
+  %to0: &f64[1099511627776] = row_ref %out, %one, %none
+  %from0: &f64[1099511627776,1099511627776] = row_ref %x, %none, %one, %n0
+  %less: i64[] = sub %n0, %one
+  call %to0, %from0, %less {function=sum_rows}
+  return
+}
+"""
+
+
+def expected(x: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> object:
+    """The second row plus the second one from the second column on, the last number of which is left out."""
+    out = x.copy()
+    out[1, :-1] += x[1, 1:]
+    return out
+
+
+def test_interpreted_and_compiled() -> None:
+    module = verify_module(parse_module(TWICE))
+    assert print_module(parse_module(print_module(module))) == print_module(module)
+    (kernel,) = module.functions
+    x = np.arange(12.0).reshape(3, 4)
+    out = np.zeros_like(x)
+    assert interpret(kernel, x, out, sizes={"s0": 3, "s1": 4}) == 0
+    np.testing.assert_array_equal(out, expected(x))
+    emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE)
+    made = Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, kernel)
+    assert len(shared_with(emitted)) == 1 and "sum_rows" not in emitted.text
+    out[...] = 0
+    assert made([x, out], [3, 4]) == 0
+    np.testing.assert_array_equal(out, expected(x))
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("row_ref %out, %one, %none\n", "row_ref %out\n"),
+        ("row_ref %x, %none, %one, %n0", "row_ref %x, %none, %one, %n0, %n0"),
+        ("call %to0, %from0, %less {function=sum_rows}", "%v: f64[] = call %to0 {function=sum_rows}"),
+    ],
+)
+def test_what_is_refused(old: str, new: str) -> None:
+    with pytest.raises((TypeError, VerifyError, SyntaxError, ValueError)):
+        verify_module(parse_module(TWICE.replace(old, new)))
+
+
+def functions_of(text: str) -> tuple[str, ...]:
+    (kernel,) = parse_module(text).functions
+    return tuple(shared_with(emit_kernel(schedule(kernel, "cpu", "", default_engine().host().target))))
+
+
+def test_plain_products_share_their_blocks() -> None:
+    plain, strided = functions_of(product_text("f32")), functions_of(product_text("f32", (False, False), "strided"))
+    turned = functions_of(product_text("f32", (True, False)))
+    assert len(plain) == len(turned) == 2 and len(strided) == 1
+    assert set(strided) < set(plain) and set(plain) & set(turned) == set(strided)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_kernels_of_plain_products_are_small(dtype: str) -> None:
+    (kernel,) = parse_module(product_text(dtype)).functions
+    emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE)
+    assert "fma" not in emitted.text and emitted.text.count("\n") < 400
+    assert all(text.count("\n") < 1000 for text in shared_with(emitted))
+
+
+def test_a_second_kernel_compiles_no_tile() -> None:
+    """What the first product of a dtype has compiled, later ones find; also those of a batch, and with something around."""
+    x = np.linspace(-1, 1, 48 * 48).reshape(48, 48)
+    np.testing.assert_allclose(pb.jit(np.matmul)(x, x), x @ x, atol=1e-12)
+    engine = default_engine()
+    (kernel,) = parse_module(product_text("f64", (True, False))).functions
+    scheduled = schedule(kernel, "cpu", engine.host().target.cpu, engine.host().target)
+    texts = shared_with(emit_kernel(scheduled))
+    assert any(engine.where(text) for text in texts) == (engine.host().target.vector_bytes == 64)
+
+
+def test_loops_around_show_what_is_written() -> None:
+    """A product in a loop of which nobody knows whether its iterations are independent stores its results itself."""
+    text = product_text("f64").replace("  product ", "  for %m {map=serial, ordered=true} (%z: i64[]) {\n  product ", 1)
+    text = text.replace("  return\n", "  yield\n  }\n  return\n")
+    (kernel,) = verify_module(parse_module(text)).functions
+    found = schedule(kernel, "cpu", "", WIDE)
+    names = [i.params["function"] for i in walk(found.body) if i.op.name == "call"]
+    assert len(names) == 1 and names[0].startswith("tile")
+    assert any(i.op.name == "store" and i.operands[1] is found.parameters[2] for i in walk(found.body))
+    verify_module(Module((found,)))
