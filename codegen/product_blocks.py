@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
-from pullback.codegen.product_pairs import PairRows, Pairs, pairs_of
+from pullback.codegen.product_pairs import PairRows, pairs_of
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
     FEW,
@@ -118,8 +118,9 @@ class Blocks:
         self.comes: Rows | RowsAt | None = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
         if self.planes > 1:
-            out, read = pairs_of(self.each) if self.is_light else None, pairs_of(right) if self.comes_by_row else None
-            self.goes, self.comes = Pairs(*out) if out else None, PairRows(*read) if read else None
+            read = pairs_of(right) if self.comes_by_row else None
+            self.goes = pairs_of(self.each) if self.is_light else None
+            self.comes = PairRows(read.ref, read.index, read.axis) if read else None
 
     def spell(self) -> None:
         b, shape = self.b, self.shape

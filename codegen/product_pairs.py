@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.llvm_addresses import ref_and_index
-from pullback.codegen.product_parts import Rows, number
+from pullback.codegen.product_parts import Rows, RowsAt, number
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Value
-from pullback.ir.types import RefType
+from pullback.ir.types import I64, RefType, scalar
+
+PARTS = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,51 @@ class Pairs(PairRows):
         return found
 
 
-def pairs_of(region: Block) -> tuple[Value, tuple[Value, ...], int] | None:
-    """Of a region that loads both parts of a number, or stores both sums, and does nothing else but conjugate: the reference, the
-    index of a pair, whose last position is the column, and which position is the row."""
+@dataclass(frozen=True)
+class PairRowsAt(RowsAt):
+    """Rows of pairs of numbers, that begin at a reference to pairs, so many pairs apart."""
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        return b.emit(OPS["row_ref"], (self.ref, *self.index(b, row, column), number(b, 0)), {})[0]
+
+    def apart(self, b: Builder) -> Value:
+        found: Value = b.add(self.distance, self.distance)
+        return found
+
+
+@dataclass(frozen=True)
+class PairsAt(RowsAt):
+    """The same as references to pairs."""
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        return b.emit(OPS["row_ref"], (self.ref, *self.index(b, row, column), number(b, 0), number(b, 2)), {})[0]
+
+
+def load_region(rows: RowsAt, is_turned: bool, is_conjugated: bool) -> Block:
+    """The region of an operand."""
+    b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
+    index = rows.index(b, *(reversed(at) if is_turned else at))
+    re, im = (b.load(rows.ref, *index, number(b, part)) for part in PARTS)
+    return b.block(at, [re, b.neg(im) if is_conjugated else im])
+
+
+def store_region(rows: RowsAt) -> Block:
+    """The region of the results."""
+    b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
+    index, sums = rows.index(b, *at), [Value(scalar(rows.ref.type.dtype), "sum") for _ in PARTS]
+    for part, value in zip(PARTS, sums, strict=True):
+        b.store(value, rows.ref, *index, number(b, part))
+    return b.block([*at, *sums], [])
+
+
+def is_conjugated(region: Block) -> bool:
+    """Whether a region of ``pairs_of`` changes the sign of imaginary parts."""
+    return any(i.op is OPS["neg"] for i in region.instructions)
+
+
+def pairs_of(region: Block, row: int = 0, column: int = 1) -> Pairs | None:
+    """Where a region loads both parts of a number, or stores both sums, by rows along two of its parameters, and does nothing
+    else but conjugate; None if it does otherwise."""
     constants = {i.result: i.params["value"] for i in region.instructions if isinstance(i.op, Constant)}
     signs = {i.result: i.operands[0] for i in region.instructions if i.op is OPS["neg"]}
     accesses = [i for i in region.instructions if not isinstance(i.op, Constant) and i.op is not OPS["neg"]]
@@ -61,9 +105,9 @@ def pairs_of(region: Block) -> tuple[Value, tuple[Value, ...], int] | None:
         return None
     index = tuple(first[:-1])
     at = [k for k, v in enumerate(index) if v in region.parameters]
-    if len(at) != 2 or (index[at[0]], index[-1]) != region.parameters[:2]:
+    if len(at) != 2 or (index[at[0]], index[-1]) != (region.parameters[row], region.parameters[column]):
         return None
-    return ref, index, at[0]
+    return Pairs(ref, index, at[0])
 
 
 def products_of(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
+from pullback.codegen.product_pairs import PairRowsAt, PairsAt, is_conjugated, load_region, pairs_of, store_region
 from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of
 from pullback.codegen.product_scales import KNOWN
 from pullback.codegen.product_shapes import Shape
@@ -22,7 +23,7 @@ from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.ops.shared import FAR
 from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Instruction, Value
-from pullback.ir.types import BOOL, I64, DType, RefType, scalar
+from pullback.ir.types import BOOL, COMPLEX_OF, I64, DType, RefType, scalar
 
 Functions = dict[str, Instruction]
 REFS = ("left", "right", "out")
@@ -40,6 +41,7 @@ class Access:
     right: Rows
     out: Rows
     turned: tuple[bool, bool]
+    conj: tuple[bool, bool] = (False, False)
 
     def begins(self, b: Builder, which: Value | None = None) -> list[Value]:
         """The memory of the operands and the results; of the first product of a batch."""
@@ -53,6 +55,8 @@ class Access:
 def access(i: Instruction) -> Access | None:
     """That of a product; None if it is not plain."""
     left, right, each = i.regions
+    if len(left.results) > 1:
+        return _access_to_pairs(left, right, each)
     if len(i.operands) > 3 or any(len(r.instructions) != 1 for r in i.regions):
         return None
     store, reads = each.instructions[0], [isinstance(r.instructions[0].op, Load) and r.results for r in (left, right)]
@@ -65,6 +69,14 @@ def access(i: Instruction) -> Access | None:
     if first is None or second is None or out is None:
         return None
     return Access(first, second, out, (x is None, y is None))
+
+
+def _access_to_pairs(left: Region, right: Region, each: Region) -> Access | None:
+    x, y, out = pairs_of(left), pairs_of(right), pairs_of(each)
+    first, second = x or pairs_of(left, 1, 0), y or pairs_of(right, 1, 0)
+    if first is None or second is None or out is None:
+        return None
+    return Access(first, second, out, (x is None, y is None), (is_conjugated(left), is_conjugated(right)))
 
 
 def spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:
@@ -85,26 +97,35 @@ def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions
 
 @dataclass(frozen=True)
 class _Kind:
-    """Products of a dtype, of operands that are turned or not."""
+    """Products of a dtype, or of complex numbers of such parts, of operands that are turned, or conjugated, or not."""
 
     dtype: DType
     turned: tuple[bool, bool]
     target: Target
     shape: Shape
+    conj: tuple[bool, bool] = (False, False)
+
+    @property
+    def is_complex(self) -> bool:
+        return self.shape.planes > 1
 
     @property
     def suffix(self) -> str:
-        return f"{self.dtype.name}_{''.join('nt'[t] for t in self.turned)}"
+        dtype = COMPLEX_OF[self.dtype] if self.is_complex else self.dtype
+        return f"{dtype.name}_{''.join('nt'[t] + 'c' * c for t, c in zip(self.turned, self.conj, strict=True))}"
 
     def define(self, name: str, functions: Functions, body: Region) -> None:
         functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (body,))
 
     def refs(self) -> dict[str, Value]:
-        return {name: Value(RefType(self.dtype, (FAR,)), name) for name in REFS}
+        return {name: Value(RefType(self.dtype, (FAR, 2) if self.is_complex else (FAR,)), name) for name in REFS}
 
     def regions(self, refs: dict[str, Value], distances: dict[str, Value]) -> tuple[Region, ...]:
         """Those of a product."""
         left, right, out = (RowsAt(refs[name], distances[name]) for name in REFS)
+        if self.is_complex:
+            loads = zip((left, right), self.turned, self.conj, strict=True)
+            return *(load_region(*each) for each in loads), store_region(out)
         return _load(left, self.turned[0]), _load(right, self.turned[1]), _store(out)
 
 
@@ -138,7 +159,7 @@ class PlainBlocks(Blocks):
         super().__init__(b, i, target, functions, outermost, batch)
         found = access(i)
         assert found is not None
-        self.access, kind = found, _Kind(self.dtype, found.turned, target, self.shape)
+        self.access, kind = found, _Kind(self.dtype, found.turned, target, self.shape, found.conj)
         self.name = f"blocks_{kind.suffix}"
         kind.define(self.name, functions, _block(kind))
 
@@ -156,14 +177,15 @@ def _block(kind: _Kind) -> Region:
     shape = kind.shape
     panels = Value(RefType(kind.dtype, (shape.most_wide + 1, shape.panel), space="stack"), "packed")
     known = Value(RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"), "known")
-    sums = Value(RefType(kind.dtype, (shape.most_high, shape.rows, shape.strip), space="stack"), "sums")
+    sums = Value(RefType(kind.dtype, (shape.most_high, shape.high, shape.strip), space="stack"), "sums")
     refs, distances, n = kind.refs(), {name: Value(scalar(I64), f"{name}_apart") for name in REFS}, _numbers(*NUMBERS)
     choices = {name: Value(scalar(BOOL), name) for name in CHOICES}
     b = Builder()
     product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
     blocks = Blocks(b, product, kind.target, {}, False)
-    blocks.goes = RowsAt(refs["out"], distances["out"])
-    blocks.comes = None if kind.turned[1] else RowsAt(refs["right"], distances["right"])
+    goes, comes = (PairsAt, PairRowsAt) if kind.is_complex else (RowsAt, RowsAt)
+    blocks.goes = goes(refs["out"], distances["out"])
+    blocks.comes = None if kind.turned[1] else comes(refs["right"], distances["right"])
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
         **choices, panels=panels, known=known, sums=sums,
