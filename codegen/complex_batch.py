@@ -66,7 +66,7 @@ class _ComplexBatch(Batch):
         b.enter()
         at = {letter: b.bound(I64, name) for letter, name in names.items()}
         index = [(at | {"z": z})[k] for k in word]
-        places = [[*index, b.const(part, I64)] for part in PARTS]
+        places = [[*index, b.here("const", value=part, dtype=I64)] for part in PARTS]
         given: Sequence[Value] = ()
         yielded: Sequence[Value] = ()
         if position == 2:
