@@ -27,6 +27,7 @@ from pullback.runtime import counters
 Array = Any
 ROOT = Path(__file__).parent.parent
 KERNELS, OPERATIONS = 20, 5000
+SETTLE = 0.6
 MODULES = ("ir.passes.grad", "ir.passes.pipeline", "codegen.cuda", "codegen.fuse", "codegen.lower", "codegen.schedule",
            "codegen.llvm", "codegen.llvm_program")  # fmt: skip
 STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compile")
@@ -47,23 +48,41 @@ def operations(x: Array) -> Array:
     return straight(x, OPERATIONS * 7 // 13)
 
 
+def after_a_product(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Any, ...]:
+    """A function of products in a process that has compiled one: what all of them share, and the native call path, are there."""
+    x = np.ones((100, 100))
+    for _ in range(3):
+        pb.jit(np.matmul)(x, x)
+    time.sleep(SETTLE)
+    return (pb.jit(function), *map(np.ones, shapes))
+
+
+def gram(x: Array, y: Array) -> Array:
+    return x.T @ y
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "demo": lambda: (DEMO.step, *demo_arguments(np.float64)),
     "kernels": lambda: (pb.jit(kernels), np.linspace(0.0, 1.0, 1000)),
     "operations": lambda: (pb.value_and_grad(operations), np.linspace(0.0, 1.0, 1000)),
     "product": lambda: (pb.jit(np.matmul), np.ones((100, 100)), np.ones((100, 100))),
+    "again": lambda: after_a_product(gram, (100, 100), (100, 100)),
+    "batch": lambda: after_a_product(np.matmul, (30, 60, 100), (30, 100, 100)),
 }
 TITLES = {
     "demo": "a step of the demo",
     "kernels": f"{KERNELS} kernels, two functions each",
     "operations": f"{OPERATIONS:,} operations and their gradient",
     "product": "a matrix product",
+    "again": "one in another order",
+    "batch": "a batch of them",
 }
 
 
 def measure(name: str) -> dict[str, float]:
     """In this process: seconds of the call, "total", and of each stage."""
     f, *arguments = PROGRAMS[name]()
+    before = counters.snapshot().seconds
     start = time.perf_counter()
     for module in MODULES:
         importlib.import_module(f"pullback.{module}")
@@ -73,7 +92,8 @@ def measure(name: str) -> dict[str, float]:
         start = time.perf_counter()
         f(*arguments)
         times.append(time.perf_counter() - start)
-    return {"total": times[0] - min(times[1:]), "second": times[1], "imports": imports, **counters.snapshot().seconds}
+    seconds = {stage: value - before.get(stage, 0.0) for stage, value in counters.snapshot().seconds.items()}
+    return {"total": times[0] - min(times[1:]), "second": times[1], "imports": imports, **seconds}
 
 
 def fresh(name: str) -> dict[str, float]:

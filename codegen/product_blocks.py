@@ -21,8 +21,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.processors import Target
-from pullback.codegen.product_pairs import PairRows, pairs_of
+from pullback.codegen.product_packs import Lies, Pack, lies
+from pullback.codegen.product_pairs import pairs_of
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
     FEW,
@@ -30,6 +32,7 @@ from pullback.codegen.product_parts import (
     RowsAt,
     ask,
     each_of_batch,
+    is_stored,
     loop,
     number,
     parts,
@@ -106,21 +109,22 @@ class Blocks:
         self.planes = len(left.results)
         self.is_light = not self.parts and len(self.each.instructions) <= LIGHT * self.planes
         self.shape: Shape = shape_for(target, self.dtype, self.planes)
-        self.tile = Tile(self.dtype, self.shape, target.has_fma)
+        self.tile = (Tile if self.planes == 1 else ComplexTile)(self.dtype, self.shape, target.has_fma)
         functions[self.tile.name] = self.tile.define()
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms * self.planes)
+        self.functions = functions
+        self.left_lies, self.right_lies = lies(left), lies(right)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        is_alone = outermost and self.is_light and len(self.each.instructions) == 1
-        self.goes: Rows | RowsAt | None = rows_of(self.each) if is_alone else None
-        self.comes: Rows | RowsAt | None = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
+        self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and not self.parts and is_stored(self.each) else None
+        comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
+        self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
         if self.planes > 1:
-            read = pairs_of(right) if self.comes_by_row else None
-            self.goes = pairs_of(self.each) if self.is_light else None
-            self.comes = PairRows(read.ref, read.index, read.axis) if read else None
+            self.goes = pairs_of(self.each) if outermost and self.is_light else None
+            self.comes = pairs_of(right) if self.comes_by_row else None
 
     def spell(self) -> None:
         b, shape = self.b, self.shape
@@ -188,7 +192,7 @@ class Blocks:
             is_far=self.is_far(b),
             panels=b.local(among, dtype=self.dtype, shape=(shape.most_wide + 1, shape.panel)),
             known=b.local(among, dtype=I64, shape=(shape.most_wide + 1, KNOWN)),
-            sums=b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.high, shape.strip)),
+            sums=b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip)),
         ))  # fmt: skip
 
     def runs(self, b: Builder, block: Block) -> None:
@@ -210,9 +214,7 @@ class Blocks:
         (i0, _), (j0, width), (p0, count) = block.rows, block.columns, run.terms
         i = b.add(i0, b.mul(r, number(b, shape.rows)))
         height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
-        packed = b.sub_ref(block.panels, zero)
-        self.left.pack(b, packed, run.terms, (i, height))
-        self.forget(b, block, zero, run.sizes[0])
+        self.pack_rows(b, block, run, (i, height))
         strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
         part = shared(b, b.select(block.is_far, count, zero), block.across)
         ends = b.bitand(block.is_far, run.is_last)
@@ -231,9 +233,13 @@ class Blocks:
             when(b, ends, lambda b: self.ask_results(b, i, column))
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
             goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
-            out = (self.goes.begin(b, i, column), apart) if self.goes else (strip, zero)
-            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (strip, zero)
-            self.tile.call(b, block.panels, block.known, k, count, strip, c, run.is_first, goes, *out, *ahead)
+            sums = b.emit(OPS["row_ref"], (strip, zero, self.place(b, c)), {})[0], number(b, shape.strip)
+            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (sums[0], zero)
+            panels = block.panels, block.known, k, count, run.is_first
+            when(b, b.bitnot(goes), lambda b: self.tile.call(b, *panels, *sums, *ahead))
+            if self.goes:
+                out = self.goes.begin(b, i, column), apart
+                when(b, goes, lambda b: self.tile.call(b, *panels, *out, *ahead))
             if self.is_light:
                 waits = b.bitand(run.is_last, b.bitnot(goes))
                 when(b, waits, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))
@@ -242,14 +248,35 @@ class Blocks:
         if not self.is_light:
             when(b, run.is_last, lambda b: self.finish(b, strip, (i, height), (j0, zero, width)))
 
+    def pack_rows(self, b: Builder, block: Block, run: Run, rows: Span) -> None:
+        """Pack a panel of rows."""
+        zero = number(b, 0)
+        if self.left_lies is not None:
+            memory = b.sub_ref(block.panels, zero), b.sub_ref(block.known, zero)
+            self.packing(True, self.left_lies).call(b, *memory, self.left_lies, *run.terms, *rows, self.rows)
+            return
+        self.left.pack(b, b.sub_ref(block.panels, zero), run.terms, rows)
+        self.forget(b, block, zero, run.sizes[0])
+
     def pack(self, b: Builder, block: Block, run: Run, k: Value, c: Value) -> None:
         """Pack the panel of columns that begins at a column of the block, or that one and all others, to a position and those
         behind it."""
         (j0, width), shape = block.columns, self.shape
         number_of = b.select(self.is_one_by_one, number(b, 1), block.across)
         some = b.minimum(b.mul(number_of, number(b, shape.columns)), b.sub(width, c))
-        self.right.pack_some(b, block.panels, k, run.terms, (b.add(j0, c), some), number_of)
+        columns = b.add(j0, c), some
+        if self.right_lies is not None:
+            given = k, *run.terms, *columns, number_of, self.columns
+            self.packing(False, self.right_lies).call(b, block.panels, block.known, self.right_lies, *given)
+            return
+        self.right.pack_some(b, block.panels, k, run.terms, columns, number_of)
         serial(b, number_of, lambda b, x: self.forget(b, block, b.add(k, x), run.sizes[1]))
+
+    def packing(self, is_left: bool, of: Lies) -> Pack:
+        """The function that packs an operand."""
+        found = Pack(self.dtype, is_left, of.is_turned, self.shape)
+        self.functions[found.name] = found.define()
+        return found
 
     def run_of(self, b: Builder) -> Value:
         """How many terms are packed at a time."""
@@ -290,7 +317,9 @@ class Blocks:
             def element(b: Builder, k: Value) -> None:
                 c = b.add(first, k)
                 j = b.add(j0, c)
-                found = copied(self.each, (i, j, *(b.load(strip, row, c) for row in self.rows_of(b, r))))
+                at = self.place(b, c)
+                sums = [b.load(strip, r, b.add(at, number(b, k)) if k else at) for k in range(self.planes)]
+                found = copied(self.each, (i, j, *sums))
                 b.instructions.extend(found.instructions)
                 for part, name, value in zip(self.parts, self.combine, found.results, strict=True):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
@@ -299,9 +328,6 @@ class Blocks:
 
         serial(b, height, row)
 
-    def rows_of(self, b: Builder, r: Value) -> list[Value]:
-        """Where a strip has the sums of a row."""
-        if self.planes == 1:
-            return [r]
-        first = b.add(r, r)
-        return [first, b.add(first, number(b, 1))]
+    def place(self, b: Builder, column: Value) -> Value:
+        """Where a row of sums has those of a column."""
+        return column if self.planes == 1 else b.mul(column, number(b, self.planes))

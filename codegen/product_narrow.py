@@ -14,11 +14,24 @@ from functools import partial, reduce
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels
-from pullback.codegen.product_parts import FEW, MOST_CHUNKS, element, loop, number, parts, serial, shared, walks, when, whole
+from pullback.codegen.product_parts import (
+    FEW,
+    MOST_CHUNKS,
+    element,
+    is_stored,
+    loop,
+    number,
+    parts,
+    serial,
+    shared,
+    walks,
+    when,
+    whole,
+)
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.ops.kernel import Load
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import BOOL, I64, scalar
 
@@ -35,11 +48,8 @@ SPLIT, GROUPS = 8, 2
 
 
 def may_be_narrow(i: Instruction) -> bool:
-    """Whether a product of real numbers stores its sums and does nothing else with them."""
-    each = i.regions[2]
-    stores = each.instructions
-    is_alone = len(i.operands) == 3 and len(stores) == 1 and isinstance(stores[0].op, Store) and not stores[0].op.masked
-    return is_alone and stores[0].operands[0] is each.parameters[2]
+    """Whether a product stores its sums and does nothing else with them."""
+    return len(i.operands) == 3 and is_stored(i.regions[2])
 
 
 class Narrow:
@@ -68,15 +78,14 @@ class Narrow:
         return found
 
     def fits(self, vectors: int) -> Value:
-        """Whether tiles so wide serve: each column of products for one way alone."""
+        """Whether tiles so wide serve: three vectors for results that fill them, two for others, of one panel or some."""
         b, lanes = self.b, self.shape.lanes
-        if vectors == 2:
-            most = MOST_WIDE if lies_there(self.right) else 1
-            is_low = b.le(self.columns, number(b, most * vectors * lanes))
-            is_three = b.bitand(b.gt(self.columns, number(b, 2 * lanes)), b.le(self.columns, number(b, 3 * lanes)))
-            return is_low if most == 1 or lanes * 3 % GROUP else b.bitand(is_low, b.bitnot(is_three))
-        found: Value = b.bitand(b.le(self.columns, number(b, vectors * lanes)), b.gt(self.columns, number(b, 2 * lanes)))
-        return found
+        fills = b.bitand(b.gt(self.columns, number(b, 2 * lanes)), b.le(self.columns, number(b, 3 * lanes)))
+        if vectors == 3:
+            return fills
+        several = lies_there(self.right)
+        is_low = b.le(self.columns, number(b, (MOST_WIDE if several else 1) * vectors * lanes))
+        return b.bitand(is_low, b.bitnot(fills)) if several and 3 * lanes % GROUP == 0 else is_low
 
     def share(self, count: Value, ways: list[tuple[Value, Tiles]]) -> None:
         """Share out panels of rows of so many products among threads."""

@@ -184,6 +184,13 @@ def rows_of(region: Block, row: int = 0, column: int = 1) -> Rows | None:
     return Rows(ref, tuple(index), at[0])
 
 
+def is_stored(each: Block) -> bool:
+    """Whether all that the last region of a product does is to store its sum."""
+    stores = each.instructions
+    is_one = len(stores) == 1 and isinstance(stores[0].op, Store) and not stores[0].op.masked
+    return is_one and stores[0].operands[0] is each.parameters[2]
+
+
 def ask(b: Builder, region: Block, *at: Value) -> None:
     """Ask for the memory that a region reads or writes, as far as its first parameters say where that is and no memory does."""
     env = dict(zip(region.parameters, at, strict=False))

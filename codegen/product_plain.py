@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
-from pullback.codegen.product_pairs import PairRowsAt, PairsAt, is_conjugated, load_region, pairs_of, store_region
-from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of
+from pullback.codegen.product_packs import Lies, lies, loading
+from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
 from pullback.codegen.product_scales import KNOWN
 from pullback.codegen.product_shapes import Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.ops.shared import FAR
 from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Instruction, Value
-from pullback.ir.types import BOOL, COMPLEX_OF, I64, DType, RefType, scalar
+from pullback.ir.types import BOOL, I64, DType, RefType, scalar
 
 Functions = dict[str, Instruction]
 REFS = ("left", "right", "out")
@@ -34,49 +33,35 @@ OF_BATCH = ("rows", "columns", "terms", "first", "products", "panel", "panels")
 
 @dataclass(frozen=True)
 class Access:
-    """Where a plain product's operands and results lie, and whether an operand is turned: what lies side by side is then
-    not the terms of the left one, nor the columns of the right one."""
+    """Where a plain product's operands and results lie."""
 
-    left: Rows
-    right: Rows
+    left: Lies
+    right: Lies
     out: Rows
-    turned: tuple[bool, bool]
-    conj: tuple[bool, bool] = (False, False)
+
+    @property
+    def turned(self) -> tuple[bool, bool]:
+        return self.left.is_turned, self.right.is_turned
+
+    @property
+    def rows(self) -> tuple[Rows, ...]:
+        return tuple(rows for rows in (self.left.rows, self.right.rows, self.out) if isinstance(rows, Rows))
 
     def begins(self, b: Builder, which: Value | None = None) -> list[Value]:
         """The memory of the operands and the results; of the first product of a batch."""
-        zero, all_ = number(b, 0), (self.left, self.right, self.out)
-        return [(rows if which is None else rows.of(which, zero)).begin(b, zero, zero) for rows in all_]
+        zero = number(b, 0)
+        return [(rows if which is None else rows.of(which, zero)).begin(b, zero, zero) for rows in self.rows]
 
     def distances(self, b: Builder) -> list[Value]:
-        return [rows.apart(b) for rows in (self.left, self.right, self.out)]
+        return [rows.apart(b) for rows in self.rows]
 
 
 def access(i: Instruction) -> Access | None:
     """That of a product; None if it is not plain."""
     left, right, each = i.regions
-    if len(left.results) > 1:
-        return _access_to_pairs(left, right, each)
-    if len(i.operands) > 3 or any(len(r.instructions) != 1 for r in i.regions):
-        return None
-    store, reads = each.instructions[0], [isinstance(r.instructions[0].op, Load) and r.results for r in (left, right)]
-    if reads != [left.instructions[0].results, right.instructions[0].results] or not isinstance(store.op, Store):
-        return None
-    if store.operands[0] is not each.parameters[2]:
-        return None
-    x, y, out = rows_of(left), rows_of(right), rows_of(each)
-    first, second = x or rows_of(left, 1, 0), y or rows_of(right, 1, 0)
-    if first is None or second is None or out is None:
-        return None
-    return Access(first, second, out, (x is None, y is None))
-
-
-def _access_to_pairs(left: Region, right: Region, each: Region) -> Access | None:
-    x, y, out = pairs_of(left), pairs_of(right), pairs_of(each)
-    first, second = x or pairs_of(left, 1, 0), y or pairs_of(right, 1, 0)
-    if first is None or second is None or out is None:
-        return None
-    return Access(first, second, out, (x is None, y is None), (is_conjugated(left), is_conjugated(right)))
+    x, y, out = lies(left), lies(right), rows_of(each)
+    is_plain = len(i.operands) == 3 and is_stored(each)
+    return Access(x, y, out) if is_plain and x is not None and y is not None and out is not None else None
 
 
 def spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:
@@ -97,46 +82,31 @@ def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions
 
 @dataclass(frozen=True)
 class _Kind:
-    """Products of a dtype, or of complex numbers of such parts, of operands that are turned, or conjugated, or not."""
+    """Products of a dtype, of operands that are turned or not."""
 
     dtype: DType
     turned: tuple[bool, bool]
     target: Target
     shape: Shape
-    conj: tuple[bool, bool] = (False, False)
-
-    @property
-    def is_complex(self) -> bool:
-        return self.shape.planes > 1
 
     @property
     def suffix(self) -> str:
-        dtype = COMPLEX_OF[self.dtype] if self.is_complex else self.dtype
-        return f"{dtype.name}_{''.join('nt'[t] + 'c' * c for t, c in zip(self.turned, self.conj, strict=True))}"
+        return f"{self.dtype.name}_{''.join('nt'[t] for t in self.turned)}"
 
     def define(self, name: str, functions: Functions, body: Region) -> None:
         functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (body,))
 
     def refs(self) -> dict[str, Value]:
-        return {name: Value(RefType(self.dtype, (FAR, 2) if self.is_complex else (FAR,)), name) for name in REFS}
+        return {name: Value(RefType(self.dtype, (FAR,)), name) for name in REFS}
 
     def regions(self, refs: dict[str, Value], distances: dict[str, Value]) -> tuple[Region, ...]:
         """Those of a product."""
         left, right, out = (RowsAt(refs[name], distances[name]) for name in REFS)
-        if self.is_complex:
-            loads = zip((left, right), self.turned, self.conj, strict=True)
-            return *(load_region(*each) for each in loads), store_region(out)
-        return _load(left, self.turned[0]), _load(right, self.turned[1]), _store(out)
+        return loading(left, self.turned[0]), loading(right, self.turned[1]), _store(out)
 
 
 def _numbers(*names: str) -> dict[str, Value]:
     return {name: Value(scalar(I64), name) for name in names}
-
-
-def _load(row: RowsAt, is_turned: bool) -> Region:
-    """The region of an operand."""
-    b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
-    return b.block(at, [b.load(row.ref, *row.index(b, *(reversed(at) if is_turned else at)))])
 
 
 def _store(row: RowsAt) -> Region:
@@ -159,8 +129,10 @@ class PlainBlocks(Blocks):
         super().__init__(b, i, target, functions, outermost, batch)
         found = access(i)
         assert found is not None
-        self.access, kind = found, _Kind(self.dtype, found.turned, target, self.shape, found.conj)
+        self.access, kind = found, _Kind(self.dtype, found.turned, target, self.shape)
         self.name = f"blocks_{kind.suffix}"
+        self.packing(True, found.left)
+        self.packing(False, found.right)
         kind.define(self.name, functions, _block(kind))
 
     def runs(self, b: Builder, block: Block) -> None:
@@ -177,15 +149,15 @@ def _block(kind: _Kind) -> Region:
     shape = kind.shape
     panels = Value(RefType(kind.dtype, (shape.most_wide + 1, shape.panel), space="stack"), "packed")
     known = Value(RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"), "known")
-    sums = Value(RefType(kind.dtype, (shape.most_high, shape.high, shape.strip), space="stack"), "sums")
+    sums = Value(RefType(kind.dtype, (shape.most_high, shape.rows, shape.strip), space="stack"), "sums")
     refs, distances, n = kind.refs(), {name: Value(scalar(I64), f"{name}_apart") for name in REFS}, _numbers(*NUMBERS)
     choices = {name: Value(scalar(BOOL), name) for name in CHOICES}
     b = Builder()
     product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
     blocks = Blocks(b, product, kind.target, {}, False)
-    goes, comes = (PairsAt, PairRowsAt) if kind.is_complex else (RowsAt, RowsAt)
-    blocks.goes = goes(refs["out"], distances["out"])
-    blocks.comes = None if kind.turned[1] else comes(refs["right"], distances["right"])
+    left, right, blocks.goes = (RowsAt(refs[name], distances[name]) for name in REFS)
+    blocks.left_lies, blocks.right_lies = Lies(left, kind.turned[0]), Lies(right, kind.turned[1])
+    blocks.comes = None if kind.turned[1] else right
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
         **choices, panels=panels, known=known, sums=sums,
@@ -223,7 +195,7 @@ class PlainTiles(Tiles):
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         of = self.of
         begins, distances = of.access.begins(b, of.which), of.access.distances(b)
-        next_ = [rows.next(b, of.which) for rows in (of.access.left, of.access.right, of.access.out)]
+        next_ = [rows.next(b, of.which) for rows in of.access.rows]
         own = begins[1] if packed is None else packed
         given = (*begins, own, *distances, *next_, of.rows, of.columns, of.terms, *products, *panels)
         b.emit(OPS["call"], given, {"function": self.name})
@@ -241,7 +213,7 @@ class _Within(Tiles):
         at = {name: b.mul(z, self.next[name]) for name in REFS}
         rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
         left, right, out = (RowsAt(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
-        return _load(left, self.kind.turned[0]), _load(right, self.kind.turned[1]), _store(out)
+        return loading(left, self.kind.turned[0]), loading(right, self.kind.turned[1]), _store(out)
 
 
 @functools.cache

@@ -46,11 +46,6 @@ class Shape:
         return self.vectors * self.lanes
 
     @property
-    def high(self) -> int:
-        """The rows of sums of a tile; the parts of a complex row are neighbours."""
-        return self.rows * self.planes
-
-    @property
     def panel(self) -> int:
         """How far apart packed panels lie: some vectors are behind the end of each. No power of two either."""
         return max(self.rows, self.columns) * self.planes * self.terms + BESIDE * self.lanes
@@ -58,7 +53,7 @@ class Shape:
     @property
     def strip(self) -> int:
         """How far apart rows of sums lie: not a power of two, which would bring them to the same places of a cache."""
-        return self.most_wide * self.columns + self.lanes
+        return self.most_wide * self.columns * self.planes + self.lanes
 
     @property
     def worth(self) -> int:

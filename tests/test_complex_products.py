@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from products import MACHINES, compiled_product, fenced
 
 import pullback as pb
+from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.own_products import owned
 from pullback.codegen.plain_products import plain_products
 from pullback.codegen.processors import Target
 from pullback.codegen.product_shapes import Shape, shape_for
-from pullback.codegen.product_tile import Tile
 from pullback.ir import OPS, Function, Module
 from pullback.ir.interpret import interpret
 from pullback.ir.structure import Block, walk
@@ -95,7 +95,7 @@ def assert_within_bound(found: Array, x: Array, w: Array) -> None:
 
 def test_text_of_the_tile(bless: bool, request: pytest.FixtureRequest) -> None:
     path = Path(request.path).parent / "products" / "scheduled" / "complex_tile.ir"
-    found = print_module(Module((Function("k", Block((), (Tile(F32, TINY, True).define(),), ()), "kernel"),)))
+    found = print_module(Module((Function("k", Block((), (ComplexTile(F32, TINY, True).define(),), ()), "kernel"),)))
     if bless:
         path.write_text(found)
     assert path.read_text() == found
@@ -164,8 +164,8 @@ def test_subnormal_parts(machine: str, dtype: str) -> None:
 def test_tiles_fit_registers(machine: str, dtype: Any) -> None:
     shape = shape_for(MACHINES[machine], dtype, 2)
     registers = 32 if MACHINES[machine].vector_bytes == 64 else 16
-    assert shape.high * shape.vectors + 2 * shape.vectors <= registers
-    assert shape.high * shape.terms * dtype.bytes <= 32 << 10
+    assert 2 * shape.rows * shape.vectors + 2 * shape.vectors <= registers
+    assert 2 * shape.rows * shape.terms * dtype.bytes <= 32 << 10
 
 
 def test_the_interpreter_and_plain_loops_have_the_same_products() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from products import Compiled, product_text
+from products import Compiled, compiled_product, product_text
 
 import pullback as pb
 from pullback.codegen.llvm import emit
@@ -91,16 +91,25 @@ def test_what_is_refused(old: str, new: str) -> None:
         verify_module(parse_module(TWICE.replace(old, new)))
 
 
-def functions_of(text: str) -> tuple[str, ...]:
+def functions_of(text: str) -> set[str]:
+    """The functions that the kernel of a product shares, by name."""
     (kernel,) = parse_module(text).functions
-    return tuple(shared_with(emit_kernel(schedule(kernel, "cpu", "", default_engine().host().target))))
+    emitted = emit_kernel(schedule(kernel, "cpu", "", default_engine().host().target))
+    found = [str(slot[1]).partition("_f32_") for slot in emitted.slots if slot[0] == "shared"]
+    return {name if name == "tile" else f"{name} {order}" for name, _, order in found}
 
 
 def test_plain_products_share_their_blocks() -> None:
-    plain, strided = functions_of(product_text("f32")), functions_of(product_text("f32", (False, False), "strided"))
-    turned = functions_of(product_text("f32", (True, False)))
-    assert len(plain) == len(turned) == 2 and len(strided) == 1
-    assert set(strided) < set(plain) and set(plain) & set(turned) == set(strided)
+    assert functions_of(product_text("f32")) == {"tile", "pack_left n", "pack_right n", "blocks nn"}
+    assert functions_of(product_text("f32", (True, True))) == {"tile", "pack_left t", "pack_right t", "blocks tt"}
+    assert functions_of(product_text("f32", (True, False), "strided")) == {"tile"}
+
+
+def test_what_is_around_does_not_keep_operands_from_being_shared() -> None:
+    text = product_text("f32").replace("    store %sum, %out", "    %s: f32[] = add %sum, %sum\n    store %s, %out")
+    assert functions_of(text) == {"tile", "pack_left n", "pack_right n"}
+    text = product_text("f32").replace("    yield %0\n", "    %d: f32[] = add %0, %0\n    yield %d\n")
+    assert functions_of(text) == {"tile", "pack_right n"}
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
@@ -122,6 +131,16 @@ def test_a_second_kernel_compiles_no_tile() -> None:
     assert any(engine.where(text) for text in texts) == (engine.host().target.vector_bytes == 64)
 
 
+def test_what_is_stored_may_be_something_else() -> None:
+    text = product_text("f64").replace("  product ", "  %c: f64[] = const {value=3.5}\n  product ", 1)
+    text = text.replace("store %sum,", "store %c,")
+    machine = "AVX-512" if default_engine().host().target.vector_bytes == 64 else "SSE"
+    made = compiled_product(text, machine)
+    x, out = np.ones((30, 30)), np.zeros((30, 30))
+    assert made([x, x, out], [30, 30, 30]) == 0
+    assert (out == 3.5).all()
+
+
 def test_loops_around_show_what_is_written() -> None:
     """A product in a loop of which nobody knows whether its iterations are independent stores its results itself."""
     text = product_text("f64").replace("  product ", "  for %m {map=serial, ordered=true} (%z: i64[]) {\n  product ", 1)
@@ -129,6 +148,6 @@ def test_loops_around_show_what_is_written() -> None:
     (kernel,) = verify_module(parse_module(text)).functions
     found = schedule(kernel, "cpu", "", WIDE)
     names = [i.params["function"] for i in walk(found.body) if i.op.name == "call"]
-    assert len(names) == 1 and names[0].startswith("tile")
+    assert [name.partition("_f64")[0] for name in names] == ["pack_left", "pack_right", "tile"]
     assert any(i.op.name == "store" and i.operands[1] is found.parameters[2] for i in walk(found.body))
     verify_module(Module((found,)))
