@@ -9,8 +9,9 @@ import platform
 from pullback import direct, selftest
 from pullback.codegen.product_classes import CLASSES
 from pullback.runtime import cuda_found, memory, product_choices
+from pullback.runtime.binding import llvm_version
 from pullback.runtime.cache import default_cache
-from pullback.runtime.engine import find_host, llvm_version
+from pullback.runtime.machine import find_host
 from pullback.runtime.platforms import python_support, support
 from pullback.runtime.symbols import blas_name
 from pullback.runtime.threads import get_num_threads

@@ -29,9 +29,9 @@ from pullback.ir.later import later
 from pullback.ir.structure import Module
 from pullback.ir.types import ArrayType, DType, dtype_of
 from pullback.pipeline import layouts_of, lowered, scheduled
-from pullback.runtime.engine import Host
 from pullback.runtime.exported import HostStepMet, Source, described, features_of, host_of, object_file
 from pullback.runtime.linking import LINKERS, LinkError, find_linker, link_shared
+from pullback.runtime.machine import Host
 from pullback.sampling import Differs, Sampled, sampled
 from pullback.shipped import NotData, tree_data
 from pullback.tracer import Argument, Captured, Trace

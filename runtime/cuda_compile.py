@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from pullback.runtime import counters, nvcc, nvrtc
+from pullback.runtime.accepted import CompileError
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache import key as cache_key
-from pullback.runtime.engine import CompileError
 from pullback.runtime.fork import hold_over_fork, work
 from pullback.runtime.locks import KeyedLocks
 

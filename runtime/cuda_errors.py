@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.runtime.engine import CompileError
+from pullback.runtime.accepted import CompileError
 
 
 class DeviceError(RuntimeError):

@@ -1,6 +1,6 @@
 """LLVM IR text to machine code in this process, through the kernel cache.
 
-The only module that meets `llvmlite.binding`. No text given to it may end the process: what would make LLVM
+No text given to it may end the process: what would make LLVM
 abort during code generation is refused before it is reached. Floating-point operations are never contracted,
 reassociated or otherwise relaxed. Machine code is unloaded when nobody holds its ``Kernel`` any more; what was
 asked for by address alone (``Engine.load``) stays for the life of the process.
@@ -8,11 +8,6 @@ asked for by address alone (``Engine.load``) stays for the life of the process.
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import os
-import platform
-import re
 import threading
 import time
 import weakref
@@ -22,199 +17,28 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pullback.codegen.processors import SECOND_CACHE, Target, core
 from pullback.runtime import counters
+from pullback.runtime.accepted import CompileError, check_symbols, refuse
 from pullback.runtime.ahead import Ahead, Begun
+from pullback.runtime.binding import emit_object, know_all_targets, llvm_binding, llvm_version
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache import key as cache_key
 from pullback.runtime.fork import hold_over_fork, work
-from pullback.runtime.objects import object_symbols
+from pullback.runtime.machine import Host, find_host
 
 Passes = Literal["none", "light", "full"]
 
 CODEGEN_LEVEL = 2
 MOST_HELPERS = 7
 
-# What LLVM itself may call in the code it makes, by the operating system; a kernel may need nothing else from outside.
-_RUNTIME_SYMBOLS = {"": {"memcpy", "memmove", "memset"}, "darwin": {"bzero"}, "windows": {"__chkstk"}}
 # An object of Windows that computes with floats asks its linker for this name.
 _FLOATS_USED = "@_fltused = global i32 0\n"
-
-LEAST_CACHE, MOST_CACHE = 1 << 18, 1 << 21
 
 # Each library of a linker makes its next one dearer (35 us per thousand), so a fresh one follows in time.
 _LIBRARIES_PER_LINKER = 128
 
-LEVELS = {
-    "baseline": ("x86-64-v2", ("sse4.1", "sse4.2", "popcnt")),
-    "avx2": ("x86-64-v3", ("avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe")),
-    "avx512": ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma")),
-}
-
-_COMMENT = re.compile(r";[^\n]*")
-_REFUSED = re.compile(
-    r"\bmodule\s+asm\b|\basm\s+(?:sideeffect|alignstack|inteldialect|unwind|\")|\bgc\s+\"|\btarget\s+(?:triple|datalayout)\b"
-    r"|\bthread_local\b|\bvscale\b|\b(?:ppc_fp128|x86_fp80|fp128)\b|\bx86_amx\b|\bifunc\b|\bpresplitcoroutine\b"
-    r"|\"target-(?:cpu|features)\"|\"tune-cpu\""
-)
-# A plain search for these is far quicker than the pattern, and the pattern cannot match without one.
-_SUSPECT = ("asm", "gc", "target", "thread_local", "vscale", "fp128", "fp80", "amx", "ifunc", "presplit", "tune-cpu")
-_INTRINSIC = re.compile(r"@\"?llvm\.([A-Za-z0-9_.]+)")
-# The intrinsics that every target lowers for every type; any other may abort in instruction selection.
-_INTRINSICS = re.compile(
-    r"(?:abs|assume|bitreverse|bswap|ceil|copysign|ctlz|ctpop|cttz|expect|fabs|floor|fma|fmuladd|fptosi\.sat|fptoui\.sat"
-    r"|fshl|fshr|is\.fpclass|lifetime\.(?:start|end)|masked\.(?:load|store|gather|scatter|compressstore|expandload)"
-    r"|maximum|maxnum|memcpy|memmove|memset|minimum|minnum|nearbyint|prefetch|readsteadycounter|rint|round|roundeven"
-    r"|[su](?:add|sub|mul)\.with\.overflow|[su](?:add|sub|shl)\.sat|[su](?:max|min)|sqrt|trunc"
-    r"|vector\.reduce\.[a-z]+|vector\.(?:interleave|deinterleave)2|get\.active\.lane\.mask)(?:\.[A-Za-z0-9_.]+)?"
-)
-# And those of an x86 processor whose vectors have so many bytes.
-_INTRINSICS_OF_WIDTH = {
-    16: r"x86\.(?:rdtsc|sse2\.pause|sse\.(?:st|ld)mxcsr)",
-    32: r"x86\.avx2\.permps",
-    64: r"x86\.avx512\.(?:permvar\.[ds]f|"
-    r"(?:vpermi2var|vfmadd|fpclass|r(?:cp|sqrt)14|mask\.(?:getexp|getmant|scalef))\.p[ds])\.512",
-}
 # Kernels whose addresses were handed out alone: dropping one would unmap code that somebody still calls.
 _kept: set[Kernel] = set()
-
-_PLACE = re.compile(r"<string>:(\d+):\d+|kernels\.cu\((\d+)\)")
-
-
-class CompileError(Exception):
-    """The toolchain did not accept a text. `text` is all of it, `reason` what the toolchain said."""
-
-    def __init__(self, text: str, reason: str) -> None:
-        super().__init__(text, reason)
-        self.text = text
-        self.reason = reason.strip()
-
-    def __str__(self) -> str:
-        lines = self.text.splitlines()
-        place = _PLACE.search(self.reason)
-        at = int(place[1] or place[2]) if place else None
-        shown = range(len(lines)) if at is None else range(max(0, at - 10), min(len(lines), at + 5))
-        body = "\n".join(f"{'->' if n + 1 == at else '  '} {n + 1:5} {lines[n]}" for n in shown)
-        return f"{self.reason}\n\n{body}" if body else self.reason
-
-
-@dataclass(frozen=True, kw_only=True)
-class Host:
-    """What code is made for: LLVM's names, the bytes of the widest vector register, whether it multiplies and adds in one, and
-    the bytes of the second cache."""
-
-    triple: str
-    cpu: str
-    features: str
-    vector_bytes: int
-    has_fma: bool
-    cache: int = SECOND_CACHE
-
-    @property
-    def core(self) -> str:
-        """The name by which code is made differently for it."""
-        return core(self.cpu, self.features)
-
-    @property
-    def target(self) -> Target:
-        """What the generator asks of it."""
-        return Target(self.vector_bytes, self.has_fma, self.core, self.cache)
-
-
-@functools.cache
-def _llvm() -> Any:
-    """`llvmlite.binding`, imported and initialised at the first need."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm
-
-
-@functools.cache
-def _unlocked() -> Any:
-    """The function of llvmlite's that emits code, without the lock that llvmlite holds for each call; None if it is not as known.
-    Threads that share no context and no machine may be in LLVM at once."""
-    from llvmlite.binding import ffi
-
-    try:
-        known = ffi.lib.LLVMPY_TargetMachineEmitToMemory
-        found = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
-        found.argtypes, found.restype = known.argtypes, known.restype
-    except (AttributeError, OSError):
-        return None
-    return found if found.argtypes is not None and len(found.argtypes) == 4 else None
-
-
-def _emit_object(machine: Any, module: Any) -> bytes:
-    """The object file of a module. Raises RuntimeError."""
-    from llvmlite.binding import ffi
-
-    emit = _unlocked()
-    if emit is None:
-        return bytes(machine.emit_object(module))
-    with ffi.OutputString() as reason:
-        buffer = emit(machine, module, 1, reason)
-        if not buffer:
-            raise RuntimeError(str(reason))
-    try:
-        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
-    finally:
-        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
-
-
-@functools.cache
-def _know_all_targets() -> None:
-    _llvm().initialize_all_targets()
-    _llvm().initialize_all_asmprinters()
-
-
-@functools.cache
-def llvm_version() -> str:
-    """The versions that decide what a text becomes, such as "llvmlite 0.50.0 LLVM 22.1.0"."""
-    import llvmlite
-
-    return f"llvmlite {llvmlite.__version__} LLVM {'.'.join(map(str, _llvm().llvm_version_info))}"
-
-
-def second_cache() -> int:
-    """The bytes of this machine's second cache, a power of two within what there is; the usual ones where Linux does not say."""
-    try:
-        with open("/sys/devices/system/cpu/cpu0/cache/index2/size", encoding="ascii") as file:
-            found = int(file.read().strip().removesuffix("K")) << 10
-    except (OSError, ValueError):
-        return SECOND_CACHE
-    return min(max(1 << found.bit_length() - 1, LEAST_CACHE), MOST_CACHE) if found > 0 else SECOND_CACHE
-
-
-def find_host(level: str | None = None) -> Host:
-    """This machine as a target.
-
-    `level`, else the environment's `PULLBACK_CPU`, is "native" (the default), or on x86-64 "baseline", "avx2"
-    or "avx512", which give code for any machine of that level. Raises ValueError for another word, and for a
-    level that this CPU does not have.
-    """
-    llvm = _llvm()
-    level = level or os.environ.get("PULLBACK_CPU") or "native"
-    triple = llvm.get_process_triple()
-    have = llvm.get_host_cpu_features()
-    if level == "native":
-        wide = 64 if have.get("avx512f") else 32 if have.get("avx2") else 16
-        has_fma = bool(have.get("fma")) or triple.startswith(("aarch64", "arm64"))
-        return Host(
-            triple=triple, cpu=llvm.get_host_cpu_name(), features=have.flatten(), vector_bytes=wide, has_fma=has_fma,
-            cache=second_cache(),
-        )  # fmt: skip
-    if level not in LEVELS:
-        raise ValueError(f"PULLBACK_CPU={level}: native, {', '.join(LEVELS)} are known")
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        raise ValueError(f"PULLBACK_CPU={level}: this is {platform.machine()}, where only native is known")
-    cpu, needed = LEVELS[level]
-    missing = [feature for feature in needed if not have.get(feature)]
-    if missing:
-        raise ValueError(f"PULLBACK_CPU={level}: this CPU has no {', '.join(missing)}")
-    wide = {"baseline": 16, "avx2": 32, "avx512": 64}[level]
-    return Host(triple=triple, cpu=cpu, features="", vector_bytes=wide, has_fma="fma" in needed)
 
 
 class Kernel:
@@ -253,8 +77,8 @@ class Engine:
         self._cache = KernelCache() if cache is None else cache
         self._host = find_host(level) if host is None else host
         if host is not None:
-            _know_all_targets()
-        self._target = _llvm().Target.from_triple(self._host.triple)
+            know_all_targets()
+        self._target = llvm_binding().Target.from_triple(self._host.triple)
         self._layout = str(self._new_machine().target_data)
         self._stamp = cache_key(*self._made_by())
         self.lock = threading.RLock()
@@ -379,10 +203,10 @@ class Engine:
         """The object file of kernels and of ``entry``, a text of our own that calls them, for a linker: one module, in which only
         the symbols ``public`` are seen from outside. Raises CompileError."""
         machine = self._new_machine(jit=False)
-        _llvm().initialize_native_asmparser()
+        llvm_binding().initialize_native_asmparser()
         with self.lock, self._together(texts, entry, public) as module:
             self._run_passes(module, "light", machine)
-            return _emit_object(machine, module)
+            return emit_object(machine, module)
 
     def joined_key(self, entry: str, kernels: Sequence[str]) -> str:
         """The cache key of ``joined`` code, by the text of its entry and the keys of its kernels."""
@@ -411,7 +235,7 @@ class Engine:
         return found
 
     def _checked(self, name: str, entry: str, payload: bytes, symbol: str) -> Kernel:
-        _check_symbols(entry, payload, [symbol], self._host.triple)
+        check_symbols(entry, payload, [symbol], self._host.triple)
         with self.lock:
             self._unload()
             found = self._loaded[name] = self._link(payload, [symbol])
@@ -424,15 +248,15 @@ class Engine:
                 if not function.is_declaration and function.name != symbol:
                     function.add_function_attribute("alwaysinline")
             self._run_passes(module, "full", machine)
-            return _emit_object(machine, module)
+            return emit_object(machine, module)
 
     @contextmanager
     def _together(self, texts: Sequence[str], entry: str, public: Sequence[str]) -> Iterator[Any]:
         """The module of several texts, in which only the symbols ``public`` are seen from outside."""
         for text in texts:
-            _refuse(text, self._host)
+            refuse(text, self._host)
         with ExitStack() as stack:
-            context = stack.enter_context(_llvm().create_context())
+            context = stack.enter_context(llvm_binding().create_context())
             module = self._parsed(entry, context, stack)
             for text in texts:
                 part = self._parsed(text, context, ExitStack())
@@ -492,7 +316,7 @@ class Engine:
     def _compile(self, text: str, passes: Passes, machine: Any) -> bytes:
         with self._module(text, passes, machine) as module, counters.timed("emit object"):
             try:
-                return _emit_object(machine, module)
+                return emit_object(machine, module)
             except RuntimeError as error:
                 raise CompileError(text, str(error)) from None
 
@@ -520,7 +344,7 @@ class Engine:
         start = time.perf_counter()
         payload = made or self.compile(text, passes=passes)
         seconds = {} if made else {"seconds": round(time.perf_counter() - start, 4)}
-        _check_symbols(text, payload, symbols, self._host.triple)
+        check_symbols(text, payload, symbols, self._host.triple)
         try:
             found = self._link(payload, symbols)
         except RuntimeError as error:
@@ -532,7 +356,7 @@ class Engine:
 
     def _link(self, payload: bytes, symbols: Sequence[str]) -> Kernel:
         """Loads an object; its sections lie together, so that the small code model's offsets always reach."""
-        llvm = _llvm()
+        llvm = llvm_binding()
         with counters.timed("load object"):
             if self._linker is None or self._libraries % _LIBRARIES_PER_LINKER == 0:
                 self._linker = llvm.create_lljit_compiler(self._new_machine(), use_jit_link=True, suppress_errors=True)
@@ -562,10 +386,10 @@ class Engine:
     @contextmanager
     def _module(self, text: str, passes: Passes, machine: Any) -> Iterator[Any]:
         """The text parsed, checked and optimised, in an LLVM context of its own."""
-        _refuse(text, self._host)
+        refuse(text, self._host)
         # A module must go before its context, also where a traceback would keep it.
         with ExitStack() as stack:
-            context = stack.enter_context(_llvm().create_context())
+            context = stack.enter_context(llvm_binding().create_context())
             module = self._parsed(text, context, stack)
             with counters.timed("optimise"):
                 self._run_passes(module, passes, machine)
@@ -576,7 +400,7 @@ class Engine:
         with counters.timed("parse text"):
             try:
                 whole = _FLOATS_USED + text if "-windows-" in self._host.triple else text
-                module = stack.enter_context(_llvm().parse_assembly(whole, context))
+                module = stack.enter_context(llvm_binding().parse_assembly(whole, context))
                 module.verify()
             except RuntimeError as error:
                 raise CompileError(text, str(error)) from None
@@ -587,7 +411,7 @@ class Engine:
     def _run_passes(self, module: Any, passes: Passes, machine: Any) -> None:
         if passes == "none":
             return
-        llvm = _llvm()
+        llvm = llvm_binding()
         options = llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = False
         options.slp_vectorization = False
@@ -606,43 +430,6 @@ class Engine:
         manager.add_new_gvn_pass()
         manager.add_dead_code_elimination_pass()
         manager.run(module, builder)
-
-
-def _refuse(text: str, host: Host) -> None:
-    """Raises CompileError for what LLVM would abort on and what would escape the host's description."""
-    if "\0" in text:
-        raise CompileError(text.replace("\0", "?"), "the text holds a zero byte")
-    code = _COMMENT.sub("", text)
-    refused = _REFUSED.search(code) if any(word in code for word in _SUSPECT) else None
-    if refused is not None:
-        raise CompileError(text, f"{refused[0]!r} is not accepted in a kernel")
-    for intrinsic in sorted(set(_INTRINSIC.findall(code))):
-        widest = host.vector_bytes if host.triple.startswith("x86_64") else 0
-        of_width = (pattern for width, pattern in _INTRINSICS_OF_WIDTH.items() if width <= widest)
-        is_known = _INTRINSICS.fullmatch(intrinsic) or any(re.fullmatch(pattern, intrinsic) for pattern in of_width)
-        if not is_known:
-            raise CompileError(text, f"intrinsic llvm.{intrinsic} is not accepted in a kernel")
-
-
-def runtime_symbols(triple: str) -> set[str]:
-    """What code for a machine may need from outside: functions of the C library and the system that LLVM calls by itself."""
-    system = "darwin" if "-apple-" in triple else "windows" if "-windows-" in triple else ""
-    return _RUNTIME_SYMBOLS[""] | _RUNTIME_SYMBOLS[system]
-
-
-def _check_symbols(text: str, payload: bytes, symbols: Sequence[str], triple: str) -> None:
-    """Raises CompileError for code that calls out; the linker would search this process."""
-    found = object_symbols(payload)
-    if found is None:
-        return
-    defined, undefined = found
-    outside = sorted(undefined - runtime_symbols(triple))
-    if outside:
-        reason = f"undefined symbol {', '.join(outside)}: code may call nothing that is not passed to it"
-        raise CompileError(text, reason)
-    absent = [symbol for symbol in symbols if symbol not in defined]
-    if absent:
-        raise CompileError(text, f"the text defines no {', '.join(absent)}")
 
 
 _default_lock = threading.Lock()

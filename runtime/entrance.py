@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.runtime import abi, counters, entrance_checks, entrance_memory, entrance_methods, entrance_objects, entrance_run
+from pullback.runtime.accepted import CompileError
 from pullback.runtime.ahead import Begun
-from pullback.runtime.engine import CompileError, default_engine
+from pullback.runtime.engine import default_engine
 from pullback.runtime.entrance_checks import HASH, hash_of_call
 from pullback.runtime.entrance_methods import GET, METHOD
 from pullback.runtime.entrance_run import ATTEMPT, missed

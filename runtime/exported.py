@@ -22,8 +22,10 @@ from pullback.ir.ops.program import Alloc, Free
 from pullback.ir.structure import Function, Loc, Module, Value, walk
 from pullback.ir.types import Extent
 from pullback.runtime import products, symbols
+from pullback.runtime.accepted import CompileError, runtime_symbols
 from pullback.runtime.cache import KernelCache
-from pullback.runtime.engine import LEVELS, CompileError, Engine, Host, default_engine, runtime_symbols
+from pullback.runtime.engine import Engine, default_engine
+from pullback.runtime.machine import LEVELS, Host
 from pullback.runtime.objects import object_symbols
 from pullback.runtime.program import Plan, emit_driver, emit_kernel, shared_with
 

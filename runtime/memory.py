@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.runtime.engine import CompileError, default_engine
+from pullback.runtime.accepted import CompileError
+from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.pool import ALLOCATOR, FIELDS, LARGE_BYTES, SERVICES, SOURCE, STATE_BYTES
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pullback.runtime import toolkit
+from pullback.runtime.accepted import CompileError
 from pullback.runtime.cuda_errors import NoArchitecture
-from pullback.runtime.engine import CompileError
 
 _VERSION = re.compile(r"\bV(\d+)\.(\d+)\.(\d+)")
 _FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pullback.runtime import toolkit
+from pullback.runtime.accepted import CompileError
 from pullback.runtime.cuda_errors import NoArchitecture
-from pullback.runtime.engine import CompileError
 
 OLDEST = (12, 1)
 """The first that was seen to take our options."""

@@ -7,7 +7,7 @@ import struct
 import sys
 from collections.abc import Mapping
 
-from pullback.runtime.engine import Host
+from pullback.runtime.machine import Host
 
 HOSTS: Mapping[str, Host] = {
     "Linux x86-64": Host(triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", features="", vector_bytes=32, has_fma=True),

@@ -30,9 +30,10 @@ from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
 from pullback.runtime import cache, interrupts, memory, own_memory, polling, product_choices, symbols, threads
-from pullback.runtime.engine import Host, Kernel, default_engine
+from pullback.runtime.engine import Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
+from pullback.runtime.machine import Host
 from pullback.runtime.memory import empty, empty_many, is_large
 from pullback.runtime.packing import ALIGNMENT, END, SMALL_ARENA, Life, Room, pack
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from pullback.runtime import counters
+from pullback.runtime.accepted import CompileError
 from pullback.runtime.ahead import SWITCH, Ahead, Begun
 from pullback.runtime.cache import KernelCache
-from pullback.runtime.engine import CompileError, Engine
+from pullback.runtime.engine import Engine
 from tests.test_engine import axpy, run_axpy
 
 HELPERS = (0, 1, 3)

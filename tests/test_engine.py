@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from pullback.runtime import counters
+from pullback.runtime.accepted import CompileError
 from pullback.runtime.cache import KernelCache, key
-from pullback.runtime.engine import CompileError, Engine, find_host
+from pullback.runtime.engine import Engine
+from pullback.runtime.machine import find_host
 from pullback.runtime.objects import object_symbols
 
 _numbers = itertools.count()

@@ -24,7 +24,7 @@ import pullback as pb
 from pullback.codegen import cpuid
 from pullback.codegen.interface import FIRST_CHECK
 from pullback.runtime import exported, linking, product_choices
-from pullback.runtime.engine import runtime_symbols
+from pullback.runtime.accepted import runtime_symbols
 from pullback.runtime.objects import object_symbols
 from pullback.tree import leaves
 

@@ -25,7 +25,8 @@ from pullback.ir.structure import walk
 from pullback.ir.text import parse_function, parse_module, print_module
 from pullback.ir.verify import verify, verify_module
 from pullback.runtime import counters, interrupts
-from pullback.runtime.engine import Engine, runtime_symbols
+from pullback.runtime.accepted import runtime_symbols
+from pullback.runtime.engine import Engine
 from pullback.runtime.objects import object_symbols
 from pullback.runtime.platforms import HOSTS
 from pullback.runtime.program import Executable, emit_driver

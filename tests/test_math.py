@@ -14,7 +14,7 @@ from pullback.codegen.math import MATH
 from pullback.codegen.schedule import schedule
 from pullback.ir.structure import walk
 from pullback.ir.text import parse_function
-from pullback.runtime.engine import find_host
+from pullback.runtime.machine import find_host
 
 
 def test_every_recipe_has_a_bound() -> None:

@@ -21,8 +21,10 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.passes.pipeline import OPTIMIZE, run
 from pullback.ir.text import canonical, parse_module
 from pullback.runtime import entrance
-from pullback.runtime.engine import CompileError, Engine, Host, runtime_symbols
+from pullback.runtime.accepted import CompileError, runtime_symbols
+from pullback.runtime.engine import Engine
 from pullback.runtime.launcher import RUNNER
+from pullback.runtime.machine import Host
 from pullback.runtime.objects import object_symbols
 from pullback.runtime.platforms import HOSTS, PYTHONS, python_support, support
 from pullback.runtime.pool import ALLOCATOR, SERVICES, SOURCE

@@ -25,7 +25,8 @@ from pullback import pipeline
 from pullback.ir import OPS, OWN_OPS
 from pullback.runtime import counters, stored
 from pullback.runtime.cache import KernelCache
-from pullback.runtime.engine import Engine, default_engine, find_host
+from pullback.runtime.engine import Engine, default_engine
+from pullback.runtime.machine import find_host
 from pullback.runtime.stored import Unreadable, decoded, encoded
 
 SCRIPT = Path(__file__).parent / "stored_programs.py"

@@ -1,7 +1,7 @@
 """NumPy functions in, array IR out."""
 
 from pullback.tracer import functions as _functions
-from pullback.tracer.array import TracedArray, emit, implements, register_method
+from pullback.tracer.array import emit
 from pullback.tracer.batching import over_axes
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Argument, Captured, Constant, Input, Pinned, current
@@ -13,7 +13,9 @@ from pullback.tracer.outcomes import Branch
 from pullback.tracer.ownership import OWNED, adopt
 from pullback.tracer.promotion import composition
 from pullback.tracer.region import follow, following, guard_attribute, rebuild
+from pullback.tracer.tables import implements, register_method
 from pullback.tracer.trace import Parameters, Signature, Trace, parameters_of, signature, trace
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.transform import gradient_call
 from pullback.tracer.tree import TreeDef, flatten, leaf_key, unflatten
 from pullback.tracer.twins import twin

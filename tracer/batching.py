@@ -7,10 +7,11 @@ from typing import Any
 
 from pullback.ir.passes.activity import dependents
 from pullback.ir.types import ArrayType
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, emit, expand
+from pullback.tracer.array import as_traced, broadcast_to, emit, expand
 from pullback.tracer.errors import TraceError
 from pullback.tracer.region import Region, restore
 from pullback.tracer.trace import parameters_of
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import LEAF, TreeDef, flatten, paths, unflatten
 
 

@@ -10,13 +10,14 @@ from types import MethodType
 from typing import Any
 
 from pullback.ir.types import ArrayType
-from pullback.tracer.array import TracedArray, as_traced, cast, result_type
+from pullback.tracer.array import as_traced, cast, result_type
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import frame_of
 from pullback.tracer.ownership import is_users
 from pullback.tracer.region import Region, follow, rebuild
 from pullback.tracer.source import shown
 from pullback.tracer.trace import check_leaf
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import TreeDef, flatten, paths
 
 LOOP = "the body of a loop"

@@ -18,11 +18,12 @@ from pullback.ir.sizes import extent_of
 from pullback.ir.structure import copied
 from pullback.ir.text import print_file
 from pullback.ir.types import ArrayType
-from pullback.tracer.array import TracedArray, as_traced
+from pullback.tracer.array import as_traced
 from pullback.tracer.errors import user_loc
 from pullback.tracer.frame import frame_of
 from pullback.tracer.region import Closed, Region, follow, restore
 from pullback.tracer.trace import parameters_of
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import flatten, unflatten
 
 Policy = str | Callable[[str, str], bool]

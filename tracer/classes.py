@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
 from pullback.tracer.guards import ABSENT
 from pullback.tracer.outside import CONVERSIONS, Outside, converted
 from pullback.tracer.ownership import users_bases
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import real_class
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from pullback.ir.passes.residuals import bytes_of_run
 from pullback.ir.sizes import extent_of
 from pullback.ir.types import I64, ArrayType, scalar
-from pullback.tracer.array import TracedArray, as_traced, cast, created, emit, fresh
+from pullback.tracer.array import as_traced, cast, created, emit, fresh
 from pullback.tracer.batching import moved_axis
 from pullback.tracer.bodies import (
     BRANCH,
@@ -33,6 +33,7 @@ from pullback.tracer.bodies import (
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.region import emit_regions, follow, rebuild
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import TreeDef, flatten, paths
 
 Function = Callable[..., Any]

@@ -20,10 +20,11 @@ import numpy as np
 
 from pullback.ir import OPS, Value
 from pullback.ir.types import ArrayType
-from pullback.tracer.array import TracedArray, as_traced, cast, full
+from pullback.tracer.array import as_traced, cast, full
 from pullback.tracer.errors import TraceError, not_noting, user_loc
 from pullback.tracer.frame import Frame, frame_of
 from pullback.tracer.region import given_by, joined, partners, rebuild
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import Identity, flatten
 
 Arrays = Sequence[TracedArray]

@@ -28,7 +28,7 @@ from pullback.tracer.ownership import is_users
 from pullback.tracer.source import site_at
 
 if TYPE_CHECKING:
-    from pullback.tracer.array import TracedArray
+    from pullback.tracer.traced import TracedArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,13 @@ import numpy as np
 from pullback.ir import OPS, Loc
 from pullback.ir.ops.host import HostFunction
 from pullback.ir.types import I64, ArrayType, dtype_of
-from pullback.tracer.array import TracedArray, literal_type, refuse_dtype
 from pullback.tracer.errors import user_loc
 from pullback.tracer.frame import frame_of, outside_traces
+from pullback.tracer.literals import literal_type, refuse_dtype
 from pullback.tracer.outward import outside, outside_tree
 from pullback.tracer.source import shown
 from pullback.tracer.tracebacks import traceback_at
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import LEAF, Identity, TreeDef, flatten, paths, unflatten
 
 _WEAK: dict[Any, type] = {bool: np.bool_, int: np.int64, float: np.float64}

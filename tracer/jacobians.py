@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pullback.ir.types import I64
-from pullback.tracer.array import TracedArray, as_traced, emit, full
+from pullback.tracer.array import as_traced, emit, full
 from pullback.tracer.batching import moved_axis, over_axes
 from pullback.tracer.errors import TraceError
 from pullback.tracer.linear import Linear
 from pullback.tracer.region import differentiable, follow, is_differentiable
 from pullback.tracer.trace import parameters_of
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.transform import Argnames, Argnums, selected
 from pullback.tracer.tree import flatten, paths, unflatten
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, full
+from pullback.tracer.array import as_traced, cast, full
 from pullback.tracer.errors import TraceError
 from pullback.tracer.region import (
     Closed,
@@ -23,6 +23,7 @@ from pullback.tracer.region import (
     split_aux,
 )
 from pullback.tracer.trace import parameters_of
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import TreeDef, flatten, paths, unflatten
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from pullback.ir import Loc, Value
 from pullback.ir.remote import Remote
 from pullback.ir.sizes import is_size
-from pullback.tracer.array import READONLY, Known, Origin, TracedArray, literal_type
+from pullback.tracer.asked import Known
 from pullback.tracer.callees import catches, renamed
 from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
 from pullback.tracer.containers import container, item, mutable, same_items
@@ -48,6 +48,7 @@ from pullback.tracer.guards import (
     state_through,
     weakly,
 )
+from pullback.tracer.literals import literal_type
 from pullback.tracer.namespace import Namespace
 from pullback.tracer.outside import (
     Outside,
@@ -71,6 +72,7 @@ from pullback.tracer.ownership import (
 )
 from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
 from pullback.tracer.tables import CLASSES
+from pullback.tracer.traced import READONLY, Origin, TracedArray
 from pullback.tracer.tree import EQUAL, as_array, is_array_like, leaf_key, real_class
 from pullback.tracer.twins import instance_twin, library_twin, real_function, traced_builtins
 

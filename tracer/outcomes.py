@@ -31,7 +31,7 @@ from pullback.tracer.watch import native
 if TYPE_CHECKING:
     from pullback.ir.passes import grad
     from pullback.ir.passes import pipeline as passes
-    from pullback.tracer.array import TracedArray
+    from pullback.tracer.traced import TracedArray
 else:
     grad, passes = later("pullback.ir.passes.grad"), later("pullback.ir.passes.pipeline")
 

@@ -15,11 +15,11 @@ from functools import partial, partialmethod
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pullback.tracer.array import TracedArray
 from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError
 from pullback.tracer.guards import ABSENT, Read, attribute_through, weakly
 from pullback.tracer.ownership import users_bases
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import called
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ import numpy as np
 
 from pullback.ir.remote import Remote
 from pullback.ir.types import dtype_of
-from pullback.tracer.array import TracedArray, is_special_array
+from pullback.tracer.array import is_special_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.outside import CLOCK, RANDOM, is_clock
 from pullback.tracer.ownership import is_users_object, is_users_value
+from pullback.tracer.traced import TracedArray
 
 
 def capturable(value: Any) -> bool:

@@ -17,12 +17,14 @@ from pullback.ir import OPS, Block, Instruction, Value
 from pullback.ir.ops.custom import parameters_with
 from pullback.ir.structure import copied
 from pullback.ir.types import ArrayType
-from pullback.tracer.array import TracedArray, as_traced, root_of, wrap, write_back
+from pullback.tracer.array import as_traced, wrap
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import Frame, Given, current, frame_of
 from pullback.tracer.names import Names
 from pullback.tracer.trace import check_leaf
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import Identity, TreeDef, flatten, map_statics, paths, unflatten
+from pullback.tracer.views import root_of, write_back
 
 Enter = Callable[[Any, str], Any]
 

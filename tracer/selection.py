@@ -15,20 +15,12 @@ import numpy as np
 
 from pullback.ir import Instruction, Value
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import (
-    ComesFirst,
-    TracedArray,
-    as_traced,
-    broadcast_to,
-    cast,
-    emit,
-    fresh,
-    full,
-)
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, fresh, full
 from pullback.tracer.errors import TraceError, here
 from pullback.tracer.frame import current, frame_of
 from pullback.tracer.promotion import name_of
 from pullback.tracer.tables import HOOKS
+from pullback.tracer.traced import ComesFirst, TracedArray
 
 # NumPy as it is called on traced arrays, of which its type stubs know nothing.
 xp: Any = np

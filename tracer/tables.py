@@ -10,7 +10,9 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -42,10 +44,10 @@ def register_method(*names: str) -> Callable[[Callable[..., Any]], Callable[...,
     return register
 
 
-def hook(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def hook(name: str) -> Callable[[Implementation], Implementation]:
     """Decorator: the function is this hook."""
 
-    def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
+    def register(implementation: Implementation) -> Implementation:
         HOOKS[name] = implementation
         return implementation
 

@@ -22,16 +22,7 @@ from pullback.ir.asked import Sizes
 from pullback.ir.remote import Remote
 from pullback.ir.sizes import is_size
 from pullback.ir.structure import use_counts
-from pullback.tracer.array import (
-    READONLY,
-    Origin,
-    TracedArray,
-    as_traced,
-    holds_traced,
-    is_special_array,
-    literal_type,
-    refuse_dtype,
-)
+from pullback.tracer.array import as_traced, holds_traced, is_special_array
 from pullback.tracer.classes import of_real_class
 from pullback.tracer.effects import line_by_line
 from pullback.tracer.errors import TraceError, error_loc, user_loc
@@ -39,10 +30,12 @@ from pullback.tracer.failures import exception_of
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
 from pullback.tracer.guards import Guard
 from pullback.tracer.layout import Strides, strides_in
+from pullback.tracer.literals import literal_type, refuse_dtype
 from pullback.tracer.names import Names, is_filled
 from pullback.tracer.outcomes import Branch, Outcomes
 from pullback.tracer.outside import Outside
 from pullback.tracer.ownership import adopt
+from pullback.tracer.traced import READONLY, Origin, TracedArray
 from pullback.tracer.tree import (
     LEAF,
     TreeDef,

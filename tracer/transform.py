@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pullback.tracer.array import TracedArray, as_traced
+from pullback.tracer.array import as_traced
 from pullback.tracer.errors import TraceError
 from pullback.tracer.region import Region, enter_differentiated, restore, split_aux
 from pullback.tracer.trace import Parameters, parameters_of
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import Identity, flatten, is_leaf, unflatten
 
 Argnums = int | Sequence[int] | None

@@ -22,10 +22,10 @@ import numpy as np
 
 from pullback.ir.remote import Remote
 from pullback.ir.sizes import Number, Size, is_size
-from pullback.tracer.array import TracedArray
 from pullback.tracer.errors import TraceError
 from pullback.tracer.ownership import GENERATED, is_users_class
 from pullback.tracer.selection import Selection
+from pullback.tracer.traced import TracedArray
 
 _NUMBERS = (bool, int, float, complex, Size, Number)
 _LEAVES = frozenset({np.ndarray, TracedArray, *_NUMBERS})

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import FUNCTIONS, as_traced, holds_traced
+from pullback.tracer.array import as_traced, holds_traced
 from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError, noting, user_loc
 from pullback.tracer.ownership import is_hidden_file
 from pullback.tracer.promotion import op_of, unsupported
 from pullback.tracer.selection import Selection
+from pullback.tracer.tables import FUNCTIONS
 from pullback.tracer.ufuncs import call_op
 
 # Filled by pullback.tracer.functions.

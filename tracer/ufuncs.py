@@ -12,9 +12,6 @@ from pullback.ir import Op
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.tracer import promotion
 from pullback.tracer.array import (
-    FUNCTIONS,
-    Known,
-    TracedArray,
     as_traced,
     broadcast_to,
     broadcast_together,
@@ -23,20 +20,19 @@ from pullback.tracer.array import (
     expand,
     full,
     kind_of,
-    known_value,
     literal,
-    not_made,
     promote,
-    register_method,
     static_scalar,
-    update,
-)  # fmt: skip
+)
+from pullback.tracer.asked import Known, known_value, not_made
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
 from pullback.tracer.ownership import is_users_object
 from pullback.tracer.promotion import composition_of, name_of, op_of, unsupported
 from pullback.tracer.selection import Selection
-from pullback.tracer.tables import HOOKS, METHODS, hook
+from pullback.tracer.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
+from pullback.tracer.traced import TracedArray
+from pullback.tracer.views import update  # fmt: skip
 
 _WEAK = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 _COMPARISONS: dict[np.ufunc, np.ufunc] = {

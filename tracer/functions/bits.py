@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, register_method
+from pullback.tracer.array import as_traced, cast, emit, full
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, reshaped, xp
 from pullback.tracer.promotion import composition
+from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
 
 
 @composition(np.lcm)

@@ -8,18 +8,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import (
-    TracedArray,
-    as_traced,
-    broadcast_to,
-    cast,
-    convert,
-    emit,
-    full,
-    implements,
-    promote,
-)
+from pullback.tracer.array import as_traced, broadcast_to, cast, convert, emit, full, promote
 from pullback.tracer.functions.common import axis_of, existing, part, reshaped, xp
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from pullback.ir.sizes import extent_of
-from pullback.tracer.array import TracedArray, cast, emit, expand
+from pullback.tracer.array import cast, emit, expand
 from pullback.tracer.errors import TraceError
+from pullback.tracer.traced import TracedArray
 
 NOVALUE: Any = np._NoValue
 # NumPy as it is called on traced arrays, of which its type stubs know nothing.

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, holds_traced, promote
+from pullback.tracer.array import as_traced, holds_traced, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped, xp
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import resolve
-from pullback.tracer.array import TracedArray, as_traced, full
+from pullback.tracer.array import as_traced, full
 from pullback.tracer.functions.common import axis_of, part, xp
 from pullback.tracer.functions.fourier import along, floats
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from pullback.ir.sizes import extent_of, lifted, plain
 from pullback.tracer.array import (
-    TracedArray,
     as_traced,
     broadcast_to,
     broadcast_together,
@@ -26,11 +25,9 @@ from pullback.tracer.array import (
     fresh,
     full,
     holds_traced,
-    implements,
     lies_in_rows,
     result_type,
     strides_of,
-    view,
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
@@ -38,8 +35,10 @@ from pullback.tracer.functions.common import positions, refuse, reshaped, shape_
 from pullback.tracer.functions.shape import band
 from pullback.tracer.layout import Strides, is_column_major, is_row_major
 from pullback.tracer.selection import Selection
-from pullback.tracer.tables import CLASSES
+from pullback.tracer.tables import CLASSES, implements
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin
+from pullback.tracer.views import view
 
 FLOAT: Any = np.float64
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_together, cast, fresh
+from pullback.tracer.array import as_traced, broadcast_together, cast, fresh
 from pullback.tracer.errors import TraceError, noting
 from pullback.tracer.functions.common import xp
 from pullback.tracer.functions.laws import LAWS, Law, all_positive, of
 from pullback.tracer.outside import RANDOM, Outside
 from pullback.tracer.ownership import is_users, is_users_class
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import kind_twin, takes_traced, twin_of
 
 if TYPE_CHECKING:

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, cast, fresh, implements, promote, view
+from pullback.tracer.array import cast, fresh, promote
 from pullback.tracer.functions.common import refuse
 from pullback.tracer.functions.products import contraction, strong
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
+from pullback.tracer.views import view
 
 
 def _from_sublists(operands: Sequence[Any]) -> tuple[str, list[Any]]:

@@ -12,25 +12,14 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import is_size
-from pullback.tracer.array import (
-    TracedArray,
-    as_traced,
-    broadcast_shapes,
-    broadcast_to,
-    broadcast_together,
-    cast,
-    emit,
-    fresh,
-    full,
-    implements,
-    promote,
-    register_method,
-    update,
-)
+from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, broadcast_together, cast, emit, fresh, full, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, refuse, xp
 from pullback.tracer.promotion import composition
+from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin
+from pullback.tracer.views import update
 
 LN2 = math.log(2.0)
 

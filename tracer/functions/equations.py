@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, promote
+from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.functions.linalg import adjoint, conjugate
 from pullback.tracer.functions.linalg_arguments import alike, finite, for_schur, of_lapack, scipy_twin, solved, square_matrix
 from pullback.tracer.functions.matrix_shapes import circulants, toeplitz
+from pullback.tracer.traced import TracedArray
 
 # banded systems
 

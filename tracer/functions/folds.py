@@ -14,11 +14,12 @@ import numpy as np
 
 from pullback.ir.sizes import lifted
 from pullback.tracer import promotion
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, full, static_array
+from pullback.tracer.array import as_traced, broadcast_to, cast, full, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import NOVALUE, as_bool, axis_of, permute, reduced_axes, reshaped, xp
 from pullback.tracer.promotion import name_of
 from pullback.tracer.tables import hook
+from pullback.tracer.traced import TracedArray
 
 MOST_STEPS = 256
 """So many elements, at most, are gone through one by one."""

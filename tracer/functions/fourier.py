@@ -13,8 +13,11 @@ import numpy as np
 
 from pullback.ir.sizes import extent_of, lifted
 from pullback.ir.types import COMPLEX_OF, dtype_of
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, update
+from pullback.tracer.array import as_traced, cast, emit, full
 from pullback.tracer.functions.common import axis_of, part, xp
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
+from pullback.tracer.views import update
 
 # norm -> that of the inverse transform
 SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import extent_of
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, full
+from pullback.tracer.array import as_traced, cast, emit, full
 from pullback.tracer.functions.common import axis_of, positions, xp
 from pullback.tracer.functions.fourier import SWAPPED, along, complexes, fftshift, floats, ifftshift, resized, scaled, transformed
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, holds_traced, implements, static_array
+from pullback.tracer.array import as_traced, cast, emit, full, holds_traced, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped, xp
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 
 
 def _counted(places: Any, weights: Any, length: int) -> Any:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import resolve
-from pullback.tracer.array import TracedArray, as_traced, broadcast_together, cast
+from pullback.tracer.array import as_traced, broadcast_together, cast
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_list, axis_of, part, reshaped, xp
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 
 PADS = {

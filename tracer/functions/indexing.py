@@ -17,8 +17,6 @@ from pullback.ir import Instruction, Value
 from pullback.ir.made import Made
 from pullback.ir.sizes import as_int, extent_of, is_size, lifted, sizes_in
 from pullback.tracer.array import (
-    Recipe,
-    TracedArray,
     as_traced,
     broadcast_to,
     broadcast_together,
@@ -27,10 +25,8 @@ from pullback.tracer.array import (
     expand,
     fresh,
     full,
-    implements,
     literal,
     static_array,
-    view,
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
@@ -38,6 +34,9 @@ from pullback.tracer.functions.common import axis_list, axis_of, permute, positi
 from pullback.tracer.layout import Strides
 from pullback.tracer.promotion import shapes_text
 from pullback.tracer.selection import DATA_DEPENDENT
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
+from pullback.tracer.views import Recipe, view
 
 
 @dataclass(frozen=True, kw_only=True)

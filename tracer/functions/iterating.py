@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import READONLY, TracedArray, as_traced, broadcast_shapes, holds_traced, lies_in_rows, result_type
+from pullback.tracer.array import as_traced, broadcast_shapes, holds_traced, lies_in_rows, result_type
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.creation import empty
+from pullback.tracer.traced import READONLY, TracedArray
 from pullback.tracer.twins import twin
 
 _INSTEAD = "loop over the array, np.ndindex of its shape, or np.ndenumerate"

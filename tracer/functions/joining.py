@@ -9,16 +9,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import extent_of
-from pullback.tracer.array import (
-    TracedArray,
-    as_traced,
-    cast,
-    emit,
-    expand,
-    implements,
-    promote,
-)
+from pullback.tracer.array import as_traced, cast, emit, expand, promote
 from pullback.tracer.functions.common import axis_of, existing, reshaped, xp
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 
 
 def arrays_of(values: Any) -> list[TracedArray]:

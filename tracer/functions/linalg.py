@@ -15,8 +15,10 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full, implements
+from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full
 from pullback.tracer.functions.common import reshaped, xp
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 
 SlogdetResult = type(np.linalg.slogdet(np.ones((1, 1))))
 Solve = Callable[..., TracedArray]

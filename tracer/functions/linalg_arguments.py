@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import resolve
-from pullback.tracer.array import TracedArray, broadcast_shapes, broadcast_to, cast, emit, expand, holds_traced
+from pullback.tracer.array import broadcast_shapes, broadcast_to, cast, emit, expand, holds_traced
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import xp
 from pullback.tracer.functions.products import strong
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full, promote
+from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg
 from pullback.tracer.functions.common import positions, reshaped, xp
@@ -28,6 +28,7 @@ from pullback.tracer.functions.linalg_arguments import (
 )
 from pullback.tracer.functions.norms import norm
 from pullback.tracer.functions.spectral import form_of
+from pullback.tracer.traced import TracedArray
 
 NOT_POSITIVE = "a leading minor of the array is not positive definite"
 SINGULAR = "A singular matrix detected"

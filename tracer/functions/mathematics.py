@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, known_value
+from pullback.tracer.array import as_traced, cast, emit
+from pullback.tracer.asked import known_value
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import xp
 from pullback.tracer.functions.scalars import integer, scalar, weak
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import takes_traced, twin, twin_of
 
 Function = Callable[..., Any]

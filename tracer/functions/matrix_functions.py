@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from pullback.tracer.array import TracedArray, as_traced, cast, emit
+from pullback.tracer.array import as_traced, cast, emit
 from pullback.tracer.functions import linalg, spectral
 from pullback.tracer.functions.common import refuse, reshaped, xp
 from pullback.tracer.functions.linalg_arguments import alike, finite, for_schur, of_lapack, scipy_twin
 from pullback.tracer.functions.products import strong
+from pullback.tracer.traced import TracedArray
 
 
 def _square(x: TracedArray) -> TracedArray:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, broadcast_to, emit, expand, full, promote
+from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, emit, expand, full, promote
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.functions.linalg import conjugate
 from pullback.tracer.functions.linalg_arguments import scipy_twin
 from pullback.tracer.functions.products import strong
+from pullback.tracer.traced import TracedArray
 
 
 @scipy_twin("block_diag")

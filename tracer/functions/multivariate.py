@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, emit
+from pullback.tracer.array import as_traced, cast, emit
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.functions.laws import LOG_2PI
 from pullback.tracer.functions.linalg import diagonal, lower_factor, triangular
 from pullback.tracer.functions.special import digamma, gammaln, xlogy
 from pullback.tracer.outside import RANDOM, Outside
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import kind_twin, takes_traced
 
 if TYPE_CHECKING:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, full, implements
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, full
 from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, is_scalars_axis, xp
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 
 
 def _filled(a: Any, value: float, where: Any = True) -> tuple[TracedArray, Any]:

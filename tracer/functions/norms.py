@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from pullback.tracer.array import TracedArray, as_traced, cast, expand, full, implements
+from pullback.tracer.array import as_traced, cast, expand, full
 from pullback.tracer.functions.common import axis_list, choose_where, remove_axes, reshaped, xp
 from pullback.tracer.functions.linalg import in_double, real_dtype, result_dtype, square, unchecked_inverse
 from pullback.tracer.functions.spectral import matrices_of, svdvals
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 
 
 def _squares(a: TracedArray) -> Any:

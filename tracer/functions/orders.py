@@ -12,21 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import (
-    TracedArray,
-    as_traced,
-    broadcast_shapes,
-    broadcast_together,
-    cast,
-    emit,
-    full,
-    promote,
-    static_array,
-)
+from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_together, cast, emit, full, promote, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.special import gamma, native
 from pullback.tracer.promotion import late_composition
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 
 jv, yv, iv, kv = map(native, ("jv", "yv", "iv", "kv"))

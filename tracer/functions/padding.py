@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import extent_of, lifted
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, created, emit, implements
+from pullback.tracer.array import as_traced, broadcast_to, cast, created, emit
 from pullback.tracer.functions.common import axis_of, part, remove_axes, xp
 from pullback.tracer.functions.shape import copy, joined
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 
 
 def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:

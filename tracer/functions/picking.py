@@ -9,7 +9,6 @@ import numpy as np
 
 from pullback.ir.sizes import lifted
 from pullback.tracer.array import (
-    TracedArray,
     as_traced,
     broadcast_shapes,
     broadcast_to,
@@ -20,10 +19,8 @@ from pullback.tracer.array import (
     fresh,
     full,
     holds_traced,
-    implements,
     literal,
     promote,
-    register_method,
     static_array,
 )
 from pullback.tracer.errors import TraceError
@@ -40,6 +37,8 @@ from pullback.tracer.functions.common import (
 from pullback.tracer.functions.indexing import check_range
 from pullback.tracer.functions.selecting import compressed, where_of
 from pullback.tracer.selection import DATA_DEPENDENT, FUNCTIONS, Selection
+from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin
 
 

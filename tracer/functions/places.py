@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, broadcast_together, cast, emit, implements, static_array
+from pullback.tracer.array import as_traced, broadcast_to, broadcast_together, cast, emit, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, reshaped, shape_of, xp
 from pullback.tracer.functions.picking import in_range, index_of, take
 from pullback.tracer.selection import DATA_DEPENDENT
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 
 
 def _is_place(obj: Any) -> bool:

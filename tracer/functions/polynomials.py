@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_traced, cast, emit, full, implements
+from pullback.tracer.array import as_traced, cast, emit, full
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped, xp
+from pullback.tracer.tables import implements
 from pullback.tracer.twins import twin_of
 
 

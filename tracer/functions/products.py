@@ -13,17 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import (
-    TracedArray,
-    as_traced,
-    broadcast_to,
-    cast,
-    emit,
-    expand,
-    implements,
-    promote,
-    register_method,
-)
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, promote
 from pullback.tracer.functions.common import (
     axis_of,
     existing,
@@ -36,6 +26,8 @@ from pullback.tracer.functions.common import (
 from pullback.tracer.functions.reductions import reduced
 from pullback.tracer.functions.shape import diagonal
 from pullback.tracer.promotion import composition
+from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
 
 Labels = str
 

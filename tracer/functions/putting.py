@@ -9,29 +9,17 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import (
-    TracedArray,
-    as_traced,
-    broadcast_to,
-    cast,
-    emit,
-    expand,
-    fresh,
-    full,
-    implements,
-    kind_of,
-    not_made,
-    register_method,
-    static_array,
-    update,
-)
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, fresh, full, kind_of, static_array
+from pullback.tracer.asked import not_made
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import as_bool, axis_of, choose_where, permute, positions, reshaped, xp
 from pullback.tracer.functions.indexing import gather_of, part_of, plan_of, scattered, with_part
 from pullback.tracer.functions.picking import in_range
 from pullback.tracer.functions.writing import written
 from pullback.tracer.promotion import name_of
-from pullback.tracer.tables import METHODS, hook
+from pullback.tracer.tables import METHODS, hook, implements, register_method
+from pullback.tracer.traced import TracedArray
+from pullback.tracer.views import update
 
 
 def _target(function: str, a: Any) -> TracedArray:

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, implements
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit
 from pullback.tracer.functions.common import axis_list, given, permute, refuse, reshaped, xp
 from pullback.tracer.functions.sorting import permutation
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 
 Axes = tuple[int, ...]
 

@@ -11,19 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import (
-    TracedArray,
-    as_traced,
-    broadcast_to,
-    cast,
-    emit,
-    expand,
-    fresh,
-    full,
-    implements,
-    promote,
-    register_method,
-)
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, fresh, full, promote
 from pullback.tracer.functions.common import (
     NOVALUE,
     Axes,
@@ -41,6 +29,8 @@ from pullback.tracer.functions.common import (
     reshaped,
     xp,
 )
+from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 
 

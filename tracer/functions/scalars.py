@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, cast, convert, emit, fresh, known_value, literal
+from pullback.tracer.array import as_traced, cast, convert, emit, fresh, literal
+from pullback.tracer.asked import known_value
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped
 from pullback.tracer.tables import hook, register_method
+from pullback.tracer.traced import TracedArray
 
 DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
 PYTHON: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}

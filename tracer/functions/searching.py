@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, full, implements, promote, register_method, static_array
+from pullback.tracer.array import as_traced, cast, emit, full, promote, static_array
 from pullback.tracer.functions.common import xp
+from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
 
 
 def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.made import Made
-from pullback.tracer.array import TracedArray, as_traced, cast, implements, register_method, static_array
+from pullback.tracer.array import as_traced, cast, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import as_bool, axis_of, choose_where, positions, reshaped, xp
 from pullback.tracer.functions.indexing import getitem, is_static_mask, mask_mismatch
 from pullback.tracer.functions.writing import setitem
 from pullback.tracer.selection import DATA_DEPENDENT, FUNCTIONS, Selection, chosen_of, counted
+from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin
 
 MASKED = "an index that is a traced mask"

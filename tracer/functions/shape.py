@@ -15,8 +15,6 @@ import numpy as np
 
 from pullback.ir.sizes import extent_of, is_size, lifted
 from pullback.tracer.array import (
-    Recipe,
-    TracedArray,
     as_traced,
     broadcast_to,
     broadcast_together,
@@ -26,11 +24,8 @@ from pullback.tracer.array import (
     emit,
     fresh,
     full,
-    implements,
-    register_method,
     static_array,
     strides_of,
-    view,
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import (
@@ -50,6 +45,9 @@ from pullback.tracer.functions.common import (
     xp,
 )
 from pullback.tracer.layout import Strides, is_column_major, is_row_major, of_reshaped
+from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
+from pullback.tracer.views import Recipe, view
 
 # shapes
 

@@ -11,10 +11,12 @@ import numpy as np
 
 from pullback.ir.op import resolve
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, cast, emit, full, implements, promote
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, full, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, part, positions, reshaped, xp
 from pullback.tracer.functions.convolving import fftconvolve
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 
 MOST_TERMS = 32

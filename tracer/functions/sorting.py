@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.ops.sort import SORTABLE
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, fresh, full, implements, register_method, update
+from pullback.tracer.array import as_traced, cast, emit, fresh, full
 from pullback.tracer.functions.common import axis_of, permute, reshaped, xp
+from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
+from pullback.tracer.views import update
 
 _KINDS = (None, "quicksort", "heapsort", "mergesort", "stable", "quick", "heap", "merge", "q", "h", "m", "s")
 

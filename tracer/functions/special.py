@@ -12,21 +12,12 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import OPS
-from pullback.tracer.array import (
-    TracedArray,
-    as_traced,
-    broadcast_shapes,
-    broadcast_to,
-    broadcast_together,
-    cast,
-    emit,
-    full,
-    promote,
-)
+from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, broadcast_together, cast, emit, full, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.reductions import logsumexp
 from pullback.tracer.promotion import late_composition
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 from pullback.tracer.ufuncs import call_op
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from pullback.ir.op import resolve
 from pullback.ir.sizes import extent_of, lifted
-from pullback.tracer.array import TracedArray, as_traced, broadcast_shapes, cast, emit, full
+from pullback.tracer.array import as_traced, broadcast_shapes, cast, emit, full
 from pullback.tracer.functions.common import axis_of, part, positions, xp
 from pullback.tracer.functions.fourier import along, complexes, floats, transformed
 from pullback.tracer.functions.fourier_scipy import fftfreq, rfftfreq
 from pullback.tracer.functions.signal import detrend as detrended
 from pullback.tracer.region import follow
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 
 # analytic signals and resampling

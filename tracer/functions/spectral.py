@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, expand, full, implements
+from pullback.tracer.array import as_traced, cast, emit, expand, full
 from pullback.tracer.functions.common import NOVALUE, choose_where, given, xp
 from pullback.tracer.functions.linalg import adjoint, in_double, real_dtype, result_dtype, square, transposed
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 
 EigResult: Any = type(np.linalg.eig(np.ones((1, 1))))
 EighResult: Any = type(np.linalg.eigh(np.ones((1, 1))))

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import TracedArray, as_traced, cast, emit, expand, full
+from pullback.tracer.array import as_traced, cast, emit, expand, full
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions import linalg, spectral
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.linalg import adjoint, conjugate
 from pullback.tracer.functions.linalg_arguments import alike, finite, of_lapack, rectangle, scipy_twin, square_matrix
+from pullback.tracer.traced import TracedArray
 
 # eigenvalues
 

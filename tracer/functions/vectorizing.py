@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from pullback.tracer.array import TracedArray, as_traced, broadcast_to, broadcast_together, cast, full, implements
+from pullback.tracer.array import as_traced, broadcast_to, broadcast_together, cast, full
 from pullback.tracer.batching import over_axes, over_elements
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, choose_where, reshaped, xp
 from pullback.tracer.functions.scalars import DTYPES
 from pullback.tracer.outside import Outside
+from pullback.tracer.tables import implements
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import kind_twin, takes_traced, twin
 
 if TYPE_CHECKING:

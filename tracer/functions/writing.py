@@ -9,16 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import (
-    TracedArray,
-    as_traced,
-    broadcast_to,
-    convert,
-    expand,
-    not_made,
-    static_array,
-    update,
-)
+from pullback.tracer.array import as_traced, broadcast_to, convert, expand, static_array
+from pullback.tracer.asked import not_made
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import as_bool, choose_where, remove_axes, reshaped
 from pullback.tracer.functions.indexing import (
@@ -31,6 +23,8 @@ from pullback.tracer.functions.indexing import (
     with_basic,
 )
 from pullback.tracer.tables import implements, register_method
+from pullback.tracer.traced import TracedArray
+from pullback.tracer.views import update
 
 
 def setitem(x: TracedArray, key: Any, value: Any) -> None:

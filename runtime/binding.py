@@ -1,0 +1,63 @@
+"""`llvmlite.binding`, which is imported and initialised at the first need, and its object code."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+
+@functools.cache
+def llvm_binding() -> Any:
+    """`llvmlite.binding`, imported and initialised at the first need."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@functools.cache
+def _unlocked() -> Any:
+    """The function of llvmlite's that emits code, without the lock that llvmlite holds for each call; None if it is not as known.
+    Threads that share no context and no machine may be in LLVM at once."""
+    from llvmlite.binding import ffi
+
+    try:
+        known = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+        found = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+        found.argtypes, found.restype = known.argtypes, known.restype
+    except (AttributeError, OSError):
+        return None
+    return found if found.argtypes is not None and len(found.argtypes) == 4 else None
+
+
+def emit_object(machine: Any, module: Any) -> bytes:
+    """The object file of a module. Raises RuntimeError."""
+    from llvmlite.binding import ffi
+
+    emit = _unlocked()
+    if emit is None:
+        return bytes(machine.emit_object(module))
+    with ffi.OutputString() as reason:
+        buffer = emit(machine, module, 1, reason)
+        if not buffer:
+            raise RuntimeError(str(reason))
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+@functools.cache
+def know_all_targets() -> None:
+    llvm_binding().initialize_all_targets()
+    llvm_binding().initialize_all_asmprinters()
+
+
+@functools.cache
+def llvm_version() -> str:
+    """The versions that decide what a text becomes, such as "llvmlite 0.50.0 LLVM 22.1.0"."""
+    import llvmlite
+
+    return f"llvmlite {llvmlite.__version__} LLVM {'.'.join(map(str, llvm_binding().llvm_version_info))}"
