@@ -70,7 +70,7 @@ STATIC: Mapping[tuple[bool, str], frozenset[str]] = {
     (True, "f64"): frozenset({"far", "flat", "thin", "large"}),
     (False, "f32"): _ALL - {"narrow"},
     (False, "f64"): _ALL - {"narrow"},
-    (True, "c64"): _ALL - {"narrow"},
+    (True, "c64"): _ALL - {"small", "narrow"},
     (True, "c128"): _ALL - {"narrow"},
     (False, "c64"): _ALL - {"narrow"},
     (False, "c128"): _ALL - {"narrow"},
