@@ -52,7 +52,7 @@ def main() -> int:
 def report(dtype: str, position: int, rounds: int) -> None:
     """Print the ratios of one class."""
     logs = []
-    for shape in (s for s in SHAPES if class_of(s, TYPES[dtype].bytes) == position):
+    for shape in (s for s in SHAPES if class_of(s, TYPES[dtype].part.bytes) == position):
         found = times(dtype, shape, rounds)
         ratio = found[OURS] / found[LIBRARY]
         logs.append(math.log(ratio))

@@ -2,9 +2,10 @@
 
 Requires: an optimised func. Keeps: all other instructions.
 
-A contraction with rows, columns and a summed axis, of float32 or float64, becomes "zmk,zkn->zmn" with any of its operands stored
-transposed (no z if there is no batch axis): a library call, or a kernel with its neighbours (``carrying``). On the CPU z may be
-anywhere but last, and missing in one operand (``product_layouts``): such a batch is a kernel of our own (``product_batch``).
+A contraction with rows, columns and a summed axis, of float32 or float64, on the CPU of complex numbers, too, becomes
+"zmk,zkn->zmn" with any of its operands stored transposed (no z if there is no batch axis): a library call, or a kernel with its
+neighbours (``carrying``). On the CPU z may be anywhere but last, and missing in one operand (``product_layouts``): such a batch
+is a kernel of our own (``product_batch``).
 Every other one, matrix-vector products included and products of one term, becomes broadcasts, a product and a sum, which fuse
 with their neighbours. Each one of 16-bit floats that sums is one of float32 between casts. Axes known to have
 one element are no axes: a product of one row or one column is one of a matrix and a vector.
@@ -92,19 +93,31 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]
     if p.summed and x.type.dtype in HALF:
         wide = _canonical(b, b.cast(x, dtype=F32), b.cast(y, dtype=F32), spec, params, target)
         return b.cast(wide, dtype=x.type.dtype)
-    if p.rows and p.columns and p.summed and x.type.dtype in (F32, F64):
+    if p.rows and p.columns and p.summed and (x.type.dtype in (F32, F64) or x.type.dtype.is_complex):
         extents = dict(zip(p.left + p.right, x.type.shape + y.type.shape, strict=True))
         if target == "cpu":
             lies = layout(p.left, p.right, p.out, extents)
             if lies.batch and lies.words[2][-1] in lies.rows:
                 lies = layout(p.right, p.left, p.out, extents)
-                return _batch(b, y, x, lies, (p.right, p.left, p.out), params)
+                return _batch(b, y, x, lies, (p.right, p.left, p.out), _exchanged(params))
             if lies.batch:
                 return _batch(b, x, y, lies, (p.left, p.right, p.out), params)
         if _is_turned(p, extents):
-            return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), params)
+            return _matrix_product(b, y, x, _letters(f"{p.right},{p.left}->{p.out}"), _exchanged(params))
         return _matrix_product(b, x, y, p, params)
     return _spelled_out(b, x, y, p)
+
+
+def _exchanged(params: dict[str, Any]) -> dict[str, Any]:
+    """The params of a contraction whose operands change places."""
+    return {**params, "conj": params["conj"][::-1]} if "conj" in params else params
+
+
+def _conjugated(b: Builder, x: Value) -> Value:
+    """A complex array conjugated, in memory."""
+    parts = b.view_as_real(x)
+    found: Value = b.view_as_complex(b.interleave(b.component(parts, at=0), b.neg(b.component(parts, at=1))))
+    return found
 
 
 def _without(b: Builder, x: Value, letters: str, ones: Collection[str]) -> Value:
@@ -138,7 +151,10 @@ def _spread(b: Builder, x: Value, letters: str, space: str, extents: dict[str, E
 def _permuted(b: Builder, x: Value, letters: str, wanted: str) -> Value:
     if letters == wanted:
         return x
-    found: Value = b.transpose(x, perm=tuple(letters.index(k) for k in wanted))
+    perm = tuple(letters.index(k) for k in wanted)
+    if x.type.dtype.is_complex:
+        return b.view_as_complex(b.transpose(b.view_as_real(x), perm=(*perm, len(perm))))
+    found: Value = b.transpose(x, perm=perm)
     return found
 
 
@@ -198,6 +214,12 @@ def _matrix_product(b: Builder, x: Value, y: Value, p: _Letters, params: dict[st
     x, left = _operand(b, x, p.left, (p.batch, p.rows, p.summed), extents, "zmk")
     y, right = _operand(b, y, p.right, (p.batch, p.summed, p.columns), extents, "zkn")
     z = "z" if p.batch else ""
+    if "conj" in params:
+        # those that are stored transposed are conjugated as they are read, by libraries too
+        crossed = left[-1] == "m", right[-1] == "k"
+        given = zip((x, y), params["conj"], crossed, strict=True)
+        x, y = (_conjugated(b, v) if conj and not is_crossed else v for v, conj, is_crossed in given)
+        params = {**params, "conj": tuple(c and t for c, t in zip(params["conj"], crossed, strict=True))}
     flat: Value = b.contract(x, y, spec=f"{left},{right}->{z}mn", **params)
     order = p.batch + p.rows + p.columns
     shaped = b.reshape(flat, shape=tuple(extents[k] for k in order)) if len(order) != len(z) + 2 else flat

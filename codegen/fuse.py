@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 from pullback.codegen.beside import beside
 from pullback.codegen.boundaries import boundary
@@ -62,13 +62,14 @@ class Fused:
         return {i: found for kernels in self.kernels for i in kernels.made if (found := kernels.boundaries(i))}
 
 
-PREPARE: tuple[Callable[[Function], Function], ...] = (
-    *(composed, sorted_twice, unsorted, split, beside, row_updates),
-    scatters_from_zero,
-)
-"""What is rewritten before instructions are grouped, in order; then contractions, as a target does them."""
+def prepare(target: str) -> tuple[Callable[[Function], Function], ...]:
+    """What is rewritten before instructions are grouped, in order; then contractions, as a target does them."""
+    parted = partial(split, products=target == "cpu")
+    return composed, sorted_twice, unsorted, parted, beside, row_updates, scatters_from_zero
+
+
 PLACED: tuple[Callable[[Function], Function], ...] = (positions, pooled, patched)
-"""What is rewritten after these."""
+"""What is rewritten after contractions."""
 
 
 def fuse(function: Function, target: str = "cpu") -> Function:
@@ -79,7 +80,7 @@ def fuse(function: Function, target: str = "cpu") -> Function:
 
 def fused(function: Function, target: str = "cpu") -> Fused:
     """As ``fuse``, with what was decided."""
-    canonical = contractions(reduce(lambda f, step: step(f), PREPARE, function), target)
+    canonical = contractions(reduce(lambda f, step: step(f), prepare(target), function), target)
     prepared = merged(reduce(lambda f, step: step(f), PLACED, canonical), target)
     inside: list[_Kernels] = []
 

@@ -34,7 +34,7 @@ def are_pair(e: Emitter, i: Instruction, after: Instruction) -> bool:
         return False
     ref, *index = i.operands[1:]
     other, *next_index = after.operands[1:]
-    if ref is not other or not index or index[:-1] != next_index[:-1] or ref.type.shape[-1] != 2:
+    if ref is not other or not index or index[:-1] != next_index[:-1] or e.places[ref].extents[-1:] != (Lanes("2"),):
         return False
     place, at = e.places[ref], [e.env[v] for v in index]
     ends = at[-1].literal, e.env[next_index[-1]].literal

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pullback.codegen.complex_batch import complex_batch_kernel
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.elements import wrapped
 from pullback.codegen.linalg_kernel import linalg_kernel, memory, product_kernel
@@ -34,7 +35,8 @@ def op_kernel(instruction: Instruction, target: str = "cpu") -> Draft:
         return together_kernel(instruction)
     match instruction.op:
         case Contract() if target == "cpu" and "z" in instruction.params["spec"]:
-            return batch_kernel(instruction)
+            make = complex_batch_kernel if instruction.result.type.dtype.is_complex else batch_kernel
+            return make(instruction)
         case Contract():
             return product_kernel(instruction, target)
         case Scatter():

@@ -7,6 +7,7 @@ keep the library: most of their products are small, and all kernels of such a pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pullback.codegen.processors import Target
@@ -16,7 +17,7 @@ from pullback.ir.op import OPS
 from pullback.ir.ops.library import gemm
 from pullback.ir.ops.program import launch
 from pullback.ir.structure import Block, Function, Instruction, Module, Value, walk
-from pullback.ir.types import F32, F64, I64, Extent, scalar
+from pullback.ir.types import COMPLEX_OF, I64, Extent, scalar
 
 
 def own_products(module: Module, machine: Target, always: bool = False) -> Module:
@@ -26,7 +27,8 @@ def own_products(module: Module, machine: Target, always: bool = False) -> Modul
     inside = {
         i.params["kernel"] for outer in program.instructions for region in outer.regions for i in walk(region) if i.op is launch
     }
-    return Module((program, *(k if k.name in inside else owned(k, machine, always) for k in kernels)))
+    made = (owned(k, machine, always) if k.name not in inside or _is_alone(k, always) else k for k in kernels)
+    return Module((program, *made))
 
 
 def owned(kernel: Function, machine: Target, always: bool = False, ways: bool = False) -> Function:
@@ -42,29 +44,37 @@ def owned(kernel: Function, machine: Target, always: bool = False, ways: bool = 
     return replace(kernel, body=replace(kernel.body, instructions=tuple(made)))
 
 
+def _is_alone(kernel: Function, always: bool) -> bool:
+    """Whether a kernel has a product of complex numbers and there may be no library: nothing else stands for that one."""
+    return always and any(_is_plain(i) and gemm.pairs([v.type for v in i.operands]) for i in kernel.instructions)
+
+
 def _is_plain(i: Instruction) -> bool:
-    return i.op is gemm and i.operands[0].type.rank == 2 and i.operands[0].type.dtype in (F32, F64)
+    return i.op is gemm
 
 
 def _spell(b: Builder, i: Instruction, always: bool) -> None:
     left, right, out = i.operands
-    shape = left.type.shape
+    is_complex = bool(gemm.pairs([v.type for v in i.operands]))
+    dtype, shape = COMPLEX_OF[left.type.dtype] if is_complex else left.type.dtype, left.type.shape
     turned_left, turned_right = i.params["ta"], i.params["tb"]
     extents = (out.type.shape[0], shape[0] if turned_left else shape[1], out.type.shape[1])
     rows, terms, columns = (_size(b, e) for e in extents)
     if not always:
-        bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": left.type.dtype, "of": extents})[0]
-        by_us = _is_ours(b, bits, (rows, terms, columns), left.type.dtype.bytes)
+        bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": dtype, "of": extents})[0]
+        by_us = _is_ours(b, bits, (rows, terms, columns), dtype.part.bytes)
         b.emit(OPS["if"], (b.bitnot(by_us),), {}, [Block((), (i,), ())])
         rows = b.select(by_us, rows, b.const(0, I64))
+    parts, conj = 2 if is_complex else 1, i.params.get("conj", (False, False))
     regions = [
-        _operand(b, left, ("p", "i") if turned_left else ("i", "p"), "ip"),
-        _operand(b, right, ("j", "p") if turned_right else ("p", "j"), "pj"),
+        _operand(b, left, ("p", "i") if turned_left else ("i", "p"), "ip", parts, conj[0]),
+        _operand(b, right, ("j", "p") if turned_right else ("p", "j"), "pj", parts, conj[1]),
     ]
     inner, row, column = Builder(b.loc), Value(scalar(I64), "i"), Value(scalar(I64), "j")
-    total = Value(scalar(out.type.dtype), "sum")
-    inner.store(total, out, row, column)
-    b.emit(OPS["product"], (rows, columns, terms), {}, [*regions, inner.block([row, column, total], [])])
+    sums = [Value(scalar(out.type.dtype), "sum") for _ in range(parts)]
+    for value, at in zip(sums, part_indices(inner, parts), strict=True):
+        inner.store(value, out, row, column, *at)
+    b.emit(OPS["product"], (rows, columns, terms), {}, [*regions, inner.block([row, column, *sums], [])])
 
 
 def _is_ours(b: Builder, bits: Value, shape: tuple[Value, Value, Value], itemsize: int) -> Value:
@@ -84,10 +94,16 @@ def _is_ours(b: Builder, bits: Value, shape: tuple[Value, Value, Value], itemsiz
     return b.eq(b.bitand(b.raw_shr(bits, found), one), one)
 
 
-def _operand(b: Builder, ref: Value, index: tuple[str, str], order: str) -> Block:
+def _operand(b: Builder, ref: Value, index: tuple[str, str], order: str, parts: int, conj: bool) -> Block:
     inner = Builder(b.loc)
     places = {name: Value(scalar(I64), name) for name in order}
-    return inner.block([places[name] for name in order], [inner.load(ref, *(places[name] for name in index))])
+    found = [inner.load(ref, *(places[name] for name in index), *at) for at in part_indices(inner, parts)]
+    return inner.block([places[name] for name in order], [found[0], inner.neg(found[1])] if conj else found)
+
+
+def part_indices(b: Builder, parts: int) -> Sequence[tuple[Value, ...]]:
+    """What is behind the index of an element: nothing, or of a complex one the position of each of its parts."""
+    return [()] if parts == 1 else [(b.const(k, I64),) for k in range(parts)]
 
 
 def _size(b: Builder, extent: Extent) -> Value:

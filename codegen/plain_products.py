@@ -5,11 +5,13 @@ Requires: a lowered kernel. Keeps: its meaning. Every ``product`` becomes loops 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.product import ROWS, Product
+from pullback.ir.passes.complex_arithmetic import mul
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
@@ -34,10 +36,11 @@ def spell(b: Builder, i: Instruction) -> None:
     zero = b.const(0.0, x.results[0].type.dtype)
 
     inner = Builder(i.loc, [*x.instructions, *y.instructions])
-    terms_of = inner.block([term], [inner.mul(x.results[0], y.results[0])])
+    found = multiplied(inner, x.results, y.results)
+    terms_of = inner.block([term], found)
     around = Builder(i.loc)
-    (total,) = around.emit(OPS["for"], (terms, zero), {"combine": ("add",)}, [terms_of])
-    last = copied(each, (row, column, total))
+    totals = around.emit(OPS["for"], (terms, *[zero] * len(found)), {"combine": ("add",) * len(found)}, [terms_of])
+    last = copied(each, (row, column, *totals))
     around.instructions.extend(last.instructions)
     if not parts:
         across = Builder(i.loc)
@@ -58,3 +61,8 @@ def spell(b: Builder, i: Instruction) -> None:
     blocks.emit(OPS["for"], (some,), {"ordered": True}, [down.block([nth], [])])
     number = b.raw_shr(b.add(rows, b.const(ROWS - 1, I64)), b.const(ROWS.bit_length() - 1, I64))
     b.emit(OPS["for"], (number,), {}, [blocks.block([block], [])])
+
+
+def multiplied(b: Builder, x: Sequence[Value], y: Sequence[Value]) -> Sequence[Value]:
+    """The product of two numbers, of complex ones part by part."""
+    return [b.mul(*x, *y)] if len(x) == 1 else mul(b, (x[0], x[1]), (y[0], y[1]))

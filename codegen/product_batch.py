@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pullback.codegen.draft import Draft, KernelBuilder
-from pullback.codegen.linalg_kernel import LANES
+from pullback.codegen.linalg_kernel import LANES, memory
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import others, split
 from pullback.ir.ops.small import MOST, MOST_OF_PRODUCT, Lane, Matrix, Own, product
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import I64, DType, Extent, RefType, Shape
+from pullback.ir.types import I64, DType, Extent, Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class Placed(Matrix):
 
 def batch_kernel(i: Instruction) -> Draft:
     """The kernel of a contraction in canonical form that has a batch."""
-    return _Batch(i).run()
+    return Batch(i).run()
 
 
 def sized(b: KernelBuilder, extents: Sequence[Extent]) -> Value:
@@ -55,7 +56,14 @@ def sized(b: KernelBuilder, extents: Sequence[Extent]) -> Value:
     return found
 
 
-def side_by_side(b: KernelBuilder, count: Value, dtype: DType, matrices: Callable[[Value, Value], Sequence[Matrix]]) -> None:
+def multiply(lane: Lane, *matrices: Matrix) -> None:
+    product(lane, {"ta": False, "tb": False}, *matrices)
+
+
+def side_by_side(
+    b: KernelBuilder, count: Value, dtype: DType, matrices: Callable[[Value, Value], Sequence[Any]],
+    multiply: Callable[..., None] = multiply,
+) -> None:  # fmt: skip
     """``count`` small products, in blocks of which each lane has one: ``matrices`` of a product and its lane."""
     lanes, shift = b.const(LANES, I64), b.const(LANES.bit_length() - 1, I64)
     blocks = b.raw_shr(b.add(count, b.const(LANES - 1, I64)), shift)
@@ -65,12 +73,14 @@ def side_by_side(b: KernelBuilder, count: Value, dtype: DType, matrices: Callabl
     room = b.here("local", dtype=dtype, shape=(MOST * MOST * LANES,))
     lane = b.open("l")
     at = b.here("add", first, lane)
-    product(Lane(b, lambda columns: Own(b, room, columns, lane, LANES), True), {"ta": False, "tb": False}, *matrices(at, lane))
+    multiply(Lane(b, lambda columns: Own(b, room, columns, lane, LANES), True), *matrices(at, lane))
     b.close(lane, here, apart=True, way="vector")
     b.close(block, blocks, apart=True)
 
 
-class _Batch:
+class Batch:
+    """The kernel of one such contraction in the making."""
+
     def __init__(self, i: Instruction) -> None:
         self.b = b = KernelBuilder()
         b.place = i.loc
@@ -80,20 +90,24 @@ class _Batch:
         self.extents: dict[str, Extent] = {}
         for word, value in zip(self.words, values, strict=True):
             self.extents |= dict(zip(word, value.type.shape, strict=True))
-        self.refs = [Value(RefType(v.type.dtype, b.shape(v.type.shape)), f"x{k}") for k, v in enumerate(values)]
+        self.refs = [Value(memory(b, v.type), f"x{k}") for k, v in enumerate(values)]
 
     def run(self) -> Draft:
         b = self.b
         count, zero = b.extent_of(self.extents["z"]), b.const(0, I64)
         is_small = sized(b, [self.extents[letter] for letter in "mnk"])
-
-        def matrices(at: Value, lane: Value) -> list[Placed]:
-            named = zip(self.refs, self.words, ("mk", "kn", "mn"), strict=True)
-            return [Placed(b, ref, at, word, axes) for ref, word, axes in named]
-
-        side_by_side(b, b.select(is_small, count, zero), self.refs[0].type.dtype, matrices)
+        self.side_by_side(b.select(is_small, count, zero))
         self.one_by_one(b.select(is_small, zero, count))
         return Draft(kernel=b.kernel(self.refs), sizes=b.sizes())
+
+    def side_by_side(self, count: Value) -> None:
+        """``count`` small products."""
+        side_by_side(self.b, count, self.refs[0].type.dtype, self.matrices)
+
+    def matrices(self, at: Value, lane: Value) -> list[Placed]:
+        """Those of a product."""
+        named = zip(self.refs, self.words, ("mk", "kn", "mn"), strict=True)
+        return [Placed(self.b, ref, at, word, axes) for ref, word, axes in named]
 
     def one_by_one(self, count: Value) -> None:
         """``count`` products that have their tiles."""

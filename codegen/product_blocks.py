@@ -21,8 +21,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.processors import Target
 from pullback.codegen.product_packs import Lies, Pack, lies
+from pullback.codegen.product_pairs import pairs_of
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
     FEW,
@@ -42,7 +44,7 @@ from pullback.codegen.product_parts import (
     whole,
 )  # fmt: skip
 from pullback.codegen.product_scales import KNOWN, Scales
-from pullback.codegen.product_shapes import LINE, Shape, shape_for
+from pullback.codegen.product_shapes import Shape, shape_for
 from pullback.codegen.product_tile import Tile
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -105,13 +107,14 @@ class Blocks:
         self.combine, self.across = i.params.get("combine", ()), i.params.get("across", ())
         left, right, self.each, *self.ends = i.regions
         self.dtype = left.results[0].type.dtype
-        self.is_light = not self.parts and not self.across and len(self.each.instructions) <= LIGHT
-        self.shape: Shape = shape_for(target, self.dtype)
+        self.planes = len(left.results)
+        self.is_light = not self.parts and not self.across and len(self.each.instructions) <= LIGHT * self.planes
+        self.shape: Shape = shape_for(target, self.dtype, self.planes)
         self.apart = COLUMNS // self.shape.columns
         self.most_wide = self.shape.most_wide // self.apart * self.apart if self.across else self.shape.most_wide
-        self.tile = Tile(self.dtype, self.shape, target.has_fma)
+        self.tile = (Tile if self.planes == 1 else ComplexTile)(self.dtype, self.shape, target.has_fma)
         functions[self.tile.name] = self.tile.define()
-        self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
+        self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms * self.planes)
         self.functions = functions
         self.left_lies, self.right_lies = lies(left), lies(right)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
@@ -122,6 +125,9 @@ class Blocks:
         comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
         self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
+        if self.planes > 1:
+            self.goes = pairs_of(self.each) if outermost and self.is_light else None
+            self.comes = pairs_of(right) if self.comes_by_row else None
 
     def spell(self) -> None:
         b, shape = self.b, self.shape
@@ -159,7 +165,7 @@ class Blocks:
         for each."""
         b, shape, one = self.b, self.shape, number(self.b, 1)
         down = b.maximum(parts(b, row_panels, shape.most_high), one)
-        narrow = ROW // (shape.columns * self.dtype.bytes) if self.comes_by_row else NARROW
+        narrow = ROW // (shape.columns * self.planes * self.dtype.bytes) if self.comes_by_row else NARROW
         wide = b.select(self.is_flat, number(b, min(narrow, self.most_wide)), number(b, self.most_wide))
         along = b.maximum(shared(b, column_panels, wide), one)
         if not self.outermost:
@@ -196,12 +202,12 @@ class Blocks:
 
     def runs(self, b: Builder, block: Block) -> None:
         """The runs of terms of a block, whose memory is there."""
-        shape, one, (_, panels) = self.shape, number(b, 1), block.rows
+        one, (_, panels) = number(b, 1), block.rows
 
         def run(b: Builder, q: Value) -> None:
             p0 = b.mul(q, block.length)
             count = b.minimum(block.length, b.sub(self.terms, p0))
-            sizes = b.mul(count, number(b, shape.rows)), b.mul(count, number(b, shape.columns))
+            sizes = b.mul(count, number(b, self.left.numbers)), b.mul(count, number(b, self.right.numbers))
             found = Run(terms=(p0, count), is_first=b.eq(q, number(b, 0)), is_last=b.eq(b.add(q, one), block.runs), sizes=sizes)
             serial(b, panels, lambda b, r: self.row(b, block, found, r))
 
@@ -232,7 +238,7 @@ class Blocks:
             when(b, ends, lambda b: self.ask_results(b, i, column))
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
             goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
-            sums = b.emit(OPS["row_ref"], (strip, zero, c), {})[0], number(b, shape.strip)
+            sums = b.emit(OPS["row_ref"], (strip, zero, self.place(b, c)), {})[0], number(b, shape.strip)
             ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (sums[0], zero)
             panels = block.panels, block.known, k, count, run.is_first
             when(b, b.bitnot(goes), lambda b: self.tile.call(b, *panels, *sums, *ahead))
@@ -282,7 +288,7 @@ class Blocks:
         most = number(b, self.shape.terms)
         if not self.comes_by_row:
             return most
-        most_ahead = number(b, RUN * ROW // self.dtype.bytes)
+        most_ahead = number(b, RUN * ROW // (self.planes * self.dtype.bytes))
         short = b.maximum(number(b, RUN), b.idiv(most_ahead, b.maximum(self.columns, number(b, 1))))
         found: Value = b.select(self.is_flat, b.minimum(most, short), most)
         return found
@@ -299,7 +305,7 @@ class Blocks:
     def ask_results(self, b: Builder, i: Value, j: Value) -> None:
         """Ask for where the results of a tile go, and what they are computed from."""
         def row(b: Builder, r: Value) -> None:
-            for c in range(0, self.shape.columns, LINE // self.dtype.bytes):
+            for c in range(0, self.shape.columns, self.right.line):
                 ask(b, self.each, b.add(i, r), b.add(j, number(b, c)))
 
         serial(b, number(b, self.shape.rows), row)
@@ -315,7 +321,9 @@ class Blocks:
 
             def element(b: Builder, c: Value) -> tuple[Value, ...]:
                 j = b.add(j0, c)
-                found = copied(self.each, (i, j, b.load(strip, r, c)))
+                at = self.place(b, c)
+                sums = [b.load(strip, r, b.add(at, number(b, k)) if k else at) for k in range(self.planes)]
+                found = copied(self.each, (i, j, *sums))
                 b.instructions.extend(found.instructions)
                 for part, name, value in zip(self.parts, self.combine, found.results, strict=False):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
@@ -339,3 +347,7 @@ class Blocks:
                 loop(b, count, alone)
 
         serial(b, height, row)
+
+    def place(self, b: Builder, column: Value) -> Value:
+        """Where a row of sums has those of a column."""
+        return column if self.planes == 1 else b.mul(column, number(b, self.planes))

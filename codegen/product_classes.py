@@ -19,7 +19,8 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeClass:
-    """The products with at most so many rows, terms and multiplications, rows of results of at most so many bytes (``width``),
+    """The products with at most so many rows, terms and multiplications, rows of results of at most so many bytes (``width``;
+    of complex numbers, of each part),
     and at least so many elements of the right operand (0: any number). ``examples`` stand for them where they are measured."""
 
     name: str
@@ -31,7 +32,8 @@ class ShapeClass:
     right: int = 0
 
     def fits(self, shape: Shape, itemsize: int) -> bool:
-        """Whether a product of elements of so many bytes is one of these, if it is none of the classes in front."""
+        """Whether a product of elements of so many bytes, or of complex ones of such parts, is one of these, if it is none of the
+        classes in front."""
         rows, terms, columns = shape
         numbers = {"rows": rows, "terms": terms, "products": rows * terms * columns, "width": columns * itemsize}
         is_within = all(not getattr(self, k) or number <= getattr(self, k) for k, number in numbers.items())
@@ -68,13 +70,17 @@ STATIC: Mapping[tuple[bool, str], frozenset[str]] = {
     (True, "f64"): frozenset({"far", "flat", "thin", "large"}),
     (False, "f32"): _ALL - {"narrow"},
     (False, "f64"): _ALL - {"narrow"},
+    (True, "c64"): _ALL - {"small", "narrow"},
+    (True, "c128"): _ALL - {"narrow"},
+    (False, "c64"): _ALL - {"narrow"},
+    (False, "c128"): _ALL - {"narrow"},
 }
 """By whether the library's kernels are ``WIDE``, and by dtype: the classes that are ours where nothing was measured. OpenBLAS
 goes by the processor's family, and takes kernels for narrower registers where it does not know that."""
 
 
 def class_of(shape: Shape, itemsize: int) -> int:
-    """The position of a product's class."""
+    """The position of the class of a product of elements, or parts of complex ones, of so many bytes."""
     return next(k for k, c in enumerate(CLASSES) if c.fits(shape, itemsize))
 
 

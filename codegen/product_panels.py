@@ -3,11 +3,16 @@
 Packing is where the regions of the operands run, in vectors along what lies side by side in memory: along a panel's rows (or
 columns) of one term, or along the terms, and then some rows at a time are turned in registers. Rows that are not there are zero,
 or copies of the last one: nobody reads their sums, but numbers left over from elsewhere might be slow ones.
+
+Of complex numbers the parts of each row of the left operand are side by side; of the right one, all real parts of a term come
+before the imaginary ones.
 """
 
 from __future__ import annotations
 
-from pullback.codegen.product_parts import ask, element, number, parts, serial, vector, walks, when, whole
+from collections.abc import Sequence
+
+from pullback.codegen.product_parts import ask, elements, number, parts, serial, vector, walks, when, whole
 from pullback.codegen.product_shapes import GROUP, LINE
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Block, Value
@@ -22,28 +27,38 @@ Span = tuple[Value, Value]
 
 class Panels:
     """Packs one operand. ``region`` takes a term where ``term`` says, and a row or column, of which there are ``total``, in the
-    other place; a panel has ``size`` of these, vectors ``lanes``."""
+    other place; a panel has ``size`` of these, vectors ``lanes``. ``numbers``: how many of a term are in a panel."""
 
     def __init__(self, region: Block, term: int, total: Value, size: int, lanes: int) -> None:
         self.region, self.term, self.total, self.size, self.lanes = region, term, total, size, lanes
         self.dtype = region.results[0].type.dtype
         self.is_turned = walks(region, term, 1 - term)
-        self.line = LINE // self.dtype.bytes
+        self.planes = len(region.results)
+        self.numbers = size * self.planes
+        self.step, self.apart = (1, size) if term == 0 else (self.planes, 1)
+        self.line = LINE // self.dtype.bytes // self.planes
 
     def at(self, p: Value, k: Value) -> tuple[Value, Value]:
         """The arguments of the region for a term and a row or column."""
         return (p, k) if self.term == 0 else (k, p)
 
-    def element(self, b: Builder, p: Value, k: Value) -> Value:
-        return element(b, self.region, *self.at(p, k))
+    def elements(self, b: Builder, p: Value, k: Value) -> Sequence[Value]:
+        """What the region yields, the parts of a complex number or one."""
+        return elements(b, self.region, *self.at(p, k))
 
     def ask(self, b: Builder, p: Value, k: Value) -> None:
         ask(b, self.region, *self.at(p, k))
 
     def place(self, b: Builder, p: Value, k: Value) -> Value:
         """Where a panel has a term of one of its rows or columns."""
-        found: Value = b.add(b.mul(p, number(b, self.size)), k)
+        found: Value = b.add(b.mul(p, number(b, self.numbers)), k if self.step == 1 else b.mul(k, number(b, self.step)))
         return found
+
+    def put(self, b: Builder, values: Sequence[Value], panel: Value, p: Value, k: Value) -> None:
+        """Store the parts of an element."""
+        first = self.place(b, p, k)
+        for part, value in enumerate(values):
+            b.store(value, panel, b.add(first, number(b, part * self.apart)) if part else first)
 
     # one panel
 
@@ -57,46 +72,49 @@ class Panels:
     def part(self, b: Builder, panel: Value, p: Value, at: Value, of: Span) -> None:
         """One term of such a panel."""
         first, count = of
-        size = number(b, self.size)
+        size = number(b, self.numbers)
         zero = b.const(0.0, self.dtype)
+        given = count if self.planes == 1 else b.mul(count, number(b, self.planes))
 
         def clear(b: Builder, v: Value) -> None:
-            b.store(zero, panel, self.place(b, p, v))
+            b.store(zero, panel, b.add(b.mul(p, number(b, self.numbers)), v))
 
-        when(b, b.lt(count, size), lambda b: vector(b, size, self.size, clear))
-        vector(b, count, 1, lambda b, v: b.store(self.element(b, at, b.add(first, v)), panel, self.place(b, p, v)))
+        when(b, b.lt(given, size), lambda b: vector(b, size, self.numbers, clear))
+        vector(b, count, 1, lambda b, v: self.put(b, self.elements(b, at, b.add(first, v)), panel, p, v))
 
     def turn(self, b: Builder, panel: Value, terms: Span, first: Value) -> None:
         """Pack a panel of which terms are neighbours in memory."""
         last = b.sub(self.total, number(b, 1))
+        together = GROUP // self.step
 
         def group(b: Builder, g: Value) -> None:
-            start = b.mul(g, number(b, GROUP))
+            start = b.mul(g, number(b, together))
             of = b.add(first, start)
-            rows = [b.minimum(b.add(of, number(b, k)), last) for k in range(GROUP)]
+            rows = [b.minimum(b.add(of, number(b, k)), last) for k in range(together)]
 
             def some(b: Builder, p: Value) -> None:
                 at = b.add(terms[0], p)
-                values = [self.element(b, at, row) for row in rows]
+                found = [self.elements(b, at, row) for row in rows]
                 place = self.place(b, p, start)
-                places = [place, *(b.add(place, number(b, k)) for k in range(1, GROUP))]
-                for value, at in zip(values, places, strict=True):
-                    b.store(value, panel, at)
+                behind = {k * self.step + part * self.apart: x for k, parts in enumerate(found) for part, x in enumerate(parts)}
+                places = {far: b.add(place, number(b, far)) if far else place for far in sorted(behind)}
+                for far, at in places.items():
+                    b.store(behind[far], panel, at)
 
             vector(b, terms[1], 1, some)
 
-        serial(b, number(b, self.size // GROUP), group)
+        serial(b, number(b, self.size // together), group)
 
     def whole_part(self, b: Builder, panel: Value, p: Value, first_term: Value, first: Value) -> None:
         """One term of a panel that has all its columns, in as many vectors at a time as are little code."""
         at = b.add(first_term, p)
-        step = self.lanes if len(self.region.instructions) <= LIGHT else self.size
+        step = self.lanes if len(self.region.instructions) <= LIGHT * self.planes else self.size
 
         def store(b: Builder, v: Value) -> None:
             places = [b.add(v, number(b, x)) for x in range(0, self.size, step)]
-            values = [self.element(b, at, b.add(first, k)) for k in places]
-            for value, k in zip(values, places, strict=True):
-                b.store(value, panel, self.place(b, p, k))
+            found = [self.elements(b, at, b.add(first, k)) for k in places]
+            for values, k in zip(found, places, strict=True):
+                self.put(b, values, panel, p, k)
 
         vector(b, number(b, step), step, store)
 

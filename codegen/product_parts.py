@@ -96,9 +96,14 @@ def shared(b: Builder, count: Value, among: Value) -> Value:
 
 def element(b: Builder, region: Block, *at: Value) -> Value:
     """An element of an operand."""
+    return elements(b, region, *at)[0]
+
+
+def elements(b: Builder, region: Block, *at: Value) -> Sequence[Value]:
+    """All that a region yields."""
     found = copied(region, at)
     b.instructions.extend(found.instructions)
-    return found.results[0]
+    return found.results
 
 
 Stores = list[tuple[Value, ...]]
@@ -144,9 +149,15 @@ def _along(region: Block, index: Value) -> int:
             varies.update(i.results)
     found = 0
     for i in region.instructions:
-        at = ref_and_index(i)[1] if isinstance(i.op, Load) else ()
+        at = _neighbours(i, varies) if isinstance(i.op, Load) else ()
         found += bool(at) and at[-1] in varies and is_shifted(at[-1], index, made, varies) and varies.isdisjoint(at[:-1])
     return found
+
+
+def _neighbours(i: Instruction, varies: set[Value]) -> Sequence[Value]:
+    """The index of a load, up to the axis along which neighbours are read: of pairs, one of each."""
+    ref, index = ref_and_index(i)
+    return index[:-1] if len(index) > 1 and ref.type.shape[-1] == 2 and index[-1] not in varies else index
 
 
 @dataclass(frozen=True)

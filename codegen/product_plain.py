@@ -76,7 +76,8 @@ def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions
     count, which = batch
     plain = access(i)
     if may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
-        count = (Narrow(b, i, target, batch) if plain is None else PlainNarrow(b, i, target, batch, functions)).spell()
+        is_plain = plain is not None and all(rows.index.count(which) < 2 for rows in plain.rows)
+        count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
     elif may_be_carried(i):
         count = Carried(b, i, target, batch).spell()
     made = Blocks if plain is None else PlainBlocks

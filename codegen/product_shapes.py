@@ -29,8 +29,8 @@ WORTH = 1 << 17
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """A tile: ``rows`` by ``vectors`` of so many ``lanes``. ``terms``: how many are packed at a time; ``most_wide``,
-    ``most_high``: the panels of columns and of rows of a block; ``near``: the numbers that the second cache has room for beside
-    them; ``worth``: the products that are worth a second thread."""
+    ``most_high``: the panels of columns and of rows of a block; ``near``: the elements that the second cache has room for beside
+    them; ``worth``: the products that are worth a second thread. ``planes``: the numbers of an element, 2 of a complex one."""
 
     rows: int
     vectors: int
@@ -39,6 +39,7 @@ class Shape:
     most_wide: int
     most_high: int
     near: int = 0
+    planes: int = 1
 
     @property
     def columns(self) -> int:
@@ -47,29 +48,30 @@ class Shape:
     @property
     def panel(self) -> int:
         """How far apart packed panels lie: some vectors are behind the end of each. No power of two either."""
-        return max(self.rows, self.columns) * self.terms + BESIDE * self.lanes
+        return max(self.rows, self.columns) * self.planes * self.terms + BESIDE * self.lanes
 
     @property
     def strip(self) -> int:
         """How far apart rows of sums lie: not a power of two, which would bring them to the same places of a cache."""
-        return self.most_wide * self.columns + self.lanes
+        return self.most_wide * self.columns * self.planes + self.lanes
 
     @property
     def worth(self) -> int:
-        return WORTH * self.lanes
+        return WORTH * self.lanes // self.planes**2
 
 
-def shape_for(target: Target, dtype: DType) -> Shape:
-    """The shape of products of floats on a machine."""
+def shape_for(target: Target, dtype: DType, planes: int = 1) -> Shape:
+    """The shape of products of floats on a machine, or of complex numbers of two such ``planes``."""
     lanes = max(1, target.vector_bytes // dtype.bytes)
-    rows, vectors = (12, 2) if target.vector_bytes == 64 else (4, 3) if target.has_fma else (4, 2)
-    terms = _terms(rows, dtype.bytes)
-    panel = terms * vectors * lanes * dtype.bytes
+    rows, vectors = (12, 2) if target.vector_bytes == 64 else (4, 3 if target.has_fma and planes == 1 else 2)
+    rows, each = rows // planes, planes * dtype.bytes
+    terms = _terms(rows, each)
+    panel = terms * vectors * lanes * each
     most_wide = max(1, target.cache // 2 // panel)
-    row = rows * most_wide * vectors * lanes * dtype.bytes
+    row = rows * most_wide * vectors * lanes * each
     return Shape(
         rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, 2 * target.cache // row),
-        near=target.cache // 4 // dtype.bytes,
+        near=target.cache // 4 // each, planes=planes,
     )  # fmt: skip
 
 

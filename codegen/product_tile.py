@@ -54,15 +54,19 @@ class Tile:
         given = {name: Value(t, name) for name, t in types.items()}
         b = Builder()
         panels, count, k = given["panels"], given["count"], given["k"]
-        sizes = b.mul(count, number(b, shape.rows)), b.mul(count, number(b, shape.columns))
-        scale = Scales(self.dtype, shape.lanes, shape.terms).settle(b, panels, given["known"], k, sizes)
-        given["sums"] = b.emit(OPS["row_ref"], (given["to"], number(b, 0), given["apart"]), {})[0]
+        sizes = b.mul(count, number(b, shape.rows * shape.planes)), b.mul(count, number(b, shape.columns * shape.planes))
+        scale = Scales(self.dtype, shape.lanes, shape.terms * shape.planes).settle(b, panels, given["known"], k, sizes)
+        given |= self.rows_of_sums(b, given)
         given |= {"left": b.sub_ref(panels, number(b, 0)), "right": b.sub_ref(panels, k), "scale": scale}
         lanes, lane = Builder(), Value(scalar(I64), "v")
         self.body(lanes, lane, given)
         params = {"map": "vector", "multiple": shape.lanes}
         b.emit(OPS["for"], (number(b, shape.lanes),), params, [lanes.block([lane], [])])
         return b.block(list(given.values())[: len(types)], [])
+
+    def rows_of_sums(self, b: Builder, given: dict[str, Value]) -> dict[str, Value]:
+        """Where sums are put."""
+        return {"sums": b.emit(OPS["row_ref"], (given["to"], number(b, 0), given["apart"]), {})[0]}
 
     def body(self, b: Builder, lane: Value, given: dict[str, Value]) -> None:
         """What a lane does."""

@@ -274,14 +274,14 @@ class _Kernel:
         matrices = []
         for region, (height, width) in zip(operands, ((rows, terms), (terms, columns)), strict=True):
             dtype = region.results[0].type.dtype.numpy
-            matrices.append(np.empty((height, width), dtype))
+            matrices.append(np.empty((height, width, len(region.results)), dtype))
             for index in np.ndindex(height, width):
                 env.update(zip(region.parameters, map(np.int64, index), strict=True))
                 self.block(region, env)
-                matrices[-1][index] = env[region.results[0]]
-        sums = np.matmul(*matrices)
+                matrices[-1][index] = [env[v] for v in region.results]
+        sums = product_of_parts(*matrices)
         for index in np.ndindex(rows, columns):
-            env.update(zip(each.parameters, (*map(np.int64, index), sums[index]), strict=True))
+            env.update(zip(each.parameters, (*map(np.int64, index), *sums[index]), strict=True))
             self.block(each, env)
             combine, place = instruction.params.get("combine", ()), (index[0] // ROWS, index[1])
             for part, v, joined in zip(parts, each.results, combine, strict=False):
@@ -330,6 +330,14 @@ def row_from(array: Any, index: Sequence[Any], distance: int = 0) -> Any:
 def undefined(dtype: DType, shape: Sequence[int]) -> Any:
     """Memory; what is in it must not matter."""
     return np.full(shape, 113, np.uint8).astype(dtype.numpy)
+
+
+def product_of_parts(x: Any, y: Any) -> Any:
+    """The product of two matrices of numbers, or of complex ones, whose parts lie along a last axis."""
+    if x.shape[-1] == 1:
+        return (x[..., 0] @ y[..., 0])[..., None]
+    (a, b), (c, d) = (np.moveaxis(z, -1, 0) for z in (x, y))
+    return np.stack([a @ c - b @ d, a @ d + b @ c], axis=-1)
 
 
 def join(combine: Sequence[str], left: Sequence[Any], right: Sequence[Any]) -> list[Any]:

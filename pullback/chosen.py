@@ -50,7 +50,7 @@ def _lines(about: Sequence[tuple[str, Any]], given: Sequence[Any], sizes: Sizes)
     own = {f"s{k}": value_of(product(e) if isinstance(e, tuple | list) else e, sizes) for k, e in enumerate(given)}
     for dtype, extents in about:
         rows, terms, columns = (value_of(e, own) for e in extents)
-        position = class_of((rows, terms, columns), TYPES[dtype].bytes)
+        position = class_of((rows, terms, columns), TYPES[dtype].part.bytes)
         each = product_choices.settled(dtype)[position]
         yield f"{SUBJECT} of {dtype}, {rows}x{terms} by {terms}x{columns}, {_class(position)}: {each.chosen} ({each.why})"
 

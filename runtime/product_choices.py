@@ -18,7 +18,7 @@ from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.symbols import blas_core, blas_name
 
-DTYPES = ("f32", "f64")
+DTYPES = ("f32", "f64", "c64", "c128")
 CANDIDATES = (OURS, LIBRARY)
 
 _lock = threading.Lock()

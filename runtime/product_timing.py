@@ -77,7 +77,8 @@ def times(dtype: str, shape: Shape, rounds: int = ROUNDS) -> dict[str, float]:
     number = DTYPES[dtype].numpy
     try:
         random = np.random.default_rng(0)
-        arrays = [random.random(two).astype(number) for two in ((rows, terms), (terms, columns))]
+        factor = 1 + 2j if number.kind == "c" else 1
+        arrays = [(factor * random.random(two)).astype(number) for two in ((rows, terms), (terms, columns))]
         arrays.append(np.zeros((rows, columns), number))
         return _raced({who: bound(dtype, arrays, BITS[who]) for who in CANDIDATES}, rounds)
     except MemoryError as error:
@@ -132,7 +133,8 @@ def bound(dtype: str, arrays: list[Any], bits: int) -> Run:
 def _kernel(dtype: str) -> tuple[int, tuple[tuple[Any, ...], ...]]:
     """The address of the kernel of plain products, and what it takes."""
     target = default_engine().host().target
-    text = f"""kernel k0(%x: &{dtype}[s0,s1], %y: &{dtype}[s1,s2], %out: &{dtype}[s0,s2]) -> () {{
+    part, end = DTYPES[dtype].part, ",2" if DTYPES[dtype].is_complex else ""
+    text = f"""kernel k0(%x: &{part}[s0,s1{end}], %y: &{part}[s1,s2{end}], %out: &{part}[s0,s2{end}]) -> () {{
   gemm %x, %y, %out {{ta=false, tb=false}}
   return
 }}"""

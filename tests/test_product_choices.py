@@ -84,8 +84,8 @@ def tuned(dtype: str) -> int:
 
 
 def test_examples_are_of_their_classes() -> None:
-    for (k, each), dtype in itertools.product(enumerate(CLASSES), ("f32", "f64")):
-        assert {class_of(shape, DTYPES[dtype].bytes) for shape in each.examples} == {k}
+    for (k, each), dtype in itertools.product(enumerate(CLASSES), product_choices.DTYPES):
+        assert {class_of(shape, DTYPES[dtype].part.bytes) for shape in each.examples} == {k}
     assert str(CLASSES[LARGE]) == "all others" and len({c.name for c in CLASSES}) == len(CLASSES)
     assert str(CLASSES[2]) == "at most 64 rows, at least 2,097,152 elements on the right"
     assert all(names <= {c.name for c in CLASSES} for names in STATIC.values())
@@ -323,7 +323,7 @@ def test_the_command_measures(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> N
     assert main(["tune"]) == 0
     out = capsys.readouterr().out
     assert "gemm of f32, small (at most 262,144 multiplications): ours (measured; library 8.0 us, ours 4.0 us)\n" in out
-    assert out.count("measured") == 2 * len(CLASSES) and out.endswith("in their last bits\n")
+    assert out.count("measured") == len(product_choices.DTYPES) * len(CLASSES) and out.endswith("in their last bits\n")
     forget()
     assert main(["doctor"]) == 0
     assert "products   as measured by `pullback tune`" in (text := capsys.readouterr().out) and "f32 small ours" in text

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Op, Same
-from pullback.ir.structure import Block, Value
+from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import ArrayType, Extent, Type
 
 
 class Contract(Op):
-    """Param ``spec``: the subscripts. ``tf32``: elements of f32 may be rounded to 11 bits before they are multiplied."""
+    """Param ``spec``: the subscripts. ``tf32``: elements of f32 may be rounded to 11 bits before they are multiplied. ``conj``:
+    whether each of two complex operands is conjugated first; it is made after gradients are."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         letters, out = split(params["spec"])
@@ -40,6 +41,8 @@ class Contract(Op):
 
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
         with np.errstate(all="ignore"):
+            conj = params.get("conj", (False, False))
+            operands = [np.conj(x) if is_conj else x for x, is_conj in zip(operands, conj, strict=True)]
             return (np.einsum(params["spec"], *operands, optimize=operands[0].dtype.kind in "fc"),)
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
@@ -56,9 +59,18 @@ def split(spec: str) -> tuple[tuple[str, str], str]:
     return (left, right), out
 
 
+def is_matrix_product(instruction: Instruction) -> bool:
+    """Whether a contraction has rows, columns and a summed axis that are not known to have one element."""
+    (left, right), out = split(instruction.params["spec"])
+    shapes = [v.type.shape for v in instruction.operands]
+    long = {k for word, shape in zip((left, right), shapes, strict=True) for k, e in zip(word, shape, strict=True) if e != 1}
+    rows, columns, summed = set(out) - set(right), set(out) - set(left), set(left) - set(out)
+    return all(not long.isdisjoint(each) for each in (rows, columns, summed))
+
+
 def others(params: Mapping[str, Any]) -> dict[str, Any]:
     """The params that contractions which are made of one have, too: all but the subscripts."""
-    return {"tf32": params["tf32"]} if "tf32" in params else {}
+    return {name: params[name] for name in ("tf32", "conj") if name in params}
 
 
 def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:

@@ -103,10 +103,14 @@ def routine(name: str, x: Any, of_complex: str = "") -> Any:
     return resolve(f"scipy.linalg.{module}.{LETTERS[x.dtype.char]}{function}")
 
 
-# c = a @ b; ``ta``, ``tb``: a or b is stored transposed. By columns c^T = op(b)^T op(a)^T.
+# c = a @ b; ``ta``, ``tb``: a or b is stored transposed. By columns c^T = op(b)^T op(a)^T. ``conj``: which of them are
+# conjugated, too, both of them stored transposed.
 
 
-def _gemm(a: Any, b: Any, c: Any, ta: bool, tb: bool, tf32: bool = False) -> None:
+def _gemm(
+    a: Any, b: Any, c: Any, ta: bool, tb: bool, tf32: bool = False, conj: Sequence[bool] = (False, False)
+) -> None:
+    a, b = (np.conj(x) if is_conj else x for x, is_conj in zip((a, b), conj, strict=True))
     np.matmul(a.T if ta else a, b.T if tb else b, out=c)
 
 
@@ -119,7 +123,8 @@ def _gemm_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> N
 
 
 def _gemm_arguments(params: Mapping[str, Any]) -> list[Argument]:
-    letters = [("letter", "T" if params[name] else "N") for name in ("tb", "ta")]
+    conj = params.get("conj", (False, False))
+    letters = [("letter", "C" if conj[k] else "T" if params[name] else "N") for k, name in ((1, "tb"), (0, "ta"))]
     extents = [("extent", 2, 1), ("extent", 2, 0), ("extent", 0, 0 if params["ta"] else 1)]
     factors = [("number", 1.0), ("ref", 1), ("lead", 1), ("ref", 0), ("lead", 0)]
     return [*letters, *extents, *factors, ("number", 0.0), ("ref", 2), ("lead", 2)]

@@ -13,6 +13,9 @@ of its position. Into which, depends on m, n and k alone. Whoever wants totals f
 ``product %m, %n, %k {across=[add]} ... (%i, %q, %total) {...}``: what the third region yields after these is combined along the
 rows, of ``COLUMNS`` columns each; the fourth region takes what comes of row i and the columns from ``COLUMNS`` q on, by the
 combiner of its position, and writes places of its own.
+
+Of complex numbers the first two regions yield both parts, and the third takes those of the sum. A product of two has the four
+products of their parts, as BLAS has them. Nothing of them is combined.
 """
 
 from __future__ import annotations
@@ -50,13 +53,15 @@ class Product(Op):
             raise TypeError("has three regions: left operand, right operand, results; and one of rows if these are combined")
         left, right, each = regions[:3]
         for region in (left, right):
-            if [v.type for v in region.parameters] != [scalar(I64)] * 2 or len(region.results) != 1:
-                raise TypeError("the region of an operand takes two positions and yields an element")
-        t = left.results[0].type
-        if t not in (scalar(F32), scalar(F64)) or right.results[0].type != t:
+            if [v.type for v in region.parameters] != [scalar(I64)] * 2 or len(region.results) not in (1, 2):
+                raise TypeError("the region of an operand takes two positions and yields an element, or the parts of one")
+        given, t = [v.type for v in left.results], left.results[0].type
+        if t not in (scalar(F32), scalar(F64)) or [v.type for v in right.results] != given or given != [t] * len(given):
             raise TypeError("the operands' elements must be both f32 or both f64")
-        if [v.type for v in each.parameters] != [scalar(I64), scalar(I64), t]:
-            raise TypeError(f"the third region must take two positions and {t}")
+        if [v.type for v in each.parameters] != [scalar(I64), scalar(I64), *given]:
+            raise TypeError(f"the third region must take two positions and {' and '.join(map(str, given))}")
+        if (parts or across) and len(given) > 1:
+            raise TypeError("complex sums are not combined")
         wanted = [scalar(part.dtype) for part in parts if isinstance(part, RefType)]
         if [v.type for v in each.results[: len(parts)]] != wanted or len(each.results) != len(parts) + len(across):
             raise TypeError("the third region yields an element for each part and for each combiner of rows")

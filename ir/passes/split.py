@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
 from pullback.ir.ops.complexes import Reinterpret
-from pullback.ir.ops.contract import Contract
+from pullback.ir.ops.contract import Contract, is_matrix_product
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
@@ -33,12 +34,13 @@ from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import I64
 
 
-def split(function: Function) -> Function:
-    """The function with complex values only where memory is handed over; simplified anew if there were others."""
+def split(function: Function, products: bool = False) -> Function:
+    """The function with complex values only where memory is handed over; simplified anew if there were others. ``products``:
+    matrix products have kernels of their own, else they are four of the parts."""
     values = [*function.parameters, *(v for i in function.instructions for v in i.results)]
     if not any(map(_is_complex, values)):
         return function
-    return dce(cse(simplify(_Split(function).run())))
+    return dce(cse(simplify(_Split(function, products).run())))
 
 
 def _is_complex(value: Value) -> bool:
@@ -46,8 +48,8 @@ def _is_complex(value: Value) -> bool:
 
 
 class _Split:
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, function: Function, products: bool) -> None:
+        self.function, self.products = function, products
         self.b = Builder()
         self.made = {v: i for i in function.instructions for v in i.results}
         self.as_real: dict[Value, Value] = {v: v for v in function.parameters if not _is_complex(v)}
@@ -131,15 +133,26 @@ class _Split:
                 self.define(i.result, REDUCTIONS[i.op.name](b, self.pair(i.operands[0]), tuple(params["axes"])))
             case Reduce() if not params["axes"]:
                 self.define(i.result, self.pair(i.operands[0]))
-            case Contract():
+            case Contract() if not (self.products and is_matrix_product(i)):
                 self.define(i.result, _contracted(b, self.pair(i.operands[0]), self.pair(i.operands[1]), params["spec"]))
             case Gather() | Scatter() | Place():
                 operands = [self.array(v) if _is_complex(v) else self.as_real[v] for v in i.operands]
                 self.define(i.result, b.emit(i.op, operands, _extended(params, i.result.type.rank))[0])
             case Accumulate() if i.op.combine == "add":
                 self.define(i.result, tuple(b.emit(i.op, (x,), params)[0] for x in self.pair(i.operands[0])))
+            case Contract():
+                self.product(b, i, params)
             case _:
                 self.keep(i, [self.whole(v) for v in i.operands])
+
+    def product(self, b: Any, i: Instruction, params: dict[str, Any]) -> None:
+        """A matrix product, which conjugates its operands itself."""
+        made = [self.made.get(v) for v in i.operands]
+        conjugates = {k.result: k.operands[0] for k in made if k is not None and k.op is OPS["conj"]}
+        operands = [conjugates.get(v, v) for v in i.operands]
+        if conjugates:
+            params["conj"] = tuple(v in conjugates for v in i.operands)
+        (self.native[i.result],) = b.emit(i.op, [self.whole(v) for v in operands], params)
 
     def reindex(self, b: Any, i: Instruction, params: dict[str, Any]) -> None:
         if i.op.view or all(v not in self.pairs and self.is_in_memory(v) for v in i.operands):  # type: ignore[attr-defined]

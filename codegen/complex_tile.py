@@ -1,0 +1,85 @@
+"""The tile of products of complex numbers: two sums for each element, which go where their parts are side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pullback.codegen.product_parts import number, when
+from pullback.codegen.product_shapes import LINE
+from pullback.codegen.product_tile import NEXT, Tile
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
+from pullback.ir.structure import Block, Value
+from pullback.ir.types import COMPLEX_OF, I64, scalar
+
+PARTS = (0, 1)
+
+
+@dataclass(frozen=True)
+class ComplexTile(Tile):
+    """The sums of a row are its real parts, then the imaginary ones, vector by vector."""
+
+    @property
+    def name(self) -> str:
+        return f"tile_{COMPLEX_OF[self.dtype].name}_{self.shape.rows}x{self.shape.columns}"
+
+    def rows_of_sums(self, b: Builder, given: dict[str, Value]) -> dict[str, Value]:
+        two, to = number(b, 2), given["to"]
+        starts = [b.mul(given["apart"], number(b, r)) for r in range(self.shape.rows)]
+        return {f"sums{r}": b.emit(OPS["row_ref"], (to, start, two), {})[0] for r, start in enumerate(starts)}
+
+    def body(self, b: Builder, lane: Value, given: dict[str, Value]) -> None:
+        shape, scale = self.shape, given["scale"]
+        lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
+        zero, parts = number(b, 0), [number(b, part) for part in PARTS]
+        rows = [given[f"sums{r}"] for r in range(shape.rows)]
+        for row in rows:
+            for c in range(0, shape.columns, LINE // self.dtype.bytes // 2):
+                b.prefetch(row, number(b, c), zero, near=True)
+        nothing = b.const(0.0, self.dtype)
+        count = 2 * shape.rows * shape.vectors
+        totals = b.emit(OPS["for"], (given["count"], *[nothing] * count), {"map": "serial"}, [self.term(b, lanes, given)])
+        # part by part beside each other, so that two stores are those of pairs
+        order = [(r, x, part) for r in range(shape.rows) for x in range(shape.vectors) for part in PARTS]
+        at = [(rows[r], lanes[x], parts[part]) for r, x, part in order]
+        found = [totals[(2 * r + part) * shape.vectors + x] for r, x, part in order]
+
+        def put(b: Builder, sums: Sequence[Value]) -> None:
+            for place, total in zip(at, sums, strict=True):
+                b.store(total, *place)
+
+        def add(b: Builder) -> None:
+            before = [b.load(*place) for place in at]
+            put(b, [self.multiply_add(b, t, scale, s) for t, s in zip(found, before, strict=True)])
+
+        when(b, given["is_first"], lambda b: put(b, [b.mul(total, scale) for total in found]))
+        when(b, b.bitnot(given["is_first"]), add)
+
+    def term(self, b: Builder, lanes: list[Value], given: dict[str, Value]) -> Block:
+        shape, panel = self.shape, given["right"]
+        vectors, size = shape.vectors, 2 * shape.columns
+        step, p = Builder(b.loc), Value(scalar(I64), "p")
+        before = [Value(scalar(self.dtype), "sum") for _ in range(2 * shape.rows * vectors)]
+        row, column = step.mul(p, number(step, 2 * shape.rows)), step.mul(p, number(step, size))
+        places = [*lanes, *(step.add(lane, number(step, shape.columns)) for lane in lanes)]
+        right = [step.load(panel, step.add(column, place)) for place in places]
+        after: list[Value] = []
+        for r in range(shape.rows):
+            left = [step.load(given["left"], step.add(row, number(step, 2 * r + part))) for part in PARTS]
+            after += self.products(step, left, right, before[2 * r * vectors : 2 * (r + 1) * vectors])
+        for place in places:
+            step.prefetch(panel, step.add(step.add(column, number(step, NEXT * size)), place), near=True)
+        ahead = step.mul(p, given["along"])
+        for place in places:
+            step.prefetch(given["ahead"], step.add(ahead, place))
+        return step.block([p, *before], after)
+
+    def products(self, b: Builder, left: Sequence[Value], right: Sequence[Value], before: Sequence[Value]) -> list[Value]:
+        """The sums of a row with the products of its element by those of some columns added."""
+        (re, im), half = left, len(right) // 2
+        minus, reals, others = b.neg(im), right[:half], right[half:]
+        real = [self.multiply_add(b, re, y, z) for y, z in zip(reals, before[:half], strict=True)]
+        other = [self.multiply_add(b, re, y, z) for y, z in zip(others, before[half:], strict=True)]
+        real = [self.multiply_add(b, minus, y, z) for y, z in zip(others, real, strict=True)]
+        return [*real, *(self.multiply_add(b, im, y, z) for y, z in zip(reals, other, strict=True))]
