@@ -26,6 +26,7 @@ from pullback.codegen.carrying import LEFT, RIGHT
 from pullback.codegen.clusters import Cluster, Order
 from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
+from pullback.codegen.divided import divided
 from pullback.codegen.grouping import Grouping
 from pullback.codegen.merged import merged
 from pullback.codegen.places import Reads
@@ -63,7 +64,7 @@ class Fused:
 
 
 PREPARE: tuple[Callable[[Function], Function], ...] = (
-    *(composed, sorted_twice, unsorted, split, beside, row_updates),
+    *(composed, sorted_twice, unsorted, split, beside, divided, row_updates),
     scatters_from_zero,
 )
 """What is rewritten before instructions are grouped, in order; then contractions, as a target does them."""
