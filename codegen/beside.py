@@ -1,17 +1,21 @@
-"""beside: arrays that are put side by side along a short last axis are stored together.
+"""beside: arrays that are put side by side along a short axis are stored together.
 
 Requires: an optimised func without complex values. Keeps: all other instructions. ``np.stack([x, y], axis=-1)`` visited as
 elements of the result would choose by the last index at each of them; visited as elements of its parts it computes and stores
-all parts of a place, neighbours in memory. A few cheap elementwise operations on arrays put side by side are made of their parts.
+all parts of a place. So do the gradients of gates, which are places of an axis, for the product that reads them. A few cheap
+elementwise operations on arrays put side by side are made of their parts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pullback.ir.builder import Builder
+from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.reindex import broadcast, concat
+from pullback.ir.ops.loops import Loop
+from pullback.ir.ops.reindex import broadcast, concat, reshape
 from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value, use_counts
 
@@ -22,45 +26,63 @@ Parts = tuple[Value, ...]
 
 
 def beside(function: Function) -> Function:
-    """The function with ``interleave`` for each such result of it that it does not read itself."""
+    """The function with ``interleave`` for each such array that it hands out, or reads as a whole alone."""
     producer = {v: i for i in function.instructions for v in i.results}
-    joined = _joined(function, producer)
-    handed = {v for v in function.results if v in joined}
+    whole = _read_whole(function)
+    joined = _joined(function, producer, whole)
+    handed = {v for v in joined if v in whole}
     inside = _inside(joined, handed)
     parts: dict[Value, Parts] = {}
+    axes: dict[Value, int] = {}
 
     def made(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
         if i.op is concat:
-            parts[i.result] = tuple(_part(b, v, producer.get(v), new) for v in i.operands)
+            axes[i.result] = i.params["axis"]
+            parts[i.result] = tuple(_part(b, v, axes[i.result], producer.get(v), new) for v in i.operands)
         else:
-            count = next(len(parts[v]) for v in i.operands if v in parts)
+            first = next(v for v in i.operands if v in parts)
+            axes[i.result], like = axes[first], parts[first]
             sources = {v: producer[v].operands[0] for v in i.operands if v not in parts}
-            same = {v: (b.spread(new(k), i.result.type.shape[:-1]),) * count for v, k in sources.items()}
+            same = {v: (b.spread(new(k), like[0].type.shape),) * len(like) for v, k in sources.items()}
             each = zip(*(parts[v] if v in parts else same[v] for v in i.operands), strict=True)
             parts[i.result] = tuple(b.emit(i.op, operands, dict(i.params))[0] for operands in each)
         # What is not handed out is read by its parts' readers alone.
-        return [b.interleave(*parts[i.result])] if i.result in handed else i.results
+        if i.result not in handed:
+            return i.results
+        axis = axes[i.result]
+        return [b.interleave(*parts[i.result], **({} if axis == i.result.type.rank - 1 else {"axis": axis}))]
 
     return replaced(function, lambda i: not inside.isdisjoint(i.results), made)
 
 
-def _joined(function: Function, made: Mapping[Value, Instruction]) -> dict[Value, Instruction]:
+def _read_whole(function: Function) -> Counter[Value]:
+    """How often values are results of the function, or read as arrays in memory."""
+    found = Counter(function.results)
+    for i in function.instructions:
+        if i.op is reshape or isinstance(i.op, Contract | Loop):
+            found.update(i.operands)
+    return found
+
+
+def _joined(
+    function: Function, made: Mapping[Value, Instruction], whole: Mapping[Value, int]
+) -> dict[Value, Instruction]:
     """What puts few arrays side by side, or is a cheap function of as many; nothing else reads what these read."""
     counts, found = use_counts(function.body), dict[Value, Instruction]()
-    number: dict[Value, int] = {}
+    number: dict[Value, tuple[int, int]] = {}
     times: dict[Value, int] = {}
     for i in function.instructions:
         if _is_beside(i):
-            number[i.result], found[i.result] = len(i.operands), i
+            number[i.result], found[i.result] = (len(i.operands), i.params["axis"]), i
         elif isinstance(i.op, Elementwise) and i.op.cheap:
             of = dict.fromkeys(v for v in i.operands if not _is_spread(made.get(v)))
-            known = {number.get(v, 0) for v in of}
-            if len(known) != 1 or 0 in known or any(counts[v] != i.operands.count(v) for v in of):
+            known = {number.get(v, (0, 0)) for v in of}
+            if len(known) != 1 or (0, 0) in known or any(counts[v] != i.operands.count(v) for v in of):
                 continue
-            times[i.result] = sum(times.get(v, 0) for v in of) + max(known)
+            times[i.result] = sum(times.get(v, 0) for v in of) + max(known)[0]
             if times[i.result] <= MOST_TIMES:
                 number[i.result], found[i.result] = max(known), i
-    return {v: i for v, i in found.items() if v not in function.results or counts[v] == function.results.count(v)}
+    return {v: i for v, i in found.items() if whole.get(v, 0) in (0, counts[v])}
 
 
 def _is_spread(i: Instruction | None) -> bool:
@@ -79,17 +101,16 @@ def _inside(joined: Mapping[Value, Instruction], handed: set[Value]) -> set[Valu
     return inside
 
 
-def _part(b: Builder, v: Value, spread: Instruction | None, new: New) -> Value:
+def _part(b: Builder, v: Value, axis: int, spread: Instruction | None, new: New) -> Value:
     """One of the arrays put side by side, without the axis along which they are."""
-    last = v.type.rank - 1
-    if spread is not None and spread.op is broadcast and tuple(spread.params["axes"]) == (last,):
+    if spread is not None and spread.op is broadcast and tuple(spread.params["axes"]) == (axis,):
         return new(spread.operands[0])
-    found: Value = b.squeeze(new(v), axes=(last,))
+    found: Value = b.squeeze(new(v), axes=(axis,))
     return found
 
 
 def _is_beside(i: Instruction) -> bool:
-    """Whether an instruction joins few arrays of one place each along the last axis."""
-    if i.op is not concat or not 2 <= len(i.operands) <= MOST or i.params["axis"] != i.result.type.rank - 1:
+    """Whether an instruction joins few arrays of one place each."""
+    if i.op is not concat or not 2 <= len(i.operands) <= MOST:
         return False
-    return i.result.type.rank > 1 and all(v.type.shape[-1] == 1 for v in i.operands)
+    return i.result.type.rank > 1 and all(v.type.shape[i.params["axis"]] == 1 for v in i.operands)

@@ -33,6 +33,8 @@ UNIT = 32
 """Costs are in parts of a cycle, this many a cycle."""
 LEAST = UNIT << 17
 """What a loop must cost to be cut: 4 chunks from here on, 16 from 4 times and 64 from 16 times as much; some 30 us."""
+OFTEN = 4
+"""In kernels that loops launch, between whose runs threads stay awake, so many times less is enough."""
 SHIFTS = (2, 4, 6)
 MOST_CHUNKS = 1 << SHIFTS[-1]
 ALIGNMENT = 64
@@ -121,6 +123,7 @@ class _Cut:
     def part(self, b: Builder, first: Value, count: Value) -> tuple[Value, ...]:
         """The loop over the iterations of one chunk; what it combines to."""
         (region,) = self.i.regions
+        params = {name: value for name, value in self.i.params.items() if name != "often"}
         position, old = Value(scalar(I64), region.parameters[0].name), region.parameters[0]
         moved = Builder(self.i.loc)
         env = {old: moved.add(position, first), **{ref: b.private(ref) for ref in self.scratch}}
@@ -129,7 +132,7 @@ class _Cut:
         body = moved.block([position], [env.get(v, v) for v in region.results])
         operands = (count, *self.identities(b))
         results = tuple(Value(v.type, v.name) for v in self.i.results)
-        b.append(Instruction(self.i.op, operands, results, self.i.params, (body,), self.i.loc))
+        b.append(Instruction(self.i.op, operands, results, params, (body,), self.i.loc))
         return results
 
     def identities(self, b: Builder) -> list[Value]:
@@ -144,7 +147,8 @@ class _Cut:
         """The loop that combines the chunks' results, in order."""
         inner, at = Builder(self.i.loc), Value(scalar(I64), "c")
         body = inner.block([at], [inner.load(partial, at) for partial in partials])
-        self.b.append(Instruction(self.i.op, (number, *initial), self.i.results, self.i.params, (body,), self.i.loc))
+        params = {name: value for name, value in self.i.params.items() if name != "often"}
+        self.b.append(Instruction(self.i.op, (number, *initial), self.i.results, params, (body,), self.i.loc))
 
     # how many
 
@@ -170,11 +174,11 @@ class _Cut:
         """The logarithm of the number of chunks."""
         b, shift = self.b, self.number(0)
         if set(cost.terms) == {()}:
-            work, least = count, -(-LEAST // cost.terms[()])
+            work, each = count, cost.terms[()]
         else:
-            work, least = b.mul(self.value(cost), count), LEAST
-        for k, each in enumerate(SHIFTS):
-            shift = b.select(b.ge(work, self.number(least << 2 * k)), self.number(each), shift)
+            work, each = b.mul(self.value(cost), count), 1
+        for least, number in zip(self.leasts, SHIFTS, strict=True):
+            shift = b.select(b.ge(work, self.number(-(-least // each))), self.number(number), shift)
         for ref in self.scratch:
             size = self.number(ref.type.dtype.bytes)
             for extent in ref.type.shape:
@@ -182,9 +186,14 @@ class _Cut:
             shift = b.select(b.gt(size, self.number(MOST_PRIVATE)), self.number(0), shift)
         return shift
 
-    @staticmethod
-    def chosen(work: int) -> int:
-        return max((each for k, each in enumerate(SHIFTS) if work >= LEAST << 2 * k), default=0)
+    def chosen(self, work: int) -> int:
+        return max((shift for least, shift in zip(self.leasts, SHIFTS, strict=True) if work >= least), default=0)
+
+    @property
+    def leasts(self) -> tuple[int, ...]:
+        """What the loop must cost for each number of chunks."""
+        least, *others = (LEAST << 2 * k for k in range(len(SHIFTS)))
+        return (least // OFTEN if self.i.params.get("often") else least, *others)
 
     def value(self, cost: Cost) -> Value:
         total: Value | None = None

@@ -84,6 +84,8 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
             return [False] * (rank - 1)
     for i in space.region.instructions:
         shape = i.results[0].type.shape if i.results else ()
+        if isinstance(i.op, Interleave) and 0 < i.params.get("axis", 0) < i.operands[0].type.rank:
+            joins[i.params["axis"] - 1] = False
         if isinstance(i.op, Interleave) or (i.op is component and _is_read(space, i) and shape in (extents, row_shape)):
             continue
         if isinstance(i.op, Gather):
@@ -130,10 +132,17 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
             return want(value, axes)
         return not shape or (shape == row_shape and want(value, axes[: space.rows]))
 
+    def place(i: Instruction) -> int:
+        """The axis of a result along which arrays are put side by side."""
+        axis = i.params.get("axis", i.operands[0].type.rank)
+        return sum(part[0] < axis for part in parts)
+
     for i in space.region.instructions:
         if isinstance(i.op, Interleave):
             fits = all(map(natural, i.operands))
-            shapes[i.result] = (*shapes.get(i.operands[0], ()), len(i.operands))
+            known = shapes.get(i.operands[0], ())
+            axis = place(i)
+            shapes[i.result] = (*known[:axis], len(i.operands), *known[axis:])
         elif i.op is component:
             fits = natural(i.result)
             whole = (*shapes.get(i.result, ()), 2)
@@ -157,6 +166,8 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
         params = dict(i.params)
         if isinstance(i.op, Accumulate):
             params["axis"] = first[i.params["axis"]]
+        if isinstance(i.op, Interleave) and "axis" in params:
+            params["axis"] = place(i)
         if "axes" in params:
             is_row = i.op is broadcast and i.result.type.shape != space.extents
             params["axes"] = tuple(range(rows)) if is_row else tuple(first[a] for a in params["axes"] if a in first)

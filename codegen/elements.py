@@ -25,10 +25,17 @@ Key = tuple[Value, tuple[Value, ...], Value | None]
 
 @dataclass(frozen=True, eq=False)
 class Out:
-    """Where a value is stored: at its index, followed by ``last``, in the memory of ``ref``."""
+    """Where a value is stored: at its index, followed by ``last``, in the memory of ``ref``; ``axis``: before that axis of the
+    index instead."""
 
     ref: Value
     last: tuple[Value, ...] = ()
+    axis: int | None = None
+
+    def at(self, index: Sequence[Value]) -> tuple[Value, ...]:
+        """The index of an element in memory."""
+        axis = len(index) if self.axis is None else self.axis
+        return (*index[:axis], *self.last, *index[axis:])
 
 
 class Elements:
@@ -77,7 +84,8 @@ class Elements:
         made = self.producer.get(value)
         if made is None or not isinstance(made.op, Interleave):
             return [(value, Out(ref))]
-        return [(part, Out(ref, (self.b.const(k, I64),))) for k, part in enumerate(made.operands)]
+        axis = made.params.get("axis")
+        return [(part, Out(ref, (self.b.const(k, I64),), axis)) for k, part in enumerate(made.operands)]
 
     def is_row_reduce(self, i: Instruction) -> bool:
         return bool(self.rows) and tuple(i.params["axes"]) == tuple(range(self.rows, self.rank))
@@ -213,11 +221,11 @@ class Elements:
         return self.load(x, tuple(source), guard)
 
     def read(self, out: Out, index: Sequence[Value]) -> Value:
-        found: Value = self.b.here("load", out.ref, *index, *out.last)
+        found: Value = self.b.here("load", out.ref, *out.at(index))
         return found
 
     def write(self, value: Value, out: Out, index: Sequence[Value]) -> None:
-        self.b.here("store", value, out.ref, *index, *out.last)
+        self.b.here("store", value, out.ref, *out.at(index))
 
     # reductions
 

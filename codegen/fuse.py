@@ -26,6 +26,7 @@ from pullback.codegen.carrying import often_read
 from pullback.codegen.clusters import Cluster, Order
 from pullback.codegen.composed import composed
 from pullback.codegen.contractions import contractions
+from pullback.codegen.divided import divided
 from pullback.codegen.grouping import Grouping
 from pullback.codegen.merged import merged
 from pullback.codegen.places import Reads
@@ -65,7 +66,7 @@ class Fused:
 def prepare(target: str) -> tuple[Callable[[Function], Function], ...]:
     """What is rewritten before instructions are grouped, in order; then contractions, as a target does them."""
     parted = partial(split, products=target == "cpu")
-    return composed, sorted_twice, unsorted, parted, beside, row_updates, scatters_from_zero
+    return composed, sorted_twice, unsorted, parted, beside, divided, row_updates, scatters_from_zero
 
 
 PLACED: tuple[Callable[[Function], Function], ...] = (positions, pooled, patched)

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_classes import CLASSES, LIMITS, SUBJECT, has_choice
+from pullback.codegen.repeated import kernels_in_loops
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.library import gemm
-from pullback.ir.ops.program import launch
-from pullback.ir.structure import Block, Function, Instruction, Module, Value, walk
+from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.types import COMPLEX_OF, I64, Extent, scalar
 
 
@@ -24,9 +24,7 @@ def own_products(module: Module, machine: Target, always: bool = False) -> Modul
     """The module with products of its own in the kernels of which one is all they do, beside the library's on machines where
     some are faster; ``always``: instead of these."""
     program, *kernels = module.functions
-    inside = {
-        i.params["kernel"] for outer in program.instructions for region in outer.regions for i in walk(region) if i.op is launch
-    }
+    inside = kernels_in_loops(program)
     made = (owned(k, machine, always) if k.name not in inside or _is_alone(k, always) else k for k in kernels)
     return Module((program, *made))
 

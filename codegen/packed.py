@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pullback.ir.ops.index import Gather
-from pullback.ir.ops.reindex import Reindex, broadcast, flip, slice_, squeeze, transpose
+from pullback.ir.ops.reindex import Reindex, broadcast, flip, reshape, slice_, squeeze, transpose
 from pullback.ir.structure import Instruction, Value
 
 
@@ -34,8 +34,9 @@ def _lies_apart(value: Value, makers: Mapping[Value, Instruction]) -> bool:
         if made.op is slice_:
             apart = made.params["step"][last] != 1
         elif made.op is squeeze:
-            apart = last in made.params["axes"] and isinstance(makers.get(made.operands[0], made).op, Reindex)
-            apart = apart and makers.get(made.operands[0]) is not None
+            before = makers.get(made.operands[0])
+            is_moved = before is not None and isinstance(before.op, Reindex) and before.op is not reshape
+            apart = last in made.params["axes"] and is_moved
         elif made.op is transpose:
             apart = made.params["perm"][last] != last
         elif made.op is flip:

@@ -45,9 +45,10 @@ LONG = 8
 
 
 def may_be_carried(i: Instruction) -> bool:
-    """Whether a product of a batch does little with its sums."""
-    each = i.regions[2].instructions
-    return len(i.operands) == 3 and len(each) <= MOST_AFTER and all(map(is_plain, each))
+    """Whether a product of a batch, of real numbers, does little with its sums."""
+    left, _, each, *_ = i.regions
+    is_real = len(left.results) == 1
+    return is_real and len(i.operands) == 3 and len(each.instructions) <= MOST_AFTER and all(map(is_plain, each.instructions))
 
 
 class Carried:

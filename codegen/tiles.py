@@ -437,7 +437,7 @@ class _Tiles(Elements):
             return self.loop(count, "c", lambda c: add(Out(ref), (first,), b.add(after, c)), ordered=True)
 
         self.loop(blocks, "k", block, apart=True)
-        self.along(lambda j: self.put(self.identity(i)[0], out.ref, *j, *out.last))
+        self.along(lambda j: self.put(self.identity(i)[0], out.ref, *out.at(j)))
         self.loop(blocks, "k", lambda k: add(out, (), b.mul(k, size)), ordered=True)
 
 

@@ -3,7 +3,8 @@
 A short axis that the arrays of a pair have in common (the coordinates of points, in ``x[:, None, :] - y[None, :, :]``) is a
 number up to ``MOST_SPELLED``: what is computed along it is spelled out. Where parts of one array are read that differ in where
 they begin, as the neighbours of a stencil, starts up to ``MOST_NEAR`` are numbers: code for neighbours reads a row once. So are
-axes of that length that a reshape makes and a reduction takes away from between others: that is pooling. A product of one row,
+axes of that length that a reshape makes and a reduction takes away from between others: that is pooling. An axis that a reshape
+makes, and of which several single places are read, is a number up to ``MOST_PARTS``, and so are they. A product of one row,
 one column or one term is no matrix product: such an extent is the number 1. Every other extent stays a name, so that one template
 serves all sizes of it.
 """
@@ -19,6 +20,7 @@ from pullback.ir.ops.index import Place
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import pad, reshape, slice_
 from pullback.ir.passes.components import MOST_SPELLED
+from pullback.ir.passes.cuts import MOST_PARTS, cuts
 from pullback.ir.passes.pairs import shared_axes
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import Extent, Shape
@@ -26,13 +28,16 @@ from pullback.ir.types import Extent, Shape
 MOST_NEAR = 4
 
 
-def templated(function: Function) -> Abstract:
-    """``abstract``, with the extents of size classes as numbers: what a template is made of, and its key."""
-    found = abstract(function)
+def templated(function: Function, *, exactly: bool = False) -> Abstract:
+    """``abstract``, with the extents of size classes as numbers: what a template is made of, and its key. ``exactly``: for the
+    function as it is, not rewritten as these very extents allow (``cuts``)."""
+    found = abstract(function if exactly else cuts(function))
     body = found.function.body
     short, near = _short(body), _near(body) | _pooled(body)
     fixed = {name: int(found.sizes[name]) for name in found.sizes if name in short and 1 <= found.sizes[name] <= MOST_SPELLED}
     fixed |= {name: int(found.sizes[name]) for name in found.sizes if name in near and found.sizes[name] <= MOST_NEAR}
+    placed = _placed(body, found.sizes)
+    fixed |= {name: int(found.sizes[name]) for name in found.sizes if name in placed}
     multiplied = _multiplied(body, found.sizes)
     fixed |= {name: 1 for name in found.sizes if name in multiplied and found.sizes[name] == 1}
     if not fixed:
@@ -86,6 +91,24 @@ def _near(block: Block) -> set[str]:
         if isinstance(name, str) and extent != 1
     }
     return found.union(*(_near(region) for i in block.instructions for region in i.regions))
+
+
+def _placed(block: Block, sizes: Mapping[str, int]) -> set[str]:
+    """The names of the short extents that a reshape makes and of which several single places are read, and of these places."""
+    shaped = {i.result: i.operands[0].type.shape for i in block.instructions if i.op is reshape}
+    read: dict[tuple[Value, int], set[Extent]] = {}
+    for i in block.instructions:
+        if i.op is slice_ and i.operands[0] in shaped:
+            whole = i.operands[0].type.shape
+            for k, e in enumerate(i.result.type.shape):
+                if e == 1 and whole[k] not in shaped[i.operands[0]]:
+                    read.setdefault((i.operands[0], k), set()).add(i.params["start"][k])
+    found: set[Extent] = set()
+    for (value, axis), starts in read.items():
+        extent = value.type.shape[axis]
+        if len(starts) > 1 and (sizes[extent] if isinstance(extent, str) else extent) <= MOST_PARTS:
+            found |= {extent, *starts}
+    return {e for e in found if isinstance(e, str)}.union(*(_placed(r, sizes) for i in block.instructions for r in i.regions))
 
 
 def _pooled(block: Block) -> set[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pullback.ir.ops.create import Constant
@@ -227,9 +228,9 @@ def product(extents: Sequence[Extent]) -> Extent:
     return "*".join(names if number == 1 else [*names, str(number)])
 
 
-def nominal_bytes(t: Type) -> int:
-    """The bytes of a type, for comparing: every named extent counts as ``NOMINAL``."""
-    return int(product([_named(e, lambda name: NOMINAL) for e in t.shape])) * t.dtype.bytes
+def nominal_bytes(t: Type, known: Mapping[str, int] = MappingProxyType({})) -> int:
+    """The bytes of a type, for comparing: every named extent counts as ``NOMINAL``, or as what is ``known`` of it."""
+    return int(product([_named(e, lambda name: known.get(name, NOMINAL)) for e in t.shape])) * t.dtype.bytes
 
 
 def value_of(extent: Extent, sizes: Mapping[str, int]) -> int:

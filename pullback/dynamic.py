@@ -73,7 +73,7 @@ class Variant:
         self.sizes.place = lambda: NOWHERE
         self.trace = replace(trace, function=pinned(trace.function))
         function, self.outcomes = split_outcomes(self.trace)
-        found = templated(function)
+        found = templated(function, exactly=True)
         self.found = replace(found, function=pinned(found.function, whole=True))
         self.is_needed = needs_program(self.found.function)
         self.sizes.is_open = False

@@ -128,7 +128,7 @@ class Sample:
     @functools.cached_property
     def found(self) -> Abstract:
         """What its template is made of."""
-        return templated(self.function)
+        return templated(self.function, exactly=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,7 +14,7 @@ MOST = 2**31 - 1
 """The largest integer of the library."""
 
 # A product of so many multiplications is cut in so many parts; those in more than 4 along both axes, unless one is short.
-PRODUCTS = ((1 << 36, 3), (1 << 30, 2), (1 << 21, 1))
+PRODUCTS = ((1 << 36, 3), (1 << 30, 2), (1 << 20, 1))
 SHORT, GRAIN, LONG = 256, 16, 1 << 23
 
 CONTEXT = ("routine", "bytes", "arguments", "down", "high", "long", "deep")

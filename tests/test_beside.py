@@ -98,3 +98,40 @@ func f(%x: f64[n], %y: f64[n]) -> (f64[n,2]) {{
 }}"""
         function = parse_function(text)
         assert beside(function) is function
+
+
+def test_along_any_axis_and_for_what_reads_it_whole() -> None:
+    """Places of an axis that a product reads, seen as one axis, are stored by the kernel that computes them."""
+    text = """pullback-ir 1
+func f(%x: f64[5,9], %w: f64[18,4]) -> (f64[5,4], f64[5,2,9]) {
+  %0: f64[5,9] = exp %x
+  %1: f64[5,9] = sin %x
+  %2: f64[5,1,9] = broadcast %0 {axes=[1]}
+  %3: f64[5,1,9] = broadcast %1 {axes=[1]}
+  %4: f64[5,2,9] = concat %2, %3 {axis=1, starts=[0, 1]}
+  %5: f64[5,2,9] = add %4, %4
+  %6: f64[5,18] = reshape %5
+  %7: f64[5,4] = contract %6, %w {spec="ik,kj->ij"}
+  return %7, %5
+}"""
+    function = beside(parse_function(text))
+    assert [(i.op.name, i.params.get("axis")) for i in function.instructions if i.op.name == "interleave"] == [("interleave", 1)]
+    x, w = np.random.default_rng(7).normal(size=(5, 9)), np.random.default_rng(8).normal(size=(18, 4))
+    made = compiled(parse_function(text))
+    expected = 2 * np.stack([np.exp(x), np.sin(x)], 1)
+    product, whole = made.run([x, w])
+    np.testing.assert_allclose(whole, expected, rtol=1e-14)
+    np.testing.assert_allclose(product, expected.reshape(5, 18) @ w, rtol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 17), (0, 4), (16, 8)])
+def test_stacked_along_each_axis(axis: int, shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(9).normal(size=shape)
+
+    def f(x: Any) -> Any:
+        stacked = np.stack([np.sin(x), x, np.exp(x)], axis)
+        return stacked, np.sum(x)
+
+    for found, wanted in zip(pb.jit(f)(x), f(x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14)

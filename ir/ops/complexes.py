@@ -80,7 +80,7 @@ class Reinterpret(Reindex):
 
 
 class Interleave(Op):
-    """Arrays side by side along a last axis, such as real and imaginary parts."""
+    """Arrays side by side along a last axis, such as real and imaginary parts, or along the one that ``axis`` says."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         x, *others = types
@@ -91,7 +91,10 @@ class Interleave(Op):
                 raise TypeError("takes arrays of one type")
             for e, f in zip(x.shape, y.shape, strict=True):
                 same(e, f)
-        return (x.with_shape((*x.shape, len(types))),)
+        axis = params.get("axis", x.rank)
+        if not 0 <= axis <= x.rank:
+            raise TypeError(f"axis {axis} is not of a result of rank {x.rank + 1}")
+        return (x.with_shape((*x.shape[:axis], len(types), *x.shape[axis:])),)
 
 
 def _parts(x: ArrayType) -> None:
@@ -133,4 +136,6 @@ component = Reindex(
     name="component", reference=lambda x, at: x[..., at], shape=_component_shape, nondifferentiable=MADE_BY_SPLIT,
     access=lambda b, index, types, params, extent: [(0, [*index, b.const(params["at"], I64)], None)],
 )  # fmt: skip
-interleave = Interleave(name="interleave", reference=lambda *parts: np.stack(parts, -1), nondifferentiable=MADE_BY_SPLIT)
+interleave = Interleave(
+    name="interleave", reference=lambda *parts, axis=-1: np.stack(parts, axis), nondifferentiable=MADE_BY_SPLIT
+)

@@ -1,6 +1,7 @@
 """fission: products that a scan adds up, run by run, become one product after it.
 
-    d += x_t.T @ g_t for each t    ->    g, stacked by the scan; then d += einsum("tbi,tbj->ij", x, g)
+    d += x_t.T @ g_t for each t               ->    g, stacked by the scan; then d += einsum("tbi,tbj->ij", x, g)
+    d += concat(x_t, h_t).T @ g_t for each t  ->    h and g, stacked; then d += einsum("tbi,tbj->ij", concat(x, h), g)
 
 The gradient of a recurrence by its weights is such a sum. One large product reads and writes the total once, not once a run.
 """
@@ -8,7 +9,7 @@ The gradient of a recurrence by its weights is such a sum. One large product rea
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.ir.builder import Builder
@@ -16,9 +17,13 @@ from pullback.ir.extents import nominal_bytes
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import Contract, others, split
 from pullback.ir.ops.loops import Scan
+from pullback.ir.ops.reindex import concat
 from pullback.ir.passes.dce import live
 from pullback.ir.passes.loop_parts import parts_of
 from pullback.ir.structure import Block, Function, Instruction, Value, use_counts, walk
+
+MOST_JOINED = 4
+"""What is put side by side of more arrays is stacked as it is."""
 
 
 def fission(function: Function) -> Function:
@@ -51,10 +56,12 @@ def _block(block: Block) -> Block:
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """The carried value at ``position`` is the sum of the results of ``products``."""
+    """The carried value at ``position`` is the sum of the results of ``products``, which are computed from ``parts`` of each run:
+    their operands, or what these put side by side."""
 
     position: int
     products: tuple[Instruction, ...]
+    parts: tuple[Value, ...]
 
 
 def _sums(scan: Instruction) -> list[_Sum]:
@@ -68,10 +75,19 @@ def _sums(scan: Instruction) -> list[_Sum]:
     for k, (carry, result) in enumerate(zip(carries, loop.body.results, strict=False)):
         products = [made.get(term) for term in _terms(carry, result, made, counts)]
         moved = [i for i in products if i is not None and isinstance(i.op, Contract) and still.isdisjoint(i.operands)]
-        stacked = {v for i in moved for v in i.operands} - free
-        if moved and len(moved) == len(products) and sum(nominal_bytes(v.type) for v in stacked) <= 2 * nominal_bytes(carry.type):
-            found.append(_Sum(k, tuple(moved)))
+        parts = tuple(part for i in moved for v in i.operands for part in ([v] if v in free else _parts(v, made, still)))
+        size = sum(nominal_bytes(v.type) for v in set(parts) - free)
+        if moved and len(moved) == len(products) and size <= 2 * nominal_bytes(carry.type):
+            found.append(_Sum(k, tuple(moved), parts))
     return found
+
+
+def _parts(value: Value, made: Mapping[Value, Instruction], still: Container[Value]) -> Sequence[Value]:
+    """What a value puts side by side, if that is of each run; else itself."""
+    joined = made.get(value)
+    if joined is None or joined.op is not concat or len(joined.operands) > MOST_JOINED:
+        return [value]
+    return [value] if any(v in still for v in joined.operands) else joined.operands
 
 
 def _terms(carry: Value, result: Value, made: dict[Value, Instruction], counts: dict[Value, int]) -> list[Value]:
@@ -98,7 +114,7 @@ def _moved(b: Builder, scan: Instruction, operands: tuple[Value, ...], sums: Seq
     yielded = list(loop.body.results[loop.carried :])
     stacked: dict[Value, int] = {}
     for s in sums:
-        for v in (v for i in s.products for v in i.operands):
+        for v in s.parts:
             if v not in rows:
                 stacked.setdefault(v, yielded.index(v) if v in yielded else len(yielded))
                 if v not in yielded:
@@ -112,13 +128,26 @@ def _moved(b: Builder, scan: Instruction, operands: tuple[Value, ...], sums: Seq
     ends: list[Value] = list(inits)
     for k, v in zip(kept, made, strict=False):
         ends[k] = v
+    known = {**dict(zip(rows, sequences, strict=True)), **{v: columns[k] for v, k in stacked.items()}}
+    makers = {v: i for i in loop.body.instructions for v in i.results}
     for s in sums:
         for i in s.products:
-            given = [columns[stacked[v]] if v in stacked else sequences[rows.index(v)] for v in i.operands]
             after = b.at(i.loc, i.result.name)
+            given = [_of_all_runs(after, v, known, makers) for v in i.operands]
             product = after.contract(*given, spec=_over(i.params["spec"]), **others(i.params))
             ends[s.position] = after.add(ends[s.position], product)
     return [*ends, *columns[: len(scan.results) - loop.carried]]
+
+
+def _of_all_runs(b: Builder, value: Value, known: Mapping[Value, Value], made: Mapping[Value, Instruction]) -> Value:
+    """The sequence of a value, or of its parts put side by side."""
+    if value in known:
+        return known[value]
+    joined = made[value]
+    parts = [known[v] for v in joined.operands]
+    shape = (parts[0].type.shape[0], *value.type.shape)
+    found: Value = b.concat(*parts, axis=joined.params["axis"] + 1, starts=joined.params["starts"], shape=shape)
+    return found
 
 
 def _over(spec: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pullback.ir.passes.beforehand import beforehand
 from pullback.ir.passes.components import components
 from pullback.ir.passes.cse import cse
+from pullback.ir.passes.cuts import cuts
 from pullback.ir.passes.dce import dce
 from pullback.ir.passes.fission import fission
 from pullback.ir.passes.grad import grad
@@ -29,6 +30,7 @@ Observer = Callable[[str, Function], None]
 PASSES: dict[str, Pass] = {
     p.__name__: p
     for p in (
+        cuts,
         simplify,
         regions,
         cse,

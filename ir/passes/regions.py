@@ -5,19 +5,21 @@ Of each ``scan``, ``while`` and ``switch``, innermost last, then outwards:
 - constants among the operands are made in the regions; a row of what a broadcast repeats is the value that it repeats;
 - a carried value that each run hands on as it is becomes a capture, equal captures and sequences become one;
 - what depends on captures alone is computed once, before the loop, if it is work: no constant, rearrangement, or cheap op on
-  numbers, or whose result is larger than what it is computed from. Only what cannot fail: a loop may run no time;
+  numbers, or whose result is larger than what it is computed from. A part of a capture that products read, which have it in
+  memory, is work of a loop. Only what cannot fail: a loop may run no time;
 - a row that is the same in each run is broadcast after the loop;
 - a switch whose index is a constant is its region.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pullback.ir.builder import Builder
 from pullback.ir.extents import nominal_bytes
+from pullback.ir.ops.contract import Contract
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.effect import Barrier, Stop
 from pullback.ir.ops.elementwise import Elementwise
@@ -162,7 +164,8 @@ def _hoist(draft: Draft, before: list[Instruction]) -> None:
     known: dict[tuple[Any, ...], tuple[Value, ...]] = {}
     for k, body in enumerate(draft.bodies):
         env = {t.parameters[k]: t.operand for t in draft.captures}
-        held, moved = _invariant(body, env)
+        stored = _multiplied(body) if isinstance(draft.instruction.op, Loop) else set[Value]()
+        held, moved = _invariant(body, env, stored)
         wanted = set(moved)
         stack = list(moved)
         while stack:
@@ -186,10 +189,18 @@ def _hoist(draft: Draft, before: list[Instruction]) -> None:
     _merge_equal(draft)
 
 
+def _multiplied(body: Sequence[Instruction]) -> set[Value]:
+    """What is rearranged for products."""
+    moved = {i.result for i in body if (isinstance(i.op, Reindex) and not i.op.view) or isinstance(i.op, Gather)}
+    moved -= {i.result for i in body if i.op is broadcast}
+    return moved & {v for i in body if isinstance(i.op, Contract) for v in i.operands}
+
+
 def _invariant(
-    body: Sequence[Instruction], captures: Mapping[Value, Value]
+    body: Sequence[Instruction], captures: Mapping[Value, Value], stored: Container[Value]
 ) -> tuple[dict[Value, Instruction], dict[Instruction, None]]:
-    """The instructions that depend on captures alone, by their results, and those of them that are work."""
+    """The instructions that depend on captures alone, by their results, and those of them that are work; those whose results are
+    ``stored`` anyway are."""
     sizes = {p: nominal_bytes(p.type) for p in captures}
     held: dict[Value, Instruction] = {}
     moved: dict[Instruction, None] = {}
@@ -198,7 +209,7 @@ def _invariant(
             continue
         largest = max((sizes[v] for v in i.operands), default=0)
         held.update((v, i) for v in i.results)
-        is_work = _is_work(i, largest)
+        is_work = _is_work(i, largest) or any(v in stored for v in i.results)
         if is_work:
             moved[i] = None
         sizes.update((v, nominal_bytes(v.type) if is_work else min(largest, nominal_bytes(v.type))) for v in i.results)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from pullback.ir.extents import nominal_bytes
+from pullback.ir.extents import NOMINAL, nominal_bytes
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.effect import Barrier, Stop, Tap
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
-from pullback.ir.ops.reindex import Reindex
+from pullback.ir.ops.reindex import Reindex, reshape
 from pullback.ir.passes.cut import NEVER, UNIT, Node, again_cost, cut
 from pullback.ir.passes.dce import live
 from pullback.ir.structure import Block, Instruction, Value
@@ -43,8 +44,9 @@ def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -
     order = [*(v for v in wanted if v not in made and v not in forward.parameters), *order]
     place = {v: k for k, v in enumerate(order)}
     nodes = []
+    known = _parts(forward.instructions)
     for value in order:
-        size = 0 if value in free else nominal_bytes(value.type)
+        size = 0 if value in free else nominal_bytes(value.type, known)
         node = Node(2 * UNIT * size, is_read=value in read)
         if value not in free and value in made and _runs_again(made[value], value):
             node.again = again_cost(made[value], size, FUNCTION)
@@ -53,6 +55,18 @@ def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -
         node.operands = [place[v] for v in _sources(value, made, free)]
         nodes.append(node)
     return [order[k] for k in sorted(cut(nodes).kept) if order[k] not in free]
+
+
+def _parts(instructions: Iterable[Instruction]) -> dict[str, int]:
+    """What named extents count as that are parts of others: those that a reshape makes of one, beside a number."""
+    known: dict[str, int] = {}
+    for i in instructions:
+        if i.op is reshape:
+            whole, shape = i.operands[0].type.shape, i.result.type.shape
+            for number, part in pairwise(e for e in shape if e not in whole):
+                if isinstance(number, int) and isinstance(part, str) and number:
+                    known[part] = max(1, NOMINAL // number)
+    return known
 
 
 def _sources(value: Value, made: Mapping[Value, Instruction], free: Collection[Value]) -> Sequence[Value]:

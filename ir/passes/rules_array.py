@@ -283,6 +283,37 @@ def set_whole(b: Rewriter, x: Value, value: Value, start: Shape, step: Axes, **_
     return value if x.type.shape == value.type.shape and _starts(start, step) else None
 
 
+MOST_PLACES = 16
+
+
+@rule("slice_add")
+def added_place_by_place(b: Rewriter, base: Value, value: Value, start: Shape, step: Axes, **_: Any) -> Value | None:
+    # what is added to zeros at each place of an axis is put side by side, but for the sign of zeros
+    axis = _axis_of_place(start, value)
+    made = b.made(base, "slice_add", "pad")
+    if axis is None:
+        return None
+    places = {start[axis]: value}
+    while made is not None and b.reads.get(made.result) == 1 and len(places) < MOST_PLACES:
+        start, value = made.params["start"], made.operands[-1]
+        if _axis_of_place(start, value) != axis or start[axis] in places:
+            return None
+        places[start[axis]] = value
+        if made.op.name == "pad":
+            whole = tuple(range(len(places)))
+            parts = [places[k] for k in whole if k in places]
+            is_whole = len(parts) == len(whole) == base.type.shape[axis]
+            return b.concat(*parts, axis=axis, starts=whole, shape=base.type.shape) if is_whole else None
+        made = b.made(made.operands[0], "slice_add", "pad")
+    return None
+
+
+def _axis_of_place(start: Shape, value: Value) -> int | None:
+    """The axis of which a value has one place, and all of the others."""
+    axes = [k for k, first in enumerate(start) if first is not None]
+    return axes[0] if len(axes) == 1 and value.type.shape[axes[0]] == 1 and isinstance(start[axes[0]], int) else None
+
+
 @rule("concat")
 def concat_of_one(b: Rewriter, *operands: Value, **_: Any) -> Value | None:
     # concat x = x
