@@ -229,6 +229,36 @@ class Accesses(Values):
         assert isinstance(t, RefType)
         self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
 
+    def either(self, i: Instruction) -> None:
+        condition = self.env[i.operands[0]].text
+        one, other = (self.places[v] for v in i.operands[1:])
+        t = i.result.type
+        assert isinstance(t, RefType)
+
+        def chosen(kind: str, x: str, y: str) -> str:
+            return self.let(f"select i1 {condition}, {kind} {x}, {kind} {y}")
+
+        pairs = zip(self.strides(one), self.strides(other), strict=True)
+        strides = tuple(Lanes(chosen("i64", x.text, y.text)) for x, y in pairs)
+        self.places[i.result] = Place(chosen("ptr", one.pointer, other.pointer), t, one.extents, strides)
+
+    def strides(self, place: Place) -> Sequence[Lanes]:
+        """How many bytes apart neighbours along each axis are."""
+        if place.strides:
+            return place.strides
+        found = [Lanes(str(place.type.dtype.bytes))]
+        for extent in reversed(place.extents[1:]):
+            found.insert(0, self.multiply(found[0], extent))
+        return found
+
+    def as_rows(self, i: Instruction) -> None:
+        place, t = self.places[i.operands[0]], i.result.type
+        assert isinstance(t, RefType)
+        turned = bool(i.params["turned"])
+        shift = t.dtype.bytes.bit_length() - 1
+        apart = Lanes(self.let(f"ashr exact i64 {place.strides[turned].text}, {shift}"))
+        self.places[i.result] = Place(place.pointer, t, (place.extents[turned], apart), ())
+
     def local(self, i: Instruction) -> None:
         t = i.result.type
         assert isinstance(t, RefType)

@@ -1,22 +1,26 @@
 """own_products: matrix products that a library would do become ``product``, where that is faster.
 
-Requires: a lowered module for the CPU. Keeps: its meaning, not the order of additions. Where both may be faster, both are in the
+Requires: a lowered module for the CPU. Keeps: its meaning, not the order of additions. Operands are read as they lie (``lying``).
+Where both may be faster, both are in the
 kernel, and it goes by the class of its extents (``product_classes``) and by what was chosen for that. Kernels that loops launch
 keep the library: most of their products are small, and all kernels of such a program are compiled as one module.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from pullback.codegen.lying import spell_lying
 from pullback.codegen.processors import Target
 from pullback.codegen.product_classes import CLASSES, LIMITS, SUBJECT, has_choice
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
+from pullback.ir.ops.kernel import Lying
 from pullback.ir.ops.library import gemm
 from pullback.ir.ops.program import launch
 from pullback.ir.structure import Block, Function, Instruction, Module, Value, walk
-from pullback.ir.types import F32, F64, I64, Extent, scalar
+from pullback.ir.types import BOOL, F32, F64, I64, Extent, scalar
 
 
 def own_products(module: Module, machine: Target, always: bool = False) -> Module:
@@ -26,17 +30,41 @@ def own_products(module: Module, machine: Target, always: bool = False) -> Modul
     inside = {
         i.params["kernel"] for outer in program.instructions for region in outer.regions for i in walk(region) if i.op is launch
     }
-    return Module((program, *(k if k.name in inside else owned(k, machine, always) for k in kernels)))
+    return Module((program, *(_of_library(k, machine) if k.name in inside else owned(k, machine, always) for k in kernels)))
 
 
 def owned(kernel: Function, machine: Target, always: bool = False, ways: bool = False) -> Function:
     """One kernel of such a module; with both ``ways`` on any machine."""
-    if not (always or ways or has_choice(machine)) or not any(_is_plain(i) for i in kernel.instructions):
+    if not any(_is_plain(i) for i in kernel.instructions):
         return kernel
+    if not (always or ways or has_choice(machine)):
+        return _of_library(kernel, machine)
+    return _with_products(kernel, lambda b, i, lying: _spell(b, i, lying, always, machine))
+
+
+def _of_library(kernel: Function, machine: Target) -> Function:
+    """A kernel of which the library does all products."""
+    if not any(isinstance(i.op, Lying) for i in kernel.instructions):
+        return kernel
+
+    def spell(b: Builder, i: Instruction, lying: Sequence[Instruction]) -> None:
+        for each in lying:
+            spell_lying(b, each, None, [_size(b, e) for e in _extents(i)], machine)
+        b.append(i)
+
+    return _with_products(kernel, spell)
+
+
+def _with_products(kernel: Function, spell: Callable[[Builder, Instruction, Sequence[Instruction]], None]) -> Function:
+    """The kernel with plain products spelled out, each with those of its operands that are read as they lie."""
     made: list[Instruction] = []
+    lying: list[Instruction] = []
     for i in kernel.instructions:
-        if _is_plain(i):
-            _spell(Builder(i.loc, made), i, always)
+        if isinstance(i.op, Lying):
+            lying.append(i)
+        elif _is_plain(i):
+            spell(Builder(i.loc, made), i, lying)
+            lying = []
         else:
             made.append(i)
     return replace(kernel, body=replace(kernel.body, instructions=tuple(made)))
@@ -46,15 +74,24 @@ def _is_plain(i: Instruction) -> bool:
     return i.op is gemm and i.operands[0].type.rank == 2 and i.operands[0].type.dtype in (F32, F64)
 
 
-def _spell(b: Builder, i: Instruction, always: bool) -> None:
+def _extents(i: Instruction) -> tuple[Extent, Extent, Extent]:
+    """The rows, terms and columns of a product."""
+    left, _, out = (v.type.shape for v in i.operands)
+    return out[0], left[0 if i.params["ta"] else 1], out[1]
+
+
+def _spell(b: Builder, i: Instruction, lying: Sequence[Instruction], always: bool, machine: Target) -> None:
     left, right, out = i.operands
-    shape = left.type.shape
     turned_left, turned_right = i.params["ta"], i.params["tb"]
-    extents = (out.type.shape[0], shape[0] if turned_left else shape[1], out.type.shape[1])
+    extents = _extents(i)
     rows, terms, columns = (_size(b, e) for e in extents)
+    by_us = b.const(True, BOOL)
     if not always:
         bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": left.type.dtype, "of": extents})[0]
         by_us = _is_ours(b, bits, (rows, terms, columns), left.type.dtype.bytes)
+    for each in lying:
+        spell_lying(b, each, by_us, (rows, terms, columns), machine)
+    if not always:
         b.emit(OPS["if"], (b.bitnot(by_us),), {}, [Block((), (i,), ())])
         rows = b.select(by_us, rows, b.const(0, I64))
     regions = [
@@ -64,7 +101,10 @@ def _spell(b: Builder, i: Instruction, always: bool) -> None:
     inner, row, column = Builder(b.loc), Value(scalar(I64), "i"), Value(scalar(I64), "j")
     total = Value(scalar(out.type.dtype), "sum")
     inner.store(total, out, row, column)
-    b.emit(OPS["product"], (rows, columns, terms), {}, [*regions, inner.block([row, column, total], [])])
+    lies = tuple(k for k, ref in enumerate((left, right)) if ref.type.layout == "strided")
+    b.emit(
+        OPS["product"], (rows, columns, terms), {"lies": lies} if lies else {}, [*regions, inner.block([row, column, total], [])]
+    )
 
 
 def _is_ours(b: Builder, bits: Value, shape: tuple[Value, Value, Value], itemsize: int) -> Value:

@@ -22,7 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
-from pullback.codegen.product_panels import Panels, Span
+from pullback.codegen.product_either import panels_of
+from pullback.codegen.product_panels import Span
 from pullback.codegen.product_parts import FEW, ask, each_of_batch, is_plain, loop, number, parts, serial, shared, when, whole
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape, shape_for
@@ -102,8 +103,9 @@ class Blocks:
         self.has_fma = target.has_fma
         self.shape: Shape = shape_for(target, self.dtype)
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms)
-        self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
-        self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
+        lies = i.params.get("lies", ())
+        self.left = panels_of(b, left, 0 in lies, 1, self.rows, self.shape.rows, self.shape.lanes)
+        self.right = panels_of(b, right, 1 in lies, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
         self.may_ask = self.comes_by_row and len(right.instructions) <= LIGHT

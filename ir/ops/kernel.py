@@ -123,6 +123,44 @@ class Sub(Op):
         return (RefType(ref.dtype, ref.shape[1:], ref.layout, ref.space),)
 
 
+class Lying(Op):
+    """A strided matrix as products read it, and dense memory that may become a copy of it: the one or the other, so that
+    neighbours along one axis are neighbours in memory, and along the other one further apart than the first axis is long."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        one, other = map(_ref, types)
+        if one.layout != "strided" or other.layout != "c" or one.rank != 2 or (one.dtype, 2) != (other.dtype, other.rank):
+            raise TypeError("takes a strided reference of rank 2, and a dense one like it")
+        for e, f in zip(one.shape, other.shape):
+            same(e, f)
+        return (one,)
+
+
+class Either(Op):
+    """One of two references of a dtype and a shape, by a condition: the first one if it holds. Strided."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        _scalars(types[:1], 1, "bool")
+        one, other = map(_ref, types[1:])
+        if (one.dtype, one.rank, one.space) != (other.dtype, other.rank, other.space):
+            raise TypeError("takes two references of one dtype, rank and space")
+        for e, f in zip(one.shape, other.shape):
+            same(e, f)
+        return (RefType(one.dtype, one.shape, "strided", one.space),)
+
+
+class AsRows(Op):
+    """A strided reference of two axes as a dense one that has rows of some length: neighbours along its last axis are neighbours
+    in memory, and those along the first one a whole number of elements apart. ``turned``: it is the other way round, and so are
+    the axes of the result."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (ref,) = types
+        if _ref(ref).layout != "strided" or _ref(ref).rank != 2:
+            raise TypeError("takes a strided reference of rank 2")
+        return (RefType(ref.dtype, ref.shape[::-1] if params["turned"] else ref.shape, "c", ref.space),)
+
+
 class Local(Op):
     """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel, or the chunk of a loop
     that it is in, runs. With an operand, only so many entries of the first axis are there."""
@@ -235,6 +273,9 @@ add_to = AddTo(name="add_to", effect="effect", vocabularies=KERNEL)
 local = Local(name="local", typed=("dtype", "shape"), vocabularies=KERNEL)
 private = Private(name="private", vocabularies=KERNEL)
 sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
+lying = Lying(name="lying", effect="effect", vocabularies=KERNEL)
+either = Either(name="either", vocabularies=KERNEL)
+as_rows = AsRows(name="as_rows", vocabularies=KERNEL)
 prefetch = Prefetch(name="prefetch", effect="effect", vocabularies=KERNEL)
 for_ = For(name="for", effect="effect", vocabularies=KERNEL)
 if_ = If(name="if", effect="effect", vocabularies=KERNEL)
