@@ -216,7 +216,8 @@ class Accesses(Values):
         offset = self.offset(place, index)
         stride = place.type.dtype.bytes * self.width
         is_new = stride >= LINE or self.part * stride % LINE == 0
-        if offset.step is not None and offset.step <= 1 and not place.strides and is_new:
+        walks = offset.step is not None and offset.step <= 1 and not place.strides
+        if is_new and (walks or offset.is_scalar):
             pointer = self.pointers(place, Lanes(offset.text))
             given = [("ptr", pointer), ("i32", "0"), ("i32", "3" if near else "2"), ("i32", "1")]
             self.intrinsic("void", "llvm.prefetch.p0", given)

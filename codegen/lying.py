@@ -1,4 +1,4 @@
-"""Matrices that products read as they lie in memory: strided arguments by rows or by columns, which may be longer than the matrix.
+"""Matrices that products read as they lie in memory: strided arguments by rows or by columns, which may be parts of longer ones.
 
 Those that lie in another way are copied first: neither rows nor columns are neighbours in memory, or they overlap, or run
 backwards. Which of this holds, the strides say when the kernel runs, so all layouts share it. For all of them calls give the same
@@ -15,6 +15,7 @@ from pullback.codegen.processors import Target
 from pullback.codegen.product_classes import REGISTER
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
+from pullback.ir.ops.kernel import is_strided
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import I64, RefType, scalar
 
@@ -33,7 +34,7 @@ def lying_product(i: Instruction, layouts: Sequence[str], params: Mapping[str, A
         for k, (t, layout) in enumerate(zip(types, (*layouts, "c"), strict=True))
     ]
     *operands, out = refs
-    strided = {ref: t for ref, t in zip(operands, types, strict=False) if ref.type.layout == "strided"}
+    strided = {ref: t for ref, t in zip(operands, types, strict=False) if is_strided(ref)}
     copies = {ref: Value(RefType(ref.type.dtype, ref.type.shape), "copy") for ref in strided}
     given = [b.here("lying", ref, copies[ref]) if ref in copies else ref for ref in operands]
     b.here("gemm", *given, out, **params)

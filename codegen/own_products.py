@@ -16,7 +16,7 @@ from pullback.codegen.processors import Target
 from pullback.codegen.product_classes import CLASSES, LIMITS, SUBJECT, has_choice
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Lying
+from pullback.ir.ops.kernel import Lying, is_strided
 from pullback.ir.ops.library import gemm
 from pullback.ir.ops.program import launch
 from pullback.ir.structure import Block, Function, Instruction, Module, Value, walk
@@ -101,7 +101,7 @@ def _spell(b: Builder, i: Instruction, lying: Sequence[Instruction], always: boo
     inner, row, column = Builder(b.loc), Value(scalar(I64), "i"), Value(scalar(I64), "j")
     total = Value(scalar(out.type.dtype), "sum")
     inner.store(total, out, row, column)
-    lies = tuple(k for k, ref in enumerate((left, right)) if ref.type.layout == "strided")
+    lies = tuple(k for k, ref in enumerate((left, right)) if is_strided(ref))
     b.emit(
         OPS["product"], (rows, columns, terms), {"lies": lies} if lies else {}, [*regions, inner.block([row, column, total], [])]
     )

@@ -51,7 +51,7 @@ LIGHT = 4
 @dataclass(frozen=True)
 class Packed:
     """The two panels of a tile, how many terms they have, what its sums are multiplied by, and what is asked for meanwhile of the
-    right operand: from which term and column on, and whether (0 or 1) each term of the tile asks for another one."""
+    right operand: from which term and column on, and whether (0 or 1) each term of the tile asks for something else."""
 
     left: Value
     right: Value
@@ -108,8 +108,7 @@ class Blocks:
         self.right = panels_of(b, right, 1 in lies, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        self.may_ask = self.comes_by_row and len(right.instructions) <= LIGHT
-        self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
+        self.may_ask = len(right.instructions) <= LIGHT
 
     def spell(self) -> None:
         b, shape = self.b, self.shape
@@ -170,7 +169,7 @@ class Blocks:
         # of longer runs there may be fewer
         runs = b.maximum(shared(b, self.terms, length), one)
         several = b.gt(runs, one)
-        keeps = b.bitor(b.gt(panels, one), b.bitnot(self.is_one_by_one))
+        keeps = b.bitor(b.gt(panels, one), b.bitnot(self.is_flat))
         among = b.add(b.select(keeps, across, one), one)
         block = Block(
             rows=(i0, panels), columns=(j0, width), across=across, several=several, keeps=keeps, is_far=self.is_far(b),
@@ -203,17 +202,17 @@ class Blocks:
         is_new = b.eq(r, zero)
         is_plain = b.const(self.is_plain, BOOL)
         is_whole = b.bitand(is_plain, b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several)))
-        moves = b.select(b.bitand(b.bitand(is_new, self.is_one_by_one), b.bitnot(run.is_last)), one, zero)
+        moves = b.select(b.bitand(b.bitand(is_new, self.is_flat), self.right.may_move(b, run.is_last)), one, zero)
 
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
             column, k = b.add(j0, c), b.add(b.select(block.keeps, j, zero), one)
-            begins = b.bitor(self.is_one_by_one, b.eq(j, zero))
+            begins = b.bitor(self.is_flat, b.eq(j, zero))
             when(b, b.bitand(is_new, begins), lambda b: self.pack(b, block, run, k, c))
             self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
             when(b, ends, lambda b: self.ask_results(b, i, column))
             scale = self.scales.settle(b, block.panels, block.known, k, run.sizes)
-            ahead = b.add(p0, b.mul(count, moves)), column, moves
+            ahead = (*self.right.coming(b, run.terms, (column, j0), b.eq(b.add(j, one), block.across)), moves)
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
             goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns)))
             source = Packed(packed, b.sub_ref(block.panels, k), count, scale, ahead)
@@ -230,7 +229,7 @@ class Blocks:
         """Pack the panel of columns that begins at a column of the block, or that one and all others, to a position and those
         behind it."""
         (j0, width), shape = block.columns, self.shape
-        number_of = b.select(self.is_one_by_one, number(b, 1), block.across)
+        number_of = b.select(self.is_flat, number(b, 1), block.across)
         some = b.minimum(b.mul(number_of, number(b, shape.columns)), b.sub(width, c))
         self.right.pack_some(b, block.panels, k, run.terms, (b.add(j0, c), some), number_of)
         serial(b, number_of, lambda b, x: self.forget(b, block, b.add(k, x), run.sizes[1]))
@@ -308,9 +307,7 @@ class Blocks:
         for lane_ in lanes:
             step.prefetch(panel, step.add(step.add(from_panel, number(step, NEXT * shape.columns)), lane_), near=True)
         if self.may_ask:
-            term, column, moves = packed.ahead
-            for lane_ in lanes:
-                self.right.ask(step, step.add(term, step.mul(p, moves)), step.add(column, lane_))
+            self.right.ask_ahead(step, p, packed.ahead)
         body = step.block([p, *before], after)
         totals = inner.emit(OPS["for"], (packed.count, *[zero] * len(places)), {"map": "serial"}, [body])
 

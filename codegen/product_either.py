@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import number, when
+from pullback.codegen.product_parts import ask, number, when
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Load
+from pullback.ir.ops.kernel import Load, is_strided
 from pullback.ir.structure import Block, Instruction, Value
 
 
-def panels_of(b: Builder, region: Block, lies: bool, *given: object) -> Panels:
+def panels_of(b: Builder, region: Block, lies: bool, term: int, total: Value, size: int, lanes: int) -> Panels:
     """The panels of an operand; ``lies``: its region loads from a strided reference that has rows or columns."""
-    return EitherPanels(b, region, *given) if lies else Panels(region, *given)
+    return EitherPanels(b, region, term, total, size, lanes) if lies else Panels(region, term, total, size, lanes)
 
 
 class EitherPanels(Panels):
@@ -26,6 +26,7 @@ class EitherPanels(Panels):
 
     def __init__(self, b: Builder, region: Block, term: int, total: Value, size: int, lanes: int) -> None:
         self.rows, self.columns = (Panels(_with(b, region, turned), term, total, size, lanes) for turned in (False, True))
+        self.given = region
         super().__init__(self.rows.region, term, total, size, lanes)
         (ref,) = _strided(region)
         apart = b.emit(OPS["stride"], (ref,), {"axis": 1})[0]
@@ -35,6 +36,20 @@ class EitherPanels(Panels):
     def either(self, b: Builder, body: Callable[[Builder, Panels], None]) -> None:
         when(b, self.has_rows, lambda b: body(b, self.rows))
         when(b, self.has_columns, lambda b: body(b, self.columns))
+
+    def coming(self, b: Builder, terms: Span, columns: Span, is_last: Value) -> tuple[Value, Value]:
+        one, other = (panels.coming(b, terms, columns, is_last) for panels in (self.rows, self.columns))
+        return b.select(self.has_rows, one[0], other[0]), b.select(self.has_rows, one[1], other[1])
+
+    def may_move(self, b: Builder, is_last: Value) -> Value:
+        return b.select(self.has_rows, *(panels.may_move(b, is_last) for panels in (self.rows, self.columns)))
+
+    def places(self, b: Builder, p: Value, ahead: tuple[Value, Value, Value]) -> tuple[Value, Value]:
+        one, other = (panels.places(b, p, ahead) for panels in (self.rows, self.columns))
+        return b.select(self.has_rows, one[0], other[0]), b.select(self.has_rows, one[1], other[1])
+
+    def ask(self, b: Builder, p: Value, k: Value) -> None:
+        ask(b, self.given, *self.at(p, k))
 
     def pack(self, b: Builder, panel: Value, terms: Span, of: Span) -> None:
         self.either(b, lambda b, panels: panels.pack(b, panel, terms, of))
@@ -47,14 +62,14 @@ class EitherPanels(Panels):
 
 
 def _strided(region: Block) -> list[Value]:
-    return [i.operands[0] for i in region.instructions if isinstance(i.op, Load) and i.operands[0].type.layout == "strided"]
+    return [i.operands[0] for i in region.instructions if isinstance(i.op, Load) and is_strided(i.operands[0])]
 
 
 def _with(b: Builder, region: Block, turned: bool) -> Block:
     """A region that loads from a strided reference as one that loads from its rows, or from its columns."""
     made: list[Instruction] = []
     for i in region.instructions:
-        if isinstance(i.op, Load) and i.operands[0].type.layout == "strided":
+        if isinstance(i.op, Load) and is_strided(i.operands[0]):
             ref, *index = i.operands
             rows = b.emit(OPS["as_rows"], (ref,), {"turned": turned})[0]
             i = Instruction(i.op, (rows, *(index[::-1] if turned else index)), i.results, i.params, (), i.loc)

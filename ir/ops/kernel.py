@@ -30,6 +30,11 @@ def _ref(t: Type) -> RefType:
     return t
 
 
+def is_strided(v: Value) -> bool:
+    """Whether a value is a strided reference."""
+    return isinstance(v.type, RefType) and v.type.layout == "strided"
+
+
 def _scalars(types: Sequence[Type], count: int, dtype: Any = I64) -> None:
     if len(types) != count or any(t != scalar(dtype) for t in types):
         raise TypeError(f"expected {count} {dtype} scalars, found {', '.join(map(str, types))}")
@@ -141,7 +146,7 @@ class Either(Op):
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         _scalars(types[:1], 1, "bool")
-        one, other = map(_ref, types[1:])
+        one, other = _ref(types[1]), _ref(types[2])
         if (one.dtype, one.rank, one.space) != (other.dtype, other.rank, other.space):
             raise TypeError("takes two references of one dtype, rank and space")
         for e, f in zip(one.shape, other.shape):
@@ -155,8 +160,8 @@ class AsRows(Op):
     the axes of the result."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        (ref,) = types
-        if _ref(ref).layout != "strided" or _ref(ref).rank != 2:
+        ref = _ref(types[0])
+        if ref.layout != "strided" or ref.rank != 2:
             raise TypeError("takes a strided reference of rank 2")
         return (RefType(ref.dtype, ref.shape[::-1] if params["turned"] else ref.shape, "c", ref.space),)
 

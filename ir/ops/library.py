@@ -130,7 +130,8 @@ def _gemm_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 gemm = Library(
     name="gemm", reference=_gemm, routine="blas.{}gemm", ranks=(2, 2, 2), reads=(0, 1), writes=(2,), fit=_gemm_fit,
-    strided=(0, 1), arguments=_gemm_arguments, products=lambda shapes, params: math.prod(shapes[2]) * shapes[0][0 if params["ta"] else 1],
+    strided=(0, 1), arguments=_gemm_arguments,
+    products=lambda shapes, params: math.prod(shapes[2]) * shapes[0][0 if params["ta"] else 1],
 )  # fmt: skip
 
 

@@ -16,7 +16,22 @@ from pullback.ir.extents import value_of
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.create import Constant, Count
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import AsRows, Either, Extent, Fail, For, If, Load, Local, Lying, Prefetch, Private, Store, Sub, combined_values
+from pullback.ir.ops.kernel import (
+    AsRows,
+    Either,
+    Extent,
+    Fail,
+    For,
+    If,
+    Load,
+    Local,
+    Lying,
+    Prefetch,
+    Private,
+    Store,
+    Sub,
+    combined_values,
+)
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.product import Product
 from pullback.ir.structure import Block, Instruction, Loc, Value, walk
