@@ -41,6 +41,7 @@ from pullback.ir.ops.kernel import (
     AsRows,
     Chosen,
     Either,
+    EitherRows,
     Extent,
     Fail,
     For,
@@ -260,6 +261,8 @@ class Emitter(Accesses):
                 self.sub(i)
             case Either():
                 self.either(i)
+            case EitherRows():
+                self.either_rows(i)
             case AsRows():
                 self.as_rows(i)
             case Local():

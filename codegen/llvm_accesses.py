@@ -260,6 +260,23 @@ class Accesses(Values):
         apart = Lanes(self.let(f"ashr exact i64 {place.strides[turned].text}, {shift}"))
         self.places[i.result] = Place(place.pointer, t, (place.extents[turned], apart), ())
 
+    def either_rows(self, i: Instruction) -> None:
+        condition, ref, copy, first, long = i.operands
+        place, room, t = self.places[ref], self.places[copy], i.result.type
+        assert isinstance(t, RefType)
+        size = t.dtype.bytes
+        columns = self.env[long]
+        apart = place.extents[1].text
+        if place.strides:
+            apart = self.let(f"ashr i64 {place.strides[0].text}, {size.bit_length() - 1}")
+        before = self.multiply(self.multiply(self.env[first], columns), Lanes(str(-size)))
+        start = self.let(f"getelementptr i8, ptr {room.pointer}, i64 {before.text}")
+        pointer, lead = (
+            self.let(f"select i1 {self.env[condition].text}, {kind} {x}, {kind} {y}")
+            for kind, x, y in (("ptr", place.pointer, start), ("i64", apart, columns.text))
+        )
+        self.places[i.result] = Place(pointer, t, (place.extents[0], Lanes(lead)), ())
+
     def local(self, i: Instruction) -> None:
         t = i.result.type
         assert isinstance(t, RefType)

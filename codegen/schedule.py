@@ -18,6 +18,7 @@ from pullback.codegen.chunk import chunk
 from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.cuda_tiled import tiled
 from pullback.codegen.jam import jam
+from pullback.codegen.near import nears
 from pullback.codegen.pace import Work, paced
 from pullback.codegen.phases import phases
 from pullback.codegen.processors import PROCESSORS, Processor, Target
@@ -50,7 +51,7 @@ def schedule(kernel: Function, target: str = "cpu", processor: str = "", machine
     cut = chunk(_spelled(products(kernel.body, machine), known))
     rarely = tuple(i for i in cut.instructions if i.op is cold)
     often = replace(cut, instructions=tuple(i for i in cut.instructions if i.op is not cold))
-    found = phases(_map(jam(transposes(borders(often)))), known)
+    found = phases(_map(jam(nears(transposes(borders(often))))), known)
     return Function(kernel.name, replace(found, instructions=(*rarely, *found.instructions)), kernel.kind)
 
 

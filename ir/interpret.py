@@ -23,6 +23,7 @@ from pullback.ir.ops.kernel import (
     AsRows,
     Chosen,
     Either,
+    EitherRows,
     Extent,
     Fail,
     For,
@@ -30,6 +31,7 @@ from pullback.ir.ops.kernel import (
     Load,
     Local,
     Lying,
+    Near,
     Prefetch,
     Private,
     Store,
@@ -231,6 +233,10 @@ class _Kernel:
                 return [operands[1] if operands[0] else operands[2]]
             case AsRows():
                 return [operands[0].T if params["turned"] else operands[0]]
+            case Near():
+                return [operands[0]]
+            case EitherRows():
+                return [operands[1]]
             case Local():
                 shape = (int(operands[0]), *params["shape"][1:]) if operands else params["shape"]
                 return [undefined(params["dtype"], shape)]

@@ -6,7 +6,8 @@ yields an element and the results are their combination in a fixed tree; without
 iteration in order. With ``scan`` (one elementwise op's name a value, those in front of what is combined) iterations get the
 combination of all before them and yield it combined with an element, which may be grouped otherwise. Iterations that carry
 nothing are independent unless ``ordered``; ``apart`` promises that each also writes places of its own, where that is not seen.
-``multiple`` promises that the number of iterations is one of that number; ``few``, that there are few most often.
+``multiple`` promises that the number of iterations is one of that number; ``few``, that there are few most often, ``about``, that
+there are so many.
 ``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
 """
 
@@ -166,6 +167,32 @@ class AsRows(Op):
         return (RefType(ref.dtype, ref.shape[::-1] if params["turned"] else ref.shape, "c", ref.space),)
 
 
+class Near(Op):
+    """Some rows of a strided matrix, the first one and how many are given, as a dense reference that has the indices of the
+    matrix: in memory of the kernel's own, unless they lie in rows. Only these rows are there, to be read."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        _scalars(types[1:], 2)
+        if ref.layout != "strided" or ref.rank != 2:
+            raise TypeError("takes a strided reference of rank 2")
+        return (RefType(ref.dtype, ref.shape, "c", ref.space),)
+
+
+class EitherRows(Op):
+    """A matrix as ``near`` gives it: itself if a condition holds, as ``as_rows`` does with a strided one, or a copy of some rows.
+    Operands: the condition, the matrix, the copy, a dense reference, the row that it begins with, and how many elements apart its
+    rows are."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref, copy = _ref(types[1]), _ref(types[2])
+        _scalars(types[:1], 1, "bool")
+        _scalars(types[3:], 2)
+        if ref.rank != 2 or copy.layout != "c" or copy.rank not in (1, 2) or copy.dtype is not ref.dtype:
+            raise TypeError("takes a reference of rank 2, and a dense one for the copy")
+        return (RefType(ref.dtype, ref.shape, "c", ref.space),)
+
+
 class Local(Op):
     """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel, or the chunk of a loop
     that it is in, runs. With an operand, only so many entries of the first axis are there."""
@@ -281,6 +308,8 @@ sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
 lying = Lying(name="lying", effect="effect", vocabularies=KERNEL)
 either = Either(name="either", vocabularies=KERNEL)
 as_rows = AsRows(name="as_rows", vocabularies=KERNEL)
+near = Near(name="near", effect="effect", vocabularies=KERNEL)
+either_rows = EitherRows(name="either_rows", vocabularies=KERNEL)
 prefetch = Prefetch(name="prefetch", effect="effect", vocabularies=KERNEL)
 for_ = For(name="for", effect="effect", vocabularies=KERNEL)
 if_ = If(name="if", effect="effect", vocabularies=KERNEL)

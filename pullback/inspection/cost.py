@@ -26,6 +26,7 @@ from pullback.ir.ops.kernel import (
     Load,
     Local,
     Lying,
+    Near,
     Prefetch,
     Private,
     Store,
@@ -247,7 +248,7 @@ class _Counter:
                 self.moved(self.loads, i.operands[0], self.runs)
             case Store():
                 self.moved(self.stores, i.operands[1], self.runs)
-            case Sub() | AsRows() | Lying():
+            case Sub() | AsRows() | Lying() | Near():
                 self.roots[i.result] = self.root(i.operands[0])
             case Either():
                 self.roots[i.result] = self.root(i.operands[1])
