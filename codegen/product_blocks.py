@@ -51,7 +51,7 @@ LIGHT = 4
 @dataclass(frozen=True)
 class Packed:
     """The two panels of a tile, how many terms they have, what its sums are multiplied by, and what is asked for meanwhile of the
-    right operand: from which term and column on, and whether (0 or 1) each term of the tile asks for something else."""
+    right operand: from which term and column on, and whether (0 or 1) each term of the tile asks for another one."""
 
     left: Value
     right: Value
@@ -108,7 +108,7 @@ class Blocks:
         self.right = panels_of(b, right, 1 in lies, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
-        self.may_ask = len(right.instructions) <= LIGHT
+        self.may_ask = self.comes_by_row and len(right.instructions) <= LIGHT
 
     def spell(self) -> None:
         b, shape = self.b, self.shape
@@ -202,7 +202,7 @@ class Blocks:
         is_new = b.eq(r, zero)
         is_plain = b.const(self.is_plain, BOOL)
         is_whole = b.bitand(is_plain, b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several)))
-        moves = b.select(b.bitand(b.bitand(is_new, self.is_flat), self.right.may_move(b, run.is_last)), one, zero)
+        moves = b.select(b.bitand(b.bitand(is_new, self.is_flat), b.bitnot(run.is_last)), one, zero)
 
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
@@ -212,7 +212,7 @@ class Blocks:
             self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
             when(b, ends, lambda b: self.ask_results(b, i, column))
             scale = self.scales.settle(b, block.panels, block.known, k, run.sizes)
-            ahead = (*self.right.coming(b, run.terms, (column, j0), b.eq(b.add(j, one), block.across)), moves)
+            ahead = b.add(p0, b.mul(count, moves)), column, moves
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
             goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns)))
             source = Packed(packed, b.sub_ref(block.panels, k), count, scale, ahead)
@@ -307,7 +307,9 @@ class Blocks:
         for lane_ in lanes:
             step.prefetch(panel, step.add(step.add(from_panel, number(step, NEXT * shape.columns)), lane_), near=True)
         if self.may_ask:
-            self.right.ask_ahead(step, p, packed.ahead)
+            term, column, moves = packed.ahead
+            for lane_ in lanes:
+                self.right.ask(step, step.add(term, step.mul(p, moves)), step.add(column, lane_))
         body = step.block([p, *before], after)
         totals = inner.emit(OPS["for"], (packed.count, *[zero] * len(places)), {"map": "serial"}, [body])
 

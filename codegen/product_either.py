@@ -37,17 +37,6 @@ class EitherPanels(Panels):
         when(b, self.has_rows, lambda b: body(b, self.rows))
         when(b, self.has_columns, lambda b: body(b, self.columns))
 
-    def coming(self, b: Builder, terms: Span, columns: Span, is_last: Value) -> tuple[Value, Value]:
-        one, other = (panels.coming(b, terms, columns, is_last) for panels in (self.rows, self.columns))
-        return b.select(self.has_rows, one[0], other[0]), b.select(self.has_rows, one[1], other[1])
-
-    def may_move(self, b: Builder, is_last: Value) -> Value:
-        return b.select(self.has_rows, *(panels.may_move(b, is_last) for panels in (self.rows, self.columns)))
-
-    def places(self, b: Builder, p: Value, ahead: tuple[Value, Value, Value]) -> tuple[Value, Value]:
-        one, other = (panels.places(b, p, ahead) for panels in (self.rows, self.columns))
-        return b.select(self.has_rows, one[0], other[0]), b.select(self.has_rows, one[1], other[1])
-
     def ask(self, b: Builder, p: Value, k: Value) -> None:
         ask(b, self.given, *self.at(p, k))
 

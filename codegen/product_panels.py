@@ -11,7 +11,6 @@ from pullback.codegen.product_parts import ask, element, number, parts, serial, 
 from pullback.codegen.product_shapes import GROUP, LINE
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Block, Value
-from pullback.ir.types import BOOL
 
 SOME = 16
 """So many terms of a panel are packed before those of the next one, which has pages of its own."""
@@ -41,36 +40,6 @@ class Panels:
     def ask(self, b: Builder, p: Value, k: Value) -> None:
         ask(b, self.region, *self.at(p, k))
 
-    def coming(self, b: Builder, terms: Span, columns: Span, is_last: Value) -> tuple[Value, Value]:
-        """The term and column from which on to ask while a panel is multiplied, whose first column and that of its block are
-        given: of the next panel, or if columns are neighbours in memory, of the same one in the next run."""
-        first, count = terms
-        after = b.add(first, count)
-        if not self.is_turned:
-            return after, columns[0]
-        behind = b.add(columns[0], number(b, self.size))
-        return b.select(is_last, after, first), b.select(is_last, columns[1], behind)
-
-    def may_move(self, b: Builder, is_last: Value) -> Value:
-        """Whether there is anything to ask for while the panels of a run are multiplied, which may be the last one."""
-        found: Value = b.const(True, BOOL) if self.is_turned else b.bitnot(is_last)
-        return found
-
-    def ask_ahead(self, b: Builder, p: Value, ahead: tuple[Value, Value, Value]) -> None:
-        """Ask for what comes, a share with each term of a panel."""
-        term, column = self.places(b, p, ahead)
-        for x in range(0, self.size, self.lanes):
-            self.ask(b, term, b.add(column, number(b, x)))
-
-    def places(self, b: Builder, p: Value, ahead: tuple[Value, Value, Value]) -> tuple[Value, Value]:
-        """The term and the first column of the share that is asked for with a term of a panel."""
-        term, column, moves = ahead
-        passed = b.mul(p, moves)
-        if not self.is_turned:
-            return b.add(term, passed), column
-        within = b.bitand(passed, number(b, self.lanes - 1))
-        return b.add(term, b.sub(passed, within)), b.add(column, within)
-
     def place(self, b: Builder, p: Value, k: Value) -> Value:
         """Where a panel has a term of one of its rows or columns."""
         found: Value = b.add(b.mul(p, number(b, self.size)), k)
@@ -97,8 +66,8 @@ class Panels:
         when(b, b.lt(count, size), lambda b: vector(b, size, self.size, clear))
         vector(b, count, 1, lambda b, v: b.store(self.element(b, at, b.add(first, v)), panel, self.place(b, p, v)))
 
-    def turn(self, b: Builder, panel: Value, terms: Span, first: Value) -> None:
-        """Pack a panel of which terms are neighbours in memory."""
+    def turn(self, b: Builder, panel: Value, terms: Span, first: Value, asks: bool = False) -> None:
+        """Pack a panel of which terms are neighbours in memory. ``asks``: for the same terms of the next panel."""
         last = b.sub(self.total, number(b, 1))
 
         def group(b: Builder, g: Value) -> None:
@@ -110,8 +79,10 @@ class Panels:
                 values = [self.element(b, at, b.minimum(b.add(of, number(b, k)), last)) for k in range(GROUP)]
                 place = self.place(b, p, start)
                 places = [place, *(b.add(place, number(b, k)) for k in range(1, GROUP))]
-                for value, at in zip(values, places, strict=True):
-                    b.store(value, panel, at)
+                for value, there in zip(values, places, strict=True):
+                    b.store(value, panel, there)
+                for k in range(self.size, self.size + GROUP) if asks else ():
+                    self.ask(b, at, b.add(of, number(b, k)))
 
             vector(b, terms[1], 1, some)
 
@@ -141,7 +112,7 @@ class Panels:
             return found
 
         if self.is_turned:
-            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, b.add(begin, j)), terms, start(b, j)))
+            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, b.add(begin, j)), terms, start(b, j), True))
             return
         full = whole(b, count, self.size)
         done = b.mul(full, number(b, self.size))
