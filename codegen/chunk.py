@@ -46,7 +46,7 @@ PLAIN, DIVISION, MEMORY, CALL = 2, 32, 12, 80 * UNIT
 ALONE, ITERATION, LOOP = 8, 2 * UNIT, 20 * UNIT
 PRODUCT, LIBRARY_CALL = 4, 100 * UNIT
 GUESS = 16
-"""The trip count of a loop that only its surroundings know."""
+"""The trip count of a loop that only its surroundings know, and whose maker says nothing (``about``)."""
 
 
 def chunk(block: Block) -> Block:
@@ -265,7 +265,7 @@ class _Cut:
         number, known = self.literal(count), self.known(count)
         total.add(Cost.of(LOOP))
         if number is not None or known is None:
-            total.add(inner, GUESS if number is None else number)
+            total.add(inner, i.params.get("about", GUESS) if number is None else number)
         else:
             total.add(inner, 1, known)
 

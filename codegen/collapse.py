@@ -21,11 +21,13 @@ from pullback.ir.types import ArrayType, Shape
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """A group ready for a kernel: its region, the extents of its space, and how many of them are rows."""
+    """A group ready for a kernel: its region, the extents of its space, and how many of them are rows. ``nears``: whether rows of
+    strided matrices may be brought near."""
 
     region: Block
     extents: Shape
     rows: int
+    nears: bool = False
 
     @property
     def scans(self) -> list[Instruction]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.ir.ops.host import Host
-from pullback.ir.ops.kernel import AddTo, Fail, Load, Prefetch, Store
+from pullback.ir.ops.kernel import AddTo, Fail, Load, Lying, Prefetch, Store
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Repeat, RepeatWhile, Row, Stack, View
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
@@ -33,7 +33,7 @@ class Access:
 
 def kernel_accesses(kernel: Function) -> tuple[frozenset[int], frozenset[int]]:
     """The positions of the parameters that a kernel reads, and of those that it writes."""
-    roots = {p: p for p in kernel.parameters}
+    roots = {p: frozenset([p]) for p in kernel.parameters}
     reads: set[Value] = {p for p in kernel.parameters if not isinstance(p.type, RefType)}
     writes: set[Value] = set()
     for i in walk(kernel.body):
@@ -41,25 +41,27 @@ def kernel_accesses(kernel: Function) -> tuple[frozenset[int], frozenset[int]]:
         if not refs:
             continue
         if i.results and isinstance(i.results[0].type, RefType):
-            roots[i.results[0]] = roots[refs[0]]
+            roots[i.results[0]] = frozenset().union(*(roots[v] for v in refs))
+            if isinstance(i.op, Lying):
+                writes |= roots[refs[1]]
             continue
         match i.op:
             case Load():
-                reads.add(roots[refs[0]])
+                reads |= roots[refs[0]]
             case AddTo():
-                reads.add(roots[refs[0]])
-                writes.add(roots[refs[0]])
+                reads |= roots[refs[0]]
+                writes |= roots[refs[0]]
             case Store():
-                writes.add(roots[refs[0]])
+                writes |= roots[refs[0]]
             case Library():
-                reads.update(roots[i.operands[k]] for k in i.op.reads if i.operands[k] in roots)
-                writes.update(roots[i.operands[k]] for k in i.op.writes if i.operands[k] in roots)
+                reads.update(*(roots.get(i.operands[k], ()) for k in i.op.reads))
+                writes.update(*(roots.get(i.operands[k], ()) for k in i.op.writes))
             case Prefetch():
                 pass
             case _:
-                touched = {roots[v] for v in refs}
-                reads |= touched
-                writes |= touched
+                touched = [roots[v] for v in refs]
+                reads.update(*touched)
+                writes.update(*touched)
     positions = {p: k for k, p in enumerate(kernel.parameters)}
     return frozenset(positions[v] for v in reads if v in positions), frozenset(positions[v] for v in writes if v in positions)
 

@@ -134,14 +134,17 @@ class KernelBuilder(Builder):
         apart: bool = False,
         way: str = "",
         few: bool = False,
+        about: int = 0,
     ) -> tuple[Value, ...]:
         """Leave a loop body; returns the loop's results. ``apart``: its iterations write places of their own; ``few``: most often
-        there are few; ``way``: how it runs."""
+        there are few; ``about``: so many; ``way``: how it runs."""
         body = Block((index, *carried), tuple(self.levels.pop()), tuple(yields))
         params: dict[str, Any] = {} if combine is None else {"combine": tuple(combine)}
         if scan:
             params["scan"] = tuple(scan)
         params |= {name: True for name, holds in (("ordered", ordered), ("apart", apart), ("few", few)) if holds}
+        if about:
+            params["about"] = about
         if way:
             params["map"] = way
         return self.put(len(self.levels) - 1, OPS["for"], (count, *initial), params, (body,))

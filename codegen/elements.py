@@ -15,11 +15,14 @@ from pullback.ir.ops.control import Check
 from pullback.ir.ops.create import Constant, Count, Iota
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather
+from pullback.ir.ops.kernel import is_strided
 from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex
+from pullback.ir.ops.reindex import Reindex, broadcast
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, I64, ArrayType, RefType, scalar
 
+LEAST = 4
+"""The bytes of elements that are turned in registers."""
 Key = tuple[Value, tuple[Value, ...], Value | None]
 
 
@@ -76,8 +79,31 @@ class Elements:
             for i in self.region.instructions
             if isinstance(i.op, Reduce) and self.rows and i.operands[0].type.shape == space.extents[: self.rows]
         ]
+        self.elsewhere = self.read_elsewhere()
+        self.brought = [v for v, ref in self.refs.items() if space.nears and is_strided(ref) and self.is_matrix(v)]
         self.checks = [i for i in self.region.instructions if isinstance(i.op, Check)]
         self.passes = self.find_passes()
+
+    def read_elsewhere(self) -> set[Value]:
+        """The values that something is computed from at another place than theirs."""
+        found = set[Value]()
+        for i in reversed(self.region.instructions):
+            is_here = isinstance(i.op, Elementwise | Check | Reduce) or i.op is broadcast
+            if not is_here or (isinstance(i.op, Elementwise) and not found.isdisjoint(i.results)):
+                found.update(i.operands)
+        return found
+
+    def is_matrix(self, value: Value) -> bool:
+        """Whether an operand is read element by element, in order, to be reduced, and rows of it can be brought near."""
+        is_whole = self.rank == 2 and value.type.shape == self.space.extents and value not in self.elsewhere
+        return is_whole and bool(self.reduces) and value.type.dtype.bytes >= LEAST
+
+    def bring_near(self, first: Value, count: Value) -> dict[Value, Value]:
+        """Bring some rows of strided matrices near, which are read there from now on; what they were read from before."""
+        before = dict(self.refs)
+        for value in self.brought:
+            self.refs[value] = self.b.here("near", self.refs[value], first, count)
+        return before
 
     def outs(self, value: Value, ref: Value) -> list[tuple[Value, Out]]:
         """What is stored for a result: itself, or its parts side by side."""

@@ -21,7 +21,7 @@ from pullback.ir.ops.index import ScatterSum
 from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.scan import Accumulate
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import ArrayType, RefType, Shape
+from pullback.ir.types import I64, ArrayType, RefType, Shape
 
 
 def group_kernel(space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> Draft:
@@ -46,6 +46,12 @@ def read_in_step(region: Block, space: Shape) -> set[Value]:
         elif not elsewhere.isdisjoint(i.results):
             elsewhere.update(i.operands)
     return {p for p in region.parameters if p.type.shape == space and p not in elsewhere and p not in region.results}
+
+
+BLOCK, LOW = 64, 16
+"""So many rows of strided matrices are brought near at a time; so many of lower ones, for several threads."""
+MANY = 8
+"""Matrices of fewer blocks are low."""
 
 
 class GroupKernel(Elements):
@@ -197,6 +203,8 @@ class GroupKernel(Elements):
 
     def loop(self, prefix: tuple[Value, ...], axis: int, inside: Any) -> dict[Instruction, list[Value]]:
         """One loop of the nest. Reductions whose trailing axes begin at or before ``axis`` are combined through it."""
+        if not axis and self.brought and self.has_rows_apart():
+            return self.in_blocks(inside)
         index = self.b.open("ijklmnop"[axis] if axis < 8 else "i")
         yielded = inside((*prefix, index), axis + 1)
         carried = list(yielded)
@@ -214,6 +222,27 @@ class GroupKernel(Elements):
             else:
                 results[i] = values
         return results
+
+    def has_rows_apart(self) -> bool:
+        """Whether the rows of a matrix have nothing to do with each other."""
+        return not self.checks and not self.row_reduces and all(tuple(i.params["axes"]) == (1,) for i in self.reduces)
+
+    def in_blocks(self, inside: Any) -> dict[Instruction, list[Value]]:
+        """The loop over rows, so many at a time, those of strided matrices brought near."""
+        b, height = self.b, self.space.extents[0]
+        rows = b.extent_of(height)
+        few = b.lt(rows, b.const(MANY * BLOCK, I64))
+        size = b.select(few, b.const(LOW, I64), b.const(BLOCK, I64))
+        block = b.open("c")
+        first = b.mul(block, size)
+        count = b.minimum(b.sub(rows, first), size)
+        before = self.bring_near(first, count)
+        row = b.open("i")
+        inside((b.add(first, row),), 1)
+        b.close(row, count, about=BLOCK)
+        self.refs = before
+        b.close(block, b.idiv(b.sub(b.add(rows, size), b.const(1, I64)), size), apart=True)
+        return {}
 
     def end(self, i: Instruction, values: list[Value], prefix: tuple[Value, ...]) -> None:
         """A reduction over exactly the loops just closed, or a part of one that adds up in memory."""

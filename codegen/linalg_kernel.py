@@ -12,6 +12,7 @@ from typing import Any
 
 from pullback.codegen.apart import apart
 from pullback.codegen.draft import Draft, KernelBuilder
+from pullback.codegen.lying import lying_product
 from pullback.ir.extents import product as extents_product
 from pullback.ir.ops.contract import others, split
 from pullback.ir.ops.library import Library
@@ -67,11 +68,13 @@ def _work_arrays(kernel: Function) -> set[int]:
     return {k for k, v in enumerate(kernel.parameters) if v in work - used}
 
 
-def product_kernel(i: Instruction, target: str) -> Draft:
-    """The kernel of a canonical contraction, likewise."""
+def product_kernel(i: Instruction, target: str, layouts: Sequence[str] = ()) -> Draft:
+    """The kernel of a canonical contraction, likewise. ``layouts`` of its operands; strided ones are matrices."""
     (left, right), out = split(i.params["spec"])
     params = {"ta": left[-1] == out[-2], "tb": right[-1] != out[-1], **others(i.params)}
     work = _Batch(replace(i, params=params), len(out) - 2, ())
+    if "strided" in layouts:
+        return lying_product(i, layouts, params)
     small = product if target == "cpu" else None
     return work.run(lambda *refs: work.b.here("gemm", *refs, **params), small, MOST_OF_PRODUCT)
 

@@ -38,7 +38,24 @@ from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
-from pullback.ir.ops.kernel import Chosen, Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Stride, Sub, Threads
+from pullback.ir.ops.kernel import (
+    AsRows,
+    Chosen,
+    Either,
+    EitherRows,
+    Extent,
+    Fail,
+    For,
+    If,
+    Load,
+    Local,
+    Prefetch,
+    Private,
+    Store,
+    Stride,
+    Sub,
+    Threads,
+)
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Cold, Rare
 from pullback.ir.ops.shared import Call, RowRef, parted
@@ -246,6 +263,12 @@ class Emitter(Accesses):
                 self.prefetch(self.places[i.operands[0]], [self.env[v] for v in i.operands[1:]], near)
             case Sub():
                 self.sub(i)
+            case Either():
+                self.either(i)
+            case EitherRows():
+                self.either_rows(i)
+            case AsRows():
+                self.as_rows(i)
             case Local():
                 self.local(i)
             case Threads():

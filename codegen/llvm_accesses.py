@@ -216,7 +216,8 @@ class Accesses(Values):
         offset = self.offset(place, index)
         stride = place.type.dtype.bytes * self.width
         is_new = stride >= LINE or self.part * stride % LINE == 0
-        if offset.step is not None and offset.step <= 1 and not place.strides and is_new:
+        walks = offset.step is not None and offset.step <= 1 and not place.strides
+        if is_new and (walks or offset.is_scalar):
             pointer = self.pointers(place, Lanes(offset.text))
             given = [("ptr", pointer), ("i32", "0"), ("i32", "3" if near else "2"), ("i32", "1")]
             self.intrinsic("void", "llvm.prefetch.p0", given)
@@ -235,6 +236,53 @@ class Accesses(Values):
         index = [self.env[v] for v in i.operands[1:]]
         extents = (self.extent(t.shape[0]), *index[place.type.rank :])
         self.places[i.result] = Place(self.pointers(place, self.offset(place, index[: place.type.rank])), t, extents, ())
+
+    def either(self, i: Instruction) -> None:
+        condition = self.env[i.operands[0]].text
+        one, other = (self.places[v] for v in i.operands[1:])
+        t = i.result.type
+        assert isinstance(t, RefType)
+
+        def chosen(kind: str, x: str, y: str) -> str:
+            return self.let(f"select i1 {condition}, {kind} {x}, {kind} {y}")
+
+        pairs = zip(self.strides(one), self.strides(other), strict=True)
+        strides = tuple(Lanes(chosen("i64", x.text, y.text)) for x, y in pairs)
+        self.places[i.result] = Place(chosen("ptr", one.pointer, other.pointer), t, one.extents, strides)
+
+    def strides(self, place: Place) -> Sequence[Lanes]:
+        """How many bytes apart neighbours along each axis are."""
+        if place.strides:
+            return place.strides
+        found = [Lanes(str(place.type.dtype.bytes))]
+        for extent in reversed(place.extents[1:]):
+            found.insert(0, self.multiply(found[0], extent))
+        return found
+
+    def as_rows(self, i: Instruction) -> None:
+        place, t = self.places[i.operands[0]], i.result.type
+        assert isinstance(t, RefType)
+        turned = bool(i.params["turned"])
+        shift = t.dtype.bytes.bit_length() - 1
+        apart = Lanes(self.let(f"ashr exact i64 {place.strides[turned].text}, {shift}"))
+        self.places[i.result] = Place(place.pointer, t, (place.extents[turned], apart), ())
+
+    def either_rows(self, i: Instruction) -> None:
+        condition, ref, copy, first, long = i.operands
+        place, room, t = self.places[ref], self.places[copy], i.result.type
+        assert isinstance(t, RefType)
+        size = t.dtype.bytes
+        columns = self.env[long]
+        apart = place.extents[1].text
+        if place.strides:
+            apart = self.let(f"ashr i64 {place.strides[0].text}, {size.bit_length() - 1}")
+        before = self.multiply(self.multiply(self.env[first], columns), Lanes(str(-size)))
+        start = self.let(f"getelementptr i8, ptr {room.pointer}, i64 {before.text}")
+        pointer, lead = (
+            self.let(f"select i1 {self.env[condition].text}, {kind} {x}, {kind} {y}")
+            for kind, x, y in (("ptr", place.pointer, start), ("i64", apart, columns.text))
+        )
+        self.places[i.result] = Place(pointer, t, (place.extents[0], Lanes(lead)), ())
 
     def local(self, i: Instruction) -> None:
         t = i.result.type

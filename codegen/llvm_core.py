@@ -176,10 +176,14 @@ def _shown(e: Emitter, i: Instruction) -> dict[Value, str]:
     found = {}
     for value in _outer_values(i):
         t = value.type
-        if isinstance(t, RefType) and all(isinstance(x, int) for x in t.shape) and _numbers(t) <= FEW and t.space == "global":
+        if isinstance(t, RefType) and _is_small(t) and [x.text for x in e.places[value].extents] == [str(x) for x in t.shape]:
             found[value] = e.slot(f"[{max(_numbers(t), 1)} x {stored(t.dtype)}]")
             _move(e, t, e.places[value].pointer, found[value])
     return found
+
+
+def _is_small(t: RefType) -> bool:
+    return all(isinstance(x, int) for x in t.shape) and _numbers(t) <= FEW and t.space == "global"
 
 
 def _numbers(t: Any) -> int:

@@ -14,6 +14,7 @@ from pullback.ir.types import DType
 
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
+    from pullback.codegen.llvm_accesses import Place
 
 
 def ufunc(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
@@ -50,7 +51,7 @@ def library(e: Emitter, i: Instruction) -> None:
     for kind, *what in op.arguments({**i.params, "complex": bool(pairs)}):
         match kind:
             case "letter":
-                pointers.append(stored(e, "i8", str(ord(what[0]))))
+                pointers.append(stored(e, "i8", letter(e, what[0], *(places[k] for k in what[1:]))))
             case "number":
                 pointers.append(number(e, what[0], dtype, bool(pairs)))
             case "integer":
@@ -58,7 +59,7 @@ def library(e: Emitter, i: Instruction) -> None:
             case "extent":
                 pointers.append(integer(e, places[what[0]].extents[what[1]].text))
             case "lead":
-                pointers.append(integer(e, at_least_one(e, places[what[0]].extents[op.ranks[what[0]] - 1].text)))
+                pointers.append(integer(e, at_least_one(e, lead(e, places[what[0]], op.ranks[what[0]]))))
             case "product":
                 total = "1"
                 for extent in places[what[0]].extents[: op.ranks[what[0]]]:
@@ -78,6 +79,27 @@ def library(e: Emitter, i: Instruction) -> None:
     e.line(f"call void {service(e, threads, 'enter')}(ptr {threads})")
     e.line(f"call void {callee}({', '.join(f'ptr {p}' for p in pointers)})")
     e.line(f"call void {service(e, threads, 'leave')}(ptr {threads})")
+
+
+def letter(e: Emitter, text: str, place: Place | None = None) -> str:
+    """The letter that says whether an operand is transposed, as it is in memory."""
+    if place is None or not place.strides:
+        return str(ord(text))
+    turned = str(ord("N" if text == "T" else "T"))
+    return e.let(f"select i1 {has_rows(e, place)}, i8 {ord(text)}, i8 {turned}")
+
+
+def lead(e: Emitter, place: Place, rank: int) -> str:
+    """How many elements apart the rows of a matrix are, or the columns of a strided one that has none."""
+    if not place.strides:
+        return place.extents[rank - 1].text
+    rows, columns = (stride.text for stride in place.strides)
+    apart = e.let(f"select i1 {has_rows(e, place)}, i64 {rows}, i64 {columns}")
+    return e.let(f"ashr exact i64 {apart}, {place.type.dtype.bytes.bit_length() - 1}")
+
+
+def has_rows(e: Emitter, place: Place) -> str:
+    return e.let(f"icmp eq i64 {place.strides[1].text}, {place.type.dtype.bytes}")
 
 
 def service(e: Emitter, threads: str, name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from pullback.codegen.draft import Draft
 from pullback.codegen.group_kernel import read_in_step
 from pullback.codegen.lower_loops import lower_scan, lower_switch, lower_while
-from pullback.codegen.op_kernels import op_kernel
+from pullback.codegen.op_kernels import op_kernel, takes_strided
 from pullback.codegen.schedules import group_draft
 from pullback.codegen.sinking import fails, sunk
 from pullback.codegen.turns_inside import turns_inside
@@ -199,8 +199,9 @@ class Lowering:
                 buffers = (*operands, *(self.memory[v] for v in instruction.results))
                 b.append(Instruction(op, buffers, (), instruction.params, (), instruction.loc))
             case _:
-                operands = [self.dense(b, v) for v in instruction.operands]
-                draft = op_kernel(instruction, self.target)
+                as_they_lie = takes_strided(instruction, self.target)
+                operands = [self.memory[v] if as_they_lie else self.dense(b, v) for v in instruction.operands]
+                draft = op_kernel(instruction, self.target, tuple(self.layout(v) for v in instruction.operands))
                 base, *others = instruction.operands
                 alone = self.holder(base) not in map(self.holder, others)
                 ends = self.ends_here(base, others) or (alone and self.comes_home(instruction.results[0], base))

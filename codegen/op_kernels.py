@@ -29,8 +29,15 @@ from pullback.ir.structure import Function, Instruction, Value
 from pullback.ir.types import I64, DType, Shape
 
 
-def op_kernel(instruction: Instruction, target: str = "cpu") -> Draft:
-    """The kernel of one instruction; its operands are dense buffers. ``target``: "cpu" or "cuda"."""
+def takes_strided(instruction: Instruction, target: str) -> bool:
+    """Whether the kernel of an instruction takes its operands as they lie in memory."""
+    is_product = isinstance(instruction.op, Contract) and "z" not in instruction.params["spec"]
+    return is_product and target == "cpu" and not instruction.result.type.dtype.is_complex
+
+
+def op_kernel(instruction: Instruction, target: str = "cpu", layouts: Sequence[str] = ()) -> Draft:
+    """The kernel of one instruction; its operands are dense buffers, unless it takes strided ones. ``target``: "cpu" or "cuda";
+    ``layouts`` of the operands, "c" or "strided"."""
     if target == "cuda" and isinstance(instruction.op, Scatter | ScatterSum | Sort):
         return together_kernel(instruction)
     match instruction.op:
@@ -38,7 +45,7 @@ def op_kernel(instruction: Instruction, target: str = "cpu") -> Draft:
             make = complex_batch_kernel if instruction.result.type.dtype.is_complex else batch_kernel
             return make(instruction)
         case Contract():
-            return product_kernel(instruction, target)
+            return product_kernel(instruction, target, layouts)
         case Scatter():
             return _update(instruction, _scatter)
         case ScatterSum():

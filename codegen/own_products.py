@@ -1,23 +1,26 @@
 """own_products: matrix products that a library would do become ``product``, where that is faster.
 
-Requires: a lowered module for the CPU. Keeps: its meaning, not the order of additions. Where both may be faster, both are in the
+Requires: a lowered module for the CPU. Keeps: its meaning, not the order of additions. Operands are read as they lie (``lying``).
+Where both may be faster, both are in the
 kernel, and it goes by the class of its extents (``product_classes``) and by what was chosen for that. Kernels that loops launch
 keep the library: most of their products are small, and all kernels of such a program are compiled as one module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from pullback.codegen.lying import spell_lying
 from pullback.codegen.processors import Target
 from pullback.codegen.product_classes import CLASSES, LIMITS, SUBJECT, has_choice
 from pullback.codegen.repeated import kernels_in_loops
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
+from pullback.ir.ops.kernel import Lying, is_strided
 from pullback.ir.ops.library import gemm
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
-from pullback.ir.types import COMPLEX_OF, I64, Extent, scalar
+from pullback.ir.types import BOOL, COMPLEX_OF, I64, Extent, scalar
 
 
 def own_products(module: Module, machine: Target, always: bool = False) -> Module:
@@ -25,18 +28,45 @@ def own_products(module: Module, machine: Target, always: bool = False) -> Modul
     some are faster; ``always``: instead of these."""
     program, *kernels = module.functions
     inside = kernels_in_loops(program)
-    made = (owned(k, machine, always) if k.name not in inside or _is_alone(k, always) else k for k in kernels)
-    return Module((program, *made))
+
+    def made(k: Function) -> Function:
+        return owned(k, machine, always) if k.name not in inside or _is_alone(k, always) else _of_library(k, machine)
+
+    return Module((program, *map(made, kernels)))
 
 
 def owned(kernel: Function, machine: Target, always: bool = False, ways: bool = False) -> Function:
     """One kernel of such a module; with both ``ways`` on any machine."""
-    if not (always or ways or has_choice(machine)) or not any(_is_plain(i) for i in kernel.instructions):
+    if not any(_is_plain(i) for i in kernel.instructions):
         return kernel
+    if not (always or ways or has_choice(machine)):
+        return _of_library(kernel, machine)
+    return _with_products(kernel, lambda b, i, lying: _spell(b, i, lying, always, machine))
+
+
+def _of_library(kernel: Function, machine: Target) -> Function:
+    """A kernel of which the library does all products."""
+    if not any(isinstance(i.op, Lying) for i in kernel.instructions):
+        return kernel
+
+    def spell(b: Builder, i: Instruction, lying: Sequence[Instruction]) -> None:
+        for each in lying:
+            spell_lying(b, each, None, [_size(b, e) for e in _extents(i)], machine)
+        b.append(i)
+
+    return _with_products(kernel, spell)
+
+
+def _with_products(kernel: Function, spell: Callable[[Builder, Instruction, Sequence[Instruction]], None]) -> Function:
+    """The kernel with plain products spelled out, each with those of its operands that are read as they lie."""
     made: list[Instruction] = []
+    lying: list[Instruction] = []
     for i in kernel.instructions:
-        if _is_plain(i):
-            _spell(Builder(i.loc, made), i, always)
+        if isinstance(i.op, Lying):
+            lying.append(i)
+        elif _is_plain(i):
+            spell(Builder(i.loc, made), i, lying)
+            lying = []
         else:
             made.append(i)
     return replace(kernel, body=replace(kernel.body, instructions=tuple(made)))
@@ -51,16 +81,26 @@ def _is_plain(i: Instruction) -> bool:
     return i.op is gemm
 
 
-def _spell(b: Builder, i: Instruction, always: bool) -> None:
+def _extents(i: Instruction) -> tuple[Extent, Extent, Extent]:
+    """The rows, terms and columns of a product."""
+    left, _, out = (v.type.shape for v in i.operands)
+    return out[0], left[0 if i.params["ta"] else 1], out[1]
+
+
+def _spell(b: Builder, i: Instruction, lying: Sequence[Instruction], always: bool, machine: Target) -> None:
     left, right, out = i.operands
     is_complex = bool(gemm.pairs([v.type for v in i.operands]))
-    dtype, shape = COMPLEX_OF[left.type.dtype] if is_complex else left.type.dtype, left.type.shape
+    dtype = COMPLEX_OF[left.type.dtype] if is_complex else left.type.dtype
     turned_left, turned_right = i.params["ta"], i.params["tb"]
-    extents = (out.type.shape[0], shape[0] if turned_left else shape[1], out.type.shape[1])
+    extents = _extents(i)
     rows, terms, columns = (_size(b, e) for e in extents)
+    by_us = b.const(True, BOOL)
     if not always:
         bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": dtype, "of": extents})[0]
         by_us = _is_ours(b, bits, (rows, terms, columns), dtype.part.bytes)
+    for each in lying:
+        spell_lying(b, each, by_us, (rows, terms, columns), machine)
+    if not always:
         b.emit(OPS["if"], (b.bitnot(by_us),), {}, [Block((), (i,), ())])
         rows = b.select(by_us, rows, b.const(0, I64))
     parts, conj = 2 if is_complex else 1, i.params.get("conj", (False, False))
@@ -72,7 +112,9 @@ def _spell(b: Builder, i: Instruction, always: bool) -> None:
     sums = [Value(scalar(out.type.dtype), "sum") for _ in range(parts)]
     for value, at in zip(sums, part_indices(inner, parts), strict=True):
         inner.store(value, out, row, column, *at)
-    b.emit(OPS["product"], (rows, columns, terms), {}, [*regions, inner.block([row, column, *sums], [])])
+    lies = tuple(k for k, ref in enumerate((left, right)) if is_strided(ref))
+    params = {"lies": lies} if lies else {}
+    b.emit(OPS["product"], (rows, columns, terms), params, [*regions, inner.block([row, column, *sums], [])])
 
 
 def _is_ours(b: Builder, bits: Value, shape: tuple[Value, Value, Value], itemsize: int) -> Value:

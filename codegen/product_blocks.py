@@ -23,9 +23,10 @@ from dataclasses import dataclass
 
 from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.processors import Target
+from pullback.codegen.product_either import panels_of
 from pullback.codegen.product_packs import Lies, Pack, lies
 from pullback.codegen.product_pairs import pairs_of
-from pullback.codegen.product_panels import Panels, Span
+from pullback.codegen.product_panels import Span
 from pullback.codegen.product_parts import (
     FEW,
     Rows,
@@ -117,14 +118,14 @@ class Blocks:
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms * self.planes)
         self.functions = functions
         self.left_lies, self.right_lies = lies(left), lies(right)
-        self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
-        self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
+        lying = i.params.get("lies", ())
+        self.left = panels_of(b, left, 0 in lying, 1, self.rows, self.shape.rows, self.shape.lanes)
+        self.right = panels_of(b, right, 1 in lying, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
         self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and is_stored(self.each) else None
         comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
-        self.is_one_by_one = self.is_flat if self.comes_by_row else b.const(False, BOOL)
         if self.planes > 1:
             self.goes = pairs_of(self.each) if outermost and self.is_light else None
             self.comes = pairs_of(right) if self.comes_by_row else None
@@ -190,7 +191,7 @@ class Blocks:
         # of longer runs there may be fewer
         runs = b.maximum(shared(b, self.terms, length), one)
         several = b.gt(runs, one)
-        keeps = b.bitor(b.gt(panels, one), b.bitnot(self.is_one_by_one))
+        keeps = b.bitor(b.gt(panels, one), b.bitnot(self.is_flat))
         among = b.add(b.select(keeps, across, one), one)
         self.runs(b, Block(
             rows=(i0, panels), columns=(j0, width), across=across, length=length, runs=runs, several=several, keeps=keeps,
@@ -225,14 +226,14 @@ class Blocks:
         ends = b.bitand(block.is_far, run.is_last)
         is_new = b.eq(r, zero)
         is_whole = b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several))
-        moves = b.select(b.bitand(b.bitand(is_new, self.is_one_by_one), b.bitnot(run.is_last)), one, zero)
+        moves = b.select(b.bitand(b.bitand(is_new, self.is_flat), b.bitnot(run.is_last)), one, zero)
         apart = self.goes.apart(b) if self.goes else zero
         moved = b.mul(moves, self.comes.apart(b)) if self.comes else zero
 
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
             column, k = b.add(j0, c), b.add(b.select(block.keeps, j, zero), one)
-            begins = b.bitor(self.is_one_by_one, b.eq(j, zero))
+            begins = b.bitor(self.is_flat, b.eq(j, zero))
             when(b, b.bitand(is_new, begins), lambda b: self.pack(b, block, run, k, c))
             self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
             when(b, ends, lambda b: self.ask_results(b, i, column))
@@ -267,7 +268,7 @@ class Blocks:
         """Pack the panel of columns that begins at a column of the block, or that one and all others, to a position and those
         behind it."""
         (j0, width), shape = block.columns, self.shape
-        number_of = b.select(self.is_one_by_one, number(b, 1), block.across)
+        number_of = b.select(self.is_flat, number(b, 1), block.across)
         some = b.minimum(b.mul(number_of, number(b, shape.columns)), b.sub(width, c))
         columns = b.add(j0, c), some
         if self.right_lies is not None:

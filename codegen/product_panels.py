@@ -82,8 +82,8 @@ class Panels:
         when(b, b.lt(given, size), lambda b: vector(b, size, self.numbers, clear))
         vector(b, count, 1, lambda b, v: self.put(b, self.elements(b, at, b.add(first, v)), panel, p, v))
 
-    def turn(self, b: Builder, panel: Value, terms: Span, first: Value) -> None:
-        """Pack a panel of which terms are neighbours in memory."""
+    def turn(self, b: Builder, panel: Value, terms: Span, first: Value, asks: bool = False) -> None:
+        """Pack a panel of which terms are neighbours in memory. ``asks``: for the same terms of the next panel."""
         last = b.sub(self.total, number(b, 1))
         together = GROUP // self.step
 
@@ -98,8 +98,10 @@ class Panels:
                 place = self.place(b, p, start)
                 behind = {k * self.step + part * self.apart: x for k, parts in enumerate(found) for part, x in enumerate(parts)}
                 places = {far: b.add(place, number(b, far)) if far else place for far in sorted(behind)}
-                for far, at in places.items():
-                    b.store(behind[far], panel, at)
+                for far, there in places.items():
+                    b.store(behind[far], panel, there)
+                for k in range(self.size, self.size + together) if asks else ():
+                    self.ask(b, at, b.add(of, number(b, k)))
 
             vector(b, terms[1], 1, some)
 
@@ -129,7 +131,7 @@ class Panels:
             return found
 
         if self.is_turned:
-            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, b.add(begin, j)), terms, start(b, j)))
+            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, b.add(begin, j)), terms, start(b, j), True))
             return
         full = whole(b, count, self.size)
         done = b.mul(full, number(b, self.size))

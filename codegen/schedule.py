@@ -19,6 +19,7 @@ from pullback.codegen.chunk import chunk
 from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.cuda_tiled import tiled
 from pullback.codegen.jam import jam
+from pullback.codegen.near import nears
 from pullback.codegen.pace import Work, paced
 from pullback.codegen.phases import phases
 from pullback.codegen.processors import PROCESSORS, Processor, Target
@@ -51,7 +52,7 @@ def schedule(kernel: Function, target: str = "cpu", processor: str = "", machine
     known = PROCESSORS.get(processor)
     apart, inside = _without(products(kernel.body, machine), shared)
     rarely, often = _without(chunk(_spelled(inside, known)), cold)
-    found = phases(_map(jam(transposes(borders(often)))), known)
+    found = phases(_map(jam(nears(transposes(borders(often))))), known)
     return Function(kernel.name, replace(found, instructions=(*map(_apart, apart), *rarely, *found.instructions)), kernel.kind)
 
 

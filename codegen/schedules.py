@@ -7,6 +7,7 @@ the first of equals. Add one here and it is fuzzed like all others: tests choose
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from pullback.codegen.collapse import Space, collapse
 from pullback.codegen.cost import Schedule
@@ -45,5 +46,5 @@ pick: Pick = cheapest
 def group_draft(group: Instruction, layouts: Sequence[str], over: Mapping[int, int], target: str) -> Draft:
     """The kernel of a group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value. ``over``: for the
     position of each result that is written over an operand, that operand's; the kernel has one reference for both."""
-    space = collapse(group, layouts)
+    space = replace(collapse(group, layouts), nears=target == "cpu")
     return pick(space, fitting(space, layouts, target)).draft(space, layouts, over)

@@ -59,6 +59,7 @@ class _Tiles(Elements):
         self.partial: dict[Instruction, Value] = {}
         self.valid: list[Value | None] = []
         self.size: Value | None = None
+        self.near: dict[Value, Value] = {}
 
         self.height, *self.widths = space.extents
         moved = {*self.region.parameters, *self.region.results}
@@ -68,7 +69,6 @@ class _Tiles(Elements):
         wanted = (i for i in self.reduces if i.result in self.outputs)
         self.columns = [i for i in wanted if tuple(i.params["axes"]) == (0,)]
         self.last = max((self.passes[v] for v in self.roots(None)), default=0)
-        self.elsewhere = self.read_elsewhere()
         self.keep_dear()
         self.find_rows()
         self.coming = self.find_coming()
@@ -99,15 +99,6 @@ class _Tiles(Elements):
                 out = (self.outputs.get(value) or self.waiting_place(value, last)) if last else None
                 if out is not None:
                     self.places[value] = out
-
-    def read_elsewhere(self) -> set[Value]:
-        """The values that something is computed from at another place than theirs."""
-        found = set[Value]()
-        for i in reversed(self.region.instructions):
-            is_here = isinstance(i.op, Elementwise | Check | Reduce) or i.op is broadcast
-            if not is_here or (isinstance(i.op, Elementwise) and not found.isdisjoint(i.results)):
-                found.update(i.operands)
-        return found
 
     def last_pass_with(self, value: Value) -> int:
         """The last pass that needs a value; 0 if what later ones need of it is kept."""
@@ -254,6 +245,8 @@ class _Tiles(Elements):
         b = self.b
         first = b.mul(c, b.const(CHUNK, I64))
         count = b.minimum(b.sub(b.extent_of(self.height), first), b.const(CHUNK, I64))
+        far = self.bring_near(first, count)
+        self.near = {far[v]: self.refs[v] for v in self.brought}
         for i in self.columns:
             self.along(lambda j, i=i: self.put(self.identity(i)[0], self.partial[i], c, *j))  # type: ignore[misc]
         if not self.last and not self.rows:
@@ -406,7 +399,7 @@ class _Tiles(Elements):
         """Have the same rows of the next tile on their way, element by element."""
         b = self.b
         for ref, k in self.coming.get(number, ()) if self.size is not None else ():
-            b.here("prefetch", ref, b.add(rows[k], self.size), *j)
+            b.here("prefetch", self.near.get(ref, ref), b.add(rows[k], self.size), *j)
 
     def counted(self, i: Instruction, values: Sequence[Value]) -> list[Value]:
         """Values of rows walked together; of the copies of the last row, what changes nothing."""

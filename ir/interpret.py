@@ -20,13 +20,18 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
 from pullback.ir.ops.kernel import (
     AddTo,
+    AsRows,
     Chosen,
+    Either,
+    EitherRows,
     Extent,
     Fail,
     For,
     If,
     Load,
     Local,
+    Lying,
+    Near,
     Prefetch,
     Private,
     Store,
@@ -222,6 +227,17 @@ class _Kernel:
                 return []
             case Sub():
                 return [operands[0][int(operands[1]), ...]]
+            case Lying():
+                operands[1][...] = operands[0]
+                return [operands[1]]
+            case Either():
+                return [operands[1] if operands[0] else operands[2]]
+            case AsRows():
+                return [operands[0].T if params["turned"] else operands[0]]
+            case Near():
+                return [operands[0]]
+            case EitherRows():
+                return [operands[1]]
             case Local():
                 shape = (int(operands[0]), *params["shape"][1:]) if operands else params["shape"]
                 return [undefined(params["dtype"], shape)]

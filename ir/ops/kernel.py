@@ -6,7 +6,8 @@ yields an element and the results are their combination in a fixed tree; without
 iteration in order. With ``scan`` (one elementwise op's name a value, those in front of what is combined) iterations get the
 combination of all before them and yield it combined with an element, which may be grouped otherwise. Iterations that carry
 nothing are independent unless ``ordered``; ``apart`` promises that each also writes places of its own, where that is not seen.
-``multiple`` promises that the number of iterations is one of that number; ``few``, that there are few most often.
+``multiple`` promises that the number of iterations is one of that number; ``few``, that there are few most often, ``about``, that
+there are so many.
 ``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
 """
 
@@ -28,6 +29,11 @@ def _ref(t: Type) -> RefType:
     if not isinstance(t, RefType):
         raise TypeError(f"expected a reference, found {t}")
     return t
+
+
+def is_strided(v: Value) -> bool:
+    """Whether a value is a strided reference."""
+    return isinstance(v.type, RefType) and v.type.layout == "strided"
 
 
 def _scalars(types: Sequence[Type], count: int, dtype: Any = I64) -> None:
@@ -121,6 +127,70 @@ class Sub(Op):
         if not ref.rank:
             raise TypeError("the reference has rank 0")
         return (RefType(ref.dtype, ref.shape[1:], ref.layout, ref.space),)
+
+
+class Lying(Op):
+    """A strided matrix as products read it, and dense memory that may become a copy of it: the one or the other, so that
+    neighbours along one axis are neighbours in memory, and along the other one further apart than the first axis is long."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        one, other = map(_ref, types)
+        if one.layout != "strided" or other.layout != "c" or one.rank != 2 or (one.dtype, 2) != (other.dtype, other.rank):
+            raise TypeError("takes a strided reference of rank 2, and a dense one like it")
+        for e, f in zip(one.shape, other.shape):
+            same(e, f)
+        return (one,)
+
+
+class Either(Op):
+    """One of two references of a dtype and a shape, by a condition: the first one if it holds. Strided."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        _scalars(types[:1], 1, "bool")
+        one, other = _ref(types[1]), _ref(types[2])
+        if (one.dtype, one.rank, one.space) != (other.dtype, other.rank, other.space):
+            raise TypeError("takes two references of one dtype, rank and space")
+        for e, f in zip(one.shape, other.shape):
+            same(e, f)
+        return (RefType(one.dtype, one.shape, "strided", one.space),)
+
+
+class AsRows(Op):
+    """A strided reference of two axes as a dense one that has rows of some length: neighbours along its last axis are neighbours
+    in memory, and those along the first one a whole number of elements apart. ``turned``: it is the other way round, and so are
+    the axes of the result."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        if ref.layout != "strided" or ref.rank != 2:
+            raise TypeError("takes a strided reference of rank 2")
+        return (RefType(ref.dtype, ref.shape[::-1] if params["turned"] else ref.shape, "c", ref.space),)
+
+
+class Near(Op):
+    """Some rows of a strided matrix, the first one and how many are given, as a dense reference that has the indices of the
+    matrix: in memory of the kernel's own, unless they lie in rows. Only these rows are there, to be read."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        _scalars(types[1:], 2)
+        if ref.layout != "strided" or ref.rank != 2:
+            raise TypeError("takes a strided reference of rank 2")
+        return (RefType(ref.dtype, ref.shape, "c", ref.space),)
+
+
+class EitherRows(Op):
+    """A matrix as ``near`` gives it: itself if a condition holds, as ``as_rows`` does with a strided one, or a copy of some rows.
+    Operands: the condition, the matrix, the copy, a dense reference, the row that it begins with, and how many elements apart its
+    rows are."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref, copy = _ref(types[1]), _ref(types[2])
+        _scalars(types[:1], 1, "bool")
+        _scalars(types[3:], 2)
+        if ref.rank != 2 or copy.layout != "c" or copy.rank not in (1, 2) or copy.dtype is not ref.dtype:
+            raise TypeError("takes a reference of rank 2, and a dense one for the copy")
+        return (RefType(ref.dtype, ref.shape, "c", ref.space),)
 
 
 class Local(Op):
@@ -235,6 +305,11 @@ add_to = AddTo(name="add_to", effect="effect", vocabularies=KERNEL)
 local = Local(name="local", typed=("dtype", "shape"), vocabularies=KERNEL)
 private = Private(name="private", vocabularies=KERNEL)
 sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
+lying = Lying(name="lying", effect="effect", vocabularies=KERNEL)
+either = Either(name="either", vocabularies=KERNEL)
+as_rows = AsRows(name="as_rows", vocabularies=KERNEL)
+near = Near(name="near", effect="effect", vocabularies=KERNEL)
+either_rows = EitherRows(name="either_rows", vocabularies=KERNEL)
 prefetch = Prefetch(name="prefetch", effect="effect", vocabularies=KERNEL)
 for_ = For(name="for", effect="effect", vocabularies=KERNEL)
 if_ = If(name="if", effect="effect", vocabularies=KERNEL)

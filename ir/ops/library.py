@@ -1,7 +1,8 @@
 """Library calls of kernels: routines of BLAS and LAPACK on dense references, which they update in place.
 
 The routines read memory by columns, so a row-major matrix is to them its transpose. Each record says with which arguments the
-routine does what its reference does with row-major arrays. ``arguments(params)`` lists them in order: ("letter", "N"),
+routine does what its reference does with row-major arrays. ``arguments(params)`` lists them in order: ("letter", "N"), or
+("letter", "N", position) of a reference that may be stored transposed,
 ("number", 1.0) of the references' dtype; as 32-bit integers ("extent", position, axis), ("lead", position), the last extent but
 at least 1, ("product", position), that of all extents, and ("integer", 1); and ("ref", position). ``position`` counts operands.
 
@@ -34,7 +35,8 @@ class Library(Op):
 
     ``fit(shapes, params, same)`` is the rule of shapes of the operands; those in ``integers`` are of i32, the others of one
     float dtype, f32 or f64. Of a routine of complex numbers those in ``real`` are not complex. ``kinds``: "f", "c" or both. Those
-    in ``work`` are memory that LAPACK works in; what is left there means nothing.
+    in ``work`` are memory that LAPACK works in; what is left there means nothing. Those in ``strided`` may be strided references
+    of which neighbours along one axis are neighbours in memory, and rows or columns lie further apart than they are long.
     """
 
     routine: str
@@ -47,13 +49,14 @@ class Library(Op):
     integers: tuple[int, ...] = ()
     real: tuple[int, ...] = ()
     work: tuple[int, ...] = ()
+    strided: tuple[int, ...] = ()
     of_complex: str = ""
     kinds: str = "fc"
     effect: str = "effect"
     vocabularies: frozenset[str] = KERNEL
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        refs = [t for t in types if isinstance(t, RefType) and t.layout == "c"]
+        refs = [t for k, t in enumerate(types) if isinstance(t, RefType) and (t.layout == "c" or k in self.strided)]
         if len(refs) != len(self.ranks) or len(refs) != len(types):
             raise TypeError(f"takes {len(self.ranks)} dense references")
         pairs = self.pairs(refs)
@@ -124,7 +127,7 @@ def _gemm_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> N
 
 def _gemm_arguments(params: Mapping[str, Any]) -> list[Argument]:
     conj = params.get("conj", (False, False))
-    letters = [("letter", "C" if conj[k] else "T" if params[name] else "N") for k, name in ((1, "tb"), (0, "ta"))]
+    letters = [("letter", "C" if conj[k] else "T" if params[name] else "N", k) for k, name in ((1, "tb"), (0, "ta"))]
     extents = [("extent", 2, 1), ("extent", 2, 0), ("extent", 0, 0 if params["ta"] else 1)]
     factors = [("number", 1.0), ("ref", 1), ("lead", 1), ("ref", 0), ("lead", 0)]
     return [*letters, *extents, *factors, ("number", 0.0), ("ref", 2), ("lead", 2)]
@@ -132,7 +135,8 @@ def _gemm_arguments(params: Mapping[str, Any]) -> list[Argument]:
 
 gemm = Library(
     name="gemm", reference=_gemm, routine="blas.{}gemm", ranks=(2, 2, 2), reads=(0, 1), writes=(2,), fit=_gemm_fit,
-    arguments=_gemm_arguments, products=lambda shapes, params: math.prod(shapes[2]) * shapes[0][0 if params["ta"] else 1],
+    strided=(0, 1), arguments=_gemm_arguments,
+    products=lambda shapes, params: math.prod(shapes[2]) * shapes[0][0 if params["ta"] else 1],
 )  # fmt: skip
 
 

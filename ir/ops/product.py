@@ -38,7 +38,8 @@ COMBINERS = ("add", "mul", "maximum", "minimum")
 class Product(Op):
     """Operands: the numbers of rows, columns and terms (i64), and the parts. Elements are f32 or f64. ``combine``: the combiners
     of the parts; absent if there are none. ``across``: those of rows, likewise. Param ``tf32``: elements of f32 may be rounded to
-    11 bits before they are multiplied."""
+    11 bits before they are multiplied; ``lies``: the positions of operands that a region loads from a strided reference which
+    has rows, or columns, as ``as_rows`` asks for."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         if list(types[:3]) != [scalar(I64)] * 3:

@@ -16,7 +16,23 @@ from pullback.ir.extents import value_of
 from pullback.ir.op import OPS, Op
 from pullback.ir.ops.create import Constant, Count
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Extent, Fail, For, If, Load, Local, Prefetch, Private, Store, Sub, combined_values
+from pullback.ir.ops.kernel import (
+    AsRows,
+    Either,
+    Extent,
+    Fail,
+    For,
+    If,
+    Load,
+    Local,
+    Lying,
+    Near,
+    Prefetch,
+    Private,
+    Store,
+    Sub,
+    combined_values,
+)
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.product import COLUMNS, Product
 from pullback.ir.structure import Block, Instruction, Loc, Value, walk
@@ -232,8 +248,10 @@ class _Counter:
                 self.moved(self.loads, i.operands[0], self.runs)
             case Store():
                 self.moved(self.stores, i.operands[1], self.runs)
-            case Sub():
+            case Sub() | AsRows() | Lying() | Near():
                 self.roots[i.result] = self.root(i.operands[0])
+            case Either():
+                self.roots[i.result] = self.root(i.operands[1])
             case For():
                 self.loop(i)
             case If():

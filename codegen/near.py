@@ -1,0 +1,112 @@
+"""near: rows of strided matrices that loops read are brought near, if they are no rows in memory.
+
+Requires: a kernel for the CPU whose loops are cut in chunks. Keeps: its meaning, to the bit. Where columns are neighbours in
+memory (Fortran's order), neighbours along a row are lines apart, and each of these has left the caches before the next row wants
+its next element. So some rows are copied first, to memory of the kernel's own: four columns at a time, turned in registers.
+Matrices with neither rows nor columns are copied element by element.
+
+Cost: every line moves once from memory, and an element is written and read twice in the first and second caches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pullback.codegen.product_parts import loop, number, parts, serial, vector, when
+from pullback.ir.builder import Builder
+from pullback.ir.op import OPS
+from pullback.ir.ops.kernel import Near
+from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.types import BOOL
+
+GROUP = 4
+"""So many columns are turned together."""
+ROWS = 64
+"""The rows that are brought near at a time, at most."""
+TILE = 256
+"""The bytes of a row of the tile that lies in the first cache."""
+LINE = 64
+ROOM = 1 << 40
+
+
+def nears(block: Block) -> Block:
+    """A block in which the rows of every ``near`` are there."""
+    made: list[Instruction] = []
+    for i in block.instructions:
+        if isinstance(i.op, Near):
+            _Rows(Builder(i.loc, made), i).write()
+        else:
+            made.append(replace(i, regions=tuple(map(nears, i.regions))) if i.regions else i)
+    return Block(block.parameters, tuple(made), block.results)
+
+
+class _Rows:
+    """Some rows of one matrix."""
+
+    def __init__(self, b: Builder, i: Instruction) -> None:
+        self.b, self.i = b, i
+        self.ref, self.first, self.count = i.operands
+        self.dtype = self.ref.type.dtype
+        self.columns = b.emit(OPS["extent"], (), {"size": self.ref.type.shape[1]})[0]
+        self.line, self.wide = LINE // self.dtype.bytes, TILE // self.dtype.bytes
+        self.lead = b.mul(b.bitor(parts(b, self.columns, self.line), number(b, 1)), number(b, self.line))
+
+    def write(self) -> None:
+        b, size = self.b, number(self.b, self.dtype.bytes)
+        rows, columns = (b.emit(OPS["stride"], (self.ref,), {"axis": axis})[0] for axis in (0, 1))
+        none, one, rest = number(b, 0), number(b, 1), number(b, self.dtype.bytes - 1)
+        has_rows = b.bitand(b.eq(columns, size), b.eq(b.bitand(rows, rest), none))
+        has_columns = b.bitand(b.eq(rows, size), b.eq(b.bitand(columns, rest), none))
+        copied, others = (b.bitxor(x, b.const(True, BOOL)) for x in (has_rows, has_columns))
+        by_columns = b.bitand(copied, has_columns)
+        is_narrow = b.bitand(by_columns, b.le(self.columns, number(b, self.wide)))
+        wanted = b.select(b.bitor(has_rows, is_narrow), one, b.mul(self.count, self.lead))
+        room = b.local(wanted, dtype=self.dtype, shape=(ROOM,))
+        tile = b.local(dtype=self.dtype, shape=(ROWS, self.wide + GROUP))
+        when(b, by_columns, lambda b: self.turned(b, room, tile, is_narrow))
+        when(b, b.bitand(copied, others), lambda b: self.one_by_one(b, room))
+        found = b.emit(OPS["either_rows"], (has_rows, self.ref, room, self.first, self.lead), {})[0]
+        given = b.bitxor(is_narrow, b.const(True, BOOL)), found, tile, self.first, number(b, self.wide + GROUP)
+        b.append(Instruction(OPS["either_rows"], given, self.i.results, {}, (), self.i.loc))
+
+    def one_by_one(self, b: Builder, room: Value) -> None:
+        def row(b: Builder, r: Value) -> None:
+            start, at = b.mul(r, self.lead), b.add(self.first, r)
+            loop(b, self.columns, lambda b, j: b.store(b.load(self.ref, at, j), room, b.add(start, j)), map="vector", few=True)
+
+        serial(b, self.count, row)
+
+    def turned(self, b: Builder, room: Value, tile: Value, is_narrow: Value) -> None:
+        by_columns = b.emit(OPS["as_rows"], (self.ref,), {"turned": True})[0]
+        size = number(b, self.wide)
+        last = b.sub(self.columns, number(b, 1))
+        beside, below = b.select(is_narrow, number(b, 0), size), b.select(is_narrow, number(b, ROWS), number(b, 0))
+
+        def some(b: Builder, k: Value) -> None:
+            left = b.mul(k, size)
+            width = b.minimum(b.sub(self.columns, left), size)
+            serial(b, parts(b, width, GROUP), lambda b, g: group(b, left, b.mul(g, number(b, GROUP))))
+            count = b.select(is_narrow, number(b, 0), self.count)
+            serial(b, count, lambda b, r: row(b, r, left, width))
+
+        def group(b: Builder, left: Value, c: Value) -> None:
+            columns = [b.minimum(b.add(b.add(left, c), number(b, k)), last) for k in range(GROUP)]
+            coming = [b.minimum(b.add(column, beside), last) for column in columns]
+
+            def rows(b: Builder, v: Value) -> None:
+                at = b.add(self.first, v)
+                values = [b.load(by_columns, column, at) for column in columns]
+                here = [c, *(b.add(c, number(b, k)) for k in range(1, GROUP))]
+                for value, place in zip(values, here, strict=True):
+                    b.store(value, tile, v, place)
+                for column in coming:
+                    b.prefetch(by_columns, column, b.add(at, below))
+
+            vector(b, self.count, 1, rows)
+
+        def row(b: Builder, r: Value, left: Value, width: Value) -> None:
+            start = b.add(b.mul(r, self.lead), left)
+            whole = b.mul(parts(b, width, self.line), number(b, self.line))
+            vector(b, whole, self.line, lambda b, j: b.store(b.load(tile, r, j), room, b.add(start, j)))
+
+        serial(b, parts(b, self.columns, self.wide), some)
