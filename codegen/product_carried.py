@@ -35,6 +35,7 @@ from pullback.codegen.product_shapes import GROUP, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.ops.product import COLUMNS
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import I64, scalar
 
@@ -84,7 +85,8 @@ class Carried:
         is_short = b.le(self.terms, number(b, self.length))
         for vectors, rows in tiles:
             most = MOST_WIDE if vectors == 2 and (self.right_lies or not self.is_turned) else 1
-            fits = b.le(self.columns, number(b, most * vectors * lanes))
+            widest = most * vectors * lanes
+            fits = b.le(self.columns, number(b, min(widest, COLUMNS) if self.after.across else widest))
             fits = fits if self.only_stores else b.bitand(fits, is_short)
             if vectors == 3:
                 fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))

@@ -106,6 +106,7 @@ def chosen_products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     how = request.config.getoption("--products")
     if how is not None:
         monkeypatch.setattr(carrying, "TARGETS", frozenset({"cpu", "cuda", carrying.ALONE} if how == "carrying" else ()))
+        monkeypatch.setattr(carrying, "BATCHES", frozenset({"cpu"} if how == "carrying" else ()))
 
 
 @pytest.fixture(autouse=True)

@@ -194,6 +194,7 @@ EXTENTS = {
     "longer": {"z": 2, "m": 5, "k": 1100, "n": 3},
     "panels": {"z": 3, "m": 30, "k": 12, "n": 50},
     "wide": {"z": 2, "m": 7, "k": 20, "n": 210},
+    "just wide": {"z": 2, "m": 20, "k": 5, "n": 100},
     "thin": {"z": 40, "m": 2, "k": 3, "n": 33},
     "many rows": {"z": 2, "m": 130, "k": 6, "n": 17},
 }
@@ -215,6 +216,18 @@ def test_empty_batches(name: str, empty: str) -> None:
     form, words = NARROW[name]
     extents = {"z": 2, "m": 3, "k": 2, "n": 4, empty: 0}
     check(form, *(np.ones(tuple(extents[k] for k in word)) for word in words.split(",")))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [16, 24, 48, 64, 95, 96, 97, 128, 129, 200])
+def test_all_columns_of_a_row_are_combined(columns: int, dtype: Any) -> None:
+    """However many panels there are; each call has memory of its own, with whatever is in it."""
+    rng = np.random.default_rng(columns)
+    total = pb.jit(lambda x, w: np.sum((x @ w) * 2.0, axis=2))
+    for k in range(3):
+        x, w = rng.normal(size=(5 + k, 64, 40)).astype(dtype), rng.normal(size=(5 + k, 40, columns)).astype(dtype)
+        expected = 2.0 * np.sum(x.astype(np.float64) @ w.astype(np.float64), axis=2)
+        np.testing.assert_allclose(total(x, w), expected, atol=4000 * columns**0.5 * np.finfo(dtype).eps)
 
 
 def test_batches_have_as_few_kernels() -> None:
@@ -252,6 +265,7 @@ def test_operands_that_others_store_are_stored_first() -> None:
 def run_alone(function: Function, values: list[Any]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(carrying, "TARGETS", frozenset())
+        patch.setattr(carrying, "BATCHES", frozenset())
         return compiled(function).run(values)
 
 

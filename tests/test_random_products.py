@@ -39,6 +39,7 @@ def products(how: str) -> Iterator[None]:
     """Contractions share kernels with their neighbours, or do not, with templates of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(carrying, "TARGETS", MODES[how])
+        patch.setattr(carrying, "BATCHES", MODES[how] & {"cpu"})
         patch.setattr(pipeline, "templates", KNOWN[how])
         patch.setattr(pipeline, "stored_key", lambda *given: None)
         yield
