@@ -201,7 +201,8 @@ class Lowering:
             case _:
                 as_they_lie = takes_strided(instruction, self.target)
                 operands = [self.memory[v] if as_they_lie else self.dense(b, v) for v in instruction.operands]
-                draft = op_kernel(instruction, self.target, tuple(self.layout(v) for v in instruction.operands))
+                layouts = tuple(self.layout(v) for v in instruction.operands) if as_they_lie else ()
+                draft = op_kernel(instruction, self.target, layouts)
                 base, *others = instruction.operands
                 alone = self.holder(base) not in map(self.holder, others)
                 ends = self.ends_here(base, others) or (alone and self.comes_home(instruction.results[0], base))

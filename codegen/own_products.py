@@ -1,9 +1,9 @@
 """own_products: matrix products that a library would do become ``product``, where that is faster.
 
 Requires: a lowered module for the CPU. Keeps: its meaning, not the order of additions. Operands are read as they lie (``lying``).
-Where both may be faster, both are in the
-kernel, and it goes by the class of its extents (``product_classes``) and by what was chosen for that. Kernels that loops launch
-keep the library: most of their products are small, and all kernels of such a program are compiled as one module.
+Where both may be faster, both are in the kernel, and it goes by the class of its extents (``product_classes``) and by what was
+chosen for that. Kernels that loops launch keep the library: most of their products are small, and all kernels of such a program
+are compiled as one module.
 """
 
 from __future__ import annotations
@@ -28,24 +28,19 @@ def own_products(module: Module, machine: Target, always: bool = False) -> Modul
     some are faster; ``always``: instead of these."""
     program, *kernels = module.functions
     inside = kernels_in_loops(program)
-
-    def made(k: Function) -> Function:
-        return owned(k, machine, always) if k.name not in inside or _is_alone(k, always) else _of_library(k, machine)
-
-    return Module((program, *map(made, kernels)))
+    made = (owned(k, machine, always) if k.name not in inside or _is_alone(k, always) else k for k in kernels)
+    return Module((program, *made))
 
 
 def owned(kernel: Function, machine: Target, always: bool = False, ways: bool = False) -> Function:
     """One kernel of such a module; with both ``ways`` on any machine."""
-    if not any(_is_plain(i) for i in kernel.instructions):
+    if not (always or ways or has_choice(machine)) or not any(_is_plain(i) for i in kernel.instructions):
         return kernel
-    if not (always or ways or has_choice(machine)):
-        return _of_library(kernel, machine)
     return _with_products(kernel, lambda b, i, lying: _spell(b, i, lying, always, machine))
 
 
-def _of_library(kernel: Function, machine: Target) -> Function:
-    """A kernel of which the library does all products."""
+def of_library(kernel: Function, machine: Target) -> Function:
+    """A kernel of which the library does all products that are left: operands of these are read as they lie."""
     if not any(isinstance(i.op, Lying) for i in kernel.instructions):
         return kernel
 

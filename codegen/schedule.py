@@ -20,6 +20,7 @@ from pullback.codegen.cuda_loops import is_independent, map_loops
 from pullback.codegen.cuda_tiled import tiled
 from pullback.codegen.jam import jam
 from pullback.codegen.near import nears
+from pullback.codegen.own_products import of_library
 from pullback.codegen.pace import Work, paced
 from pullback.codegen.phases import phases
 from pullback.codegen.processors import PROCESSORS, Processor, Target
@@ -50,7 +51,7 @@ def schedule(kernel: Function, target: str = "cpu", processor: str = "", machine
     if target == "cuda":
         return Function(kernel.name, map_loops(tiled(kernel.body)), kernel.kind)
     known = PROCESSORS.get(processor)
-    apart, inside = _without(products(kernel.body, machine), shared)
+    apart, inside = _without(products(of_library(kernel, machine).body, machine), shared)
     rarely, often = _without(chunk(_spelled(inside, known)), cold)
     found = phases(_map(jam(nears(transposes(borders(often))))), known)
     return Function(kernel.name, replace(found, instructions=(*map(_apart, apart), *rarely, *found.instructions)), kernel.kind)
