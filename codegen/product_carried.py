@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.codegen.processors import Target
 from pullback.codegen.product_after import WAITING, After
 from pullback.codegen.product_left import Left, element_of
-from pullback.codegen.product_narrow import GROUPS, HIGH, MOST_TOGETHER, MOST_WIDE, SHORT_RUN, SPLIT, lies_there
+from pullback.codegen.product_narrow import GROUPS, HIGH, MOST_TOGETHER, MOST_WIDE, SHORT_RUN, SPLIT, lies_there, outside, reading
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
     FEW,
@@ -34,9 +33,9 @@ from pullback.codegen.product_parts import (
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.ops.kernel import Load
 from pullback.ir.ops.product import COLUMNS
-from pullback.ir.structure import Block, Instruction, Value, copied
+from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import I64, scalar
 
 MOST_AFTER = 16
@@ -67,8 +66,8 @@ class Carried:
         self.has_fma = target.has_fma
         self.only_stores, self.left_lies, self.right_lies = is_stored(each), lies_alone(left), lies_there(right)
         self.is_turned = Panels(right, 0, self.columns, 1, 1).is_turned
-        self.by_terms = _outside(left, 1, self.which)
-        self.by_rows = _outside(left, 0, self.which) or (not self.left_lies and _outside(each, 0, self.which))
+        self.by_terms = outside(left, 1, self.which)
+        self.by_rows = outside(left, 0, self.which) or (not self.left_lies and outside(each, 0, self.which))
         self.length = SHORT_RUN if self.by_terms else self.shape.terms if self.only_stores else LONG * self.shape.terms
         self.near = target.cache // 2 // self.dtype.bytes
 
@@ -221,7 +220,7 @@ class _Piece:
         of, panel, which, start = self.of, self.tiles.packed, b.add(self.products[0], z), self.begin(b, z, j)
         assert panel is not None
         if of.is_turned:
-            region = _with(of.given_right, of.which, which)
+            region = reading(of.given_right, of.which, which)
             _Placed(region, of.columns, self.wide, self.shape.lanes, start).pack(b, panel, self.terms, (number(b, 0), of.columns))
             return
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
@@ -340,21 +339,3 @@ def lies_alone(region: Block) -> bool:
     """Whether an operand is read as it is."""
     (first, *rest) = region.instructions or (None,)
     return not rest and first is not None and isinstance(first.op, Load) and not first.op.masked
-
-
-def _outside(region: Block, position: int, which: Value) -> bool:
-    """Whether memory goes through all products of a batch before it goes on along a parameter of a region."""
-    for i in region.instructions:
-        if isinstance(i.op, Load | Store):
-            _, index = ref_and_index(i)
-            own = region.parameters[position]
-            if which in index and own in index:
-                return list(index).index(own) < list(index).index(which)
-    return False
-
-
-def _with(region: Block, old: Value, new: Value) -> Block:
-    """A region that reads another value of its surroundings."""
-    parameters = tuple(Value(v.type, v.name) for v in region.parameters)
-    found = copied(Block((old, *region.parameters), region.instructions, region.results), (new, *parameters))
-    return Block(parameters, tuple(found.instructions), tuple(found.results))

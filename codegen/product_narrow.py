@@ -31,7 +31,7 @@ from pullback.codegen.product_parts import (
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Load
+from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block, Instruction, Value, copied
 from pullback.ir.types import BOOL, I64, scalar
 
@@ -62,7 +62,7 @@ class Narrow:
         self.dtype = left.results[0].type.dtype
         self.shape: Shape = shape_for(target, self.dtype)
         self.has_fma = target.has_fma
-        self.by_rows, self.by_terms = _before(left, 0, self.which), _before(left, 1, self.which)
+        self.by_rows, self.by_terms = outside(left, 0, self.which), outside(left, 1, self.which)
         self.run_length = self.run_of(self.by_terms)
         near = target.cache // 2 // (self.shape.terms * 3 * self.shape.lanes * self.dtype.bytes)
         self.together = max(1, min(MOST_TOGETHER, near)) if self.by_rows or self.by_terms else 1
@@ -205,7 +205,7 @@ class Tiles:
 
     def regions(self, b: Builder, z: Value) -> tuple[Block, ...]:
         """The regions of one product."""
-        return tuple(_with(region, self.of.which, z) for region in self.of.regions)
+        return tuple(reading(region, self.of.which, z) for region in self.of.regions)
 
     def lying(self, b: Builder, region: Block, p: Value, column: Value, inside: Value) -> Value:
         """An element of the right operand where it lies, if it is there."""
@@ -246,10 +246,10 @@ def lies_there(region: Block) -> bool:
     return not walks(region, 0, 1) and [type(i.op) for i in region.instructions] == [Load]
 
 
-def _before(region: Block, position: int, which: Value) -> bool:
+def outside(region: Block, position: int, which: Value) -> bool:
     """Whether memory goes through all products of a batch before it goes on along a parameter of a region."""
     for i in region.instructions:
-        if isinstance(i.op, Load):
+        if isinstance(i.op, Load | Store):
             _, index = ref_and_index(i)
             own = region.parameters[position]
             if which in index and own in index:
@@ -257,7 +257,7 @@ def _before(region: Block, position: int, which: Value) -> bool:
     return False
 
 
-def _with(region: Block, old: Value, new: Value) -> Block:
+def reading(region: Block, old: Value, new: Value) -> Block:
     """A region that reads another value of its surroundings."""
     parameters = tuple(Value(v.type, v.name) for v in region.parameters)
     found = copied(Block((old, *region.parameters), region.instructions, region.results), (new, *parameters))
