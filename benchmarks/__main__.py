@@ -22,7 +22,10 @@ from benchmarks.report import markdown, with_short
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-PEERS = ("numba", "numba_kept", "c", "numpy", "numexpr", "jax", "torch", "tcompile", "tcompile_fn", "drjit", "autograd")
+PEERS = (
+    "numba", "numba_kept", "c", "numpy", "numexpr", "openblas_avx512", "openblas_avx2",
+    "jax", "torch", "tcompile", "tcompile_fn", "drjit", "autograd",
+)  # fmt: skip
 DTYPES = {"f64": "float64", "f32": "float32"}
 FOR_MEMORY = ("pullback", "jax")
 Result = dict[str, Any]

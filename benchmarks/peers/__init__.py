@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.case import Arguments, Case
-from benchmarks.peers import autograd_peer, drjit_peer, hand, jax_peer, numpy_peers, torch_peer
+from benchmarks.peers import autograd_peer, drjit_peer, hand, jax_peer, numpy_peers, openblas, torch_peer
 
 Call = Callable[[], Any]
 Prepare = Callable[[Case, Arguments], Call]
@@ -19,6 +19,8 @@ HAND: dict[str, Prepare] = {
     "numexpr": numpy_peers.prepare_numexpr,
     "numba": hand.prepare_numba,
     "c": hand.prepare_c,
+    "openblas_avx512": openblas.prepare_avx512,
+    "openblas_avx2": openblas.prepare_avx2,
 }
 AD: dict[str, Prepare] = {
     "jax": jax_peer.prepare_jax,
