@@ -4,6 +4,7 @@ import gc
 import os
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
@@ -13,7 +14,7 @@ from forced import at_random
 
 from pullback import pipeline
 from pullback.codegen import carrying, phases, schedules
-from pullback.runtime import stored
+from pullback.runtime import product_choices, stored
 
 CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirectory(prefix="pullback-tests-")
 """One for all workers, which are started with the environment of the first process."""
@@ -124,6 +125,15 @@ def read_back(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
             return pipeline.template_of(stored.decoded(payload, "memory"))
 
         monkeypatch.setattr(pipeline, "build", built)
+
+
+@pytest.fixture
+def our_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Functions do their matrix products themselves, as exports of them do."""
+    monkeypatch.setenv("PULLBACK_CHOICES", "gemm=ours")
+    product_choices.forget()
+    yield
+    product_choices.forget()
 
 
 def pytest_collection_finish() -> None:
