@@ -17,15 +17,20 @@ from pullback.tracer.traced import TracedArray
 from pullback.tracer.views import view
 
 
+LETTERS = string.ascii_uppercase + string.ascii_lowercase
+"""Of the labels 0 to 51: in this order, which is also that of an implicit result's axes."""
+
+
 def _from_sublists(operands: Sequence[Any]) -> tuple[str, list[Any]]:
     """Subscripts and arrays of the form einsum(a, [0, 1], b, [1, 2], [0, 2])."""
     pairs = list(operands)
     out = pairs.pop() if len(pairs) % 2 else None
-    labels = sorted({k for entry in [*pairs[1::2], *([out] if out is not None else [])] for k in entry if k is not Ellipsis})
-    letter = {k: string.ascii_letters[operator.index(k)] for k in labels}
 
     def spell(entry: Any) -> str:
-        return "".join("..." if k is Ellipsis else letter[k] for k in entry)
+        labels = [k if k is Ellipsis else operator.index(k) for k in entry]
+        if any(k is not Ellipsis and not 0 <= k < len(LETTERS) for k in labels):
+            raise ValueError(f"subscript is not within the valid range [0, {len(LETTERS)})")
+        return "".join("..." if k is Ellipsis else LETTERS[k] for k in labels)
 
     spec = ",".join(spell(entry) for entry in pairs[1::2])
     return (spec if out is None else f"{spec}->{spell(out)}"), pairs[::2]
@@ -82,11 +87,23 @@ def _order(words: Sequence[str], out: str, arrays: Sequence[TracedArray], optimi
     if len(arrays) <= 2:
         return [tuple(range(len(arrays)))]
     if isinstance(optimize, list | tuple) and optimize and optimize[0] == "einsum_path":
-        return [tuple(step) for step in optimize[1:]]
+        return _checked([tuple(step) for step in optimize[1:]], len(arrays))
     stand_ins = [np.broadcast_to(np.zeros((), np.float64), a.shape) for a in arrays]
     how = optimize if isinstance(optimize, str) else "greedy"
     path, _ = np.einsum_path(f"{','.join(words)}->{out}", *stand_ins, optimize=how)
     return [tuple(step) for step in path[1:]]
+
+
+def _checked(steps: list[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
+    """A user's path: each step names operands that are left, once, and puts its result behind them; one is left at last."""
+    left = count
+    for step in steps:
+        if not step or len(set(step)) < len(step) or not all(0 <= k < left for k in step):
+            raise ValueError(f"einsum_path's step {step} must name some of the {left} operands that are left then, each once")
+        left -= len(step) - 1
+    if left > 1:
+        raise RuntimeError(f"Invalid einsum_path is specified: {left - 1} more operands has to be contracted.")
+    return steps
 
 
 @implements(np.einsum)
