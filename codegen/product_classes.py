@@ -20,8 +20,8 @@ Shape = tuple[int, int, int]
 @dataclass(frozen=True, kw_only=True)
 class ShapeClass:
     """The products with at most so many rows, terms and multiplications, rows of results of at most so many bytes (``width``;
-    of complex numbers, of each part),
-    and at least so many elements of the right operand (0: any number). ``examples`` stand for them where they are measured."""
+    of complex numbers, of each part), and at least so many elements of the right operand and so many terms (``deep``; 0: any
+    number). ``examples`` stand for them where they are measured."""
 
     name: str
     examples: Sequence[Shape]
@@ -30,6 +30,7 @@ class ShapeClass:
     products: int = 0
     width: int = 0
     right: int = 0
+    deep: int = 0
 
     def fits(self, shape: Shape, itemsize: int) -> bool:
         """Whether a product of elements of so many bytes, or of complex ones of such parts, is one of these, if it is none of the
@@ -37,17 +38,21 @@ class ShapeClass:
         rows, terms, columns = shape
         numbers = {"rows": rows, "terms": terms, "products": rows * terms * columns, "width": columns * itemsize}
         is_within = all(not getattr(self, k) or number <= getattr(self, k) for k, number in numbers.items())
-        return is_within and terms * columns >= self.right
+        return is_within and terms * columns >= self.right and terms >= self.deep
 
     def __str__(self) -> str:
         """What is in it, for a person."""
         words = [f"at most {getattr(self, k):,} {word}" for k, word in LIMITS.items() if getattr(self, k)]
         words += [f"at least {self.right:,} elements on the right"] if self.right else []
+        words += [f"at least {self.deep:,} terms"] if self.deep else []
         return ", ".join(words) or "all others"
 
 
 LIMITS = {"rows": "rows", "terms": "terms", "products": "multiplications", "width": "bytes of columns"}
+LOW, DEEP = 64, 2048
+"""Products of at most so many rows and at least so many terms are tall, if their columns are as few."""
 CLASSES = (
+    ShapeClass(name="tall", rows=LOW, width=512, deep=DEEP, examples=((4, 50_000, 4), (20, 10_000, 20), (12, 20_000, 7))),
     ShapeClass(name="small", products=1 << 18, examples=((48, 48, 48), (64, 64, 64), (8, 128, 128), (128, 16, 64))),
     ShapeClass(name="middle", products=1 << 21, examples=((128, 128, 128), (32, 256, 256), (256, 32, 256), (96, 96, 96))),
     ShapeClass(name="far", rows=64, right=1 << 21, examples=((8, 2048, 1024), (32, 1024, 2048))),
@@ -66,8 +71,8 @@ WIDE = frozenset({"SkylakeX", "Cooperlake", "SapphireRapids", ""})
 """The names by which OpenBLAS has kernels for such registers. A library that has no name may have them, too."""
 _ALL = frozenset(c.name for c in CLASSES)
 STATIC: Mapping[tuple[bool, str], frozenset[str]] = {
-    (True, "f32"): frozenset({"far", "flat", "thin", "large"}),
-    (True, "f64"): frozenset({"far", "flat", "thin", "large"}),
+    (True, "f32"): frozenset({"tall", "far", "flat", "thin", "large"}),
+    (True, "f64"): frozenset({"tall", "far", "flat", "thin", "large"}),
     (False, "f32"): _ALL - {"narrow"},
     (False, "f64"): _ALL - {"narrow"},
     (True, "c64"): _ALL - {"small", "narrow"},

@@ -8,6 +8,7 @@ blocks, and takes a few milliseconds to compile.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
@@ -63,12 +64,6 @@ def access(i: Instruction) -> Access | None:
     x, y, out = lies(left), lies(right), rows_of(each)
     is_plain = len(i.operands) == 3 and is_stored(each)
     return Access(x, y, out) if is_plain and x is not None and y is not None and out is not None else None
-
-
-def spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:
-    """Spell out a product. ``outermost``: no loop is around it, of which others would want to know what it writes."""
-    made = Blocks if access(i) is None or not outermost else PlainBlocks
-    made(b, i, target, functions, outermost).spell()
 
 
 def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions, batch: tuple[Value, Value]) -> None:
@@ -198,10 +193,18 @@ class PlainTiles(Tiles):
 
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         of = self.of
-        begins, distances = of.access.begins(b, of.which), of.access.distances(b)
-        next_ = [rows.next(b, of.which) for rows in of.access.rows]
+        memory = of.access.begins(b, of.which), of.access.distances(b), [rows.next(b, of.which) for rows in of.access.rows]
+        self.call(b, packed, memory, of.terms, products, panels)
+
+    def call(
+        self, b: Builder, packed: Value | None, memory: Sequence[Sequence[Value]], terms: Value,
+        products: tuple[Value, Value], panels: tuple[Value, Value],
+    ) -> None:  # fmt: skip
+        """``memory``: where the operands and results of the first product begin, how far apart their rows are, and those of the
+        next product."""
+        begins, distances, next_ = memory
         own = begins[1] if packed is None else packed
-        given = (*begins, own, *distances, *next_, of.rows, of.columns, of.terms, *products, *panels)
+        given = (*begins, own, *distances, *next_, self.of.rows, self.of.columns, terms, *products, *panels)
         b.emit(OPS["call"], given, {"function": self.name})
 
 

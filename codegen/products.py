@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.codegen.processors import Target
-from pullback.codegen.product_plain import spell, spell_batch
+from pullback.codegen.product_blocks import Blocks
+from pullback.codegen.product_plain import Functions, PlainBlocks, access, spell_batch
+from pullback.codegen.product_tall import Tall
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import For
 from pullback.ir.ops.product import Product
 from pullback.ir.structure import Block, Instruction
+from pullback.ir.types import I64
 
 
 def products(block: Block, target: Target) -> Block:
@@ -23,13 +26,24 @@ def products(block: Block, target: Target) -> Block:
     return replace(found, instructions=(*functions.values(), *found.instructions)) if functions else found
 
 
+def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:
+    """Spell out a product. ``outermost``: no loop is around it, of which others would want to know what it writes."""
+    if access(i) is None or not outermost:
+        Blocks(b, i, target, functions, outermost).spell()
+        return
+    is_tall = Tall(b, i, target, functions).spell()
+    rows, *others = i.operands
+    rest = replace(i, operands=(b.select(is_tall, b.const(0, I64), rows), *others))
+    PlainBlocks(b, rest, target, functions, outermost).spell()
+
+
 def _products(block: Block, target: Target, functions: dict[str, Instruction], outermost: bool) -> Block:
     """``outermost``: no loop is around it."""
     made: list[Instruction] = []
     for i in block.instructions:
         inside = i.regions[0].instructions if isinstance(i.op, For) and i.params.get("apart") else ()
         if isinstance(i.op, Product):
-            spell(Builder(i.loc, made), i, target, functions, outermost)
+            _spell(Builder(i.loc, made), i, target, functions, outermost)
         elif outermost and len(inside) == 1 and isinstance(inside[0].op, Product) and len(inside[0].operands) == 3:
             batch = (i.operands[0], i.regions[0].parameters[0])
             spell_batch(Builder(i.loc, made), inside[0], target, functions, batch)
