@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_carried import Carried, lies_alone, may_be_carried
+from pullback.codegen.product_lanes import Strides, spell_lanes
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
 from pullback.codegen.product_packs import Lies, lies, loading
 from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
@@ -56,6 +57,14 @@ class Access:
     def distances(self, b: Builder) -> list[Value]:
         return [rows.apart(b) for rows in self.rows]
 
+    def strides(self, b: Builder, which: Value) -> list[Strides]:
+        """Those of the operands and the results of a batch."""
+        found: list[Strides] = []
+        for rows, is_turned in zip(self.rows, (*self.turned, False), strict=True):
+            row, column = (number(b, 1), rows.apart(b)) if is_turned else (rows.apart(b), number(b, 1))
+            found.append((row, column, rows.next(b, which) if which in rows.index else None))
+        return found
+
 
 def access(i: Instruction) -> Access | None:
     """That of a product; None if it is not plain."""
@@ -75,8 +84,13 @@ def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions
     """Spell out a batch of products: how many, and the value that tells in the regions which."""
     count, which = batch
     plain = access(i)
+    is_plain = plain is not None and all(rows.index.count(which) < 2 for rows in plain.rows)
+    if plain is not None and is_plain:
+        dtype = plain.out.ref.type.dtype
+        memory = list(zip(plain.begins(b, which), plain.strides(b, which), strict=True))
+        count = spell_lanes(b, dtype, functions, i.operands, count, memory)
+    batch = count, which
     if may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
-        is_plain = plain is not None and all(rows.index.count(which) < 2 for rows in plain.rows)
         count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
     elif may_be_carried(i):
         count = Carried(b, i, target, batch).spell()
