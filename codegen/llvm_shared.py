@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element
 from pullback.codegen.llvm_accesses import Place
-from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.ops.kernel import For
+from pullback.ir.ops.shared import Call
+from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
 
 if TYPE_CHECKING:
@@ -28,6 +30,16 @@ def call(e: Emitter, i: Instruction) -> None:
     given = [f"{_type(v)} {e.places[v].pointer if isinstance(v.type, RefType) else e.env[v].text}" for v in i.operands]
     given += [f"i64 {e.native(*what)}" for what in made.natives]
     e.line(f"call void {e.callee('shared', name, made.text)}({', '.join(given)}) nounwind")
+
+
+def calls(body: Block) -> bool:
+    """Whether all that a kernel's loops do is to call shared functions, and other loops that do."""
+    return all(_is_call(i) if isinstance(i.op, For) else all(map(calls, i.regions)) for i in body.instructions)
+
+
+def _is_call(i: Instruction) -> bool:
+    (region,) = i.regions
+    return any(isinstance(k.op, Call) for k in walk(region)) and calls(region)
 
 
 def _made(e: Emitter, name: str) -> _Text:
