@@ -1,7 +1,7 @@
 """Operands of a matrix product that lie in memory by rows or by columns, which shows when the kernel runs.
 
-A branch takes one of both ways to pack. What is in the panels is the same, and so is the order of additions: it goes by the region
-of the operand, as if that were dense.
+A branch takes one of both ways to pack. What is in the panels is the same, and so is the order of additions: it goes by the
+region of the operand, as if that were dense.
 """
 
 from __future__ import annotations
