@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.processors import Target
-from pullback.codegen.product_packs import Lies, Pack, lies, pack
+from pullback.codegen.product_packs import Lies, Pack, operands_of, pack
 from pullback.codegen.product_pairs import pairs_of
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
@@ -116,7 +116,7 @@ class Blocks:
         functions[self.tile.name] = self.tile.define()
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms * self.planes)
         self.functions = functions
-        self.left_lies, self.right_lies = lies(left), lies(right)
+        self.left_lies, self.right_lies = operands_of(i)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))

@@ -48,17 +48,24 @@ class Lies:
         return b.bitnot(found) if self.is_turned else found
 
 
-def lies(region: Block) -> Lies | None:
-    """That of the region of an operand; None if it is not plain. Strided ones have rows or columns."""
+def lies(region: Block, in_rows: bool = False) -> Lies | None:
+    """That of the region of an operand; None if it is not plain. ``in_rows``: a strided one has rows or columns of neighbours."""
     made = region.instructions
     if len(made) != 1 or not isinstance(made[0].op, Load) or made[0].results != region.results:
         return None
     ref, *index = made[0].operands
-    if is_strided(ref) and set(index) == set(region.parameters):
+    if in_rows and is_strided(ref) and set(index) == set(region.parameters):
         return Lies(Lying(ref), index[0] is not region.parameters[0])
     rows = rows_of(region)
     found = rows or rows_of(region, 1, 0)
     return None if found is None else Lies(found, rows is None)
+
+
+def operands_of(i: Instruction) -> tuple[Lies | None, Lies | None]:
+    """Where those of a product lie."""
+    in_rows = i.params.get("lies", ())
+    left, right = (lies(region, k in in_rows) for k, region in enumerate(i.regions[:2]))
+    return left, right
 
 
 def pack(b: Builder, ways: Sequence[Pack], panels: Value, known: Value, of: Lies, *numbers: Value) -> None:

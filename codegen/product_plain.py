@@ -16,7 +16,7 @@ from pullback.codegen.product_carried import Carried, lies_alone, may_be_carried
 from pullback.codegen.product_either import EitherPanels, loading
 from pullback.codegen.product_lanes import Strides, spell_lanes
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
-from pullback.codegen.product_packs import Lies, lies
+from pullback.codegen.product_packs import Lies, operands_of
 from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
 from pullback.codegen.product_scales import KNOWN
 from pullback.codegen.product_shapes import Shape
@@ -79,8 +79,8 @@ class Access:
 
 def access(i: Instruction) -> Access | None:
     """That of a product; None if it is not plain."""
-    left, right, each, *_ = i.regions
-    x, y, out = lies(left), lies(right), rows_of(each)
+    each = i.regions[2]
+    (x, y), out = operands_of(i), rows_of(each)
     is_plain = len(i.operands) == 3 and is_stored(each)
     return Access(x, y, out) if is_plain and x is not None and y is not None and out is not None else None
 
