@@ -6,28 +6,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.draft import Draft
-from pullback.codegen.product_batch import Batch, Placed, side_by_side
+from pullback.codegen.product_batch import Batch, side_by_side, sized
 from pullback.ir.op import OPS
-from pullback.ir.ops.small import Lane
+from pullback.ir.ops.small import Lane, Matrix
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import I64
+from pullback.ir.types import I64, Shape
 
 PARTS = (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Part(Placed):
-    """The real or the imaginary part of a matrix of a batch; ``minus``: it is read with the other sign."""
+class Part(Matrix):
+    """The real or the imaginary part of a matrix of a batch whose axes ``word`` names; ``axes`` names its rows and its columns.
+    ``minus``: it is read with the other sign."""
 
+    word: str
+    axes: str
     part: int
     minus: bool
 
+    @property
+    def shape(self) -> Shape:
+        return tuple(self.ref.type.shape[self.word.index(k)] for k in self.axes)
+
     def place(self, index: Value | tuple[Value, ...]) -> list[Value]:
-        return [*super().place(index), self.b.const(self.part, I64)]
+        assert isinstance(index, tuple)
+        at = dict(zip("z" + self.axes, (self.at, *index), strict=True))
+        return [*(at[k] for k in self.word), self.b.const(self.part, I64)]
 
     def __getitem__(self, index: Value | tuple[Value, ...]) -> Value:
-        found = super().__getitem__(index)
+        found: Value = self.b.here("load", self.ref, *self.place(index))
         return self.b.here("neg", found) if self.minus else found
+
+    def __setitem__(self, index: Value | tuple[Value, ...], value: Value) -> None:
+        self.b.here("store", value, self.ref, *self.place(index))
 
 
 def complex_batch_kernel(i: Instruction) -> Draft:
@@ -40,8 +52,13 @@ class _ComplexBatch(Batch):
         super().__init__(i)
         self.conj = self.params.pop("conj", (False, False))
 
-    def side_by_side(self, count: Value) -> None:
-        side_by_side(self.b, count, self.refs[0].type.dtype, self.parts, multiply)
+    def run(self) -> Draft:
+        b = self.b
+        count, zero = b.extent_of(self.extents["z"]), b.const(0, I64)
+        is_small = sized(b, [self.extents[letter] for letter in "mnk"])
+        side_by_side(b, b.select(is_small, count, zero), self.refs[0].type.dtype, self.parts, multiply)
+        self.one_by_one(b.select(is_small, zero, count))
+        return Draft(kernel=b.kernel(self.refs), sizes=b.sizes())
 
     def parts(self, at: Value, lane: Value) -> list[list[Part]]:
         """Those of the matrices of a product."""

@@ -28,10 +28,10 @@ from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
-from pullback.codegen.llvm_shared import call
+from pullback.codegen.llvm_shared import call, calls
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import written_only
-from pullback.codegen.llvm_text import Emitted
+from pullback.codegen.llvm_text import BRIEF, Emitted
 from pullback.codegen.llvm_turned import TURNED, store_turned, turned
 from pullback.codegen.processors import PROCESSORS, Target
 from pullback.ir.op import Op
@@ -67,9 +67,12 @@ from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, StackType
 
 
-def emit(kernel: Function, name: str, target: Target) -> Emitted:
-    """The LLVM text of a kernel scheduled for the CPU."""
-    return Emitter(kernel, name, target).run()
+def emit(kernel: Function, name: str, target: Target, told: Callable[[str], None] | None = None) -> Emitted:
+    """The LLVM text of a kernel scheduled for the CPU. ``told``: called with that of each function that it shares with others, as
+    soon as it is there."""
+    made = Emitter(kernel, name, target)
+    made.told = told
+    return made.run()
 
 
 class Emitter(Accesses):
@@ -97,6 +100,7 @@ class Emitter(Accesses):
         self.functions: list[str] = []
         self.cold: dict[str, Block] = {}
         self.natives_of: Callable[..., str] | None = None
+        self.told: Callable[[str], None] | None = None
         self.arguments: tuple[str, Mapping[tuple[object, ...], int]] | None = None
 
     def inner(self, name: str) -> Emitter:
@@ -112,7 +116,11 @@ class Emitter(Accesses):
         return Emitter(self.kernel, name, self.target)
 
     def native(self, *what: object) -> str:
-        return super().native(*what) if self.natives_of is None else self.natives_of(*what)
+        if self.natives_of is not None:
+            return self.natives_of(*what)
+        if self.told is not None and what[0] == "shared" and what not in self.natives:
+            self.told(str(what[2]))
+        return super().native(*what)
 
     @property
     def inlined(self) -> bool:
@@ -172,7 +180,8 @@ class Emitter(Accesses):
         self.block(self.kernel.body)
         self.end()
         body = [*self.functions, f"{self.heading()} {{", "entry:", *self.entry, *self.lines, "}"]
-        return Emitted(self.name, "\n".join([*(() if self.direct else self.declared), "", *body, ""]), tuple(self.slots))
+        text = "\n".join([*(() if self.direct else self.declared), "", *body, ""])
+        return Emitted(self.name, BRIEF + text if self.shared and calls(self.kernel.body) else text, tuple(self.slots))
 
     def know_extents(self) -> None:
         """Give the places that have none the extents of their types."""

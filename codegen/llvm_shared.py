@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element
 from pullback.codegen.llvm_accesses import Place
-from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.ops.kernel import For
+from pullback.ir.ops.shared import Call
+from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
 
 if TYPE_CHECKING:
@@ -26,8 +28,19 @@ def call(e: Emitter, i: Instruction) -> None:
     name = i.params["function"]
     made = _made(e, name)
     given = [f"{_type(v)} {e.places[v].pointer if isinstance(v.type, RefType) else e.env[v].text}" for v in i.operands]
+    given += [f"i64 {stride.text}" for v in i.operands if v in e.places for stride in e.places[v].strides]
     given += [f"i64 {e.native(*what)}" for what in made.natives]
     e.line(f"call void {e.callee('shared', name, made.text)}({', '.join(given)}) nounwind")
+
+
+def calls(body: Block) -> bool:
+    """Whether all that a kernel's loops do is to call shared functions, and other loops that do."""
+    return all(_is_call(i) if isinstance(i.op, For) else all(map(calls, i.regions)) for i in body.instructions)
+
+
+def _is_call(i: Instruction) -> bool:
+    (region,) = i.regions
+    return any(isinstance(k.op, Call) for k in walk(region)) and calls(region)
 
 
 def _made(e: Emitter, name: str) -> _Text:
@@ -44,15 +57,19 @@ def _text(e: Emitter, region: Block) -> _Text:
     e.kernel_asks = True
     natives: dict[tuple[object, ...], str] = {}
     e.natives_of = lambda *what: natives.setdefault(what, f"%n{len(natives)}")
+    strides: list[str] = []
     for k, v in enumerate(region.parameters):
         t = v.type
         if isinstance(t, RefType):
-            e.places[v] = Place(f"%p{k}", t, tuple(map(e.extent, t.shape)), ())
+            own = [f"%p{k}s{axis}" for axis in range(t.rank if t.layout == "strided" else 0)]
+            e.places[v] = Place(f"%p{k}", t, tuple(map(e.extent, t.shape)), tuple(map(Lanes, own)))
+            strides += own
         else:
             e.env[v] = Lanes(f"%p{k}")
     e.block(region)
     e.line("ret void")
-    given = [f"{_type(v)} %p{k}" for k, v in enumerate(region.parameters)] + [f"i64 {v}" for v in natives.values()]
+    given = [f"{_type(v)} %p{k}" for k, v in enumerate(region.parameters)]
+    given += [f"i64 {v}" for v in (*strides, *natives.values())]
     heading = f"define void @{e.name}({', '.join(given)}) nounwind {{"
     return _Text("\n".join([*e.declared, "", heading, "entry:", *e.entry, *e.lines, "}", ""]), tuple(natives))
 

@@ -15,6 +15,8 @@ NO_MEMORY = 0xFFFFFFFE
 """The status of a kernel that got no memory of its own."""
 # The other way of the branch is taken this many times as often.
 RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
+BRIEF = "; brief\n"
+"""What a module begins with that does little but call others: to compile it better would take longer than it ever runs."""
 _EACH_TIME = frozenset({"load", "call", "alloca"})
 """The words that instructions begin with that may give another value when written again."""
 
@@ -29,6 +31,10 @@ class Emitted:
     name: str
     text: str
     slots: tuple[tuple[Any, ...], ...]
+
+
+def is_brief(text: str) -> bool:
+    return text.startswith(BRIEF)
 
 
 class Writer:

@@ -1,46 +1,22 @@
 """The kernel of a batch of matrix products: the op ``product`` in a loop over the batch, which reads each operand as it lies.
 
 The axes of an operand come in any order, and one operand may be without the batch: all products share it. Of products up to 16 by
-16 each lane of a vector has one (``linalg_kernel``); extents choose when the kernel runs.
+16 each lane of a vector has one (``product_lanes``); extents choose when the kernel runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.draft import Draft, KernelBuilder
 from pullback.codegen.linalg_kernel import LANES, memory
+from pullback.codegen.product_lanes import multiply
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import others, split
-from pullback.ir.ops.small import MOST, MOST_OF_PRODUCT, Lane, Matrix, Own, product
+from pullback.ir.ops.small import MOST, MOST_OF_PRODUCT, Lane, Own
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import I64, DType, Extent, Shape
-
-
-@dataclass(frozen=True, eq=False)
-class Placed(Matrix):
-    """A matrix of a batch whose axes ``word`` names; ``axes`` names its rows and its columns."""
-
-    word: str
-    axes: str
-
-    @property
-    def shape(self) -> Shape:
-        return tuple(self.ref.type.shape[self.word.index(k)] for k in self.axes)
-
-    def place(self, index: Value | tuple[Value, ...]) -> list[Value]:
-        assert isinstance(index, tuple)
-        at = dict(zip("z" + self.axes, (self.at, *index), strict=True))
-        return [at[k] for k in self.word]
-
-    def __getitem__(self, index: Value | tuple[Value, ...]) -> Value:
-        found: Value = self.b.here("load", self.ref, *self.place(index))
-        return found
-
-    def __setitem__(self, index: Value | tuple[Value, ...], value: Value) -> None:
-        self.b.here("store", value, self.ref, *self.place(index))
+from pullback.ir.types import I64, DType, Extent
 
 
 def batch_kernel(i: Instruction) -> Draft:
@@ -54,10 +30,6 @@ def sized(b: KernelBuilder, extents: Sequence[Extent]) -> Value:
     for extent in extents:
         found = b.bitand(found, b.le(b.extent_of(extent), b.const(MOST_OF_PRODUCT, I64)))
     return found
-
-
-def multiply(lane: Lane, *matrices: Matrix) -> None:
-    product(lane, {"ta": False, "tb": False}, *matrices)
 
 
 def side_by_side(
@@ -94,23 +66,11 @@ class Batch:
 
     def run(self) -> Draft:
         b = self.b
-        count, zero = b.extent_of(self.extents["z"]), b.const(0, I64)
-        is_small = sized(b, [self.extents[letter] for letter in "mnk"])
-        self.side_by_side(b.select(is_small, count, zero))
-        self.one_by_one(b.select(is_small, zero, count))
+        self.one_by_one(b.extent_of(self.extents["z"]))
         return Draft(kernel=b.kernel(self.refs), sizes=b.sizes())
 
-    def side_by_side(self, count: Value) -> None:
-        """``count`` small products."""
-        side_by_side(self.b, count, self.refs[0].type.dtype, self.matrices)
-
-    def matrices(self, at: Value, lane: Value) -> list[Placed]:
-        """Those of a product."""
-        named = zip(self.refs, self.words, ("mk", "kn", "mn"), strict=True)
-        return [Placed(self.b, ref, at, word, axes) for ref, word, axes in named]
-
     def one_by_one(self, count: Value) -> None:
-        """``count`` products that have their tiles."""
+        """``count`` products, one after the other."""
         b = self.b
         counts = [b.extent_of(self.extents[k]) for k in "mnk"]
         z = b.open("z")

@@ -59,6 +59,7 @@ class Narrow:
         self.b, (self.count, self.which) = b, batch
         self.rows, self.columns, self.terms = i.operands
         left, self.right, _ = self.regions = i.regions
+        self.lies = lies_there(self.right)
         self.dtype = left.results[0].type.dtype
         self.shape: Shape = shape_for(target, self.dtype)
         self.has_fma = target.has_fma
@@ -87,7 +88,7 @@ class Narrow:
         fills = b.bitand(b.gt(self.columns, number(b, 2 * lanes)), b.le(self.columns, number(b, 3 * lanes)))
         if vectors == 3:
             return fills
-        several = lies_there(self.right)
+        several = self.lies
         is_low = b.le(self.columns, number(b, (MOST_WIDE if several else 1) * vectors * lanes))
         return b.bitand(is_low, b.bitnot(fills)) if several and 3 * lanes % GROUP == 0 else is_low
 
@@ -113,7 +114,7 @@ class Narrow:
         room = (self.together, self.shape.terms * max(tiles.wide for _, tiles in ways))
 
         def chunk(b: Builder, c: Value) -> None:
-            packed = None if lies_there(self.right) else b.local(together, dtype=self.dtype, shape=room)
+            packed = None if self.lies else b.local(together, dtype=self.dtype, shape=room)
             first = b.mul(c, size)
 
             def item(b: Builder, k: Value) -> None:
@@ -141,7 +142,7 @@ class Tiles:
     def __init__(self, of: Narrow, vectors: int, rows: int) -> None:
         self.of, self.shape, self.vectors, self.high = of, of.shape, vectors, rows
         self.wide = vectors * of.shape.lanes
-        self.lies = lies_there(of.right)
+        self.lies = of.lies
 
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """Some panels of rows of some products."""

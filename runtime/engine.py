@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from pullback.codegen.llvm_text import is_brief
 from pullback.runtime import counters
 from pullback.runtime.accepted import CompileError, check_symbols, refuse
 from pullback.runtime.ahead import Ahead, Begun
@@ -185,19 +186,19 @@ class Engine:
 
     def optimised(self, text: str, *, passes: Passes = "light") -> str:
         """The LLVM IR that code is generated from. Raises CompileError."""
-        with self.lock, self._module(text, passes, self._new_machine()) as module:
+        with self.lock, self._module(text, passes, self._machine_for(text)) as module:
             return str(module)
 
     def assembly(self, text: str, *, passes: Passes = "light") -> str:
         """The target's assembly of `text`. Raises CompileError."""
-        machine = self._new_machine()
+        machine = self._machine_for(text)
         with self.lock, self._module(text, passes, machine) as module:
             return str(machine.emit_assembly(module))
 
     def compile(self, text: str, *, passes: Passes = "light") -> bytes:
         """The object file of `text`, past every cache. Raises CompileError."""
         with self.lock:
-            return self._compile(text, passes, self._new_machine())
+            return self._compile(text, passes, self._machine_for(text))
 
     def compile_together(self, texts: Sequence[str], entry: str, public: Sequence[str]) -> bytes:
         """The object file of kernels and of ``entry``, a text of our own that calls them, for a linker: one module, in which only
@@ -275,10 +276,11 @@ class Engine:
         recorder = counters.innermost()
 
         def compile_apart(text: str) -> bytes:
-            if not hasattr(local, "machine"):
-                local.machine = self._new_machine()
+            known = local.__dict__.setdefault("machines", {})
+            if (machine := known.get(is_brief(text))) is None:
+                machine = known[is_brief(text)] = self._machine_for(text)
             with counters.within(recorder):
-                return self._compile(text, passes, local.machine)
+                return self._compile(text, passes, machine)
 
         added: set[str] = set()
 
@@ -304,7 +306,7 @@ class Engine:
         name = self.key(text, passes=passes)
 
         def compile_apart(text: str) -> bytes:
-            payload = self._compile(text, passes, self._new_machine())
+            payload = self._compile(text, passes, self._machine_for(text))
             self._cache.put(name, payload, kind="object", meta={"cpu": self._host.cpu, "triple": self._host.triple})
             return payload
 
@@ -373,11 +375,14 @@ class Engine:
         while self._dead:
             self._dead.popleft().close()
 
-    def _new_machine(self, jit: bool = True) -> Any:
+    def _machine_for(self, text: str) -> Any:
+        return self._new_machine(level=0) if is_brief(text) else self._new_machine()
+
+    def _new_machine(self, jit: bool = True, level: int = CODEGEN_LEVEL) -> Any:
         return self._target.create_target_machine(
             cpu=self._host.cpu,
             features=self._host.features,
-            opt=CODEGEN_LEVEL,
+            opt=level,
             reloc="pic",
             codemodel="small",
             jit=jit,
@@ -392,7 +397,7 @@ class Engine:
             context = stack.enter_context(llvm_binding().create_context())
             module = self._parsed(text, context, stack)
             with counters.timed("optimise"):
-                self._run_passes(module, passes, machine)
+                self._run_passes(module, "none" if is_brief(text) else passes, machine)
             yield module
 
     def _parsed(self, text: str, context: Any, stack: ExitStack) -> Any:

@@ -62,10 +62,10 @@ def kernel_name(kernel: Function) -> str:
     return f"k{cache.key(canonical(parted(kernel)[0]))[:24]}"
 
 
-def emit_kernel(kernel: Function, host: Host | None = None) -> Emitted:
-    """The LLVM text of a scheduled kernel for a machine, this one if none is given."""
+def emit_kernel(kernel: Function, host: Host | None = None, told: Callable[[str], None] | None = None) -> Emitted:
+    """The LLVM text of a scheduled kernel for a machine, this one if none is given; ``told`` as for ``llvm.emit``."""
     host = host or default_engine().host()
-    return llvm.emit(kernel, kernel_name(kernel), host.target)
+    return llvm.emit(kernel, kernel_name(kernel), host.target, told)
 
 
 def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWriter] | None = None) -> Driver:
@@ -158,19 +158,15 @@ Schedule = Callable[[Function], Function]
 
 
 def _emitted_ahead(kernels: Sequence[Function], schedule: Schedule) -> dict[str, Emitted]:
-    """The LLVM texts of kernels by name, the longest first. Threads compile these while the others are written, and while the
-    functions that they call are looked up, which may import libraries."""
+    """The LLVM texts of kernels by name, the longest first. Threads compile these, and the functions that they share with others,
+    while more is written, and while the functions that they call are looked up, which may import libraries."""
     found: dict[str, Emitted] = {}
-    if len(kernels) < 2:
-        found = {kernel.name: emit_kernel(schedule(kernel)) for kernel in kernels}
-        if not any(map(shared_with, found.values())):
-            return found
     with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
-            emitted = found.get(kernel.name) or emit_kernel(schedule(kernel))
-            found[kernel.name] = emitted
-            for text in (emitted.text, *shared_with(emitted)):
-                compile_ahead(text)
+            found[kernel.name] = emitted = emit_kernel(schedule(kernel), told=compile_ahead)
+            if len(kernels) == 1 and not shared_with(emitted):
+                return found
+            compile_ahead(emitted.text)
         for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
             if slot[0] in NATIVE and slot[0] != "shared":
                 native_address(slot)

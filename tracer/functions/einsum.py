@@ -16,7 +16,6 @@ from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
 from pullback.tracer.views import view
 
-
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
 """Of the labels 0 to 51: in this order, which is also that of an implicit result's axes."""
 
