@@ -21,6 +21,7 @@ from pullback.codegen.product_parts import (
     Stores,
     is_plain,
     is_stored,
+    known,
     loop,
     number,
     parts,
@@ -40,8 +41,12 @@ from pullback.ir.types import I64, scalar
 
 MOST_AFTER = 16
 """What is done with sums in so many instructions is done while they are in registers."""
+TILES = ((3, 8), (2, 12))
+"""The vectors and rows of tiles."""
 LONG = 8
 """So many runs of terms are added at once where sums cannot wait in the result."""
+LIGHT, FEW_TILES = 2, 3
+"""A right operand that is one op away from memory is computed by so many panels of rows, each for itself."""
 
 
 def may_be_carried(i: Instruction) -> bool:
@@ -64,8 +69,9 @@ class Carried:
         self.after = After(self.each, i.params.get("across", ()), *map(self.of_batch, ends))
         self.shape: Shape = shape_for(target, self.dtype)
         self.has_fma = target.has_fma
-        self.only_stores, self.left_lies, self.right_lies = is_stored(each), lies_alone(left), lies_there(right)
+        self.only_stores, self.left_lies = is_stored(each), lies_alone(left)
         self.is_turned = Panels(right, 0, self.columns, 1, 1).is_turned
+        self.right_lies = lies_there(right) or (not self.is_turned and is_light(right) and self.has_few_rows())
         self.by_terms = outside(left, 1, self.which)
         self.by_rows = outside(left, 0, self.which) or (not self.left_lies and outside(each, 0, self.which))
         self.length = SHORT_RUN if self.by_terms else self.shape.terms if self.only_stores else LONG * self.shape.terms
@@ -74,25 +80,56 @@ class Carried:
     def of_batch(self, region: Block) -> Block:
         return Block((self.which, *region.parameters), region.instructions, region.results)
 
-    def spell(self) -> Value:
-        """Spells out those that are narrow, and gives how many are left."""
+    def has_few_rows(self) -> bool:
+        """Whether products are known to have so few rows that few tiles read a right operand."""
+        rows = known(self.b, self.rows)
+        return rows is not None and rows <= FEW_TILES * min(high for _, high in TILES)
+
+    def spell(self) -> Value | None:
+        """Spells out those that are narrow, and gives how many are left; None if there cannot be any."""
         b, lanes = self.b, self.shape.lanes
-        tiles = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
         work = b.mul(b.mul(b.mul(self.rows, self.columns), self.terms), self.count)
         is_long = b.ge(work, number(b, self.shape.worth))
         rest, zero = self.count, number(b, 0)
         is_short = b.le(self.terms, number(b, self.length))
-        for vectors, rows in tiles:
-            most = MOST_WIDE if vectors == 2 and (self.right_lies or not self.is_turned) else 1
-            widest = most * vectors * lanes
-            fits = b.le(self.columns, number(b, min(widest, COLUMNS) if self.after.across else widest))
+        for vectors, rows in self.forms():
+            fits = b.le(self.columns, number(b, self.widest(vectors)))
             fits = fits if self.only_stores else b.bitand(fits, is_short)
             if vectors == 3:
                 fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
             count = b.select(fits, rest, zero)
             rest = b.select(fits, zero, rest)
-            _Tiles(self, vectors, min(rows, self.shape.rows), most).spell(b, count, is_long)
-        return rest
+            _Tiles(self, vectors, self.high(rows), self.most(vectors)).spell(b, count, is_long)
+        return None if self.is_all() else rest
+
+    def most(self, vectors: int) -> int:
+        """How many panels of columns at most products have, in tiles so wide."""
+        return MOST_WIDE if vectors == 2 and (self.right_lies or not self.is_turned) else 1
+
+    def widest(self, vectors: int) -> int:
+        """How many columns."""
+        widest = self.most(vectors) * vectors * self.shape.lanes
+        return min(widest, COLUMNS) if self.after.across else widest
+
+    def forms(self) -> list[tuple[int, int]]:
+        """The vectors and rows of tiles: of one, if the columns are a number."""
+        lanes, columns = self.shape.lanes, known(self.b, self.columns)
+        found = [(vectors, rows) for vectors, rows in TILES if vectors * lanes % GROUP == 0]
+        if columns is None:
+            return found
+        return [(v, rows) for v, rows in found if (v < 3 or columns > 2 * lanes) and columns <= self.widest(v)][:1]
+
+    def is_all(self) -> bool:
+        """Whether all products are known to be narrow."""
+        columns, terms = known(self.b, self.columns), known(self.b, self.terms)
+        return columns is not None and bool(self.forms()) and (self.only_stores or (terms is not None and terms <= self.length))
+
+    def high(self, rows: int) -> int:
+        """How many rows tiles have: fewer if those of products are a number of which less is then computed in vain."""
+        most, count = min(rows, self.shape.rows), known(self.b, self.rows)
+        if count is None or not self.only_stores:
+            return most
+        return -(-count // -(-count // most))
 
 
 class _Tiles:
@@ -284,7 +321,8 @@ class _Tile:
         at = step.add(terms[0], p)
         if tiles.packed is None:
             pairs = zip(columns, inside, strict=True)
-            right = [under(step, of.right, (self.which, at, column), 2, holds)[0] for column, holds in pairs]
+            pieces = [element_of(b, of.right, (self.which, None, column), 2, holds) for column, holds in pairs]
+            right = [piece(step, at) for piece in pieces]
         else:
             start = step.add(begin, step.mul(p, number(step, tiles.wide)))
             begins = [step.add(start, number(step, x * lanes)) for x in range(tiles.vectors)]
@@ -293,6 +331,7 @@ class _Tile:
             left = [found for row in self.rows for found in under(step, of.left, (self.which, row, at), 1, None)]
         else:
             left = tiles.left.elements(step, self.z, p, self.rows[0])
+            tiles.left.ask_next(step, self.which, at, self.rows[0])
         pairs_ = [(x, y) for x in left for y in right]
         after = [self.multiply_add(step, x, y, total) for (x, y), total in zip(pairs_, before, strict=True)]
         body = step.block([p, *before], after)
@@ -333,6 +372,12 @@ class _Placed(Panels):
     def place(self, b: Builder, p: Value, k: Value) -> Value:
         found: Value = b.add(self.begin, super().place(b, p, k))
         return found
+
+
+def is_light(region: Block) -> bool:
+    """Whether an operand is one op on few numbers from memory."""
+    loads = [i for i in region.instructions if isinstance(i.op, Load)]
+    return len(loads) <= LIGHT and len(region.instructions) <= LIGHT + 1
 
 
 def lies_alone(region: Block) -> bool:

@@ -45,14 +45,16 @@ class Left:
             width = self.length + LINE // self.dtype.bytes
             self.memory = b.local(number(b, self.high), dtype=self.dtype, shape=(self.high, width))
         else:
-            self.memory = b.local(products, dtype=self.dtype, shape=(self.together, self.length * self.most * self.high))
+            width = self.most * self.high + self.lanes
+            self.memory = b.local(products, dtype=self.dtype, shape=(self.together, self.length * width))
 
     def pack_block(self, b: Builder, products: Span, terms: Span, rows: Span) -> None:
         """The rows of a block, of some products, if tiles do not compute their own. Those that are not there are computed from
         zeros."""
         if self.is_by_tile:
             return
-        distance = b.mul(parts(b, rows[1], self.high), number(b, self.high))
+        panels = b.mul(parts(b, rows[1], self.high), number(b, self.high))
+        distance = b.mul(parts(b, panels, self.lanes), number(b, self.lanes))
         self.distance, self.first = distance, rows[0]
         chunk = VECTORS * self.lanes
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
@@ -106,6 +108,12 @@ class Left:
         start = b.add(b.mul(p, self.distance), b.sub(first, self.first))
         own = b.sub_ref(memory, z)
         return [b.load(own, b.add(start, number(b, k))) for k in range(self.high)]
+
+
+    def ask_next(self, b: Builder, which: Value, at: Value, row: Value) -> None:
+        """Ask for what is packed of a tile's rows in the next run, while a term of this one is multiplied."""
+        if not self.is_by_tile:
+            ask(b, self.region, which, row, b.add(at, number(b, self.length)))
 
 
 Piece = Callable[[Builder, Value], Value]

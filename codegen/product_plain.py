@@ -79,7 +79,10 @@ def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions
         is_plain = plain is not None and all(rows.index.count(which) < 2 for rows in plain.rows)
         count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
     elif may_be_carried(i):
-        count = Carried(b, i, target, batch).spell()
+        rest = Carried(b, i, target, batch).spell()
+        if rest is None:
+            return
+        count = rest
     made = Blocks if plain is None else PlainBlocks
     made(b, i, target, functions, True, (count, which)).spell()
 
