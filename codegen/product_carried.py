@@ -63,13 +63,14 @@ class Carried:
         self.b, (self.count, self.which) = b, batch
         self.rows, self.columns, self.terms = i.operands
         left, right, each, *ends = i.regions
+        self.along = self.of_batch(ends.pop()) if i.params.get("along") else None
         self.left, self.right, self.each = map(self.of_batch, (left, right, each))
         self.given_right = right
         self.dtype = left.results[0].type.dtype
         self.after = After(self.each, i.params.get("across", ()), *map(self.of_batch, ends))
         self.shape: Shape = shape_for(target, self.dtype)
         self.has_fma = target.has_fma
-        self.only_stores, self.left_lies = is_stored(each), lies_alone(left)
+        self.only_stores, self.left_lies = is_stored(each), lies_alone(left) and self.along is None
         self.is_turned = Panels(right, 0, self.columns, 1, 1).is_turned
         self.right_lies = lies_there(right) or (not self.is_turned and is_light(right) and self.has_few_rows())
         self.by_terms = outside(left, 1, self.which)
@@ -138,9 +139,14 @@ class _Tiles:
     def __init__(self, of: Carried, vectors: int, rows: int, most: int) -> None:
         self.of, self.shape, self.vectors, self.high, self.most = of, of.shape, vectors, rows, most
         self.wide = vectors * of.shape.lanes
-        self.left = None if of.left_lies else Left(of.left, rows, HIGH, of.length, MOST_TOGETHER, of.shape.lanes)
+        self.left = None if of.left_lies else self.left_of(rows)
         self.packed: Value | None = None
         self.waiting: Value | None = None
+
+    def left_of(self, high: int) -> Left:
+        """The left operand, packed."""
+        of = self.of
+        return Left(of.left, high, HIGH, of.length, MOST_TOGETHER, of.shape.lanes, of.along, known(of.b, of.rows))
 
     def spell(self, b: Builder, count: Value, is_long: Value) -> None:
         of, one = self.of, number(b, 1)
@@ -208,11 +214,20 @@ class _Piece:
 
     def spell(self, b: Builder) -> None:
         of, length = self.of, number(b, self.of.length)
+        if self.left is not None:
+            self.left.begin(b, self.products)
         if of.only_stores:
             runs = b.maximum(shared(b, of.terms, length), number(b, 1))
             serial(b, runs, lambda b, q: self.run(b, b.mul(q, length), b.eq(q, number(b, 0))))
         else:
             self.run(b, number(b, 0), b.const(True, "bool"))
+        if self.left is not None:
+            self.left.end(b, self.products, self.rows(b))
+
+    def rows(self, b: Builder) -> Span:
+        """The first row and how many."""
+        first = b.mul(self.panels[0], number(b, self.high))
+        return first, b.minimum(b.mul(self.panels[1], number(b, self.high)), b.sub(self.of.rows, first))
 
     def run(self, b: Builder, p0: Value, is_first: Value) -> None:
         of, terms = self.of, (p0, b.minimum(number(b, self.of.length), b.sub(self.of.terms, p0)))
@@ -220,9 +235,7 @@ class _Piece:
         if not of.right_lies:
             serial(b, self.products[1], lambda b, z: serial(b, self.across, lambda b, j: self.pack(b, z, j)))
         if self.left is not None:
-            first = b.mul(self.panels[0], number(b, self.high))
-            count = b.minimum(b.mul(self.panels[1], number(b, self.high)), b.sub(of.rows, first))
-            self.left.pack_block(b, self.products, terms, (first, count))
+            self.left.pack_block(b, self.products, terms, self.rows(b))
 
         def across(b: Builder, r: Value) -> None:
             self.each(b, self.products[1], lambda b, z: (z, r))

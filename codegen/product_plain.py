@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_carried import Carried, lies_alone, may_be_carried
+from pullback.codegen.product_left import add_up
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
 from pullback.codegen.product_packs import Lies, lies, loading
 from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
@@ -74,8 +75,8 @@ def spell(b: Builder, i: Instruction, target: Target, functions: Functions, oute
 def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions, batch: tuple[Value, Value]) -> None:
     """Spell out a batch of products: how many, and the value that tells in the regions which."""
     count, which = batch
-    plain = access(i)
-    if may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
+    plain, along = access(i), bool(i.params.get("along"))
+    if not along and may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
         is_plain = plain is not None and all(rows.index.count(which) < 2 for rows in plain.rows)
         count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
     elif may_be_carried(i):
@@ -83,6 +84,8 @@ def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions
         if rest is None:
             return
         count = rest
+    if along:
+        add_up(b, i, (count, which))
     made = Blocks if plain is None else PlainBlocks
     made(b, i, target, functions, True, (count, which)).spell()
 
