@@ -21,10 +21,10 @@ def weighted(share: Array, x: Array, means: Array) -> tuple[Array, Array]:
     return np.einsum("nki,nkj->kij", scaled, centred), np.sum(scaled, axis=0)
 
 
-def turned(share: Array, x: Array, means: Array) -> tuple[Array, Array]:
-    """The same with a right operand whose terms are neighbours."""
+def turned(share: Array, x: Array, means: Array, y: Array) -> tuple[Array, Array, Array]:
+    """The same with a right operand (k, d, n) whose terms are neighbours."""
     scaled = share[:, :, None] * (x[:, None, :] - means)
-    return np.einsum("nki,kjn->kij", scaled, np.ones((share.shape[1], x.shape[1], 1)) * share.T[:, None, :]), np.sum(scaled, axis=0)
+    return np.einsum("nki,kjn->kij", scaled, y), np.sum(scaled, axis=0), np.sum(y - means[:, :, None])
 
 
 def arguments(n: int, k: int, d: int, dtype: Any = np.float64) -> list[Array]:
@@ -64,7 +64,9 @@ def same_threads() -> Any:
 def test_stages(form: Any, d: int) -> None:
     """All stages agree with the interpreter of the func, where tiles pack the operand and where they do not."""
     given = arguments(9, 2, d)
-    found = trace(form, given, {})
+    if form is turned:
+        given.append(np.random.default_rng(d).normal(size=(2, d, 9)))
+    found = trace(form, tuple(given), {})
     values = found.arguments(flatten((tuple(given), {}))[0])
     assert values is not None
     results = run_targets(found.function, [np.asarray(v) for v in values])
