@@ -8,7 +8,7 @@ others all terms are added at once, up to ``LONG`` runs, and the sums of a tile 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_after import WAITING, After
@@ -37,7 +37,7 @@ from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load
 from pullback.ir.ops.product import COLUMNS
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import I64, scalar
+from pullback.ir.types import BOOL, I64, scalar
 
 MOST_AFTER = 16
 """What is done with sums in so many instructions is done while they are in registers."""
@@ -143,6 +143,13 @@ class _Tiles:
         self.packed: Value | None = None
         self.waiting: Value | None = None
 
+    def inside(self, b: Builder, columns: Sequence[Value]) -> list[Value]:
+        """Which columns of a panel there are."""
+        of, lanes = self.of, self.shape.lanes
+        known_ = known(of.b, of.columns)
+        whole_ = 0 if known_ is None or known_ > self.wide else known_ // lanes
+        return [b.const(True, BOOL) if x < whole_ else b.lt(column, of.columns) for x, column in enumerate(columns)]
+
     def left_of(self, high: int) -> Left:
         """The left operand, packed."""
         of = self.of
@@ -220,7 +227,7 @@ class _Piece:
             runs = b.maximum(shared(b, of.terms, length), number(b, 1))
             serial(b, runs, lambda b, q: self.run(b, b.mul(q, length), b.eq(q, number(b, 0))))
         else:
-            self.run(b, number(b, 0), b.const(True, "bool"))
+            self.run(b, number(b, 0), b.const(True, BOOL))
         if self.left is not None:
             self.left.end(b, self.products, self.rows(b))
 
@@ -277,7 +284,7 @@ class _Piece:
         first = b.mul(j, number(b, self.wide))
         begins = [inner.add(first, number(inner, x * self.shape.lanes)) for x in range(self.tiles.vectors)]
         columns = [inner.add(begin, lane) for begin in begins]
-        inside = [inner.lt(column, of.columns) for column in columns]
+        inside = self.tiles.inside(inner, columns)
         pieces = [element_of(inner, of.right, (which, None, c), 2, holds) for c, holds in zip(columns, inside, strict=True)]
 
         def term(b: Builder, p: Value) -> None:
@@ -316,7 +323,7 @@ class _Tile:
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
         first = b.mul(j, number(b, tiles.wide))
         columns = [inner.add(inner.add(first, number(inner, x * lanes)), lane) for x in range(tiles.vectors)]
-        inside = [inner.lt(column, of.columns) for column in columns]
+        inside = self.tiles.inside(inner, columns)
         totals = self.totals(inner, self.piece.begin(b, self.z, j), lane, columns, inside)
         if of.only_stores:
             self.put(inner, columns, inside, totals)
