@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_after import WAITING, After
-from pullback.codegen.product_left import Left, element_of
+from pullback.codegen.product_left import Left, Piece, element_of
 from pullback.codegen.product_narrow import GROUPS, HIGH, MOST_TOGETHER, MOST_WIDE, SHORT_RUN, SPLIT, lies_there, outside, reading
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
@@ -32,6 +32,7 @@ from pullback.codegen.product_parts import (
     whole,
 )  # fmt: skip
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
+from pullback.codegen.product_tails import Tail, Tails, tail_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load
@@ -45,6 +46,8 @@ TILES = ((3, 8), (2, 12))
 """The vectors and rows of tiles."""
 LONG = 8
 """So many runs of terms are added at once where sums cannot wait in the result."""
+TALL = 12
+"""The rows of the tiles of machines with 32 registers."""
 LIGHT, FEW_TILES = 2, 3
 """A right operand that is one op away from memory is computed by so many panels of rows, each for itself."""
 
@@ -86,6 +89,10 @@ class Carried:
         rows = known(self.b, self.rows)
         return rows is not None and rows <= FEW_TILES * min(high for _, high in TILES)
 
+    def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
+        found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
+        return found
+
     def spell(self) -> Value | None:
         """Spells out those that are narrow, and gives how many are left; None if there cannot be any."""
         b, lanes = self.b, self.shape.lanes
@@ -93,6 +100,10 @@ class Carried:
         is_long = b.ge(work, number(b, self.shape.worth))
         rest, zero = self.count, number(b, 0)
         is_short = b.le(self.terms, number(b, self.length))
+        tail = self.tail()
+        if tail is not None:
+            _Tiles(self, tail.vectors, tail.high, 1, tail).spell(b, self.count, is_long)
+            return None
         for vectors, rows in self.forms():
             fits = b.le(self.columns, number(b, self.widest(vectors)))
             fits = fits if self.only_stores else b.bitand(fits, is_short)
@@ -120,6 +131,19 @@ class Carried:
             return found
         return [(v, rows) for v, rows in found if (v < 3 or columns > 2 * lanes) and columns <= self.widest(v)][:1]
 
+    def tail(self) -> Tail | None:
+        """What the rows of tiles have in vectors together."""
+        rows, columns, forms = known(self.b, self.rows), known(self.b, self.columns), self.forms()
+        if not rows or columns is None or not forms or not self.only_stores or self.left_lies or not self.right_lies:
+            return None
+        vectors, high = forms[0][0], self.high(forms[0][1])
+        others = -(-rows // high) * high * -(-columns // (vectors * self.shape.lanes)) * vectors
+        tail = tail_for(rows, columns, self.shape.lanes, others) if self.shape.rows == TALL else None
+        if tail is None:
+            return None
+        left = _Tiles(self, tail.vectors, tail.high, 1, tail).left
+        return tail if left is not None and left.rows is not None and not left.is_by_tile else None
+
     def is_all(self) -> bool:
         """Whether all products are known to be narrow."""
         columns, terms = known(self.b, self.columns), known(self.b, self.terms)
@@ -136,8 +160,10 @@ class Carried:
 class _Tiles:
     """The same with tiles of ``vectors`` by ``rows``, of ``count`` products, and at most so many panels of columns."""
 
-    def __init__(self, of: Carried, vectors: int, rows: int, most: int) -> None:
+    def __init__(self, of: Carried, vectors: int, rows: int, most: int, tail: Tail | None = None) -> None:
         self.of, self.shape, self.vectors, self.high, self.most = of, of.shape, vectors, rows, most
+        self.tail = tail
+        self.tails: Value | None = None
         self.wide = vectors * of.shape.lanes
         self.left = None if of.left_lies else self.left_of(rows)
         self.packed: Value | None = None
@@ -146,7 +172,7 @@ class _Tiles:
     def inside(self, b: Builder, columns: Sequence[Value]) -> list[Value]:
         """Which columns of a panel there are."""
         of, lanes = self.of, self.shape.lanes
-        known_ = known(of.b, of.columns)
+        known_ = self.wide if self.tail is not None else known(of.b, of.columns)
         whole_ = 0 if known_ is None or known_ > self.wide else known_ // lanes
         return [b.const(True, BOOL) if x < whole_ else b.lt(column, of.columns) for x, column in enumerate(columns)]
 
@@ -206,6 +232,8 @@ class _Tiles:
         if of.after.across:
             size = len(of.after.across) * self.shape.lanes * self.high
             self.waiting = b.local(dtype=of.dtype, shape=(WAITING * self.most, size))
+        if self.tail is not None:
+            self.tails = self.tail.local(b, together, of.dtype, MOST_TOGETHER)
         if not of.right_lies:
             most = MOST_TOGETHER * self.most * of.length * self.wide
             self.packed = b.local(b.mul(lines, number(b, self.wide)), dtype=of.dtype, shape=(most,))
@@ -239,6 +267,7 @@ class _Piece:
     def run(self, b: Builder, p0: Value, is_first: Value) -> None:
         of, terms = self.of, (p0, b.minimum(number(b, self.of.length), b.sub(self.of.terms, p0)))
         self.terms, self.is_first = terms, is_first
+        self.is_last = b.ge(b.add(p0, terms[1]), of.terms)
         if not of.right_lies:
             serial(b, self.products[1], lambda b, z: serial(b, self.across, lambda b, j: self.pack(b, z, j)))
         if self.left is not None:
@@ -310,6 +339,19 @@ class _Piece:
         slot = b.mul(b.bitand(nth, number(b, WAITING - 1)), number(b, self.tiles.most))
         tile = _Tile(self, z, at, rows)
         serial(b, self.across, lambda b, j: tile.spell(b, j, b.add(slot, j)))
+        if self.tiles.tail is not None:
+            when(b, b.eq(b.add(r, number(b, 1)), self.panels[1]), lambda b: self.tail(b, z, at))
+
+    def tail(self, b: Builder, z: Value, which: Value) -> None:
+        """The last columns of a product."""
+        of, tiles, left = self.of, self.tiles, self.left
+        assert tiles.tail is not None and left is not None
+
+        def right(b: Builder, column: Value) -> Piece:
+            return element_of(b, of.right, (which, None, column), 2, None)
+
+        tails = Tails(tiles.tail, b.sub_ref(tiles.tails, z), left, z, which, right, of.multiply_add)
+        tails.spell(b, self.terms, of.each, of.rows, (self.is_first, self.is_last))
 
 
 class _Tile:
@@ -353,7 +395,7 @@ class _Tile:
             left = tiles.left.elements(step, self.z, p, self.rows[0])
             tiles.left.ask_next(step, self.which, at, self.rows[0])
         pairs_ = [(x, y) for x in left for y in right]
-        after = [self.multiply_add(step, x, y, total) for (x, y), total in zip(pairs_, before, strict=True)]
+        after = [of.multiply_add(step, x, y, total) for (x, y), total in zip(pairs_, before, strict=True)]
         body = step.block([p, *before], after)
         return b.emit(OPS["for"], (terms[1], *[zero] * len(before)), {"map": "serial"}, [body])
 
@@ -376,10 +418,6 @@ class _Tile:
 
         when(b, self.piece.is_first, first)
         when(b, b.bitnot(self.piece.is_first), more)
-
-    def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
-        found: Value = b.fma(x, y, z) if self.of.has_fma else b.add(b.mul(x, y), z)
-        return found
 
 
 class _Placed(Panels):

@@ -169,11 +169,17 @@ class Left:
         own = b.sub_ref(memory, z)
         return [b.load(own, b.add(start, number(b, k))) for k in range(self.high)]
 
+    def beside(self, b: Builder, z: Value, p: Value, first: int, row: Value) -> Value:
+        """A term of the row of a block that is so far behind one of its first."""
+        assert self.memory is not None and self.distance is not None
+        start = b.add(b.mul(p, self.distance), number(b, first))
+        found: Value = b.load(b.sub_ref(self.memory, z), b.add(start, row))
+        return found
 
     def ask_next(self, b: Builder, which: Value, at: Value, row: Value) -> None:
         """Ask for what is packed of a tile's rows in the next run, while a term of this one is multiplied."""
-        if not self.is_by_tile:
-            ask(b, self.region, which, row, b.add(at, number(b, self.length)))
+        for k in range(0, 0 if self.is_by_tile else self.high, LINE // self.dtype.bytes):
+            ask(b, self.region, which, b.add(row, number(b, k)) if k else row, b.add(at, number(b, self.length)))
 
 
 Piece = Callable[[Builder, Value], Value]
