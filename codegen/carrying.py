@@ -58,6 +58,18 @@ def is_batch(i: Instruction, target: str) -> bool:
     return target in BATCHES and "z" in i.params["spec"]
 
 
+def is_along(i: Instruction, product: Instruction | None) -> bool:
+    """Whether an instruction adds up the left operand of a batch of narrow products along its terms, which do not lie side by
+    side: that takes a pass over memory, as packing the operand does."""
+    if product is None or not isinstance(i.op, Reduce) or i.op.combine != "add" or i.operands[0] is not product.operands[0]:
+        return False
+    (word, right), _ = split(product.params["spec"])
+    if "z" not in word or word[-1] == "k" or tuple(i.params["axes"]) != (word.index("k"),):
+        return False
+    extents = dict(zip(word + right, (e for v in product.operands for e in v.type.shape), strict=True))
+    return i.result.type.dtype is product.result.type.dtype and all(isinstance(extents[k], int) for k in "mn")
+
+
 def is_near(value: Value, maker: Callable[[Value], Instruction | None]) -> bool:
     """Whether an operand can be computed each time that it is read. ``maker(v)``: what makes a value that need not be stored."""
     work, stack = 0, [value]

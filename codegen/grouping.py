@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from pullback.codegen.carrying import beside_phase, carries, is_batch, product_phase
+from pullback.codegen.carrying import beside_phase, carries, is_along, is_batch, product_phase
 from pullback.codegen.clusters import ENDED, NEVER, Cluster, Read, updated
 from pullback.codegen.orders import is_by_rows, is_scanned, may_be_in_order, not_by_rows, order, taken
 from pullback.codegen.paths import Paths
@@ -117,7 +117,8 @@ class Grouping(Paths):
         space = instruction.operands[0].type.shape
         reads = self.reads_of(instruction)
         before = self.checked if isinstance(op, Check) else None
-        for cluster in self.candidates(reads, space, scalar=isinstance(op, Elementwise | Interleave) and not space):
+        along = [c for c in self.clusters if self.adds_up(c, instruction)]
+        for cluster in [*along, *self.candidates(reads, space, scalar=isinstance(op, Elementwise | Interleave) and not space)]:
             phase = self.phase_in(cluster, instruction, reads)
             if isinstance(phase, int) and self.is_acyclic(cluster, reads, before):
                 self.add(cluster, instruction, reads, phase)
@@ -129,6 +130,11 @@ class Grouping(Paths):
         assert isinstance(phase, int)
         self.add(cluster, instruction, reads, phase)
         self.follow(cluster, instruction)
+
+    def adds_up(self, cluster: Cluster, instruction: Instruction) -> bool:
+        """Whether an instruction adds up an operand of a group's contraction."""
+        product = cluster.product
+        return product is not None and is_batch(product, self.target) and is_along(instruction, product)
 
     def follow(self, cluster: Cluster, instruction: Instruction) -> None:
         """Have checks and steps in Python run in program order, so that the first failure is the one reported."""
@@ -162,6 +168,8 @@ class Grouping(Paths):
         op, space = instruction.op, cluster.space
         if isinstance(op, Contract):
             return product_phase(cluster, instruction, any(self.holder(r.root) is cluster for r in reads), self.target)
+        if self.adds_up(cluster, instruction):
+            return ENDED
         shape = taken(instruction)
         row_shape = None if cluster.rows is None else space[: cluster.rows]
         if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):

@@ -12,10 +12,12 @@ NAMES = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "bool": "
 
 @dataclass(frozen=True)
 class Lanes:
-    """``step`` None: ``text`` is a vector. 0: a scalar, the same in all lanes. Else: an i64, ``text`` + lane * ``step``."""
+    """``step`` None: ``text`` is a vector. 0: a scalar, the same in all lanes. Else: an i64, ``text`` + lane * ``step``. With
+    ``each``: an i64, ``text`` + the number of each lane."""
 
     text: str
     step: int | None = 0
+    each: tuple[int, ...] = ()
 
     @property
     def is_scalar(self) -> bool:

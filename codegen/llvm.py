@@ -19,6 +19,7 @@ from pullback.codegen.llvm_accesses import Accesses, Place
 from pullback.codegen.llvm_casts import cast
 from pullback.codegen.llvm_core import core_loop, number_of_threads, private_place
 from pullback.codegen.llvm_division import REGISTER, divided, plan
+from pullback.codegen.llvm_each import of_each
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_lookup import LANES, lookup, lookup_pair, pairs_of
 from pullback.codegen.llvm_loops import loop
@@ -330,7 +331,7 @@ class Emitter(Accesses):
             return
         operands = [self.env[v] for v in i.operands]
         dtypes = [v.type.dtype for v in i.operands]
-        affine = self.affine(op, operands, dtypes)
+        affine = self.affine(op, operands, dtypes) or of_each(self, i, operands)
         if affine is not None:
             self.env[i.result] = affine
             return
@@ -364,7 +365,11 @@ class Emitter(Accesses):
     def affine(self, op: Op, operands: list[Lanes], dtypes: list[DType]) -> Lanes | None:
         """Sums, differences and products of positions stay positions, and so does a choice between two, the same in all lanes.
         Whether two are equal is asked of one lane."""
-        if self.width == 1 or dtypes[-1] is not _I64 or any(o.step is None for o in operands):
+        if self.width == 1 or dtypes[-1] is not _I64:
+            return None
+        if op.name == "add" and any(o.each for o in operands) and any(o.is_scalar for o in operands):
+            return self.add(*operands)
+        if any(o.step is None for o in operands):
             return None
         if op.name == "select":
             condition, a, b = operands

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pullback.codegen.lanes import Lanes, mangled, stored, wide
 from pullback.codegen.llvm_backwards import load_backwards, store_backwards
+from pullback.codegen.llvm_each import load_each
 from pullback.codegen.llvm_pairs import every_other
 from pullback.codegen.llvm_streams import LINE, Streams, ask_ahead
 from pullback.codegen.llvm_text import NO_MEMORY
@@ -101,6 +102,8 @@ class Accesses(Values):
         mask = self.guarded(guard)
         if offset.step == 1 and not place.strides:
             return self.load_line(place, self.in_row(place, index, offset), guard)
+        if offset.each and not place.strides and mask is None:
+            return Lanes(self.loaded(load_each(self, place, offset, t), dtype, self.width), None)
         if offset.step == -1 and not place.strides:
             turned = load_backwards(self, place, offset, mask, guard is not None)
             return Lanes(self.loaded(turned, dtype, self.width), None)

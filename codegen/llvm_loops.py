@@ -216,7 +216,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     e.scans.update(scans.by_parameter(unroll))
     addresses = Addresses(e, region)
     outer, e.again = e.env, addresses.again()
-    e.start, e.early = (len(e.lines), e.count), {}
+    e.start, e.early, e.index = (len(e.lines), e.count), {}, region.parameters[0]
     slot = _counter(e)
 
     def body(index: str, part: int) -> None:
@@ -262,7 +262,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
         _in_tiers(e, slot, e.let(f"and i64 {count.text}, {-step}"), step, sums, run)
         if not is_whole:
             counted(e, slot, count.text, width, rest)
-    e.asks_ahead, e.part, e.bases, e.again, e.start, e.early = False, 0, {}, set(), None, {}
+    e.asks_ahead, e.part, e.bases, e.again, e.start, e.early, e.index = False, 0, {}, set(), None, {}, None
     totals = sums.across(sums.total()) if combine else []
     scans.end()
     e.env, e.width = outer, 1

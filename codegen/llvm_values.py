@@ -14,7 +14,7 @@ EARLY = 8
 
 class Values(Writer):
     """``width``: the lanes of the vector loop that is being written, 1 outside one. ``env``: what each value is. ``start``: where
-    that loop begins, as a line and the number of the last value before it."""
+    that loop begins, as a line and the number of the last value before it; ``index``: the value that counts its lanes."""
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -25,6 +25,7 @@ class Values(Writer):
         self.splats: dict[tuple[str, str, int | None], str] = {}
         self.early: dict[tuple[str, str, int | None], str] = {}
         self.start: tuple[int, int] | None = None
+        self.index: Value | None = None
 
     def extent(self, extent: int | str) -> Lanes:
         return Lanes(str(extent)) if isinstance(extent, int) else self.sizes[extent]
@@ -32,6 +33,8 @@ class Values(Writer):
     def vector(self, lanes: Lanes, dtype: DType, width: int | None = None) -> str:
         """A value as a vector of the present width (a scalar outside vector loops)."""
         width = width or self.width
+        if lanes.each:
+            return self.spread(lanes, element(dtype), width)
         if width == 1 or lanes.step is None:
             return lanes.text
         key = (lanes.text, element(dtype), lanes.step)
@@ -63,19 +66,21 @@ class Values(Writer):
 
     def spread(self, lanes: Lanes, name: str, width: int) -> str:
         t = wide(name, width)
-        if lanes.step == 0 and not lanes.text.startswith("%"):
+        if lanes.step == 0 and not lanes.each and not lanes.text.startswith("%"):
             return splat(name, lanes.text, width)
         first = self.let(f"insertelement {t} poison, {name} {lanes.text}, i64 0")
         spread = self.let(f"shufflevector {t} {first}, {t} poison, <{width} x i32> zeroinitializer")
-        if not lanes.step:
+        if not lanes.step and not lanes.each:
             return spread
-        steps = ", ".join(f"i64 {k * lanes.step}" for k in range(width))
+        steps = ", ".join(f"i64 {k}" for k in lanes.each or (n * (lanes.step or 0) for n in range(width)))
         return self.let(f"add {t} {spread}, <{steps}>")
 
     def add(self, a: Lanes, b: Lanes) -> Lanes:
         """The sum of two i64 values."""
         if a.literal == 0 or b.literal == 0:
             return b if a.literal == 0 else a
+        if (a.each and b.is_scalar) or (b.each and a.is_scalar):
+            return Lanes(self.add(Lanes(a.text), Lanes(b.text)).text, None, a.each or b.each)
         if a.step is None or b.step is None:
             i64 = wide("i64", self.width)
             return Lanes(self.let(f"add {i64} {self.i64(a)}, {self.i64(b)}"), None)

@@ -8,11 +8,11 @@ others all terms are added at once, up to ``LONG`` runs, and the sums of a tile 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_after import WAITING, After
-from pullback.codegen.product_left import Left, element_of
+from pullback.codegen.product_left import Left, Piece, element_of
 from pullback.codegen.product_narrow import GROUPS, HIGH, MOST_TOGETHER, MOST_WIDE, SHORT_RUN, SPLIT, lies_there, outside, reading
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
@@ -21,6 +21,7 @@ from pullback.codegen.product_parts import (
     Stores,
     is_plain,
     is_stored,
+    known,
     loop,
     number,
     parts,
@@ -31,17 +32,24 @@ from pullback.codegen.product_parts import (
     whole,
 )  # fmt: skip
 from pullback.codegen.product_shapes import GROUP, Shape, shape_for
+from pullback.codegen.product_tails import Tail, Tails, tail_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load
 from pullback.ir.ops.product import COLUMNS
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import I64, scalar
+from pullback.ir.types import BOOL, I64, scalar
 
 MOST_AFTER = 16
 """What is done with sums in so many instructions is done while they are in registers."""
+TILES = ((3, 8), (2, 12))
+"""The vectors and rows of tiles."""
 LONG = 8
 """So many runs of terms are added at once where sums cannot wait in the result."""
+TALL = 12
+"""The rows of the tiles of machines with 32 registers."""
+LIGHT, FEW_TILES = 2, 3
+"""A right operand that is one op away from memory is computed by so many panels of rows, each for itself."""
 
 
 def may_be_carried(i: Instruction) -> bool:
@@ -58,14 +66,16 @@ class Carried:
         self.b, (self.count, self.which) = b, batch
         self.rows, self.columns, self.terms = i.operands
         left, right, each, *ends = i.regions
+        self.along = self.of_batch(ends.pop()) if i.params.get("along") else None
         self.left, self.right, self.each = map(self.of_batch, (left, right, each))
         self.given_right = right
         self.dtype = left.results[0].type.dtype
         self.after = After(self.each, i.params.get("across", ()), *map(self.of_batch, ends))
         self.shape: Shape = shape_for(target, self.dtype)
         self.has_fma = target.has_fma
-        self.only_stores, self.left_lies, self.right_lies = is_stored(each), lies_alone(left), lies_there(right)
+        self.only_stores, self.left_lies = is_stored(each), lies_alone(left) and self.along is None
         self.is_turned = Panels(right, 0, self.columns, 1, 1).is_turned
+        self.right_lies = lies_there(right) or (not self.is_turned and is_light(right) and self.has_few_rows())
         self.by_terms = outside(left, 1, self.which)
         self.by_rows = outside(left, 0, self.which) or (not self.left_lies and outside(each, 0, self.which))
         self.length = SHORT_RUN if self.by_terms else self.shape.terms if self.only_stores else LONG * self.shape.terms
@@ -74,36 +84,102 @@ class Carried:
     def of_batch(self, region: Block) -> Block:
         return Block((self.which, *region.parameters), region.instructions, region.results)
 
-    def spell(self) -> Value:
-        """Spells out those that are narrow, and gives how many are left."""
+    def has_few_rows(self) -> bool:
+        """Whether products are known to have so few rows that few tiles read a right operand."""
+        rows = known(self.b, self.rows)
+        return rows is not None and rows <= FEW_TILES * min(high for _, high in TILES)
+
+    def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
+        found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
+        return found
+
+    def spell(self) -> Value | None:
+        """Spells out those that are narrow, and gives how many are left; None if there cannot be any."""
         b, lanes = self.b, self.shape.lanes
-        tiles = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
         work = b.mul(b.mul(b.mul(self.rows, self.columns), self.terms), self.count)
         is_long = b.ge(work, number(b, self.shape.worth))
         rest, zero = self.count, number(b, 0)
         is_short = b.le(self.terms, number(b, self.length))
-        for vectors, rows in tiles:
-            most = MOST_WIDE if vectors == 2 and (self.right_lies or not self.is_turned) else 1
-            widest = most * vectors * lanes
-            fits = b.le(self.columns, number(b, min(widest, COLUMNS) if self.after.across else widest))
+        tail = self.tail()
+        if tail is not None:
+            _Tiles(self, tail.vectors, tail.high, 1, tail).spell(b, self.count, is_long)
+            return None
+        for vectors, rows in self.forms():
+            fits = b.le(self.columns, number(b, self.widest(vectors)))
             fits = fits if self.only_stores else b.bitand(fits, is_short)
             if vectors == 3:
                 fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
             count = b.select(fits, rest, zero)
             rest = b.select(fits, zero, rest)
-            _Tiles(self, vectors, min(rows, self.shape.rows), most).spell(b, count, is_long)
-        return rest
+            _Tiles(self, vectors, self.high(rows), self.most(vectors)).spell(b, count, is_long)
+        return None if self.is_all() else rest
+
+    def most(self, vectors: int) -> int:
+        """How many panels of columns at most products have, in tiles so wide."""
+        return MOST_WIDE if vectors == 2 and (self.right_lies or not self.is_turned) else 1
+
+    def widest(self, vectors: int) -> int:
+        """How many columns."""
+        widest = self.most(vectors) * vectors * self.shape.lanes
+        return min(widest, COLUMNS) if self.after.across else widest
+
+    def forms(self) -> list[tuple[int, int]]:
+        """The vectors and rows of tiles: of one, if the columns are a number."""
+        lanes, columns = self.shape.lanes, known(self.b, self.columns)
+        found = [(vectors, rows) for vectors, rows in TILES if vectors * lanes % GROUP == 0]
+        if columns is None:
+            return found
+        return [(v, rows) for v, rows in found if (v < 3 or columns > 2 * lanes) and columns <= self.widest(v)][:1]
+
+    def tail(self) -> Tail | None:
+        """What the rows of tiles have in vectors together."""
+        rows, columns, forms = known(self.b, self.rows), known(self.b, self.columns), self.forms()
+        if not rows or columns is None or not forms or not self.only_stores or self.left_lies or not self.right_lies:
+            return None
+        vectors, high = forms[0][0], self.high(forms[0][1])
+        others = -(-rows // high) * high * -(-columns // (vectors * self.shape.lanes)) * vectors
+        tail = tail_for(rows, columns, self.shape.lanes, others) if self.shape.rows == TALL else None
+        if tail is None:
+            return None
+        left = _Tiles(self, tail.vectors, tail.high, 1, tail).left
+        return tail if left is not None and left.rows is not None and not left.is_by_tile else None
+
+    def is_all(self) -> bool:
+        """Whether all products are known to be narrow."""
+        columns, terms = known(self.b, self.columns), known(self.b, self.terms)
+        return columns is not None and bool(self.forms()) and (self.only_stores or (terms is not None and terms <= self.length))
+
+    def high(self, rows: int) -> int:
+        """How many rows tiles have: fewer if those of products are a number of which less is then computed in vain."""
+        most, count = min(rows, self.shape.rows), known(self.b, self.rows)
+        if count is None or not self.only_stores:
+            return most
+        return -(-count // -(-count // most))
 
 
 class _Tiles:
     """The same with tiles of ``vectors`` by ``rows``, of ``count`` products, and at most so many panels of columns."""
 
-    def __init__(self, of: Carried, vectors: int, rows: int, most: int) -> None:
+    def __init__(self, of: Carried, vectors: int, rows: int, most: int, tail: Tail | None = None) -> None:
         self.of, self.shape, self.vectors, self.high, self.most = of, of.shape, vectors, rows, most
+        self.tail = tail
+        self.tails: Value | None = None
         self.wide = vectors * of.shape.lanes
-        self.left = None if of.left_lies else Left(of.left, rows, HIGH, of.length, MOST_TOGETHER, of.shape.lanes)
+        self.left = None if of.left_lies else self.left_of(rows)
         self.packed: Value | None = None
         self.waiting: Value | None = None
+
+    def inside(self, b: Builder, columns: Sequence[Value]) -> list[Value]:
+        """Which columns of a panel there are."""
+        of, lanes = self.of, self.shape.lanes
+        known_ = self.wide if self.tail is not None else known(of.b, of.columns)
+        whole_ = 0 if known_ is None or known_ > self.wide else known_ // lanes
+        return [b.const(True, BOOL) if x < whole_ else b.lt(column, of.columns) for x, column in enumerate(columns)]
+
+    def left_of(self, high: int) -> Left:
+        """The left operand, packed."""
+        of = self.of
+        return Left(of.left, high, HIGH, of.length, MOST_TOGETHER, of.shape.lanes, of.along, known(of.b, of.rows))
 
     def spell(self, b: Builder, count: Value, is_long: Value) -> None:
         of, one = self.of, number(b, 1)
@@ -156,6 +232,8 @@ class _Tiles:
         if of.after.across:
             size = len(of.after.across) * self.shape.lanes * self.high
             self.waiting = b.local(dtype=of.dtype, shape=(WAITING * self.most, size))
+        if self.tail is not None:
+            self.tails = self.tail.local(b, together, of.dtype, MOST_TOGETHER)
         if not of.right_lies:
             most = MOST_TOGETHER * self.most * of.length * self.wide
             self.packed = b.local(b.mul(lines, number(b, self.wide)), dtype=of.dtype, shape=(most,))
@@ -171,21 +249,29 @@ class _Piece:
 
     def spell(self, b: Builder) -> None:
         of, length = self.of, number(b, self.of.length)
+        if self.left is not None:
+            self.left.begin(b, self.products)
         if of.only_stores:
             runs = b.maximum(shared(b, of.terms, length), number(b, 1))
             serial(b, runs, lambda b, q: self.run(b, b.mul(q, length), b.eq(q, number(b, 0))))
         else:
-            self.run(b, number(b, 0), b.const(True, "bool"))
+            self.run(b, number(b, 0), b.const(True, BOOL))
+        if self.left is not None:
+            self.left.end(b, self.products, self.rows(b))
+
+    def rows(self, b: Builder) -> Span:
+        """The first row and how many."""
+        first = b.mul(self.panels[0], number(b, self.high))
+        return first, b.minimum(b.mul(self.panels[1], number(b, self.high)), b.sub(self.of.rows, first))
 
     def run(self, b: Builder, p0: Value, is_first: Value) -> None:
         of, terms = self.of, (p0, b.minimum(number(b, self.of.length), b.sub(self.of.terms, p0)))
         self.terms, self.is_first = terms, is_first
+        self.is_last = b.ge(b.add(p0, terms[1]), of.terms)
         if not of.right_lies:
             serial(b, self.products[1], lambda b, z: serial(b, self.across, lambda b, j: self.pack(b, z, j)))
         if self.left is not None:
-            first = b.mul(self.panels[0], number(b, self.high))
-            count = b.minimum(b.mul(self.panels[1], number(b, self.high)), b.sub(of.rows, first))
-            self.left.pack_block(b, self.products, terms, (first, count))
+            self.left.pack_block(b, self.products, terms, self.rows(b))
 
         def across(b: Builder, r: Value) -> None:
             self.each(b, self.products[1], lambda b, z: (z, r))
@@ -227,7 +313,7 @@ class _Piece:
         first = b.mul(j, number(b, self.wide))
         begins = [inner.add(first, number(inner, x * self.shape.lanes)) for x in range(self.tiles.vectors)]
         columns = [inner.add(begin, lane) for begin in begins]
-        inside = [inner.lt(column, of.columns) for column in columns]
+        inside = self.tiles.inside(inner, columns)
         pieces = [element_of(inner, of.right, (which, None, c), 2, holds) for c, holds in zip(columns, inside, strict=True)]
 
         def term(b: Builder, p: Value) -> None:
@@ -253,6 +339,19 @@ class _Piece:
         slot = b.mul(b.bitand(nth, number(b, WAITING - 1)), number(b, self.tiles.most))
         tile = _Tile(self, z, at, rows)
         serial(b, self.across, lambda b, j: tile.spell(b, j, b.add(slot, j)))
+        if self.tiles.tail is not None:
+            when(b, b.eq(b.add(r, number(b, 1)), self.panels[1]), lambda b: self.tail(b, z, at))
+
+    def tail(self, b: Builder, z: Value, which: Value) -> None:
+        """The last columns of a product."""
+        of, tiles, left = self.of, self.tiles, self.left
+        assert tiles.tail is not None and left is not None
+
+        def right(b: Builder, column: Value) -> Piece:
+            return element_of(b, of.right, (which, None, column), 2, None)
+
+        tails = Tails(tiles.tail, b.sub_ref(tiles.tails, z), left, z, which, right, of.multiply_add)
+        tails.spell(b, self.terms, of.each, of.rows, (self.is_first, self.is_last))
 
 
 class _Tile:
@@ -266,7 +365,7 @@ class _Tile:
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
         first = b.mul(j, number(b, tiles.wide))
         columns = [inner.add(inner.add(first, number(inner, x * lanes)), lane) for x in range(tiles.vectors)]
-        inside = [inner.lt(column, of.columns) for column in columns]
+        inside = self.tiles.inside(inner, columns)
         totals = self.totals(inner, self.piece.begin(b, self.z, j), lane, columns, inside)
         if of.only_stores:
             self.put(inner, columns, inside, totals)
@@ -284,7 +383,8 @@ class _Tile:
         at = step.add(terms[0], p)
         if tiles.packed is None:
             pairs = zip(columns, inside, strict=True)
-            right = [under(step, of.right, (self.which, at, column), 2, holds)[0] for column, holds in pairs]
+            pieces = [element_of(b, of.right, (self.which, None, column), 2, holds) for column, holds in pairs]
+            right = [piece(step, at) for piece in pieces]
         else:
             start = step.add(begin, step.mul(p, number(step, tiles.wide)))
             begins = [step.add(start, number(step, x * lanes)) for x in range(tiles.vectors)]
@@ -293,8 +393,9 @@ class _Tile:
             left = [found for row in self.rows for found in under(step, of.left, (self.which, row, at), 1, None)]
         else:
             left = tiles.left.elements(step, self.z, p, self.rows[0])
+            tiles.left.ask_next(step, self.which, at, self.rows[0])
         pairs_ = [(x, y) for x in left for y in right]
-        after = [self.multiply_add(step, x, y, total) for (x, y), total in zip(pairs_, before, strict=True)]
+        after = [of.multiply_add(step, x, y, total) for (x, y), total in zip(pairs_, before, strict=True)]
         body = step.block([p, *before], after)
         return b.emit(OPS["for"], (terms[1], *[zero] * len(before)), {"map": "serial"}, [body])
 
@@ -318,10 +419,6 @@ class _Tile:
         when(b, self.piece.is_first, first)
         when(b, b.bitnot(self.piece.is_first), more)
 
-    def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
-        found: Value = b.fma(x, y, z) if self.of.has_fma else b.add(b.mul(x, y), z)
-        return found
-
 
 class _Placed(Panels):
     """Packs a panel that begins somewhere in memory."""
@@ -333,6 +430,12 @@ class _Placed(Panels):
     def place(self, b: Builder, p: Value, k: Value) -> Value:
         found: Value = b.add(self.begin, super().place(b, p, k))
         return found
+
+
+def is_light(region: Block) -> bool:
+    """Whether an operand is one op on few numbers from memory."""
+    loads = [i for i in region.instructions if isinstance(i.op, Load)]
+    return len(loads) <= LIGHT and len(region.instructions) <= LIGHT + 1
 
 
 def lies_alone(region: Block) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pullback.codegen.carrying import is_along
 from pullback.codegen.collapse import Space
 from pullback.codegen.cost import Schedule
 from pullback.codegen.draft import Draft
@@ -24,7 +25,7 @@ from pullback.ir.extents import quotient
 from pullback.ir.op import OPS
 from pullback.ir.ops.contract import others
 from pullback.ir.ops.product import COLUMNS
-from pullback.ir.ops.small import Matrix
+from pullback.ir.ops.small import MOST_OF_PRODUCT, Matrix
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import BOOL, I64, Extent, RefType, Shape
 
@@ -78,15 +79,20 @@ class _Batched(ProductKernel):
         b = self.b
         b.place = self.product.loc
         count, zero = b.extent_of(self.extents["z"]), b.const(0, I64)
-        is_small = sized(b, [self.extents[k] for k in "mnk"])
-        small = b.select(is_small, count, zero)
-        side_by_side(b, small, self.product.result.type.dtype, self.matrices)
+        if self.may_be_small():
+            is_small = sized(b, [self.extents[k] for k in "mnk"])
+            side_by_side(b, b.select(is_small, count, zero), self.product.result.type.dtype, self.matrices)
+            count = b.select(is_small, zero, count)
         z = b.open("z")
         self.one(z)
-        b.close(z, b.select(is_small, zero, count), apart=True)
+        b.close(z, count, apart=True)
         for i in self.sums:
             self.collect(i)
         return Draft(kernel=b.kernel(self.parameters), sizes=b.sizes(), scratch=tuple(self.scratch))
+
+    def may_be_small(self) -> bool:
+        """Whether lanes may have products of their own."""
+        return not self.along and not any(isinstance(e, int) and e > MOST_OF_PRODUCT for e in self.extents.values())
 
     # products side by side
 
@@ -137,6 +143,9 @@ class _Batched(ProductKernel):
         if self.sums:
             params["across"] = tuple(map(self.combiner, self.sums))
             regions.append(self.rows_region(z))
+        if self.along:
+            params["along"] = True
+            regions.append(self.along_region(z))
         b.place = self.product.loc
         b.put(len(b.levels) - 1, OPS["product"], counts, params, regions)
 
@@ -163,6 +172,15 @@ class _Batched(ProductKernel):
         in_parts(True)
         return Block((i, q, *totals), tuple(b.levels.pop()), ())
 
+    def along_region(self, z: Value) -> Block:
+        b = self.b
+        b.enter()
+        i, total = b.bound(I64, "i"), b.bound(self.product.result.type.dtype, "total")
+        index = [{"z": z, "m": i}[k] for k in self.left if k != "k"]
+        for made in self.along:
+            b.here("store", total, self.outputs[made.result].ref, *index)
+        return Block((i, total), tuple(b.levels.pop()), ())
+
     def put_row(self, i: Instruction, at: Mapping[str, Value], q: Value, total: Value, condition: Value) -> None:
         """Store what comes of a row: where it belongs if that is all, else in its part."""
         b, out = self.b, self.ended[i]
@@ -187,7 +205,8 @@ class _Batched(ProductKernel):
 def _fits(space: Space, layouts: Sequence[str]) -> str | None:
     if space.product is None or "z" not in space.product.params["spec"]:
         return "nothing is a batch of matrix products"
-    return None if all(is_across(i, space.extents) for i in reduces(space)) else "something is reduced down the columns"
+    fits = all(is_across(i, space.extents) or is_along(i, space.product) for i in reduces(space))
+    return None if fits else "something is reduced down the columns"
 
 
 BATCH = Schedule(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from pullback.codegen.carrying import is_along
 from pullback.codegen.collapse import Space
 from pullback.codegen.cost import Cost, Schedule, elements, moved_once, work
 from pullback.codegen.draft import Draft
@@ -31,6 +32,8 @@ class ProductKernel(Elements):
         super().__init__(space, layouts, over)
         assert space.product is not None
         self.product = space.product
+        self.along = [i for i in self.region.instructions if is_along(i, self.product)]
+        self.reduces = [i for i in self.reduces if i not in self.along]
         (self.left, self.right), self.out = split(self.product.params["spec"])
         x, y = self.product.operands
         self.extents = dict(zip(self.left + self.right, x.type.shape + y.type.shape, strict=True))
@@ -149,7 +152,7 @@ def _fits(space: Space) -> str | None:
     if space.product is None:
         return "nothing is a matrix product"
     _, out = split(space.product.params["spec"])
-    if any(is_across(i, space.extents) for i in reduces(space)):
+    if any(is_across(i, space.extents) or is_along(i, space.product) for i in reduces(space)):
         return "something is reduced along the rows"
     return None if out in ("mn", "zmn") else "the batch is not in front"
 

@@ -89,6 +89,12 @@ def whole(b: Builder, count: Value, size: int) -> Value:
     return found
 
 
+def known(b: Builder, value: Value) -> int | None:
+    """An extent that is a number of the template."""
+    made = b.maker(value)
+    return int(made.params["value"]) if made is not None and isinstance(made.op, Constant) else None
+
+
 def shared(b: Builder, count: Value, among: Value) -> Value:
     """A count shared out among so many, at least one, rounded up."""
     return b.idiv(b.add(count, b.sub(among, number(b, 1))), among)

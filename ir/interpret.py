@@ -309,6 +309,10 @@ class _Kernel:
             ends = instruction.regions[3]
             env.update(zip(ends.parameters, (*map(np.int64, run), *found), strict=True))
             self.block(ends, env)
+        for row, total in enumerate(matrices[0].sum(axis=(1, 2))) if instruction.params.get("along") else ():
+            ends = instruction.regions[-1]
+            env.update(zip(ends.parameters, (np.int64(row), total), strict=True))
+            self.block(ends, env)
 
     def index(self, ref: Any, index: Sequence[Any]) -> tuple[int, ...]:
         found = tuple(map(int, index))

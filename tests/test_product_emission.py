@@ -84,6 +84,28 @@ kernel k(%x: &T[4,s0], %out: &T[s0,7]) -> () {
 }
 """
 
+EACH = """pullback-ir 1
+
+kernel k(%x: &T[s0], %out: &T[2,s1]) -> () {
+  %n: i64[] = extent {size=s1}
+  %c0: i64[] = const {value=0}
+  %c1: i64[] = const {value=1}
+  %c2: i64[] = const {value=2}
+  %c3: i64[] = const {value=3}
+  for %n {map=vector, multiple=16} (%i: i64[]) {
+    %0: i64[] = bitand %i, %c3
+    %1: i64[] = add %0, %c1
+    %2: i64[] = raw_shr %i, %c2
+    %3: T[] = load %x, %1
+    %4: T[] = load %x, %2
+    store %3, %out, %c0, %i
+    store %4, %out, %c1, %i
+    yield
+  }
+  return
+}
+"""
+
 
 def compiled(text: str, target: Target) -> tuple[Compiled, str]:
     (kernel,) = parse_module(text).functions
@@ -124,6 +146,21 @@ def test_stores_side_by_side_are_turned_in_registers(target: Target, dtype: str)
         assert kernel([fenced(x), out], [count]) == 0
         np.testing.assert_array_equal(out[:, 1:5], x.T)
         assert (out[:, [0, 5, 6]] == -1).all()
+
+
+@pytest.mark.parametrize("target", WIDE, ids=str)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_lanes_that_repeat_or_share_elements_are_no_gathers(target: Target, dtype: str, is_whole: bool) -> None:
+    """Each vector loads as much as its lanes have among them, and not more."""
+    text = EACH if is_whole else EACH.replace(", multiple=16", "")
+    kernel, found = compiled(text.replace("T[", f"{dtype}[").replace("&T", f"&{dtype}"), target)
+    assert not is_whole or "gather" not in found
+    for count in (16, 32, 48) if is_whole else (1, 18, 37):
+        x = np.random.default_rng(count).normal(size=max(5, -(-count // 4))).astype("f4" if dtype == "f32" else "f8")
+        out = fenced(np.zeros((2, count), x.dtype))
+        assert kernel([fenced(x), out], [len(x), count]) == 0
+        np.testing.assert_array_equal(out, [x[np.arange(count) % 4 + 1], x[np.arange(count) // 4]])
 
 
 def test_memory_of_a_kernels_own_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,9 @@ of its position. Into which, depends on m, n and k alone. Whoever wants totals f
 rows, of ``COLUMNS`` columns each; the fourth region takes what comes of row i and the columns from ``COLUMNS`` q on, by the
 combiner of its position, and writes places of its own.
 
+``product %m, %n, %k {along=true} ... (%i, %total) {...}``: the last region takes the sum of row i of the left operand over its
+terms, and writes places of its own.
+
 Of complex numbers the first two regions yield both parts, and the third takes those of the sum. A product of two has the four
 products of their parts, as BLAS has them. Nothing of them is combined.
 """
@@ -39,7 +42,7 @@ class Product(Op):
     """Operands: the numbers of rows, columns and terms (i64), and the parts. Elements are f32 or f64. ``combine``: the combiners
     of the parts; absent if there are none. ``across``: those of rows, likewise. Param ``tf32``: elements of f32 may be rounded to
     11 bits before they are multiplied; ``lies``: the positions of operands that a region loads from a strided reference which
-    has rows, or columns, as ``as_rows`` asks for."""
+    has rows, or columns, as ``as_rows`` asks for. ``along``: the left operand is added up along its terms."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         if list(types[:3]) != [scalar(I64)] * 3:
@@ -50,8 +53,9 @@ class Product(Op):
         across = params.get("across", ())
         if any(name not in COMBINERS for name in (*combine, *across)):
             raise TypeError(f"combines by {', '.join(COMBINERS)}")
-        if len(regions) != 3 + bool(across):
-            raise TypeError("has three regions: left operand, right operand, results; and one of rows if these are combined")
+        along = bool(params.get("along"))
+        if len(regions) != 3 + bool(across) + along:
+            raise TypeError("has three regions: left operand, right operand, results; and those of rows and of sums")
         left, right, each = regions[:3]
         for region in (left, right):
             if [v.type for v in region.parameters] != [scalar(I64)] * 2 or len(region.results) not in (1, 2):
@@ -69,6 +73,8 @@ class Product(Op):
         totals = [v.type for v in each.results[len(parts) :]]
         if across and [v.type for v in regions[3].parameters] != [scalar(I64), scalar(I64), *totals]:
             raise TypeError("the region of rows takes two positions and what is combined")
+        if along and ([v.type for v in regions[-1].parameters] != [scalar(I64), t] or len(given) > 1):
+            raise TypeError("the region of the left operand's sums takes a position and a real sum")
         return ()
 
 
