@@ -126,6 +126,8 @@ class Blocks:
         self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and is_stored(self.each) else None
         comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
+        follows = rows_of(left) if self.left.is_turned and len(left.instructions) <= LIGHT and self.planes == 1 else None
+        self.follows: Rows | RowsAt | None = follows if follows is not None and follows.ref.type.dtype is self.dtype else None
         if self.planes > 1:
             self.goes = pairs_of(self.each) if outermost and self.is_light else None
             self.comes = pairs_of(right) if self.comes_by_row else None
@@ -222,13 +224,13 @@ class Blocks:
         height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
         self.pack_rows(b, block, run, (i, height))
         strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
-        part = shared(b, b.select(block.is_far, count, zero), block.across)
-        ends = b.bitand(block.is_far, run.is_last)
         is_new = b.eq(r, zero)
-        is_whole = b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several))
-        moves = b.select(b.bitand(b.bitand(is_new, self.is_flat), b.bitnot(run.is_last)), one, zero)
-        apart = self.goes.apart(b) if self.goes else zero
-        moved = b.mul(moves, self.comes.apart(b)) if self.comes else zero
+        is_whole = b.bitand(b.eq(height, number(b, shape.rows)), run.is_last)
+        asks = block.is_far
+        if self.follows:
+            asks = b.bitand(asks, b.lt(block.across, number(b, shape.rows)))
+        part = shared(b, b.select(asks, count, zero), block.across)
+        ends = b.bitand(block.is_far, run.is_last)
 
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
@@ -236,23 +238,65 @@ class Blocks:
             begins = b.bitor(self.is_flat, b.eq(j, zero))
             when(b, b.bitand(is_new, begins), lambda b: self.pack(b, block, run, k, c))
             self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
-            when(b, ends, lambda b: self.ask_results(b, i, column))
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
             goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
-            sums = b.emit(OPS["row_ref"], (strip, zero, self.place(b, c)), {})[0], number(b, shape.strip)
-            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (sums[0], zero)
-            panels = block.panels, block.known, k, count, run.is_first
-            when(b, b.bitnot(goes), lambda b: self.tile.call(b, *panels, *sums, *ahead))
+            waits = b.bitnot(goes)
+            when(b, b.bitand(ends, waits), lambda b: self.ask_results(b, i, column))
+            sums = self.sums_of(b, strip, j)
+            given = block.panels, block.known, k, count, run.is_first, *sums
+            ahead = *self.sums_ahead(b, block, run, r, j), *self.left_ahead(b, block, run, (i, j), sums)
+            moves = b.bitand(self.is_flat, waits) if self.comes else b.const(False, BOOL)
+            when(b, b.bitand(waits, b.bitnot(moves)), lambda b: self.tile.call(b, *given, *sums, *ahead))
+            if self.comes:
+                when(b, moves, lambda b: self.tile.call(b, *given, *sums, *self.right_ahead(b, run, is_new, column)))
             if self.goes:
-                out = self.goes.begin(b, i, column), apart
-                when(b, goes, lambda b: self.tile.call(b, *panels, *out, *ahead))
+                out = self.goes.begin(b, i, column), self.goes.apart(b)
+                when(b, goes, lambda b: self.tile.call(b, *given, *out, *ahead))
             if self.is_light:
-                waits = b.bitand(run.is_last, b.bitnot(goes))
-                when(b, waits, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))
+                there = b.emit(OPS["row_ref"], (sums[0], zero, sums[1]), {})[0]
+                when(b, b.bitand(run.is_last, waits), lambda b: self.finish(b, there, (i, height), (column, some)))
 
         serial(b, block.across, tile)
         if not self.is_light:
-            when(b, run.is_last, lambda b: self.finish(b, strip, (i, height), (j0, zero, width)))
+            when(b, run.is_last, lambda b: self.finish(b, strip, (i, height), (j0, width)))
+
+    # where sums wait, and what the terms of a tile ask for meanwhile
+
+    def sums_of(self, b: Builder, strip: Value, j: Value) -> tuple[Value, Value]:
+        """Where the sums of a tile wait, and how far apart its rows are. All of a tile lie side by side if they leave by tiles."""
+        width = self.shape.columns * self.planes
+        size, apart = (self.shape.rows * width, width) if self.is_light else (width, self.shape.strip)
+        return b.emit(OPS["row_ref"], (strip, number(b, 0), b.mul(j, number(b, size))), {})[0], number(b, apart)
+
+    def sums_ahead(self, b: Builder, block: Block, run: Run, r: Value, j: Value) -> tuple[Value, Value]:
+        """The sums of the next tile, if they lie side by side, and those of a panel of rows one after the other."""
+        one, zero = number(b, 1), number(b, 0)
+        if not self.is_light:
+            return self.sums_of(b, b.sub_ref(block.sums, zero), zero)[0], zero
+        size = self.shape.rows * self.shape.columns * self.planes
+        is_end = b.eq(b.add(j, one), block.across)
+        row = b.select(block.several, b.add(r, b.select(is_end, one, zero)), zero)
+        next_, _ = self.sums_of(b, b.sub_ref(block.sums, row), b.select(is_end, zero, b.add(j, one)))
+        return next_, shared(b, number(b, size), b.maximum(run.terms[1], one))
+
+    def left_ahead(
+        self, b: Builder, block: Block, run: Run, at: tuple[Value, Value], sums: tuple[Value, Value]
+    ) -> tuple[Value, Value]:  # fmt: skip
+        """A row of the next panel of rows, if memory is far."""
+        (i, j), rows, zero = at, number(b, self.shape.rows), number(b, 0)
+        if not self.follows:
+            return sums[0], zero
+        row = b.add(b.add(i, rows), b.idiv(b.mul(j, rows), block.across))
+        last = b.minimum(row, b.sub(self.rows, number(b, 1)))
+        return self.follows.begin(b, last, run.terms[0]), b.select(block.is_far, number(b, 1), zero)
+
+    def right_ahead(self, b: Builder, run: Run, is_new: Value, column: Value) -> tuple[Value, ...]:
+        """The columns that are packed in the next run."""
+        assert self.comes
+        moves = b.select(b.bitand(is_new, b.bitnot(run.is_last)), number(b, 1), number(b, 0))
+        term, apart = b.add(run.terms[0], b.mul(run.terms[1], moves)), b.mul(moves, self.comes.apart(b))
+        beside = b.add(column, number(b, self.tile.asked // self.planes))
+        return self.comes.begin(b, term, column), apart, self.comes.begin(b, term, beside), apart
 
     def pack_rows(self, b: Builder, block: Block, run: Run, rows: Span) -> None:
         """Pack a panel of rows."""
@@ -311,10 +355,10 @@ class Blocks:
 
         serial(b, number(b, self.shape.rows), row)
 
-    def finish(self, b: Builder, strip: Value, rows: Span, columns: tuple[Value, Value, Value]) -> None:
-        """What is done with the sums of a row of tiles."""
+    def finish(self, b: Builder, sums: Value, rows: Span, columns: Span) -> None:
+        """What is done with the sums of a row of tiles, or of one."""
         i0, height = rows
-        j0, first, count = columns
+        j0, count = columns
         whole_rows = whole(b, i0, ROWS) if self.parts else i0
 
         def row(b: Builder, r: Value) -> None:
@@ -323,15 +367,15 @@ class Blocks:
             def element(b: Builder, c: Value) -> tuple[Value, ...]:
                 j = b.add(j0, c)
                 at = self.place(b, c)
-                sums = [b.load(strip, r, b.add(at, number(b, k)) if k else at) for k in range(self.planes)]
-                found = copied(self.each, (i, j, *sums))
+                found_ = [b.load(sums, r, b.add(at, number(b, k)) if k else at) for k in range(self.planes)]
+                found = copied(self.each, (i, j, *found_))
                 b.instructions.extend(found.instructions)
                 for part, name, value in zip(self.parts, self.combine, found.results, strict=False):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
                 return found.results[len(self.parts) :]
 
             def alone(b: Builder, k: Value) -> None:
-                element(b, b.add(first, k))
+                element(b, k)
 
             def run(b: Builder, q: Value) -> None:
                 start, inner, k = b.mul(q, number(b, COLUMNS)), Builder(b.loc), Value(scalar(I64))

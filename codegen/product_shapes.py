@@ -70,7 +70,7 @@ def shape_for(target: Target, dtype: DType, planes: int = 1) -> Shape:
     most_wide = max(1, target.cache // 2 // panel)
     row = rows * most_wide * vectors * lanes * each
     return Shape(
-        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, 2 * target.cache // row),
+        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, 8 * target.cache // row),
         near=target.cache // 4 // each, planes=planes,
     )  # fmt: skip
 

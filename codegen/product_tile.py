@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pullback.codegen.product_parts import number, serial, when
 from pullback.codegen.product_scales import KNOWN, Scales
-from pullback.codegen.product_shapes import Shape
+from pullback.codegen.product_shapes import LINE, Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.shared import FAR
@@ -25,8 +25,9 @@ NEXT = 16
 @dataclass(frozen=True)
 class Tile:
     """The tile of products of a dtype. Its parameters: the packed panels, of which the first one is of rows, and what is known of
-    them; which panel of columns, and how many terms; whether sums are put or added, where to, and how far apart rows are there;
-    what each term asks for meanwhile, and how far behind that of the term before."""
+    them; which panel of columns, and how many terms; whether these are the first ones; where the sums of those before are, where
+    all of them go, and how far apart rows are in both; what each term asks for meanwhile, and how far behind that of the term
+    before."""
 
     dtype: DType
     shape: Shape
@@ -48,8 +49,9 @@ class Tile:
         types: dict[str, Type] = {
             "panels": RefType(self.dtype, (shape.most_wide + 1, shape.panel), space="stack"),
             "known": RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"),
-            "k": scalar(I64), "count": scalar(I64), "is_first": scalar(BOOL), "to": row, "apart": scalar(I64),
-            "ahead": row, "along": scalar(I64),
+            "k": scalar(I64), "count": scalar(I64), "is_first": scalar(BOOL), "sums": row, "distance": scalar(I64),
+            "to": row, "apart": scalar(I64), "ahead": row, "along": scalar(I64),
+            "beside": row, "by": scalar(I64),
         }  # fmt: skip
         given = {name: Value(t, name) for name, t in types.items()}
         b = Builder()
@@ -65,12 +67,13 @@ class Tile:
         return b.block(list(given.values())[: len(types)], [])
 
     def rows_of_sums(self, b: Builder, given: dict[str, Value]) -> dict[str, Value]:
-        """Where sums are put."""
-        return {"sums": b.emit(OPS["row_ref"], (given["to"], number(b, 0), given["apart"]), {})[0]}
+        """Where sums are, and where they go."""
+        zero, ways = number(b, 0), (("before", "sums", "distance"), ("after", "to", "apart"))
+        return {name: b.emit(OPS["row_ref"], (given[ref], zero, given[apart]), {})[0] for name, ref, apart in ways}
 
     def body(self, b: Builder, lane: Value, given: dict[str, Value]) -> None:
         """What a lane does."""
-        shape, sums, scale = self.shape, given["sums"], given["scale"]
+        shape, sums, to, scale = self.shape, given["before"], given["after"], given["scale"]
         lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
         places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
         rows = [number(b, r) for r in range(shape.rows)]
@@ -86,13 +89,13 @@ class Tile:
 
         def put(b: Builder) -> None:
             for place, total in zip(at, totals, strict=True):
-                b.store(b.mul(total, scale), sums, *place)
+                b.store(b.mul(total, scale), to, *place)
 
         def add(b: Builder) -> None:
             before = [b.load(sums, *place) for place in at]
             after = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
             for place, total in zip(at, after, strict=True):
-                b.store(total, sums, *place)
+                b.store(total, to, *place)
 
         when(b, given["is_first"], put)
         when(b, b.bitnot(given["is_first"]), add)
@@ -110,10 +113,21 @@ class Tile:
             after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
         for lane in lanes:
             step.prefetch(panel, step.add(step.add(column, number(step, NEXT * shape.columns)), lane), near=True)
-        ahead = step.mul(p, given["along"])
-        for lane in lanes:
-            step.prefetch(given["ahead"], step.add(ahead, lane))
+        self.ask_ahead(step, p, lanes[0], given)
         return step.block([p, *before], after)
+
+    @property
+    def asked(self) -> int:
+        """So many numbers of each of two places a term asks for: half of what a term of a panel of columns has."""
+        line = LINE // self.dtype.bytes
+        return -(-self.shape.columns * self.shape.planes // line // 2) * line
+
+    def ask_ahead(self, b: Builder, p: Value, lane: Value, given: dict[str, Value]) -> None:
+        """What a term asks for beside the panel of columns."""
+        for ref, by in (("ahead", "along"), ("beside", "by")):
+            first = b.add(b.mul(p, given[by]), lane)
+            for k in range(0, self.asked, LINE // self.dtype.bytes):
+                b.prefetch(given[ref], b.add(first, number(b, k)) if k else first)
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
