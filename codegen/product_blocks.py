@@ -115,7 +115,7 @@ class Blocks:
         self.most_wide = self.shape.most_wide // self.apart * self.apart if self.across else self.shape.most_wide
         self.tile = (Tile if self.planes == 1 else ComplexTile)(self.dtype, self.shape, target.has_fma)
         functions[self.tile.name] = self.tile.define()
-        self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms * self.planes)
+        self.scales = Scales.of_shape(self.dtype, self.shape)
         self.functions = functions
         self.left_lies, self.right_lies = lies(left), lies(right)
         lying = i.params.get("lies", ())
@@ -277,7 +277,7 @@ class Blocks:
         is_end = b.eq(b.add(j, one), block.across)
         row = b.select(block.several, b.add(r, b.select(is_end, one, zero)), zero)
         next_, _ = self.sums_of(b, b.sub_ref(block.sums, row), b.select(is_end, zero, b.add(j, one)))
-        return next_, shared(b, number(b, size), b.maximum(run.terms[1], one))
+        return next_, b.mul(shared(b, number(b, size), b.maximum(run.terms[1], one)), number(b, self.shape.at_once))
 
     def left_ahead(
         self, b: Builder, block: Block, run: Run, at: tuple[Value, Value], sums: tuple[Value, Value]
@@ -288,15 +288,17 @@ class Blocks:
             return sums[0], zero
         row = b.add(b.add(i, rows), b.idiv(b.mul(j, rows), block.across))
         last = b.minimum(row, b.sub(self.rows, number(b, 1)))
-        return self.follows.begin(b, last, run.terms[0]), b.select(block.is_far, number(b, 1), zero)
+        return self.follows.begin(b, last, run.terms[0]), b.select(block.is_far, number(b, self.shape.at_once), zero)
 
     def right_ahead(self, b: Builder, run: Run, is_new: Value, column: Value) -> tuple[Value, ...]:
         """The columns that are packed in the next run."""
         assert self.comes
-        moves = b.select(b.bitand(is_new, b.bitnot(run.is_last)), number(b, 1), number(b, 0))
-        term, apart = b.add(run.terms[0], b.mul(run.terms[1], moves)), b.mul(moves, self.comes.apart(b))
-        beside = b.add(column, number(b, self.tile.asked // self.planes))
-        return self.comes.begin(b, term, column), apart, self.comes.begin(b, term, beside), apart
+        one, at_once = number(b, 1), number(b, self.shape.at_once)
+        moves = b.select(b.bitand(is_new, b.bitnot(run.is_last)), one, number(b, 0))
+        term, apart = b.add(run.terms[0], b.mul(run.terms[1], moves)), b.mul(b.mul(moves, at_once), self.comes.apart(b))
+        half = number(b, self.tile.asked // self.planes)
+        beside = (term, b.add(column, half)) if self.shape.at_once == 1 else (b.add(term, moves), column)
+        return self.comes.begin(b, term, column), apart, self.comes.begin(b, *beside), apart
 
     def pack_rows(self, b: Builder, block: Block, run: Run, rows: Span) -> None:
         """Pack a panel of rows."""

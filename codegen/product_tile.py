@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from pullback.codegen.product_parts import number, serial, when
+from pullback.codegen.product_parts import number, parts, serial, when
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import LINE, Shape
 from pullback.ir.builder import Builder
@@ -57,7 +57,7 @@ class Tile:
         b = Builder()
         panels, count, k = given["panels"], given["count"], given["k"]
         sizes = b.mul(count, number(b, shape.rows * shape.planes)), b.mul(count, number(b, shape.columns * shape.planes))
-        scale = Scales(self.dtype, shape.lanes, shape.terms * shape.planes).settle(b, panels, given["known"], k, sizes)
+        scale = Scales.of_shape(self.dtype, shape).settle(b, panels, given["known"], k, sizes)
         given |= self.rows_of_sums(b, given)
         given |= {"left": b.sub_ref(panels, number(b, 0)), "right": b.sub_ref(panels, k), "scale": scale}
         lanes, lane = Builder(), Value(scalar(I64), "v")
@@ -85,7 +85,7 @@ class Tile:
 
         serial(b, number(b, shape.rows), ask)
         zero, body = b.const(0.0, self.dtype), self.term(b, lanes, given)
-        totals = b.emit(OPS["for"], (given["count"], *[zero] * len(places)), {"map": "serial"}, [body])
+        totals = b.emit(OPS["for"], (parts(b, given["count"], shape.at_once), *[zero] * len(places)), {"map": "serial"}, [body])
 
         def put(b: Builder) -> None:
             for place, total in zip(at, totals, strict=True):
@@ -101,29 +101,31 @@ class Tile:
         when(b, b.bitnot(given["is_first"]), add)
 
     def term(self, b: Builder, lanes: list[Value], given: dict[str, Value]) -> Block:
-        """One term of all sums."""
+        """Some terms of all sums: behind the last one are zeros."""
         shape, panel = self.shape, given["right"]
         step, p = Builder(b.loc), Value(scalar(I64), "p")
-        before = [Value(scalar(self.dtype), "sum") for _ in range(shape.rows * shape.vectors)]
-        row, column = (step.mul(p, number(step, size)) for size in (shape.rows, shape.columns))
-        right = [step.load(panel, step.add(column, lane)) for lane in lanes]
-        after = []
-        for r in range(shape.rows):
-            left = step.load(given["left"], step.add(row, number(step, r)))
-            after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
-        for lane in lanes:
-            step.prefetch(panel, step.add(step.add(column, number(step, NEXT * shape.columns)), lane), near=True)
+        before = sums = [Value(scalar(self.dtype), "sum") for _ in range(shape.rows * shape.vectors)]
+        row, column = (step.mul(p, number(step, shape.at_once * size)) for size in (shape.rows, shape.columns))
+        for k in range(shape.at_once):
+            first = step.add(column, number(step, k * shape.columns)) if k else column
+            right = [step.load(panel, step.add(first, lane)) for lane in lanes]
+            after = []
+            for r in range(shape.rows):
+                left = step.load(given["left"], step.add(row, number(step, k * shape.rows + r)))
+                after += [self.multiply_add(step, left, right[x], sums[r * shape.vectors + x]) for x in range(shape.vectors)]
+            sums = after
+            step.prefetch(panel, step.add(step.add(first, number(step, NEXT * shape.columns)), lanes[0]), near=True)
         self.ask_ahead(step, p, lanes[0], given)
-        return step.block([p, *before], after)
+        return step.block([p, *before], sums)
 
     @property
     def asked(self) -> int:
-        """So many numbers of each of two places a term asks for: half of what a term of a panel of columns has."""
+        """So many numbers of each of two places are asked for with some terms: half of what these have of a panel of columns."""
         line = LINE // self.dtype.bytes
-        return -(-self.shape.columns * self.shape.planes // line // 2) * line
+        return -(-self.shape.at_once * self.shape.columns * self.shape.planes // line // 2) * line
 
     def ask_ahead(self, b: Builder, p: Value, lane: Value, given: dict[str, Value]) -> None:
-        """What a term asks for beside the panel of columns."""
+        """What some terms ask for beside the panel of columns."""
         for ref, by in (("ahead", "along"), ("beside", "by")):
             first = b.add(b.mul(p, given[by]), lane)
             for k in range(0, self.asked, LINE // self.dtype.bytes):
