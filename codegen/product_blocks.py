@@ -126,8 +126,6 @@ class Blocks:
         self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and is_stored(self.each) else None
         comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
-        follows = rows_of(left) if self.left.is_turned and len(left.instructions) <= LIGHT and self.planes == 1 else None
-        self.follows: Rows | RowsAt | None = follows if follows is not None and follows.ref.type.dtype is self.dtype else None
         if self.planes > 1:
             self.goes = pairs_of(self.each) if outermost and self.is_light else None
             self.comes = pairs_of(right) if self.comes_by_row else None
@@ -226,10 +224,7 @@ class Blocks:
         strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
         is_new = b.eq(r, zero)
         is_whole = b.bitand(b.eq(height, number(b, shape.rows)), run.is_last)
-        asks = block.is_far
-        if self.follows:
-            asks = b.bitand(asks, b.lt(block.across, number(b, shape.rows)))
-        part = shared(b, b.select(asks, count, zero), block.across)
+        part = shared(b, b.select(block.is_far, count, zero), block.across) if self.left_lies is None else zero
         ends = b.bitand(block.is_far, run.is_last)
 
         def tile(b: Builder, j: Value) -> None:
@@ -237,14 +232,15 @@ class Blocks:
             column, k = b.add(j0, c), b.add(b.select(block.keeps, j, zero), one)
             begins = b.bitor(self.is_flat, b.eq(j, zero))
             when(b, b.bitand(is_new, begins), lambda b: self.pack(b, block, run, k, c))
-            self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
+            if self.left_lies is None:
+                self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
             goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
             waits = b.bitnot(goes)
             when(b, b.bitand(ends, waits), lambda b: self.ask_results(b, i, column))
             sums = self.sums_of(b, strip, j)
             given = block.panels, block.known, k, count, run.is_first, *sums
-            ahead = *self.sums_ahead(b, block, run, r, j), *self.left_ahead(b, block, run, (i, j), sums)
+            ahead = *self.sums_ahead(b, block, run, r, j), *self.left_ahead(b, block, run, (r, i, j), sums)
             moves = b.bitand(self.is_flat, waits) if self.comes else b.const(False, BOOL)
             when(b, b.bitand(waits, b.bitnot(moves)), lambda b: self.tile.call(b, *given, *sums, *ahead))
             if self.comes:
@@ -280,15 +276,24 @@ class Blocks:
         return next_, b.mul(shared(b, number(b, size), b.maximum(run.terms[1], one)), number(b, self.shape.at_once))
 
     def left_ahead(
-        self, b: Builder, block: Block, run: Run, at: tuple[Value, Value], sums: tuple[Value, Value]
+        self, b: Builder, block: Block, run: Run, at: tuple[Value, Value, Value], sums: tuple[Value, Value]
     ) -> tuple[Value, Value]:  # fmt: skip
-        """A row of the next panel of rows, if memory is far."""
-        (i, j), rows, zero = at, number(b, self.shape.rows), number(b, 0)
-        if not self.follows:
-            return sums[0], zero
-        row = b.add(b.add(i, rows), b.idiv(b.mul(j, rows), block.across))
-        last = b.minimum(row, b.sub(self.rows, number(b, 1)))
-        return self.follows.begin(b, last, run.terms[0]), b.select(block.is_far, number(b, self.shape.at_once), zero)
+        """Of the left rows that are packed next, if memory is far: one a tile, from end to end; or if tiles are few, two lines of
+        each of many rows. If rows lie side by side, every other term of some."""
+        if self.left_lies is None:
+            return sums[0], number(b, 0)
+        (r, i, j), (p0, count), rows, one = at, run.terms, number(b, self.shape.rows), number(b, 1)
+        lies, next_, tile = self.left_lies.rows, b.add(i, rows), b.add(b.mul(r, block.across), j)
+        if self.left_lies.is_turned:
+            by = b.mul(number(b, self.shape.at_once), lies.apart(b))
+            return lies.begin(b, b.add(p0, b.bitand(tile, one)), next_), b.select(block.is_far, by, number(b, 0))
+        lines, some = b.lt(block.across, rows), number(b, self.tile.asked)
+        of = b.maximum(parts(b, count, self.tile.asked), one)
+        which = b.sub(tile, b.mul(b.idiv(tile, of), of))
+        term = b.add(p0, b.select(lines, b.mul(which, some), number(b, 0)))
+        row = b.add(next_, b.select(lines, number(b, 0), b.idiv(b.mul(j, rows), block.across)))
+        by = b.select(lines, lies.apart(b), number(b, self.shape.at_once))
+        return lies.begin(b, row, term), b.select(block.is_far, by, number(b, 0))
 
     def right_ahead(self, b: Builder, run: Run, is_new: Value, column: Value) -> tuple[Value, ...]:
         """The columns that are packed in the next run."""

@@ -162,7 +162,6 @@ def _block(kind: _Kind) -> Region:
     left, right, blocks.goes = (RowsAt(refs[name], distances[name]) for name in REFS)
     blocks.left_lies, blocks.right_lies = Lies(left, kind.turned[0]), Lies(right, kind.turned[1])
     blocks.comes = None if kind.turned[1] else right
-    blocks.follows = None if kind.turned[0] else left
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
         **choices, panels=panels, known=known, sums=sums,
