@@ -244,7 +244,7 @@ class Blocks:
             moves = b.bitand(self.is_flat, waits) if self.comes else b.const(False, BOOL)
             when(b, b.bitand(waits, b.bitnot(moves)), lambda b: self.tile.call(b, *given, *sums, *ahead))
             if self.comes:
-                when(b, moves, lambda b: self.tile.call(b, *given, *sums, *self.right_ahead(b, run, is_new, column)))
+                when(b, moves, lambda b: self.tile.call(b, *given, *sums, *self.right_ahead(b, run, r, block.rows[1], column)))
             if self.goes:
                 out = self.goes.begin(b, i, column), self.goes.apart(b)
                 when(b, goes, lambda b: self.tile.call(b, *given, *out, *ahead))
@@ -295,15 +295,18 @@ class Blocks:
         by = b.select(lines, lies.apart(b), number(b, self.shape.at_once))
         return lies.begin(b, row, term), b.select(block.is_far, by, number(b, 0))
 
-    def right_ahead(self, b: Builder, run: Run, is_new: Value, column: Value) -> tuple[Value, ...]:
-        """The columns that are packed in the next run."""
+    def right_ahead(self, b: Builder, run: Run, r: Value, panels: Value, column: Value) -> tuple[Value, ...]:
+        """The columns that are packed in the next run, every other term of them with the tiles of each of two panels of rows."""
         assert self.comes
-        one, at_once = number(b, 1), number(b, self.shape.at_once)
-        moves = b.select(b.bitand(is_new, b.bitnot(run.is_last)), one, number(b, 0))
+        zero, one, at_once = number(b, 0), number(b, 1), number(b, self.shape.at_once)
+        moves = b.select(b.bitand(b.lt(r, number(b, 2)), b.bitnot(run.is_last)), one, zero)
         term, apart = b.add(run.terms[0], b.mul(run.terms[1], moves)), b.mul(b.mul(moves, at_once), self.comes.apart(b))
         half = number(b, self.tile.asked // self.planes)
-        beside = (term, b.add(column, half)) if self.shape.at_once == 1 else (b.add(term, moves), column)
-        return self.comes.begin(b, term, column), apart, self.comes.begin(b, *beside), apart
+        alone = b.eq(panels, one)
+        first = b.add(term, b.select(b.bitand(b.eq(r, one), b.ne(moves, zero)), one, zero))
+        second = b.add(term, b.bitand(moves, b.select(alone, one, r)))
+        beside = (term, b.add(column, half)) if self.shape.at_once == 1 else (second, column)
+        return self.comes.begin(b, first, column), apart, self.comes.begin(b, *beside), apart
 
     def pack_rows(self, b: Builder, block: Block, run: Run, rows: Span) -> None:
         """Pack a panel of rows."""
