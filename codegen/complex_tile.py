@@ -36,7 +36,7 @@ class ComplexTile(Tile):
         lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
         zero, parts = number(b, 0), [number(b, part) for part in PARTS]
         rows, to = ([given[f"{name}{r}"] for r in range(shape.rows)] for name in ("before", "after"))
-        for row in rows:
+        for row in to:
             for c in range(0, shape.columns, LINE // self.dtype.bytes // 2):
                 b.prefetch(row, number(b, c), zero, near=True)
         nothing = b.const(0.0, self.dtype)

@@ -19,6 +19,7 @@ rows. Footprint: ``product_shapes`` says which cache holds what.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pullback.codegen.complex_tile import ComplexTile
@@ -62,8 +63,14 @@ RUN, ROW = 32, 1 << 12
 next is asked for a run ahead, which is 128 KiB. Runs are longer where rows are shorter."""
 TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
+FINE = 1 << 16
+"""Parts of a row of tiles are told so finely."""
 LIGHT = 4
 """What is done with results in so few instructions is done tile by tile."""
+
+
+Ahead = Callable[[Builder, Value, tuple[Value, Value]], tuple[Value, Value]]
+"""What the terms of a tile ask for, and how far behind that of the terms before: of its number, and where its sums are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +233,7 @@ class Blocks:
         is_whole = b.bitand(b.eq(height, number(b, shape.rows)), run.is_last)
         part = shared(b, b.select(block.is_far, count, zero), block.across) if self.left_lies is None else zero
         ends = b.bitand(block.is_far, run.is_last)
+        left_ahead = self.left_ahead(b, block, run, r, i)
 
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
@@ -240,7 +248,7 @@ class Blocks:
             when(b, b.bitand(ends, waits), lambda b: self.ask_results(b, i, column))
             sums = self.sums_of(b, strip, j)
             given = block.panels, block.known, k, count, run.is_first, *sums
-            ahead = *self.sums_ahead(b, block, run, r, j), *self.left_ahead(b, block, run, (r, i, j), sums)
+            ahead = *self.sums_ahead(b, block, run, r, j), *left_ahead(b, j, sums)
             moves = b.bitand(self.is_flat, waits) if self.comes else b.const(False, BOOL)
             when(b, b.bitand(waits, b.bitnot(moves)), lambda b: self.tile.call(b, *given, *sums, *ahead))
             if self.comes:
@@ -259,7 +267,7 @@ class Blocks:
     # where sums wait, and what the terms of a tile ask for meanwhile
 
     def sums_of(self, b: Builder, strip: Value, j: Value) -> tuple[Value, Value]:
-        """Where the sums of a tile wait, and how far apart its rows are. All of a tile lie side by side if they leave by tiles."""
+        """Where the sums of a tile wait, and how far apart its rows are. A tile's lie side by side if they leave by tiles."""
         width = self.shape.columns * self.planes
         size, apart = (self.shape.rows * width, width) if self.is_light else (width, self.shape.strip)
         return b.emit(OPS["row_ref"], (strip, number(b, 0), b.mul(j, number(b, size))), {})[0], number(b, apart)
@@ -275,25 +283,33 @@ class Blocks:
         next_, _ = self.sums_of(b, b.sub_ref(block.sums, row), b.select(is_end, zero, b.add(j, one)))
         return next_, b.mul(shared(b, number(b, size), b.maximum(run.terms[1], one)), number(b, self.shape.at_once))
 
-    def left_ahead(
-        self, b: Builder, block: Block, run: Run, at: tuple[Value, Value, Value], sums: tuple[Value, Value]
-    ) -> tuple[Value, Value]:  # fmt: skip
+    def left_ahead(self, b: Builder, block: Block, run: Run, r: Value, i: Value) -> Ahead:
         """Of the left rows that are packed next, if memory is far: one a tile, from end to end; or if tiles are few, two lines of
-        each of many rows. If rows lie side by side, every other term of some."""
+        each of many rows. If rows lie side by side, every other term of some. Gives what tells it of a tile."""
+        zero = number(b, 0)
         if self.left_lies is None:
-            return sums[0], number(b, 0)
-        (r, i, j), (p0, count), rows, one = at, run.terms, number(b, self.shape.rows), number(b, 1)
-        lies, next_, tile = self.left_lies.rows, b.add(i, rows), b.add(b.mul(r, block.across), j)
+            return lambda b, j, sums: (sums[0], zero)
+        (p0, count), rows, one, at_once = run.terms, number(b, self.shape.rows), number(b, 1), number(b, self.shape.at_once)
+        lies, next_, before = self.left_lies.rows, b.add(i, rows), b.mul(r, block.across)
+        apart = lies.apart(b)
         if self.left_lies.is_turned:
-            by = b.mul(number(b, self.shape.at_once), lies.apart(b))
-            return lies.begin(b, b.add(p0, b.bitand(tile, one)), next_), b.select(block.is_far, by, number(b, 0))
-        lines, some = b.lt(block.across, rows), number(b, self.tile.asked)
+            by = b.select(block.is_far, b.mul(at_once, apart), zero)
+            return lambda b, j, sums: (lies.begin(b, b.add(p0, b.bitand(b.add(before, j), one)), next_), by)
+        few, asked = b.lt(block.across, rows), number(b, self.tile.asked)
         of = b.maximum(parts(b, count, self.tile.asked), one)
-        which = b.sub(tile, b.mul(b.idiv(tile, of), of))
-        term = b.add(p0, b.select(lines, b.mul(which, some), number(b, 0)))
-        row = b.add(next_, b.select(lines, number(b, 0), b.idiv(b.mul(j, rows), block.across)))
-        by = b.select(lines, lies.apart(b), number(b, self.shape.at_once))
-        return lies.begin(b, row, term), b.select(block.is_far, by, number(b, 0))
+        first = b.add(p0, b.mul(b.sub(before, b.mul(b.idiv(before, of), of)), asked))
+        end, turn = b.add(p0, b.mul(of, asked)), b.mul(of, asked)
+        by = b.select(block.is_far, b.select(few, apart, at_once), zero)
+        share = b.select(few, zero, b.idiv(b.mul(rows, number(b, FINE)), block.across))
+        step = b.select(few, asked, zero)
+        start = b.select(few, first, p0)
+
+        def tell(b: Builder, j: Value, sums: tuple[Value, Value]) -> tuple[Value, Value]:
+            term = b.add(start, b.mul(j, step))
+            term = b.select(b.lt(term, end), term, b.sub(term, turn))
+            return lies.begin(b, b.add(next_, whole(b, b.mul(j, share), FINE)), term), by
+
+        return tell
 
     def right_ahead(self, b: Builder, run: Run, r: Value, panels: Value, column: Value) -> tuple[Value, ...]:
         """The columns that are packed in the next run, every other term of them with the tiles of each of two panels of rows."""

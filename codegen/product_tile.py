@@ -81,7 +81,7 @@ class Tile:
 
         def ask(b: Builder, r: Value) -> None:
             for x in lanes:
-                b.prefetch(sums, r, x, near=True)
+                b.prefetch(to, r, x, near=True)
 
         serial(b, number(b, shape.rows), ask)
         zero, body = b.const(0.0, self.dtype), self.term(b, lanes, given)
