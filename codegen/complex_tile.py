@@ -25,16 +25,18 @@ class ComplexTile(Tile):
         return f"tile_{COMPLEX_OF[self.dtype].name}_{self.shape.rows}x{self.shape.columns}"
 
     def rows_of_sums(self, b: Builder, given: dict[str, Value]) -> dict[str, Value]:
-        two, to = number(b, 2), given["to"]
-        starts = [b.mul(given["apart"], number(b, r)) for r in range(self.shape.rows)]
-        return {f"sums{r}": b.emit(OPS["row_ref"], (to, start, two), {})[0] for r, start in enumerate(starts)}
+        two, found = number(b, 2), {}
+        for name, ref, apart in (("before", "sums", "distance"), ("after", "to", "apart")):
+            starts = [b.mul(given[apart], number(b, r)) for r in range(self.shape.rows)]
+            found |= {f"{name}{r}": b.emit(OPS["row_ref"], (given[ref], start, two), {})[0] for r, start in enumerate(starts)}
+        return found
 
     def body(self, b: Builder, lane: Value, given: dict[str, Value]) -> None:
         shape, scale = self.shape, given["scale"]
         lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
         zero, parts = number(b, 0), [number(b, part) for part in PARTS]
-        rows = [given[f"sums{r}"] for r in range(shape.rows)]
-        for row in rows:
+        rows, to = ([given[f"{name}{r}"] for r in range(shape.rows)] for name in ("before", "after"))
+        for row in to:
             for c in range(0, shape.columns, LINE // self.dtype.bytes // 2):
                 b.prefetch(row, number(b, c), zero, near=True)
         nothing = b.const(0.0, self.dtype)
@@ -42,15 +44,15 @@ class ComplexTile(Tile):
         totals = b.emit(OPS["for"], (given["count"], *[nothing] * count), {"map": "serial"}, [self.term(b, lanes, given)])
         # part by part beside each other, so that two stores are those of pairs
         order = [(r, x, part) for r in range(shape.rows) for x in range(shape.vectors) for part in PARTS]
-        at = [(rows[r], lanes[x], parts[part]) for r, x, part in order]
+        at = [(r, lanes[x], parts[part]) for r, x, part in order]
         found = [totals[(2 * r + part) * shape.vectors + x] for r, x, part in order]
 
         def put(b: Builder, sums: Sequence[Value]) -> None:
-            for place, total in zip(at, sums, strict=True):
-                b.store(total, *place)
+            for (r, *place), total in zip(at, sums, strict=True):
+                b.store(total, to[r], *place)
 
         def add(b: Builder) -> None:
-            before = [b.load(*place) for place in at]
+            before = [b.load(rows[r], *place) for r, *place in at]
             put(b, [self.multiply_add(b, t, scale, s) for t, s in zip(found, before, strict=True)])
 
         when(b, given["is_first"], lambda b: put(b, [b.mul(total, scale) for total in found]))
@@ -70,9 +72,7 @@ class ComplexTile(Tile):
             after += self.products(step, left, right, before[2 * r * vectors : 2 * (r + 1) * vectors])
         for place in places:
             step.prefetch(panel, step.add(step.add(column, number(step, NEXT * size)), place), near=True)
-        ahead = step.mul(p, given["along"])
-        for place in places:
-            step.prefetch(given["ahead"], step.add(ahead, place))
+        self.ask_ahead(step, p, lanes[0], given)
         return step.block([p, *before], after)
 
     def products(self, b: Builder, left: Sequence[Value], right: Sequence[Value], before: Sequence[Value]) -> list[Value]:

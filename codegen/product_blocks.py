@@ -19,6 +19,7 @@ rows. Footprint: ``product_shapes`` says which cache holds what.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pullback.codegen.complex_tile import ComplexTile
@@ -61,8 +62,14 @@ RUN, ROW = 32, 1 << 12
 next is asked for a run ahead, which is 128 KiB. Runs are longer where rows are shorter."""
 TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
+FINE = 1 << 16
+"""Parts of a row of tiles are told so finely."""
 LIGHT = 4
 """What is done with results in so few instructions is done tile by tile."""
+
+
+Ahead = Callable[[Builder, Value, tuple[Value, Value]], tuple[Value, Value]]
+"""What the terms of a tile ask for, and how far behind that of the terms before: of its number, and where its sums are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +121,7 @@ class Blocks:
         self.most_wide = self.shape.most_wide // self.apart * self.apart if self.across else self.shape.most_wide
         self.tile = (Tile if self.planes == 1 else ComplexTile)(self.dtype, self.shape, target.has_fma)
         functions[self.tile.name] = self.tile.define()
-        self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms * self.planes)
+        self.scales = Scales.of_shape(self.dtype, self.shape)
         self.functions = functions
         self.left_lies, self.right_lies = operands_of(i)
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
@@ -220,37 +227,100 @@ class Blocks:
         height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
         self.pack_rows(b, block, run, (i, height))
         strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
-        part = shared(b, b.select(block.is_far, count, zero), block.across)
-        ends = b.bitand(block.is_far, run.is_last)
         is_new = b.eq(r, zero)
-        is_whole = b.bitand(b.eq(height, number(b, shape.rows)), b.bitnot(block.several))
-        moves = b.select(b.bitand(b.bitand(is_new, self.is_flat), b.bitnot(run.is_last)), one, zero)
-        apart = self.goes.apart(b) if self.goes else zero
-        moved = b.mul(moves, self.comes.apart(b)) if self.comes else zero
+        is_whole = b.bitand(b.eq(height, number(b, shape.rows)), run.is_last)
+        part = shared(b, b.select(block.is_far, count, zero), block.across) if self.left_lies is None else zero
+        ends = b.bitand(block.is_far, run.is_last)
+        left_ahead = self.left_ahead(b, block, run, r, i)
 
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
             column, k = b.add(j0, c), b.add(b.select(block.keeps, j, zero), one)
             begins = b.bitor(self.is_flat, b.eq(j, zero))
             when(b, b.bitand(is_new, begins), lambda b: self.pack(b, block, run, k, c))
-            self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
-            when(b, ends, lambda b: self.ask_results(b, i, column))
+            if self.left_lies is None:
+                self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
             some = b.minimum(number(b, shape.columns), b.sub(width, c))
             goes = b.bitand(is_whole, b.eq(some, number(b, shape.columns))) if self.goes else b.const(False, BOOL)
-            sums = b.emit(OPS["row_ref"], (strip, zero, self.place(b, c)), {})[0], number(b, shape.strip)
-            ahead = (self.comes.begin(b, b.add(p0, b.mul(count, moves)), column), moved) if self.comes else (sums[0], zero)
-            panels = block.panels, block.known, k, count, run.is_first
-            when(b, b.bitnot(goes), lambda b: self.tile.call(b, *panels, *sums, *ahead))
+            waits = b.bitnot(goes)
+            when(b, b.bitand(ends, waits), lambda b: self.ask_results(b, i, column))
+            sums = self.sums_of(b, strip, j)
+            given = block.panels, block.known, k, count, run.is_first, *sums
+            ahead = *self.sums_ahead(b, block, run, r, j), *left_ahead(b, j, sums)
+            moves = b.bitand(self.is_flat, waits) if self.comes else b.const(False, BOOL)
+            when(b, b.bitand(waits, b.bitnot(moves)), lambda b: self.tile.call(b, *given, *sums, *ahead))
+            if self.comes:
+                when(b, moves, lambda b: self.tile.call(b, *given, *sums, *self.right_ahead(b, run, r, block.rows[1], column)))
             if self.goes:
-                out = self.goes.begin(b, i, column), apart
-                when(b, goes, lambda b: self.tile.call(b, *panels, *out, *ahead))
+                out = self.goes.begin(b, i, column), self.goes.apart(b)
+                when(b, goes, lambda b: self.tile.call(b, *given, *out, *ahead))
             if self.is_light:
-                waits = b.bitand(run.is_last, b.bitnot(goes))
-                when(b, waits, lambda b: self.finish(b, strip, (i, height), (j0, c, some)))
+                there = b.emit(OPS["row_ref"], (sums[0], zero, sums[1]), {})[0]
+                when(b, b.bitand(run.is_last, waits), lambda b: self.finish(b, there, (i, height), (column, some)))
 
         serial(b, block.across, tile)
         if not self.is_light:
-            when(b, run.is_last, lambda b: self.finish(b, strip, (i, height), (j0, zero, width)))
+            when(b, run.is_last, lambda b: self.finish(b, strip, (i, height), (j0, width)))
+
+    # where sums wait, and what the terms of a tile ask for meanwhile
+
+    def sums_of(self, b: Builder, strip: Value, j: Value) -> tuple[Value, Value]:
+        """Where the sums of a tile wait, and how far apart its rows are. A tile's lie side by side if they leave by tiles."""
+        width = self.shape.columns * self.planes
+        size, apart = (self.shape.rows * width, width) if self.is_light else (width, self.shape.strip)
+        return b.emit(OPS["row_ref"], (strip, number(b, 0), b.mul(j, number(b, size))), {})[0], number(b, apart)
+
+    def sums_ahead(self, b: Builder, block: Block, run: Run, r: Value, j: Value) -> tuple[Value, Value]:
+        """The sums of the next tile, if they lie side by side, and those of a panel of rows one after the other."""
+        one, zero = number(b, 1), number(b, 0)
+        if not self.is_light:
+            return self.sums_of(b, b.sub_ref(block.sums, zero), zero)[0], zero
+        size = self.shape.rows * self.shape.columns * self.planes
+        is_end = b.eq(b.add(j, one), block.across)
+        row = b.select(block.several, b.add(r, b.select(is_end, one, zero)), zero)
+        next_, _ = self.sums_of(b, b.sub_ref(block.sums, row), b.select(is_end, zero, b.add(j, one)))
+        return next_, b.mul(shared(b, number(b, size), b.maximum(run.terms[1], one)), number(b, self.shape.at_once))
+
+    def left_ahead(self, b: Builder, block: Block, run: Run, r: Value, i: Value) -> Ahead:
+        """Of the left rows that are packed next, if memory is far: one a tile, from end to end; or if tiles are few, two lines of
+        each of many rows. If rows lie side by side, every other term of some. Gives what tells it of a tile."""
+        zero = number(b, 0)
+        if self.left_lies is None:
+            return lambda b, j, sums: (sums[0], zero)
+        (p0, count), rows, one, at_once = run.terms, number(b, self.shape.rows), number(b, 1), number(b, self.shape.at_once)
+        lies, next_, before = self.left_lies.rows, b.add(i, rows), b.mul(r, block.across)
+        apart = lies.apart(b)
+        if self.left_lies.is_turned:
+            by = b.select(block.is_far, b.mul(at_once, apart), zero)
+            return lambda b, j, sums: (lies.begin(b, b.add(p0, b.bitand(b.add(before, j), one)), next_), by)
+        few, asked = b.lt(block.across, rows), number(b, self.tile.asked)
+        of = b.maximum(parts(b, count, self.tile.asked), one)
+        first = b.add(p0, b.mul(b.sub(before, b.mul(b.idiv(before, of), of)), asked))
+        end, turn = b.add(p0, b.mul(of, asked)), b.mul(of, asked)
+        by = b.select(block.is_far, b.select(few, apart, at_once), zero)
+        share = b.select(few, zero, b.idiv(b.mul(rows, number(b, FINE)), block.across))
+        step = b.select(few, asked, zero)
+        start = b.select(few, first, p0)
+
+        def tell(b: Builder, j: Value, sums: tuple[Value, Value]) -> tuple[Value, Value]:
+            term = b.add(start, b.mul(j, step))
+            term = b.select(b.lt(term, end), term, b.sub(term, turn))
+            return lies.begin(b, b.add(next_, whole(b, b.mul(j, share), FINE)), term), by
+
+        return tell
+
+    def right_ahead(self, b: Builder, run: Run, r: Value, panels: Value, column: Value) -> tuple[Value, ...]:
+        """The columns that are packed in the next run, every other term of them with the tiles of each of two panels of rows."""
+        assert self.comes
+        zero, one, at_once = number(b, 0), number(b, 1), number(b, self.shape.at_once)
+        moves = b.select(b.bitand(b.lt(r, number(b, 2)), b.bitnot(run.is_last)), one, zero)
+        term, apart = b.add(run.terms[0], b.mul(run.terms[1], moves)), b.mul(b.mul(moves, at_once), self.comes.apart(b))
+        half = number(b, self.tile.asked // self.planes)
+        alone = b.eq(panels, one)
+        first = b.add(term, b.select(b.bitand(b.eq(r, one), b.ne(moves, zero)), one, zero))
+        second = b.add(term, b.bitand(moves, b.select(alone, one, r)))
+        beside = (term, b.add(column, half)) if self.shape.at_once == 1 else (second, column)
+        return self.comes.begin(b, first, column), apart, self.comes.begin(b, *beside), apart
 
     def pack_rows(self, b: Builder, block: Block, run: Run, rows: Span) -> None:
         """Pack a panel of rows."""
@@ -310,10 +380,10 @@ class Blocks:
 
         serial(b, number(b, self.shape.rows), row)
 
-    def finish(self, b: Builder, strip: Value, rows: Span, columns: tuple[Value, Value, Value]) -> None:
-        """What is done with the sums of a row of tiles."""
+    def finish(self, b: Builder, sums: Value, rows: Span, columns: Span) -> None:
+        """What is done with the sums of a row of tiles, or of one."""
         i0, height = rows
-        j0, first, count = columns
+        j0, count = columns
         whole_rows = whole(b, i0, ROWS) if self.parts else i0
 
         def row(b: Builder, r: Value) -> None:
@@ -322,15 +392,15 @@ class Blocks:
             def element(b: Builder, c: Value) -> tuple[Value, ...]:
                 j = b.add(j0, c)
                 at = self.place(b, c)
-                sums = [b.load(strip, r, b.add(at, number(b, k)) if k else at) for k in range(self.planes)]
-                found = copied(self.each, (i, j, *sums))
+                found_ = [b.load(sums, r, b.add(at, number(b, k)) if k else at) for k in range(self.planes)]
+                found = copied(self.each, (i, j, *found_))
                 b.instructions.extend(found.instructions)
                 for part, name, value in zip(self.parts, self.combine, found.results, strict=False):
                     b.store(b.emit(OPS[name], (b.load(part, whole_rows, j), value))[0], part, whole_rows, j)
                 return found.results[len(self.parts) :]
 
             def alone(b: Builder, k: Value) -> None:
-                element(b, b.add(first, k))
+                element(b, k)
 
             def run(b: Builder, q: Value) -> None:
                 start, inner, k = b.mul(q, number(b, COLUMNS)), Builder(b.loc), Value(scalar(I64))

@@ -119,11 +119,11 @@ class Pack:
     def left(self, b: Builder, region: Block, given: dict[str, Value], terms: Span) -> None:
         shape, panel = self.shape, given["panels"]
         Panels(region, 1, given["total"], shape.rows, shape.lanes).pack(b, panel, terms, (given["row"], given["height"]))
-        Scales(self.dtype, shape.lanes, shape.terms).forget(b, panel, given["known"], b.mul(terms[1], number(b, shape.rows)))
+        Scales.of_shape(self.dtype, shape).forget(b, panel, given["known"], b.mul(terms[1], number(b, shape.rows)))
 
     def right(self, b: Builder, region: Block, given: dict[str, Value], terms: Span) -> None:
         shape, panels, k = self.shape, given["panels"], given["k"]
-        scales, size = Scales(self.dtype, shape.lanes, shape.terms), b.mul(terms[1], number(b, shape.columns))
+        scales, size = Scales.of_shape(self.dtype, shape), b.mul(terms[1], number(b, shape.columns))
         of = Panels(region, 0, given["total"], shape.columns, shape.lanes)
         of.pack_some(b, panels, k, terms, (given["column"], given["width"]), given["number"])
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from pullback.codegen.product_parts import number, parts, serial, vector, when
-from pullback.codegen.product_shapes import BESIDE
+from pullback.codegen.product_shapes import BESIDE, Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.structure import Value
@@ -28,11 +28,18 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Scales:
-    """The scale of panels of floats, kept in vectors of so many lanes, of which sums have at most so many terms."""
+    """The scale of panels of floats, kept in vectors of so many lanes, of which sums have at most so many terms; so many vectors
+    are ``behind`` their end."""
 
     dtype: DType
     lanes: int
     terms: int
+    behind: int
+
+    @classmethod
+    def of_shape(cls, dtype: DType, shape: Shape) -> Scales:
+        """Those of the panels of a tile."""
+        return cls(dtype, shape.lanes, shape.terms * shape.planes, shape.behind)
 
     @property
     def fraction(self) -> int:
@@ -54,9 +61,9 @@ class Scales:
         return DTYPES[f"u{self.dtype.bits}"]
 
     def forget(self, b: Builder, panel: Value, known: Value, count: Value) -> None:
-        """A panel of so many numbers was packed just now. Makes zeros of what its last vectors have behind its end."""
+        """A panel of so many numbers was packed just now. Makes zeros of what is behind its end."""
         def end(b: Builder, v: Value) -> None:
-            for k in range(BESIDE):
+            for k in range(self.behind):
                 b.store(b.const(0.0, self.dtype), panel, b.add(b.add(count, v), number(b, k * self.lanes)))
 
         vector(b, number(b, self.lanes), self.lanes, end)

@@ -18,6 +18,8 @@ GROUP = 4
 """So many rows or columns are turned together where terms are neighbours in memory; a tile has a multiple of it."""
 BESIDE = 2
 """So many vectors of a panel are looked at side by side: the least of two integers of 64 bits takes several cycles."""
+AT_ONCE = 2
+"""So many terms a tile of real sums multiplies before it counts: what counts takes turns with multiply-adds."""
 FIRST_CACHE = 32 << 10
 """The bytes of the first cache; the same for all processors, so that the order of additions is."""
 MOST_TERMS = 1024
@@ -48,7 +50,17 @@ class Shape:
     @property
     def panel(self) -> int:
         """How far apart packed panels lie: some vectors are behind the end of each. No power of two either."""
-        return max(self.rows, self.columns) * self.planes * self.terms + BESIDE * self.lanes
+        return max(self.rows, self.columns) * self.planes * self.terms + self.behind * self.lanes
+
+    @property
+    def at_once(self) -> int:
+        """How many terms a tile multiplies at once."""
+        return AT_ONCE if self.planes == 1 else 1
+
+    @property
+    def behind(self) -> int:
+        """How many vectors of zeros are behind the end of a panel: what is looked at, or multiplied, with the last ones."""
+        return max(BESIDE, -(-(self.at_once - 1) * max(self.rows, self.columns) // self.lanes))
 
     @property
     def strip(self) -> int:
@@ -70,7 +82,7 @@ def shape_for(target: Target, dtype: DType, planes: int = 1) -> Shape:
     most_wide = max(1, target.cache // 2 // panel)
     row = rows * most_wide * vectors * lanes * each
     return Shape(
-        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, 2 * target.cache // row),
+        rows=rows, vectors=vectors, lanes=lanes, terms=terms, most_wide=most_wide, most_high=max(1, 8 * target.cache // row),
         near=target.cache // 4 // each, planes=planes,
     )  # fmt: skip
 

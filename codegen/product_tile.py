@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from pullback.codegen.product_parts import number, serial, when
+from pullback.codegen.product_parts import number, parts, serial, when
 from pullback.codegen.product_scales import KNOWN, Scales
-from pullback.codegen.product_shapes import Shape
+from pullback.codegen.product_shapes import LINE, Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.shared import FAR
@@ -25,8 +25,9 @@ NEXT = 16
 @dataclass(frozen=True)
 class Tile:
     """The tile of products of a dtype. Its parameters: the packed panels, of which the first one is of rows, and what is known of
-    them; which panel of columns, and how many terms; whether sums are put or added, where to, and how far apart rows are there;
-    what each term asks for meanwhile, and how far behind that of the term before."""
+    them; which panel of columns, and how many terms; whether these are the first ones; where the sums of those before are, where
+    all of them go, and how far apart rows are in both; what each term asks for meanwhile, and how far behind that of the term
+    before."""
 
     dtype: DType
     shape: Shape
@@ -48,14 +49,15 @@ class Tile:
         types: dict[str, Type] = {
             "panels": RefType(self.dtype, (shape.most_wide + 1, shape.panel), space="stack"),
             "known": RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"),
-            "k": scalar(I64), "count": scalar(I64), "is_first": scalar(BOOL), "to": row, "apart": scalar(I64),
-            "ahead": row, "along": scalar(I64),
+            "k": scalar(I64), "count": scalar(I64), "is_first": scalar(BOOL), "sums": row, "distance": scalar(I64),
+            "to": row, "apart": scalar(I64), "ahead": row, "along": scalar(I64),
+            "beside": row, "by": scalar(I64),
         }  # fmt: skip
         given = {name: Value(t, name) for name, t in types.items()}
         b = Builder()
         panels, count, k = given["panels"], given["count"], given["k"]
         sizes = b.mul(count, number(b, shape.rows * shape.planes)), b.mul(count, number(b, shape.columns * shape.planes))
-        scale = Scales(self.dtype, shape.lanes, shape.terms * shape.planes).settle(b, panels, given["known"], k, sizes)
+        scale = Scales.of_shape(self.dtype, shape).settle(b, panels, given["known"], k, sizes)
         given |= self.rows_of_sums(b, given)
         given |= {"left": b.sub_ref(panels, number(b, 0)), "right": b.sub_ref(panels, k), "scale": scale}
         lanes, lane = Builder(), Value(scalar(I64), "v")
@@ -65,12 +67,13 @@ class Tile:
         return b.block(list(given.values())[: len(types)], [])
 
     def rows_of_sums(self, b: Builder, given: dict[str, Value]) -> dict[str, Value]:
-        """Where sums are put."""
-        return {"sums": b.emit(OPS["row_ref"], (given["to"], number(b, 0), given["apart"]), {})[0]}
+        """Where sums are, and where they go."""
+        zero, ways = number(b, 0), (("before", "sums", "distance"), ("after", "to", "apart"))
+        return {name: b.emit(OPS["row_ref"], (given[ref], zero, given[apart]), {})[0] for name, ref, apart in ways}
 
     def body(self, b: Builder, lane: Value, given: dict[str, Value]) -> None:
         """What a lane does."""
-        shape, sums, scale = self.shape, given["sums"], given["scale"]
+        shape, sums, to, scale = self.shape, given["before"], given["after"], given["scale"]
         lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
         places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
         rows = [number(b, r) for r in range(shape.rows)]
@@ -78,42 +81,55 @@ class Tile:
 
         def ask(b: Builder, r: Value) -> None:
             for x in lanes:
-                b.prefetch(sums, r, x, near=True)
+                b.prefetch(to, r, x, near=True)
 
         serial(b, number(b, shape.rows), ask)
         zero, body = b.const(0.0, self.dtype), self.term(b, lanes, given)
-        totals = b.emit(OPS["for"], (given["count"], *[zero] * len(places)), {"map": "serial"}, [body])
+        totals = b.emit(OPS["for"], (parts(b, given["count"], shape.at_once), *[zero] * len(places)), {"map": "serial"}, [body])
 
         def put(b: Builder) -> None:
             for place, total in zip(at, totals, strict=True):
-                b.store(b.mul(total, scale), sums, *place)
+                b.store(b.mul(total, scale), to, *place)
 
         def add(b: Builder) -> None:
             before = [b.load(sums, *place) for place in at]
             after = [self.multiply_add(b, t, scale, s) for t, s in zip(totals, before, strict=True)]
             for place, total in zip(at, after, strict=True):
-                b.store(total, sums, *place)
+                b.store(total, to, *place)
 
         when(b, given["is_first"], put)
         when(b, b.bitnot(given["is_first"]), add)
 
     def term(self, b: Builder, lanes: list[Value], given: dict[str, Value]) -> Block:
-        """One term of all sums."""
+        """Some terms of all sums: behind the last one are zeros."""
         shape, panel = self.shape, given["right"]
         step, p = Builder(b.loc), Value(scalar(I64), "p")
-        before = [Value(scalar(self.dtype), "sum") for _ in range(shape.rows * shape.vectors)]
-        row, column = (step.mul(p, number(step, size)) for size in (shape.rows, shape.columns))
-        right = [step.load(panel, step.add(column, lane)) for lane in lanes]
-        after = []
-        for r in range(shape.rows):
-            left = step.load(given["left"], step.add(row, number(step, r)))
-            after += [self.multiply_add(step, left, right[x], before[r * shape.vectors + x]) for x in range(shape.vectors)]
-        for lane in lanes:
-            step.prefetch(panel, step.add(step.add(column, number(step, NEXT * shape.columns)), lane), near=True)
-        ahead = step.mul(p, given["along"])
-        for lane in lanes:
-            step.prefetch(given["ahead"], step.add(ahead, lane))
-        return step.block([p, *before], after)
+        before = sums = [Value(scalar(self.dtype), "sum") for _ in range(shape.rows * shape.vectors)]
+        row, column = (step.mul(p, number(step, shape.at_once * size)) for size in (shape.rows, shape.columns))
+        for k in range(shape.at_once):
+            first = step.add(column, number(step, k * shape.columns)) if k else column
+            right = [step.load(panel, step.add(first, lane)) for lane in lanes]
+            after = []
+            for r in range(shape.rows):
+                left = step.load(given["left"], step.add(row, number(step, k * shape.rows + r)))
+                after += [self.multiply_add(step, left, right[x], sums[r * shape.vectors + x]) for x in range(shape.vectors)]
+            sums = after
+            step.prefetch(panel, step.add(step.add(first, number(step, NEXT * shape.columns)), lanes[0]), near=True)
+        self.ask_ahead(step, p, lanes[0], given)
+        return step.block([p, *before], sums)
+
+    @property
+    def asked(self) -> int:
+        """So many numbers of each of two places are asked for with some terms: half of what these have of a panel of columns."""
+        line = LINE // self.dtype.bytes
+        return -(-self.shape.at_once * self.shape.columns * self.shape.planes // line // 2) * line
+
+    def ask_ahead(self, b: Builder, p: Value, lane: Value, given: dict[str, Value]) -> None:
+        """What some terms ask for beside the panel of columns."""
+        for ref, by in (("ahead", "along"), ("beside", "by")):
+            first = b.add(b.mul(p, given[by]), lane)
+            for k in range(0, self.asked, LINE // self.dtype.bytes):
+                b.prefetch(given[ref], b.add(first, number(b, k)) if k else first)
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
