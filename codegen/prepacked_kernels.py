@@ -15,7 +15,7 @@ from pullback.codegen.prepacked_rows import PackedRows, scaled
 from pullback.codegen.prepacked_tile import LOW, tiles
 from pullback.codegen.processors import Target
 from pullback.codegen.product_panels import Panels
-from pullback.codegen.product_parts import FEW, loop, number, parts, shared, when
+from pullback.codegen.product_parts import loop, number, parts, shared
 from pullback.codegen.product_scales import KNOWN, SLOW
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product, quotient
@@ -118,8 +118,7 @@ class Prepacked:
         wanted = b.maximum(b.select(is_long, b.select(by_rows, of_rows, of_columns), one), one)
         all_ = b.select(by_rows, units, count)
         each = b.maximum(shared(b, all_, wanted), one)
-        number_of = b.select(fits, shared(b, all_, each), zero)
-        chunks = b.select(b.gt(number_of, one), b.maximum(number_of, number(b, FEW)), number_of)
+        chunks = b.select(fits, shared(b, all_, each), zero)
 
         def chunk(b: Builder, c: Value) -> None:
             first = b.mul(c, each)
@@ -131,7 +130,7 @@ class Prepacked:
             begins = [b.emit(OPS["row_ref"], (ref, zero, zero), {})[0] for ref in refs]
             self.rows.call(b, *begins, *self.rows.memory(b), rows, terms, columns, *tiles_here, *panels_here)
 
-        loop(b, chunks, lambda b, c: when(b, b.lt(c, number_of), lambda b: chunk(b, c)), map="core")
+        loop(b, chunks, chunk, map="core")
 
 
 def size(b: Builder, extent: Extent) -> Value:

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
-from pullback.codegen.product_parts import number, serial, when
+from pullback.codegen.product_parts import number, serial, when, whole
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.shared import FAR
@@ -19,6 +19,8 @@ from pullback.ir.types import BOOL, I64, DType, RefType, Type, scalar
 
 NEXT = 16
 """So many terms ahead a panel is asked for, from the second cache into the first."""
+SEVERAL = 4
+"""So many terms are written out: where a row is need not be computed for each."""
 VECTORS = 2
 LOW = 4
 """The rows of tiles for the rows that are left, and the fewest that a product may have."""
@@ -78,10 +80,14 @@ class RowsTile:
                 b.prefetch(sums, r, x, near=True)
 
         serial(b, number(b, self.rows), ask)
-        zero, scale = b.const(0.0, self.dtype), given["scale"]
-        totals = b.emit(
-            OPS["for"], (given["count"], *[zero] * len(at)), {"map": "serial"}, [self.term(b, lanes, given["panel"], left)]
-        )
+        zero, zero_at, scale = b.const(0.0, self.dtype), number(b, 0), given["scale"]
+        several = whole(b, given["count"], SEVERAL)
+        done = b.mul(several, number(b, SEVERAL))
+        counts = (several, zero_at, SEVERAL), (b.sub(given["count"], done), done, 1)
+        totals = [zero] * len(at)
+        for count, first, step in counts:
+            terms = self.terms(b, lanes, (given["panel"], left), first, step)
+            totals = list(b.emit(OPS["for"], (count, *totals), {"map": "serial"}, [terms]))
 
         def put(b: Builder) -> None:
             for (row, place, holds), total in zip(at, totals, strict=True):
@@ -95,19 +101,24 @@ class RowsTile:
         when(b, given["is_first"], put)
         when(b, b.bitnot(given["is_first"]), add)
 
-    def term(self, b: Builder, lanes: list[Value], panel: Value, left: Value) -> Block:
-        """One term of all sums."""
-        step, p = Builder(b.loc), Value(scalar(I64), "p")
-        before = [Value(scalar(self.dtype), "sum") for _ in range(self.rows * VECTORS)]
-        column = step.mul(p, number(step, self.columns))
-        right = [step.load(panel, step.add(column, lane)) for lane in lanes]
-        after = []
-        for r in range(self.rows):
-            x = step.load(left, number(step, r), p)
-            after += [self.multiply_add(step, x, y, before[r * VECTORS + k]) for k, y in enumerate(right)]
-        for lane in lanes:
-            step.prefetch(panel, step.add(step.add(column, number(step, NEXT * self.columns)), lane), near=True)
-        return step.block([p, *before], after)
+    def terms(self, b: Builder, lanes: list[Value], refs: tuple[Value, Value], first: Value, count: int) -> Block:
+        """So many terms of all sums, from a first one on."""
+        panel, left = refs
+        step, q = Builder(b.loc), Value(scalar(I64), "q")
+        sums = before = [Value(scalar(self.dtype), "sum") for _ in range(self.rows * VECTORS)]
+        start = step.add(step.mul(q, number(step, count)), first)
+        for k in range(count):
+            p = step.add(start, number(step, k)) if k else start
+            column = step.mul(p, number(step, self.columns))
+            right = [step.load(panel, step.add(column, lane)) for lane in lanes]
+            after = []
+            for r in range(self.rows):
+                x = step.load(left, number(step, r), p)
+                after += [self.multiply_add(step, x, y, sums[r * VECTORS + k]) for k, y in enumerate(right)]
+            sums = after
+            for lane in lanes:
+                step.prefetch(panel, step.add(step.add(column, number(step, NEXT * self.columns)), lane), near=True)
+        return step.block([q, *before], sums)
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
