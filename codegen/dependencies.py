@@ -86,7 +86,7 @@ def written(
     owner: Mapping[Value, Value],
     kernels: Mapping[str, tuple[frozenset[int], frozenset[int], bool]],
 ) -> frozenset[Value]:
-    """What a step of a program writes with all that is in it. ``kernels``: what each reads and writes, and whether it can fail."""
+    """What a step of a program writes, with all that is in it. ``kernels``: what each reads, and writes, and whether it fails."""
     return _access(program, step, owner, kernels).writes
 
 

@@ -21,6 +21,9 @@ from pullback.ir.ops.program import Launch, Repeat, RepeatWhile, View, launch
 from pullback.ir.structure import Block, Function, Instruction, Module, Value, walk
 from pullback.ir.types import Extent
 
+PACK = "pack_"
+"""What the names of kernels that pack begin with."""
+
 
 def prepacked(module: Module, machine: Target, always: bool = False) -> Module:
     """The module with such operands packed, for machines that multiply and add in one and have the widest registers; ``always``:
@@ -36,6 +39,11 @@ def prepacked(module: Module, machine: Target, always: bool = False) -> Module:
     program = replace(program, body=body)
     launched = {i.params["kernel"] for i in walk(body) if isinstance(i.op, Launch)}
     return Module((program, *(k for k in kernels if k.name in launched), *work.made.values()))
+
+
+def packs(step: Instruction) -> bool:
+    """Whether a step of a program is a launch that packs."""
+    return isinstance(step.op, Launch) and step.params["kernel"].startswith(PACK)
 
 
 def _is_plain(kernel: Function) -> bool:
@@ -120,7 +128,7 @@ class _Work:
         for view in views:
             ref = b.emit(view.op, (ref,), dict(view.params))[0]
         buffers = tuple(b.alloc(dtype=dtype, shape=shape) for dtype, shape in of.buffers(*sizes[:2]))
-        name = f"pack_{of.dtype.name}_{'nt'[is_turned]}"
+        name = f"{PACK}{of.dtype.name}_{'nt'[is_turned]}"
         if name not in self.made:
             self.made[name] = of.pack(name, is_turned)
         b.emit(launch, (ref, *buffers), {"kernel": name, "sizes": (*sizes, *buffers[0].type.shape)})

@@ -28,7 +28,7 @@ LOW = 4
 
 @dataclass(frozen=True)
 class RowsTile:
-    """A tile of so many rows by two vectors of a dtype. Parameters of its function: the left rows, and how far apart they lie; the
+    """A tile of so many rows by two vectors of a dtype. Parameters of its function: the left rows, how far apart they lie; the
     packed panel; how many terms; whether sums are put or added, what they are multiplied by, where they go, how far apart rows
     are there, and how many columns there are."""
 
