@@ -19,7 +19,7 @@ from pullback.ir.extents import product
 from pullback.ir.ops.library import gemm
 from pullback.ir.ops.program import Launch, Repeat, RepeatWhile, View, launch
 from pullback.ir.structure import Block, Function, Instruction, Module, Value, walk
-from pullback.ir.types import Extent
+from pullback.ir.types import Extent, RefType
 
 PACK = "pack_"
 """What the names of kernels that pack begin with."""
@@ -51,8 +51,11 @@ def _is_plain(kernel: Function) -> bool:
     if [i.op for i in kernel.instructions] != [gemm]:
         return False
     (i,) = kernel.instructions
-    dense = all(v.type.layout == "c" and v.type.rank == 2 for v in i.operands)
-    return dense and not i.params["ta"] and not gemm.pairs([v.type for v in i.operands])
+    return all(map(_is_dense, i.operands)) and not i.params["ta"] and not gemm.pairs([v.type for v in i.operands])
+
+
+def _is_dense(ref: Value) -> bool:
+    return isinstance(ref.type, RefType) and ref.type.layout == "c"
 
 
 @dataclass(eq=False)
@@ -106,7 +109,7 @@ class _Work:
         left, right, out = plain.operands
         source, views = self.source(i.operands[kernel.parameters.index(right)])
         loop = next((each for each in loops if source not in each.inside and self.owner[source] not in each.writes), None)
-        if loop is None or source.type.layout != "c":
+        if loop is None or not _is_dense(source):
             return i
         rows, terms, columns = (_extent(e, sizes) for e in (out.type.shape[0], left.type.shape[1], out.type.shape[1]))
         of, is_turned = Prepacked(out.type.dtype, self.machine), plain.params["tb"]

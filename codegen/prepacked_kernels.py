@@ -3,7 +3,7 @@
     kernel pack(w, out panels, out known)             a panel of columns after the other, each with all its terms
     kernel multiply(x, w, out, panels, known)         tiles of rows, by panels that threads or rows share out
 
-Both go by the extents whether it pays: of a product that has too few rows, or many by an operand that no cache holds, nothing is
+Both go by the extents whether it pays: for a product of less rows than a tile has, or an operand that is too large, nothing is
 packed, and the library does it.
 """
 
@@ -25,10 +25,8 @@ from pullback.ir.types import I64, DType, Extent, RefType, Shape, scalar
 
 WORTH = 1 << 14
 """So many cycles of multiply-adds are worth another thread that is awake."""
-MANY, NEAR = 64, 1 << 20
-"""More rows than that are multiplied so only if all panels take at most so many bytes: then they stay in the second cache."""
-LONGEST = 1 << 13
-"""The most terms."""
+LARGEST, LONGEST = 1 << 24, 1 << 13
+"""The most bytes that are packed, and the most terms."""
 UNEVEN = 8
 """Tiles of rows are shared out if at most this part of the time is waited for the last thread."""
 
@@ -38,7 +36,8 @@ class Prepacked:
 
     def __init__(self, dtype: DType, target: Target) -> None:
         self.dtype = dtype
-        self.rows = PackedRows(*tiles(dtype, target))
+        self.near = target.cache // 2
+        self.rows = PackedRows(*tiles(dtype, target), self.near)
         self.size = self.rows.columns
 
     def buffers(self, terms: Extent, columns: Extent) -> tuple[tuple[DType, Shape], tuple[DType, Shape]]:
@@ -49,8 +48,8 @@ class Prepacked:
     def fits(self, b: Builder, rows: Value, terms: Value, columns: Value) -> Value:
         """Whether a product of such extents is done so."""
         bytes_ = b.mul(b.mul(terms, columns), number(b, self.dtype.bytes))
-        is_near = b.bitor(b.le(rows, number(b, MANY)), b.le(bytes_, number(b, NEAR)))
-        found: Value = b.bitand(b.bitand(b.ge(rows, number(b, LOW)), b.le(terms, number(b, LONGEST))), is_near)
+        is_small = b.bitand(b.le(terms, number(b, LONGEST)), b.le(bytes_, number(b, LARGEST)))
+        found: Value = b.bitand(b.ge(rows, number(b, LOW)), is_small)
         return found
 
     # packing
@@ -113,7 +112,7 @@ class Prepacked:
         waits = b.sub(b.mul(shared(b, units, of_rows), of_rows), units)
         bytes_ = b.mul(b.mul(terms, columns), number(b, self.dtype.bytes))
         is_even = b.bitand(b.eq(of_rows, threads), b.le(b.mul(waits, number(b, UNEVEN)), units))
-        by_rows = b.bitand(is_even, b.le(bytes_, number(b, NEAR)))
+        by_rows = b.bitand(is_even, b.le(bytes_, number(b, self.near)))
         is_long = b.ge(b.mul(b.mul(rows, terms), columns), number(b, WORTH * 2 * self.rows.tall.lanes))
         wanted = b.maximum(b.select(is_long, b.select(by_rows, of_rows, of_columns), one), one)
         all_ = b.select(by_rows, units, count)

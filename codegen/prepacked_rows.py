@@ -26,8 +26,8 @@ from pullback.ir.types import I64, DType, RefType, Type, scalar
 
 RUN = 512
 """So many terms are added in registers; copies of rows and panels have as many."""
-GROUP, FEWEST = 1 << 19, 4
-"""Panels of so many bytes make a group, but at least so many panels."""
+FEWEST = 4
+"""A group has at least so many panels: what is looked up about rows serves all of them."""
 REFS = ("left", "panels", "to")
 NUMBERS = ("rows", "terms", "columns", "first", "tiles", "panel", "count")
 
@@ -36,10 +36,11 @@ NUMBERS = ("rows", "terms", "columns", "first", "tiles", "panel", "count")
 class PackedRows:
     """The function of some tiles of rows and some panels of columns. Parameters: where the left rows begin, the packed panels and
     the results; what is known of panels, and of rows; memory for a copy of rows and of a panel; the extents of the product, the
-    first tile and how many, the first panel and how many."""
+    first tile and how many, the first panel and how many. ``near``: the bytes of a group of panels."""
 
     tall: RowsTile
     low: RowsTile
+    near: int
 
     @property
     def dtype(self) -> DType:
@@ -117,7 +118,7 @@ class _Rows:
 
     def spell(self, b: Builder) -> None:
         bytes_ = b.mul(b.maximum(self.terms, number(b, 1)), number(b, self.size * self.dtype.bytes))
-        group = b.maximum(b.idiv(number(b, GROUP), bytes_), number(b, FEWEST))
+        group = b.maximum(b.idiv(number(b, self.of.near), bytes_), number(b, FEWEST))
 
         def some(b: Builder, g: Value) -> None:
             begin = b.mul(g, group)
