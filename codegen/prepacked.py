@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pullback.codegen.dependencies import kernel_accesses, owners, written
 from pullback.codegen.prepacked_kernels import Prepacked
 from pullback.codegen.processors import Target
-from pullback.codegen.product_classes import has_choice
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product
 from pullback.ir.ops.library import gemm
@@ -25,12 +24,11 @@ PACK = "pack_"
 """What the names of kernels that pack begin with."""
 
 
-def prepacked(module: Module, machine: Target, always: bool = False) -> Module:
-    """The module with such operands packed, for machines that multiply and add in one and have the widest registers; ``always``:
-    for all that multiply and add in one, where no library does."""
+def prepacked(module: Module, machine: Target) -> Module:
+    """The module with such operands packed, for machines that multiply and add in one."""
     program, *kernels = module.functions
     plain = {k.name: k for k in kernels if _is_plain(k)}
-    if not plain or not (has_choice(machine) or (always and machine.has_fma)):
+    if not plain or not machine.has_fma:
         return module
     work = _Work(module, plain, machine)
     body = work.block(program.body, ())

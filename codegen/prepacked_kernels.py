@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pullback.codegen.prepacked_rows import PackedRows, scaled
+from pullback.codegen.prepacked_panel import PackedPanel
+from pullback.codegen.prepacked_rows import PackedRows
 from pullback.codegen.prepacked_tile import LOW, tiles
 from pullback.codegen.processors import Target
-from pullback.codegen.product_panels import Panels
 from pullback.codegen.product_parts import loop, number, parts, shared
-from pullback.codegen.product_scales import KNOWN, SLOW
+from pullback.codegen.product_scales import KNOWN
 from pullback.ir.builder import Builder
 from pullback.ir.extents import product, quotient
 from pullback.ir.op import OPS
 from pullback.ir.structure import Block, Function, Instruction, Value
-from pullback.ir.types import I64, DType, Extent, RefType, Shape, scalar
+from pullback.ir.types import I64, DType, Extent, RefType, Shape
 
-WORTH = 1 << 14
+WORTH = 3 << 13
 """So many cycles of multiply-adds are worth another thread that is awake."""
 LARGEST, LONGEST = 1 << 24, 1 << 13
 """The most bytes that are packed, and the most terms."""
@@ -57,28 +57,18 @@ class Prepacked:
     def pack(self, name: str, is_turned: bool) -> Function:
         """Packs an operand of s0 terms by s1 columns, or what has them the other way round, for s2 rows, in s3 panels of s4
         numbers."""
-        b = Builder()
-        given: Shape = ("s1", "s0") if is_turned else ("s0", "s1")
-        w, panels = Value(RefType(self.dtype, given), "w"), Value(RefType(self.dtype, ("s3", "s4")), "panels")
-        known = Value(RefType(I64, ("s3", KNOWN)), "known")
+        b, function = Builder(), PackedPanel(self.rows, is_turned)
+        w = Value(RefType(self.dtype, ("s1", "s0") if is_turned else ("s0", "s1")), "w")
+        panels, known = Value(RefType(self.dtype, ("s3", "s4")), "panels"), Value(RefType(I64, ("s3", KNOWN)), "known")
         terms, columns, rows, count = (size(b, f"s{k}") for k in range(4))
-        at = [Value(scalar(I64), word) for word in "pj"]
-        inner = Builder()
-        region = inner.block(at, [inner.load(w, *(at[::-1] if is_turned else at))])
-        of = Panels(region, 0, columns, self.size, self.rows.tall.lanes)
-        scales, zero = self.rows.scales, number(b, 0)
+        zero = number(b, 0)
 
         def panel(b: Builder, j: Value) -> None:
-            first = b.mul(j, number(b, self.size))
-            width = b.minimum(number(b, self.size), b.sub(columns, first))
-            of.pack_some(b, panels, j, (zero, terms), (first, width), number(b, 1))
-            numbers, facts = b.mul(terms, number(b, self.size)), b.sub_ref(known, j)
-            made = b.sub_ref(panels, j)
-            scales.look(b, made, facts, numbers, number(b, SLOW))
-            scaled(b, scales, made, facts, numbers)
+            begins = [b.emit(OPS["row_ref"], (ref, row, zero), {})[0] for ref, row in ((w, zero), (panels, j), (known, j))]
+            function.call(b, *begins, terms, columns, b.mul(j, number(b, self.size)))
 
         loop(b, b.select(self.fits(b, rows, terms, columns), count, zero), panel, map="core")
-        return Function(name, Block((w, panels, known), tuple(b.instructions), ()), "kernel")
+        return Function(name, Block((w, panels, known), (function.define(), *b.instructions), ()), "kernel")
 
     # multiplying
 

@@ -17,7 +17,7 @@ from functools import reduce
 
 from pullback.codegen.prepacked_tile import LOW, RowsTile
 from pullback.codegen.product_parts import number, parts, serial, shared, vector, when
-from pullback.codegen.product_scales import GREATEST, KNOWN, SCALED, SLOW, Scales
+from pullback.codegen.product_scales import GREATEST, KNOWN, SCALED, SLOW, UNKNOWN, Scales
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.shared import FAR
@@ -147,10 +147,9 @@ class _Rows:
         serial(b, b.maximum(parts(b, self.terms, RUN), number(b, 1)), run)
 
     def run(self, b: Builder, run: _Run, panels: tuple[Value, Value]) -> None:
-        zero = number(b, 0)
-        b.store(zero, self.known_rows, number(b, SCALED))
-        when(b, self.is_slow(b, run), lambda b: self.copy_rows(b, run))
-        rows_scaled = b.load(self.known_rows, number(b, SCALED))
+        b.store(b.cast(self.is_slow(b, run), dtype=I64), self.known_rows, number(b, SLOW))
+        for at, value in ((SCALED, 0), (GREATEST, UNKNOWN)):
+            b.store(number(b, value), self.known_rows, number(b, at))
 
         def panel(b: Builder, k: Value) -> None:
             j = b.add(panels[0], k)
@@ -160,15 +159,11 @@ class _Rows:
             to = b.emit(OPS["row_ref"], (self.to, b.add(run.to, c)), {})[0]
             goes = to, self.columns, b.sub(self.columns, c)
             known = b.emit(OPS["row_ref"], (self.known, b.mul(j, number(b, KNOWN))), {})[0]
-            scaled = b.add(rows_scaled, b.load(known, number(b, SCALED)))
-            is_plain = b.eq(scaled, zero)
-            lies = run.left, self.terms
-
-            def settled(b: Builder) -> None:
-                self.settled(b, run, packed, known, (rows_scaled, scaled), goes)
-
-            when(b, is_plain, lambda b: self.multiply(b, run, lies, packed, b.const(1.0, self.dtype), goes))
-            when(b, b.bitnot(is_plain), settled)
+            slow = b.add(b.load(self.known_rows, number(b, SLOW)), b.load(known, number(b, SCALED)))
+            is_plain = b.eq(slow, number(b, 0))
+            one = b.const(1.0, self.dtype)
+            when(b, is_plain, lambda b: self.multiply(b, run, (run.left, self.terms), packed, one, goes))
+            when(b, b.bitnot(is_plain), lambda b: self.settled(b, run, packed, known, goes))
 
         serial(b, panels[1], panel)
 
@@ -202,8 +197,8 @@ class _Rows:
         return found
 
     def copy_rows(self, b: Builder, run: _Run) -> None:
-        """Copy a run of rows, and scale the copy if its numbers stay finite."""
-        scales, apart = self.scales, self.apart(b, run)
+        """Copy a run of rows, and scale the copy if it has subnormal numbers and they stay finite."""
+        apart = self.apart(b, run)
         whole = b.mul(apart, run.height)
         vector(b, whole, self.size, lambda b, v: b.store(b.const(0.0, self.dtype), self.own_rows, v))
 
@@ -212,49 +207,32 @@ class _Rows:
             vector(b, run.count, 1, lambda b, v: b.store(b.load(run.left, b.add(start, v)), self.own_rows, b.add(to, v)))
 
         serial(b, run.height, row)
-        b.store(number(b, 1), self.known_rows, number(b, SLOW))
-        scaled(b, scales, self.own_rows, self.known_rows, whole)
+        scaled(b, self.scales, self.own_rows, self.known_rows, whole)
 
-    def settled(
-        self, b: Builder, run: _Run, packed: Value, known: Value, scaled: tuple[Value, Value], goes: tuple[Value, ...]
-    ) -> None:  # fmt: skip
-        """A tile of which some numbers are scaled, if its sums cannot overflow."""
-        scales, zero = self.scales, number(b, 0)
-        rows_scaled, of_both = scaled
-        own = b.eq(rows_scaled, number(b, 1))
-        when(b, b.bitnot(own), lambda b: self.note_greatest(b, run))
-        x, y = b.load(self.known_rows, number(b, GREATEST)), b.load(known, number(b, GREATEST))
-        shift = b.mul(of_both, number(b, scales.shift))
+    def settled(self, b: Builder, run: _Run, packed: Value, known: Value, goes: tuple[Value, ...]) -> None:
+        """A tile of which some numbers may be scaled, if its sums cannot overflow."""
+        scales, greatest, at = self.scales, number(b, GREATEST), number(b, SCALED)
+        is_new = b.eq(b.load(self.known_rows, greatest), number(b, UNKNOWN))
+        when(b, is_new, lambda b: self.copy_rows(b, run))
+        x, y = b.load(self.known_rows, greatest), b.load(known, greatest)
+        panel_scaled = b.load(known, at)
+        shift = b.mul(b.add(b.load(self.known_rows, at), panel_scaled), number(b, scales.shift))
         fits = b.le(b.add(b.add(x, y), shift), number(b, 3 * scales.bias - 2 - RUN.bit_length()))
-        exponent = b.sub(number(b, scales.bias), shift)
-        bits = b.raw_shl(b.cast(exponent, dtype=scales.bits), b.const(scales.fraction, scales.bits))
-        scale, plain = b.bitcast(bits, dtype=self.dtype), b.const(1.0, self.dtype)
-        lies, copied = (run.left, self.terms), (self.own_rows, self.apart(b, run))
-        is_scaled = b.ne(b.sub(of_both, rows_scaled), zero)
-        neither = b.bitnot(fits)
+        exponent = b.cast(b.sub(number(b, scales.bias), shift), dtype=scales.bits)
+        scale = b.bitcast(b.raw_shl(exponent, b.const(scales.fraction, scales.bits)), dtype=self.dtype)
+        lies, plain = (run.left, self.terms), b.const(1.0, self.dtype)
+        own = b.emit(OPS["row_ref"], (self.own_rows, number(b, 0)), {})[0], self.apart(b, run)
+        other = b.bitnot(fits)
+        is_scaled = b.ne(panel_scaled, number(b, 0))
 
         def unscaled(b: Builder) -> None:
             self.copy_panel(b, run, packed)
-            panel = b.emit(OPS["row_ref"], (self.own_panel, zero), {})[0]
+            panel = b.emit(OPS["row_ref"], (self.own_panel, number(b, 0)), {})[0]
             self.multiply(b, run, lies, panel, plain, goes)
 
-        first = b.emit(OPS["row_ref"], (copied[0], zero), {})[0], copied[1]
-        when(b, b.bitand(fits, own), lambda b: self.multiply(b, run, first, packed, scale, goes))
-        when(b, b.bitand(fits, b.bitnot(own)), lambda b: self.multiply(b, run, lies, packed, scale, goes))
-        when(b, b.bitand(neither, is_scaled), unscaled)
-        when(b, b.bitand(neither, b.bitnot(is_scaled)), lambda b: self.multiply(b, run, lies, packed, plain, goes))
-
-    def note_greatest(self, b: Builder, run: _Run) -> None:
-        """The exponent of the greatest of rows that have no copy."""
-        scales, bits = self.scales, self.scales.bits
-
-        outer, inner, r, v = Builder(b.loc), Builder(b.loc), Value(scalar(I64), "r"), Value(scalar(I64), "v")
-        size = scales.unsigned(inner, inner.load(run.left, inner.add(outer.mul(r, self.terms), v)))
-        params, none = {"combine": ("maximum",)}, b.const(0, bits)
-        of_row = outer.emit(OPS["for"], (run.count, none), params, [inner.block([v], [size])])
-        greatest = b.emit(OPS["for"], (run.height, none), params, [outer.block([r], of_row)])[0]
-        exponent = b.cast(b.raw_shr(greatest, b.const(scales.fraction, bits)), dtype=I64)
-        b.store(exponent, self.known_rows, number(b, GREATEST))
+        when(b, fits, lambda b: self.multiply(b, run, own, packed, scale, goes))
+        when(b, b.bitand(other, is_scaled), unscaled)
+        when(b, b.bitand(other, b.bitnot(is_scaled)), lambda b: self.multiply(b, run, lies, packed, plain, goes))
 
     def copy_panel(self, b: Builder, run: _Run, packed: Value) -> None:
         """Copy a run of a panel as it was before it was scaled."""

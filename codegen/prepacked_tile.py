@@ -42,6 +42,11 @@ class RowsTile:
         return VECTORS * self.lanes
 
     @property
+    def several(self) -> int:
+        """How many terms are written out."""
+        return SEVERAL if self.rows > LOW else 1
+
+    @property
     def name(self) -> str:
         return f"rows_{self.dtype.name}_{self.rows}x{self.columns}"
 
@@ -81,11 +86,11 @@ class RowsTile:
 
         serial(b, number(b, self.rows), ask)
         zero, zero_at, scale = b.const(0.0, self.dtype), number(b, 0), given["scale"]
-        several = whole(b, given["count"], SEVERAL)
-        done = b.mul(several, number(b, SEVERAL))
-        counts = (several, zero_at, SEVERAL), (b.sub(given["count"], done), done, 1)
+        several = whole(b, given["count"], self.several) if self.several > 1 else zero_at
+        done = b.mul(several, number(b, self.several))
+        counts = (several, zero_at, self.several), (b.sub(given["count"], done), done, 1)
         totals = [zero] * len(at)
-        for count, first, step in counts:
+        for count, first, step in counts[self.several == 1 :]:
             terms = self.terms(b, lanes, (given["panel"], left), first, step)
             totals = list(b.emit(OPS["for"], (count, *totals), {"map": "serial"}, [terms]))
 

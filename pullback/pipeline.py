@@ -314,7 +314,7 @@ def scheduled(module: Module, device: str, machine: Target | None = None, alone:
 def multiplied(module: Module, machine: Target, alone: bool = False) -> Module:
     """A lowered program for the CPU with kernels for loops, and with matrix products done as suits them: by blocks or by the
     library."""
-    found = prepacked.prepacked(repeated.repeated(module), machine, alone)
+    found = prepacked.prepacked(repeated.repeated(module), machine)
     return own_products.own_products(found, machine, alone)
 
 
