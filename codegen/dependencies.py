@@ -80,6 +80,16 @@ def accesses(module: Module) -> list[Access]:
     return [_access(program, i, owner, by_name) for i in steps]
 
 
+def written(
+    program: Function,
+    step: Instruction,
+    owner: Mapping[Value, Value],
+    kernels: Mapping[str, tuple[frozenset[int], frozenset[int], bool]],
+) -> frozenset[Value]:
+    """What a step of a program writes, with all that is in it. ``kernels``: what each reads, and writes, and whether it fails."""
+    return _access(program, step, owner, kernels).writes
+
+
 def owners(program: Function) -> dict[Value, Value]:
     """For each reference of a program the parameter, buffer or stack that it shows; in loops, one that it shows at first."""
     found = {p: p for p in program.parameters}

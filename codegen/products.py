@@ -16,6 +16,7 @@ from pullback.codegen.product_tall import Tall
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import For
 from pullback.ir.ops.product import Product
+from pullback.ir.ops.shared import shared
 from pullback.ir.structure import Block, Instruction
 from pullback.ir.types import I64
 
@@ -51,6 +52,8 @@ def _products(block: Block, target: Target, functions: dict[str, Instruction], o
         elif outermost and len(inside) == 1 and isinstance(inside[0].op, Product) and len(inside[0].operands) == 3:
             batch = (i.operands[0], i.regions[0].parameters[0])
             spell_batch(Builder(i.loc, made), inside[0], target, functions, batch)
+        elif i.op is shared:
+            made.append(i)
         else:
             regions = tuple(_products(r, target, functions, False) for r in i.regions)
             made.append(replace(i, regions=regions) if i.regions else i)

@@ -35,7 +35,7 @@ from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 if TYPE_CHECKING:
     from pullback import chosen
-    from pullback.codegen import carrying, cuda, fuse, lower, own_products, repeated, schedule
+    from pullback.codegen import carrying, cuda, fuse, lower, own_products, prepacked, repeated, schedule
     from pullback.ir.passes import grad
     from pullback.ir.passes import pipeline as passes
     from pullback.runtime import cuda_device, cuda_libraries, cuda_make, cuda_program
@@ -43,7 +43,7 @@ else:
     cuda, fuse, lower = later("pullback.codegen.cuda"), later("pullback.codegen.fuse"), later("pullback.codegen.lower")
     schedule = later("pullback.codegen.schedule")
     own_products, carrying = later("pullback.codegen.own_products"), later("pullback.codegen.carrying")
-    repeated = later("pullback.codegen.repeated")
+    prepacked, repeated = later("pullback.codegen.prepacked"), later("pullback.codegen.repeated")
     cuda_libraries = later("pullback.runtime.cuda_libraries")
     cuda_device, cuda_make = later("pullback.runtime.cuda_device"), later("pullback.runtime.cuda_make")
     chosen = later("pullback.chosen")
@@ -314,7 +314,8 @@ def scheduled(module: Module, device: str, machine: Target | None = None, alone:
 def multiplied(module: Module, machine: Target, alone: bool = False) -> Module:
     """A lowered program for the CPU with kernels for loops, and with matrix products done as suits them: by blocks or by the
     library."""
-    return own_products.own_products(repeated.repeated(module), machine, alone)
+    found = prepacked.prepacked(repeated.repeated(module), machine)
+    return own_products.own_products(found, machine, alone)
 
 
 def scheduled_kernel(kernel: Function, device: str, machine: Target | None = None) -> Function:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pullback.codegen.prepacked import packs
 from pullback.inspection.anatomy import Anatomy, dissect, is_forward, members, plain
 from pullback.inspection.call import Call
 from pullback.inspection.chrome import trace_text
@@ -197,10 +198,11 @@ def profile(call: Call) -> Profile:
         raise TraceError("a value from outside changed its type while the function was traced")
     if anatomy is None:
         return _empty(call)
-    steps = [i for i in walk(anatomy.program.body) if isinstance(i.op, Launch | Host)]
+    program = timed_program(anatomy.module, call.device, call.title)
+    ran = program.program if isinstance(program, TimedExecutable) else anatomy.program
+    steps = [i for i in walk(ran.body) if isinstance(i.op, Launch | Host)]
     lent = set(homes(anatomy.module, call.over).values())
     has_effects = bool(call.trace.writes_count or lent) or any(isinstance(i.op, Host) for i in steps)
-    program = timed_program(anatomy.module, call.device, call.title)
     found, ordinary = _measured(call, anatomy, program, arguments, lent, has_effects)
     return _report(call, anatomy, steps, found, ordinary, frozenset(f.kernel for f in getattr(program, "fallbacks", ())))
 
@@ -267,7 +269,7 @@ def _report(
     made = []
     for k, i in enumerate(steps):
         start = None if has_driver else float(starts[k])
-        step = next(launches) if isinstance(i.op, Launch) else None
+        step = next(launches) if isinstance(i.op, Launch) and not packs(i) else None
         cost = None if step is None else _scaled(cost_of(anatomy, step), float(runs[k]) if has_driver else 1.0)
         source = step.source if step is not None else anatomy.sources[i.loc.line]
         made.append(_step(anatomy, i, source, cost, float(seconds[k]), start, float(runs[k]) if has_driver else 1.0))
@@ -296,8 +298,8 @@ def _step(
     lines = tuple(dict.fromkeys(loc for m in every if (loc := plain(anatomy.loc(m)))))
     parts = {is_forward(anatomy.loc(m)) for m in every if anatomy.loc(m)} or {True}
     part: Part = "both" if len(parts) > 1 else "forward" if True in parts else "backward"
-    ops = (i.op.name,) if cost is None else cost.ops
-    name = i.op.name if cost is None else cost.kernel
+    ops = cost.ops if cost is not None else ("pack",) if packs(i) else (i.op.name,)
+    name = cost.kernel if cost is not None else i.params.get("kernel", i.op.name)
     return ProfiledStep(name=name, part=part, seconds=seconds, start=start, runs=runs, cost=cost, lines=lines, ops=ops)
 
 
