@@ -14,6 +14,7 @@ from pullback.codegen.math_basis import (
     bits_of,
     clamp,
     format_of,
+    halves,
     number,
     polynomial,
     power_of_two,
@@ -49,6 +50,8 @@ EXP2_RANGE = {"f64": (-1076.0, 1024.0), "f32": (-151.0, 128.0)}
 EXPM1_LOW = {"f64": -38.0, "f32": -18.0}
 SINH_HIGH = {"f64": 710.5, "f32": 89.5}
 TANH_HIGH = {"f64": 20.0, "f32": 10.0}
+# Below this exp is subnormal, and not the least normal number nearly.
+EXP_SUBNORMAL = {"f64": -708.3965, "f32": -87.3367}
 LN2 = {"f64": (0.6931471805599453, 2.3190468138462996e-17), "f32": (0.6931471824645996, -1.9046542121259336e-09)}
 
 
@@ -79,7 +82,8 @@ def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Va
     r, first, minus_k = reduce_ln2(b, x, k)
     if low is not None:
         r = b.add(r, low)
-    tail = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.mul(b.mul(r, r), polynomial(b, r, EXP)))
+    square = b.mul(r, r)
+    tail = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.mul(square, halves(b, r, square, EXP)))
     if low is not None:
         tail = b.add(tail, low)
     return b.add(first, tail), k
@@ -87,7 +91,22 @@ def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Va
 
 def exp_of_sum(b: Builder, x: Value, low: Value | None = None) -> Value:
     m, k = exp_parts(b, x, low)
-    return b.scalb(b.add(m, number(b, x, 1.0)), k)
+    return scaled(b, b.add(m, number(b, x, 1.0)), k, b.lt(x, number(b, x, EXP_SUBNORMAL[x.type.dtype.name])))
+
+
+def scaled(b: Builder, p: Value, k: Value, is_subnormal: Value) -> Value:
+    """p * 2**k for p > 0, rounded once; ``is_subnormal``: whether that is at most the least normal number.
+
+    To scale to a subnormal number, or to zero, takes a processor two hundred cycles. So the product is formed 2**lift times as
+    large. A power of two is added to it whose last place is the least subnormal number times 2**lift: the sum's bits, less that
+    power's, are the result's.
+    """
+    fmt = format_of(p)
+    lift = 4 * fmt.digits
+    one = number(b, p, 2.0 ** (lift + 1 - fmt.bias))
+    y = b.scalb(p, b.select(is_subnormal, b.add(k, number(b, p, lift)), k))
+    bits = bits_of(b, b.select(is_subnormal, b.add(y, one), y))
+    return b.bitcast(b.select(is_subnormal, b.sub(bits, bits_of(b, one)), bits), dtype=fmt.dtype)
 
 
 def exp_minus_abs(b: Builder, x: Value) -> Value:
@@ -113,8 +132,9 @@ def exp2(b: Builder, x: Value) -> Value:
     ln2_high, ln2_low = (number(b, x, part) for part in LN2[x.type.dtype.name])
     r = b.mul(fraction, ln2_high)
     rest = b.fma(fraction, ln2_low, b.fma(fraction, ln2_high, b.neg(r)))
-    tail = b.add(r, b.fma(b.mul(r, r), polynomial(b, r, EXP), rest))
-    return b.scalb(b.add(tail, number(b, x, 1.0)), k)
+    square = b.mul(r, r)
+    tail = b.add(r, b.fma(square, halves(b, r, square, EXP), rest))
+    return scaled(b, b.add(tail, number(b, x, 1.0)), k, b.lt(x, number(b, x, 1.0 - format_of(x).bias)))
 
 
 def expm1_parts(b: Builder, x: Value, offset: int) -> tuple[Value, Value, Value]:
@@ -175,9 +195,11 @@ def expit(b: Builder, x: Value) -> Value:
     e, as a sum of two, times an inverse, for whose error (1 - inverse - e inverse) makes up.
     """
     one = number(b, x, 1.0)
-    m, k = exp_parts(b, _minus_abs(b, x))
-    whole = b.add(m, one)
-    e, e_low = b.scalb(whole, k), b.scalb(b.sub(m, b.sub(whole, one)), k)
+    held = _minus_abs(b, x)
+    m, k = exp_parts(b, held)
+    whole, is_subnormal = b.add(m, one), b.lt(held, number(b, x, EXP_SUBNORMAL[x.type.dtype.name]))
+    low = b.select(is_subnormal, number(b, x, 0.0), b.sub(m, b.sub(whole, one)))
+    e, e_low = scaled(b, whole, k, is_subnormal), b.scalb(low, k)
     inverse = b.div(one, b.add(one, e))
     missing = b.fma(b.neg(e), inverse, b.sub(one, inverse))
     y = b.fma(e, inverse, b.mul(inverse, b.fma(e, missing, e_low)))
