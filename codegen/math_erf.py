@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pullback.codegen.math_basis import Coefficients, clamp, number, polynomial, two_sum
-from pullback.codegen.math_exp import exp_parts, scaled
+from pullback.codegen.math_exp import exp_parts, some
 from pullback.codegen.math_log import join, log_tail, split_positive
 from pullback.codegen.math_pieces import Pieces, looked_up, nearest_multiple, piecewise
 from pullback.ir.builder import Builder
@@ -138,9 +138,6 @@ _ERFC: Coefficients = {
 }  # fmt: skip
 ERFC = Tail({"f64": 4.00439453125, "f32": 3.04345703125}, _ERFC, {"f64": (-0.284, 0.06, -0.891), "f32": (-0.337, -0.269, -0.547)})
 ERFC_HIGH = {"f64": 27.3, "f32": 10.1}
-# Beyond these erfc(x) and ndtr(-x) are subnormal.
-ERFC_SUBNORMAL = {"f64": 26.543259, "f32": 9.19456}
-NDTR_SUBNORMAL = {"f64": 37.51938, "f32": 12.94997}
 # exp(x**2 / 2) ndtr(-x), least relative error 2**-59.1 and 2**-27.5 everywhere; beyond NDTR_HIGH ndtr(-x) is 0.
 _NDTR: Coefficients = {
     "f64": (
@@ -160,8 +157,6 @@ NDTR = Tail(
     {"f64": 5.5989990234375, "f32": 3.322265625}, _NDTR, {"f64": (-0.186, -0.036, -0.56), "f32": (-0.295, -0.386, -0.133)}
 )
 NDTR_HIGH = {"f64": 38.6, "f32": 14.4}
-# Whole numbers k for which 2**k f is 0 in round to nearest.
-NDTR_LEAST = {"f64": -1119.0, "f32": -156.0}
 # Beyond this the logarithm of f is nothing to half the square.
 LOG_HIGH = {"f64": 2.0**30, "f32": 2.0**16}
 
@@ -202,21 +197,23 @@ def square_of(b: Builder, x: Value, share: float) -> tuple[Value, Value]:
     return square, b.fma(x, part, b.neg(square))
 
 
-def fallen(b: Builder, size: Value, tail: Tail, share: float, subnormal: Mapping[str, float]) -> Value:
-    """exp(-share * size**2) f(size), which is subnormal beyond ``subnormal``."""
+def fallen(b: Builder, size: Value, tail: Tail, share: float, high: Mapping[str, float]) -> Value:
+    """exp(-share * size**2) f(size), which is 0 from ``high`` on."""
+    most = high[size.type.dtype.name]
+    size = clamp(b, size, None, most)
     f, f_low, correction = left_over(b, size, tail)
     square, missing = square_of(b, size, share)
     m, k = exp_parts(b, b.neg(square), b.sub(correction, missing))
-    return scaled(b, b.add(f, b.fma(m, f, f_low)), k, b.gt(size, number(b, size, subnormal[size.type.dtype.name])))
+    return b.scalb(some(b, b.ne(size, number(b, size, most)), b.add(f, b.fma(m, f, f_low))), k)
 
 
 def erfc(b: Builder, x: Value) -> Value:
-    y = fallen(b, clamp(b, b.abs(x), None, ERFC_HIGH[x.type.dtype.name]), ERFC, 1.0, ERFC_SUBNORMAL)
+    y = fallen(b, b.abs(x), ERFC, 1.0, ERFC_HIGH)
     return b.select(b.lt(x, number(b, x, 0.0)), b.sub(number(b, x, 2.0), y), y)
 
 
 def ndtr(b: Builder, x: Value) -> Value:
-    y = fallen(b, clamp(b, b.abs(x), None, NDTR_HIGH[x.type.dtype.name]), NDTR, 0.5, NDTR_SUBNORMAL)
+    y = fallen(b, b.abs(x), NDTR, 0.5, NDTR_HIGH)
     return b.select(b.gt(x, number(b, x, 0.0)), b.sub(number(b, x, 1.0), y), y)
 
 
@@ -232,9 +229,9 @@ def log_ndtr(b: Builder, x: Value) -> Value:
     m, k = exp_parts(b, b.neg(square), b.sub(correction, missing))
     rest = b.fma(m, f, f_low)
     total = b.add(f, rest)
-    is_subnormal, k = b.gt(size, number(b, x, NDTR_SUBNORMAL[name])), clamp(b, k, NDTR_LEAST[name], None)
-    y_low = b.scalb(b.select(is_subnormal, zero, b.sub(rest, b.sub(total, f))), k)
-    y = scaled(b, total, k, is_subnormal)
+    is_gone = b.ge(size, number(b, x, NDTR_HIGH[name]))
+    kept, left, k = (b.select(is_gone, zero, v) for v in (total, b.sub(rest, b.sub(total, f)), k))
+    y, y_low = b.scalb(kept, k), b.scalb(left, k)
     exponent, part = split_positive(b, f)
     part_low = b.fma(b.scalb(f_low, b.neg(exponent)), b.sub(one, part), correction)
     is_half = b.gt(y, number(b, x, 0.25))

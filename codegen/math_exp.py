@@ -50,8 +50,6 @@ EXP2_RANGE = {"f64": (-1076.0, 1024.0), "f32": (-151.0, 128.0)}
 EXPM1_LOW = {"f64": -38.0, "f32": -18.0}
 SINH_HIGH = {"f64": 710.5, "f32": 89.5}
 TANH_HIGH = {"f64": 20.0, "f32": 10.0}
-# Below this exp is subnormal, and not the least normal number nearly.
-EXP_SUBNORMAL = {"f64": -708.3965, "f32": -87.3367}
 LN2 = {"f64": (0.6931471805599453, 2.3190468138462996e-17), "f32": (0.6931471824645996, -1.9046542121259336e-09)}
 
 
@@ -91,22 +89,18 @@ def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Va
 
 def exp_of_sum(b: Builder, x: Value, low: Value | None = None) -> Value:
     m, k = exp_parts(b, x, low)
-    return scaled(b, b.add(m, number(b, x, 1.0)), k, b.lt(x, number(b, x, EXP_SUBNORMAL[x.type.dtype.name])))
+    return b.scalb(some(b, not_least(b, x), b.add(m, number(b, x, 1.0))), k)
 
 
-def scaled(b: Builder, p: Value, k: Value, is_subnormal: Value) -> Value:
-    """p * 2**k for p > 0, rounded once; ``is_subnormal``: whether that is at most the least normal number.
+def not_least(b: Builder, x: Value) -> Value:
+    """Whether ``x`` is not held at the low end of EXP_RANGE, where nothing is left of exp(x). To scale a number to zero takes a
+    processor two hundred cycles, to scale zero none."""
+    return b.ne(x, number(b, x, EXP_RANGE[x.type.dtype.name][0]))
 
-    To scale to a subnormal number, or to zero, takes a processor two hundred cycles. So the product is formed 2**lift times as
-    large. A power of two is added to it whose last place is the least subnormal number times 2**lift: the sum's bits, less that
-    power's, are the result's.
-    """
-    fmt = format_of(p)
-    lift = 4 * fmt.digits
-    one = number(b, p, 2.0 ** (lift + 1 - fmt.bias))
-    y = b.scalb(p, b.select(is_subnormal, b.add(k, number(b, p, lift)), k))
-    bits = bits_of(b, b.select(is_subnormal, b.add(y, one), y))
-    return b.bitcast(b.select(is_subnormal, b.sub(bits, bits_of(b, one)), bits), dtype=fmt.dtype)
+
+def some(b: Builder, is_some: Value, x: Value) -> Value:
+    """``x`` or zero."""
+    return b.select(is_some, x, number(b, x, 0.0))
 
 
 def exp_minus_abs(b: Builder, x: Value) -> Value:
@@ -134,7 +128,7 @@ def exp2(b: Builder, x: Value) -> Value:
     rest = b.fma(fraction, ln2_low, b.fma(fraction, ln2_high, b.neg(r)))
     square = b.mul(r, r)
     tail = b.add(r, b.fma(square, halves(b, r, square, EXP), rest))
-    return scaled(b, b.add(tail, number(b, x, 1.0)), k, b.lt(x, number(b, x, 1.0 - format_of(x).bias)))
+    return b.scalb(some(b, b.ne(x, number(b, x, low)), b.add(tail, number(b, x, 1.0))), k)
 
 
 def expm1_parts(b: Builder, x: Value, offset: int) -> tuple[Value, Value, Value]:
@@ -197,9 +191,9 @@ def expit(b: Builder, x: Value) -> Value:
     one = number(b, x, 1.0)
     held = _minus_abs(b, x)
     m, k = exp_parts(b, held)
-    whole, is_subnormal = b.add(m, one), b.lt(held, number(b, x, EXP_SUBNORMAL[x.type.dtype.name]))
-    low = b.select(is_subnormal, number(b, x, 0.0), b.sub(m, b.sub(whole, one)))
-    e, e_low = scaled(b, whole, k, is_subnormal), b.scalb(low, k)
+    whole, is_some = b.add(m, one), not_least(b, held)
+    rest = b.sub(m, b.sub(whole, one))
+    e, e_low = b.scalb(some(b, is_some, whole), k), b.scalb(some(b, is_some, rest), k)
     inverse = b.div(one, b.add(one, e))
     missing = b.fma(b.neg(e), inverse, b.sub(one, inverse))
     y = b.fma(e, inverse, b.mul(inverse, b.fma(e, missing, e_low)))
