@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pullback.codegen.math_basis import Coefficients, clamp, number, polynomial, two_sum
-from pullback.codegen.math_exp import exp_parts
+from pullback.codegen.math_exp import exp_parts, some
 from pullback.codegen.math_log import join, log_tail, split_positive
 from pullback.codegen.math_pieces import Pieces, looked_up, nearest_multiple, piecewise
 from pullback.ir.builder import Builder
@@ -197,21 +197,23 @@ def square_of(b: Builder, x: Value, share: float) -> tuple[Value, Value]:
     return square, b.fma(x, part, b.neg(square))
 
 
-def fallen(b: Builder, size: Value, tail: Tail, share: float) -> Value:
-    """exp(-share * size**2) f(size)."""
+def fallen(b: Builder, size: Value, tail: Tail, share: float, high: Mapping[str, float]) -> Value:
+    """exp(-share * size**2) f(size), which is 0 from ``high`` on."""
+    most = high[size.type.dtype.name]
+    size = clamp(b, size, None, most)
     f, f_low, correction = left_over(b, size, tail)
     square, missing = square_of(b, size, share)
     m, k = exp_parts(b, b.neg(square), b.sub(correction, missing))
-    return b.scalb(b.add(f, b.fma(m, f, f_low)), k)
+    return b.scalb(some(b, b.ne(size, number(b, size, most)), b.add(f, b.fma(m, f, f_low))), k)
 
 
 def erfc(b: Builder, x: Value) -> Value:
-    y = fallen(b, clamp(b, b.abs(x), None, ERFC_HIGH[x.type.dtype.name]), ERFC, 1.0)
+    y = fallen(b, b.abs(x), ERFC, 1.0, ERFC_HIGH)
     return b.select(b.lt(x, number(b, x, 0.0)), b.sub(number(b, x, 2.0), y), y)
 
 
 def ndtr(b: Builder, x: Value) -> Value:
-    y = fallen(b, clamp(b, b.abs(x), None, NDTR_HIGH[x.type.dtype.name]), NDTR, 0.5)
+    y = fallen(b, b.abs(x), NDTR, 0.5, NDTR_HIGH)
     return b.select(b.gt(x, number(b, x, 0.0)), b.sub(number(b, x, 1.0), y), y)
 
 
@@ -227,7 +229,9 @@ def log_ndtr(b: Builder, x: Value) -> Value:
     m, k = exp_parts(b, b.neg(square), b.sub(correction, missing))
     rest = b.fma(m, f, f_low)
     total = b.add(f, rest)
-    y, y_low = b.scalb(total, k), b.scalb(b.sub(rest, b.sub(total, f)), k)
+    is_gone = b.ge(size, number(b, x, NDTR_HIGH[name]))
+    kept, left, k = (b.select(is_gone, zero, v) for v in (total, b.sub(rest, b.sub(total, f)), k))
+    y, y_low = b.scalb(kept, k), b.scalb(left, k)
     exponent, part = split_positive(b, f)
     part_low = b.fma(b.scalb(f_low, b.neg(exponent)), b.sub(one, part), correction)
     is_half = b.gt(y, number(b, x, 0.25))

@@ -14,6 +14,7 @@ from pullback.codegen.math_basis import (
     bits_of,
     clamp,
     format_of,
+    halves,
     number,
     polynomial,
     power_of_two,
@@ -79,7 +80,8 @@ def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Va
     r, first, minus_k = reduce_ln2(b, x, k)
     if low is not None:
         r = b.add(r, low)
-    tail = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.mul(b.mul(r, r), polynomial(b, r, EXP)))
+    square = b.mul(r, r)
+    tail = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.mul(square, halves(b, r, square, EXP)))
     if low is not None:
         tail = b.add(tail, low)
     return b.add(first, tail), k
@@ -87,7 +89,18 @@ def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Va
 
 def exp_of_sum(b: Builder, x: Value, low: Value | None = None) -> Value:
     m, k = exp_parts(b, x, low)
-    return b.scalb(b.add(m, number(b, x, 1.0)), k)
+    return b.scalb(some(b, not_least(b, x), b.add(m, number(b, x, 1.0))), k)
+
+
+def not_least(b: Builder, x: Value) -> Value:
+    """Whether ``x`` is not held at the low end of EXP_RANGE, where nothing is left of exp(x). To scale a number to zero takes a
+    processor two hundred cycles, to scale zero none."""
+    return b.ne(x, number(b, x, EXP_RANGE[x.type.dtype.name][0]))
+
+
+def some(b: Builder, is_some: Value, x: Value) -> Value:
+    """``x`` or zero."""
+    return b.select(is_some, x, number(b, x, 0.0))
 
 
 def exp_minus_abs(b: Builder, x: Value) -> Value:
@@ -113,8 +126,9 @@ def exp2(b: Builder, x: Value) -> Value:
     ln2_high, ln2_low = (number(b, x, part) for part in LN2[x.type.dtype.name])
     r = b.mul(fraction, ln2_high)
     rest = b.fma(fraction, ln2_low, b.fma(fraction, ln2_high, b.neg(r)))
-    tail = b.add(r, b.fma(b.mul(r, r), polynomial(b, r, EXP), rest))
-    return b.scalb(b.add(tail, number(b, x, 1.0)), k)
+    square = b.mul(r, r)
+    tail = b.add(r, b.fma(square, halves(b, r, square, EXP), rest))
+    return b.scalb(some(b, b.ne(x, number(b, x, low)), b.add(tail, number(b, x, 1.0))), k)
 
 
 def expm1_parts(b: Builder, x: Value, offset: int) -> tuple[Value, Value, Value]:
@@ -175,9 +189,11 @@ def expit(b: Builder, x: Value) -> Value:
     e, as a sum of two, times an inverse, for whose error (1 - inverse - e inverse) makes up.
     """
     one = number(b, x, 1.0)
-    m, k = exp_parts(b, _minus_abs(b, x))
-    whole = b.add(m, one)
-    e, e_low = b.scalb(whole, k), b.scalb(b.sub(m, b.sub(whole, one)), k)
+    held = _minus_abs(b, x)
+    m, k = exp_parts(b, held)
+    whole, is_some = b.add(m, one), not_least(b, held)
+    rest = b.sub(m, b.sub(whole, one))
+    e, e_low = b.scalb(some(b, is_some, whole), k), b.scalb(some(b, is_some, rest), k)
     inverse = b.div(one, b.add(one, e))
     missing = b.fma(b.neg(e), inverse, b.sub(one, inverse))
     y = b.fma(e, inverse, b.mul(inverse, b.fma(e, missing, e_low)))

@@ -18,6 +18,7 @@ from functools import reduce
 from pullback.codegen.prepacked_tile import LOW, RowsTile
 from pullback.codegen.product_parts import number, parts, serial, shared, vector, when
 from pullback.codegen.product_scales import GREATEST, KNOWN, SCALED, SLOW, UNKNOWN, Scales
+from pullback.codegen.product_shapes import BESIDE
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.shared import FAR
@@ -56,7 +57,7 @@ class PackedRows:
 
     @property
     def scales(self) -> Scales:
-        return Scales(self.dtype, self.tall.lanes, RUN)
+        return Scales(self.dtype, self.tall.lanes, RUN, BESIDE)
 
     def define(self, functions: dict[str, Instruction]) -> None:
         """The definitions, at the top of a kernel."""

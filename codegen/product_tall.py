@@ -100,6 +100,6 @@ def part(
         right.begin(b, *((zero, first) if turned_right else (first, zero))),
         b.emit(OPS["row_ref"], (sums, zero, zero), {})[0],
     ]
-    distances = [left.distance, right.distance, number(b, sums.type.shape[-1])]
+    distances = [left.distance, right.distance, number(b, MOST_WIDE * 2 * tiles.of.shape.lanes)]
     panels = parts(b, tiles.of.rows, tiles.high)
     tiles.call(b, packed, (begins, distances, [zero] * 3), count, (zero, one), (zero, panels))

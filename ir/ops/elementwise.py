@@ -435,9 +435,9 @@ atanh = _analytic("atanh", lambda b, ct, out, x: b.div(ct, _one_minus_square(b, 
 # special functions
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
-erf = _unary("erf", lambda b, ct, out, x: b.mul(ct, _scaled(b, b.exp(b.neg(b.mul(x, x))), TWO_OVER_SQRT_PI)), "scipy.special.erf")
+erf = _unary("erf", lambda b, ct, out, x: b.mul(_scaled(b, ct, TWO_OVER_SQRT_PI), b.exp(b.neg(b.mul(x, x)))), "scipy.special.erf")
 erfc = _unary(
-    "erfc", lambda b, ct, out, x: b.mul(ct, _scaled(b, b.exp(b.neg(b.mul(x, x))), -TWO_OVER_SQRT_PI)), "scipy.special.erfc"
+    "erfc", lambda b, ct, out, x: b.mul(_scaled(b, ct, -TWO_OVER_SQRT_PI), b.exp(b.neg(b.mul(x, x)))), "scipy.special.erfc"
 )
 expit = _unary(
     "expit",
