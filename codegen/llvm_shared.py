@@ -28,6 +28,7 @@ def call(e: Emitter, i: Instruction) -> None:
     name = i.params["function"]
     made = _made(e, name)
     given = [f"{_type(v)} {e.places[v].pointer if isinstance(v.type, RefType) else e.env[v].text}" for v in i.operands]
+    given += [f"i64 {stride.text}" for v in i.operands if v in e.places for stride in e.places[v].strides]
     given += [f"i64 {e.native(*what)}" for what in made.natives]
     e.line(f"call void {e.callee('shared', name, made.text)}({', '.join(given)}) nounwind")
 
@@ -56,15 +57,19 @@ def _text(e: Emitter, region: Block) -> _Text:
     e.kernel_asks = True
     natives: dict[tuple[object, ...], str] = {}
     e.natives_of = lambda *what: natives.setdefault(what, f"%n{len(natives)}")
+    strides: list[str] = []
     for k, v in enumerate(region.parameters):
         t = v.type
         if isinstance(t, RefType):
-            e.places[v] = Place(f"%p{k}", t, tuple(map(e.extent, t.shape)), ())
+            own = [f"%p{k}s{axis}" for axis in range(t.rank if t.layout == "strided" else 0)]
+            e.places[v] = Place(f"%p{k}", t, tuple(map(e.extent, t.shape)), tuple(map(Lanes, own)))
+            strides += own
         else:
             e.env[v] = Lanes(f"%p{k}")
     e.block(region)
     e.line("ret void")
-    given = [f"{_type(v)} %p{k}" for k, v in enumerate(region.parameters)] + [f"i64 {v}" for v in natives.values()]
+    given = [f"{_type(v)} %p{k}" for k, v in enumerate(region.parameters)]
+    given += [f"i64 {v}" for v in (*strides, *natives.values())]
     heading = f"define void @{e.name}({', '.join(given)}) nounwind {{"
     return _Text("\n".join([*e.declared, "", heading, "entry:", *e.entry, *e.lines, "}", ""]), tuple(natives))
 

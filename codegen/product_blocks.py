@@ -23,10 +23,9 @@ from dataclasses import dataclass
 
 from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.processors import Target
-from pullback.codegen.product_either import panels_of
-from pullback.codegen.product_packs import Lies, Pack, lies
+from pullback.codegen.product_packs import Lies, Pack, operands_of, pack
 from pullback.codegen.product_pairs import pairs_of
-from pullback.codegen.product_panels import Span
+from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
     FEW,
     Rows,
@@ -117,10 +116,9 @@ class Blocks:
         functions[self.tile.name] = self.tile.define()
         self.scales = Scales(self.dtype, self.shape.lanes, self.shape.terms * self.planes)
         self.functions = functions
-        self.left_lies, self.right_lies = lies(left), lies(right)
-        lying = i.params.get("lies", ())
-        self.left = panels_of(b, left, 0 in lying, 1, self.rows, self.shape.rows, self.shape.lanes)
-        self.right = panels_of(b, right, 1 in lying, 0, self.columns, self.shape.columns, self.shape.lanes)
+        self.left_lies, self.right_lies = operands_of(i)
+        self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
+        self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
         self.comes_by_row = not self.right.is_turned
         self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and is_stored(self.each) else None
@@ -259,7 +257,7 @@ class Blocks:
         zero = number(b, 0)
         if self.left_lies is not None:
             memory = b.sub_ref(block.panels, zero), b.sub_ref(block.known, zero)
-            self.packing(True, self.left_lies).call(b, *memory, self.left_lies, *run.terms, *rows, self.rows)
+            pack(b, self.packing(True, self.left_lies), *memory, self.left_lies, *run.terms, *rows, self.rows)
             return
         self.left.pack(b, b.sub_ref(block.panels, zero), run.terms, rows)
         self.forget(b, block, zero, run.sizes[0])
@@ -273,15 +271,16 @@ class Blocks:
         columns = b.add(j0, c), some
         if self.right_lies is not None:
             given = k, *run.terms, *columns, number_of, self.columns
-            self.packing(False, self.right_lies).call(b, block.panels, block.known, self.right_lies, *given)
+            pack(b, self.packing(False, self.right_lies), block.panels, block.known, self.right_lies, *given)
             return
         self.right.pack_some(b, block.panels, k, run.terms, columns, number_of)
         serial(b, number_of, lambda b, x: self.forget(b, block, b.add(k, x), run.sizes[1]))
 
-    def packing(self, is_left: bool, of: Lies) -> Pack:
-        """The function that packs an operand."""
-        found = Pack(self.dtype, is_left, of.is_turned, self.shape)
-        self.functions[found.name] = found.define()
+    def packing(self, is_left: bool, of: Lies) -> list[Pack]:
+        """The functions that pack an operand."""
+        ways = (False, True) if of.is_either else (of.is_turned,)
+        found = [Pack(self.dtype, is_left, is_turned, self.shape) for is_turned in ways]
+        self.functions |= {way.name: way.define() for way in found}
         return found
 
     def run_of(self, b: Builder) -> Value:

@@ -1,66 +1,60 @@
-"""Packed operands of a matrix product that lie in memory by rows or by columns, which shows when the kernel runs.
+"""Operands of a matrix product that lie in memory by rows or by columns, which shows when the kernel runs.
 
-Both ways to pack are there, and a branch around them takes one. What is in the panels is the same, and so is the order of
-additions: it goes by the region of the operand, as if that were dense.
+A branch takes one of both ways to pack. What is in the panels is the same, and so is the order of additions: it goes by the
+region of the operand, as if that were dense.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import ask, number, when
+from pullback.codegen.product_parts import RowsAt, number, when
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Load, is_strided
-from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.structure import Block, Value
+from pullback.ir.types import I64, scalar
 
 
-def panels_of(b: Builder, region: Block, lies: bool, term: int, total: Value, size: int, lanes: int) -> Panels:
-    """The panels of an operand; ``lies``: its region loads from a strided reference that has rows or columns."""
-    return EitherPanels(b, region, term, total, size, lanes) if lies else Panels(region, term, total, size, lanes)
+@dataclass(frozen=True)
+class Lying:
+    """The memory of a strided reference that has rows or columns of neighbours, from its first element on."""
+
+    ref: Value
+
+    def begin(self, b: Builder, row: Value, column: Value) -> Value:
+        """That memory; the row and the column are the first ones."""
+        rows = b.emit(OPS["as_rows"], (self.ref,), {"turned": False})[0]
+        return b.emit(OPS["row_ref"], (rows, row, column), {})[0]
+
+    def apart(self, b: Builder) -> Value:
+        """How many elements are from one row to the next, or from one column."""
+        rows, columns = (b.emit(OPS["stride"], (self.ref,), {"axis": axis})[0] for axis in (0, 1))
+        size = self.ref.type.dtype.bytes
+        found: Value = b.raw_shr(b.select(self.has_columns(b), columns, rows), number(b, size.bit_length() - 1))
+        return found
+
+    def has_columns(self, b: Builder) -> Value:
+        apart = b.emit(OPS["stride"], (self.ref,), {"axis": 1})[0]
+        found: Value = b.ne(apart, number(b, self.ref.type.dtype.bytes))
+        return found
 
 
 class EitherPanels(Panels):
-    """Panels that are packed in the one way or the other."""
+    """Panels like others, of rows that are turned or not."""
 
-    def __init__(self, b: Builder, region: Block, term: int, total: Value, size: int, lanes: int) -> None:
-        self.rows, self.columns = (Panels(_with(b, region, turned), term, total, size, lanes) for turned in (False, True))
-        self.given = region
-        super().__init__(self.rows.region, term, total, size, lanes)
-        (ref,) = _strided(region)
-        apart = b.emit(OPS["stride"], (ref,), {"axis": 1})[0]
-        self.has_rows: Value = b.eq(apart, number(b, self.dtype.bytes))
-        self.has_columns: Value = b.bitnot(self.has_rows)
-
-    def either(self, b: Builder, body: Callable[[Builder, Panels], None]) -> None:
-        when(b, self.has_rows, lambda b: body(b, self.rows))
-        when(b, self.has_columns, lambda b: body(b, self.columns))
-
-    def ask(self, b: Builder, p: Value, k: Value) -> None:
-        ask(b, self.given, *self.at(p, k))
-
-    def pack(self, b: Builder, panel: Value, terms: Span, of: Span) -> None:
-        self.either(b, lambda b, panels: panels.pack(b, panel, terms, of))
-
-    def pack_some(self, b: Builder, panels: Value, begin: Value, terms: Span, of: Span, number_of: Value) -> None:
-        self.either(b, lambda b, some: some.pack_some(b, panels, begin, terms, of, number_of))
+    def __init__(self, of: Panels, rows: RowsAt, is_turned: Value) -> None:
+        super().__init__(of.region, of.term, of.total, of.size, of.lanes)
+        self.known = is_turned
+        self.ways = [Panels(loading(rows, turned), of.term, of.total, of.size, of.lanes) for turned in (False, True)]
 
     def ask_for(self, b: Builder, terms: Span, first: Value) -> None:
-        self.either(b, lambda b, panels: panels.ask_for(b, terms, first))
+        straight, turned = self.ways
+        when(b, self.known, lambda b: turned.ask_for(b, terms, first))
+        when(b, b.bitnot(self.known), lambda b: straight.ask_for(b, terms, first))
 
 
-def _strided(region: Block) -> list[Value]:
-    return [i.operands[0] for i in region.instructions if isinstance(i.op, Load) and is_strided(i.operands[0])]
-
-
-def _with(b: Builder, region: Block, turned: bool) -> Block:
-    """A region that loads from a strided reference as one that loads from its rows, or from its columns."""
-    made: list[Instruction] = []
-    for i in region.instructions:
-        if isinstance(i.op, Load) and is_strided(i.operands[0]):
-            ref, *index = i.operands
-            rows = b.emit(OPS["as_rows"], (ref,), {"turned": turned})[0]
-            i = Instruction(i.op, (rows, *(index[::-1] if turned else index)), i.results, i.params, (), i.loc)
-        made.append(i)
-    return Block(region.parameters, tuple(made), region.results)
+def loading(rows: RowsAt, is_turned: bool) -> Block:
+    """The region of an operand that lies in rows."""
+    b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
+    return b.block(at, [b.load(rows.ref, *rows.index(b, *(reversed(at) if is_turned else at)))])

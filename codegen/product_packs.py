@@ -6,18 +6,21 @@ What other operands are computed from is in the kernel itself (``product_panels`
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from pullback.codegen.product_either import Lying, loading
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of, serial
+from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of, serial, when
 from pullback.codegen.product_scales import KNOWN, Scales
 from pullback.codegen.product_shapes import Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.ops.kernel import Load
+from pullback.ir.ops.kernel import Load, is_strided
 from pullback.ir.ops.shared import FAR
 from pullback.ir.structure import Block, Instruction, Value
-from pullback.ir.types import I64, DType, RefType, Type, scalar
+from pullback.ir.types import BOOL, I64, DType, RefType, Type, scalar
 
 LEFT = ("term", "count", "row", "height", "total")
 RIGHT = ("k", "term", "count", "column", "width", "number", "total")
@@ -26,20 +29,54 @@ RIGHT = ("k", "term", "count", "column", "width", "number", "total")
 @dataclass(frozen=True)
 class Lies:
     """Where a plain operand lies, and whether it is turned: what lies side by side is then not the terms of the left one, nor the
-    columns of the right one."""
+    columns of the right one. ``known``: a value that says so; of strided ones, strides do."""
 
-    rows: Rows | RowsAt
+    rows: Rows | RowsAt | Lying
     is_turned: bool
+    known: Value | None = None
+
+    @property
+    def is_either(self) -> bool:
+        """Whether that shows when the kernel runs."""
+        return self.known is not None or isinstance(self.rows, Lying)
+
+    def turned(self, b: Builder) -> Value:
+        """Whether such an operand is turned."""
+        if self.known is not None or not isinstance(self.rows, Lying):
+            return self.known or b.const(self.is_turned, BOOL)
+        found = self.rows.has_columns(b)
+        return b.bitnot(found) if self.is_turned else found
 
 
-def lies(region: Block) -> Lies | None:
-    """That of the region of an operand; None if it is not plain."""
+def lies(region: Block, in_rows: bool = False) -> Lies | None:
+    """That of the region of an operand; None if it is not plain. ``in_rows``: a strided one has rows or columns of neighbours."""
     made = region.instructions
     if len(made) != 1 or not isinstance(made[0].op, Load) or made[0].results != region.results:
         return None
+    ref, *index = made[0].operands
+    if in_rows and is_strided(ref) and set(index) == set(region.parameters):
+        return Lies(Lying(ref), index[0] is not region.parameters[0])
     rows = rows_of(region)
     found = rows or rows_of(region, 1, 0)
     return None if found is None else Lies(found, rows is None)
+
+
+def operands_of(i: Instruction) -> tuple[Lies | None, Lies | None]:
+    """Where those of a product lie."""
+    in_rows = i.params.get("lies", ())
+    left, right = (lies(region, k in in_rows) for k, region in enumerate(i.regions[:2]))
+    return left, right
+
+
+def pack(b: Builder, ways: Sequence[Pack], panels: Value, known: Value, of: Lies, *numbers: Value) -> None:
+    """Pack in one of two ways, if it shows when the kernel runs which."""
+    if len(ways) == 1:
+        ways[0].call(b, panels, known, of, numbers)
+        return
+    is_turned = of.turned(b)
+    for way in ways:
+        condition = is_turned if way.is_turned else b.bitnot(is_turned)
+        when(b, condition, partial(way.call, panels=panels, known=known, of=of, numbers=numbers))
 
 
 @dataclass(frozen=True)
@@ -59,7 +96,7 @@ class Pack:
         """The definition, at the top of a kernel."""
         return Instruction(OPS["shared"], (), (), {"function": self.name}, (_function(self),))
 
-    def call(self, b: Builder, panels: Value, known: Value, of: Lies, *numbers: Value) -> None:
+    def call(self, b: Builder, panels: Value, known: Value, of: Lies, numbers: Sequence[Value]) -> None:
         """Pack into some memory, and note in another that nothing is known of it. ``numbers``: as ``LEFT`` or ``RIGHT`` say."""
         zero = number(b, 0)
         given = panels, known, of.rows.begin(b, zero, zero), of.rows.apart(b), *numbers
@@ -95,12 +132,6 @@ class Pack:
             scales.forget(b, b.sub_ref(panels, at), b.sub_ref(given["known"], at), size)
 
         serial(b, given["number"], forget)
-
-
-def loading(rows: RowsAt, is_turned: bool) -> Block:
-    """The region of an operand that lies in rows."""
-    b, at = Builder(), [Value(scalar(I64), "i"), Value(scalar(I64), "j")]
-    return b.block(at, [b.load(rows.ref, *rows.index(b, *(reversed(at) if is_turned else at)))])
 
 
 @functools.cache

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_carried import Carried, lies_alone, may_be_carried
+from pullback.codegen.product_either import EitherPanels, loading
 from pullback.codegen.product_lanes import Strides, spell_lanes
 from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
-from pullback.codegen.product_packs import Lies, lies, loading
+from pullback.codegen.product_packs import Lies, operands_of
 from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
 from pullback.codegen.product_scales import KNOWN
 from pullback.codegen.product_shapes import Shape
@@ -27,6 +28,8 @@ from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, I64, DType, RefType, scalar
 
 Functions = dict[str, Instruction]
+Turned = tuple[bool | None, bool | None]
+"""Whether the operands of a product are turned; None: this shows when the kernel runs."""
 REFS = ("left", "right", "out")
 NUMBERS = ("rows", "columns", "terms", "i0", "panels", "j0", "width", "across", "length", "runs")
 CHOICES = ("several", "keeps", "is_far")
@@ -42,20 +45,28 @@ class Access:
     out: Rows
 
     @property
-    def turned(self) -> tuple[bool, bool]:
-        return self.left.is_turned, self.right.is_turned
+    def turned(self) -> Turned:
+        left, right = (None if of.is_either else of.is_turned for of in (self.left, self.right))
+        return left, right
 
     @property
     def rows(self) -> tuple[Rows, ...]:
+        """Those of a batch."""
         return tuple(rows for rows in (self.left.rows, self.right.rows, self.out) if isinstance(rows, Rows))
 
     def begins(self, b: Builder, which: Value | None = None) -> list[Value]:
         """The memory of the operands and the results; of the first product of a batch."""
         zero = number(b, 0)
-        return [(rows if which is None else rows.of(which, zero)).begin(b, zero, zero) for rows in self.rows]
+        if which is not None:
+            return [rows.of(which, zero).begin(b, zero, zero) for rows in self.rows]
+        return [rows.begin(b, zero, zero) for rows in (self.left.rows, self.right.rows, self.out)]
 
     def distances(self, b: Builder) -> list[Value]:
-        return [rows.apart(b) for rows in self.rows]
+        return [rows.apart(b) for rows in (self.left.rows, self.right.rows, self.out)]
+
+    def choices(self, b: Builder) -> list[Value]:
+        """Whether those operands are turned of which the kernel finds out."""
+        return [of.turned(b) for of in (self.left, self.right) if of.is_either]
 
     def strides(self, b: Builder, which: Value) -> list[Strides]:
         """Those of the operands and the results of a batch."""
@@ -68,8 +79,8 @@ class Access:
 
 def access(i: Instruction) -> Access | None:
     """That of a product; None if it is not plain."""
-    left, right, each, *_ = i.regions
-    x, y, out = lies(left), lies(right), rows_of(each)
+    each = i.regions[2]
+    (x, y), out = operands_of(i), rows_of(each)
     is_plain = len(i.operands) == 3 and is_stored(each)
     return Access(x, y, out) if is_plain and x is not None and y is not None and out is not None else None
 
@@ -84,7 +95,7 @@ def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions
     """Spell out a batch of products: how many, and the value that tells in the regions which."""
     count, which = batch
     plain = access(i)
-    is_plain = plain is not None and all(rows.index.count(which) < 2 for rows in plain.rows)
+    is_plain = plain is not None and len(plain.rows) == len(REFS) and all(rows.index.count(which) < 2 for rows in plain.rows)
     if plain is not None and is_plain:
         dtype = plain.out.ref.type.dtype
         memory = list(zip(plain.begins(b, which), plain.strides(b, which), strict=True))
@@ -103,13 +114,13 @@ class _Kind:
     """Products of a dtype, of operands that are turned or not."""
 
     dtype: DType
-    turned: tuple[bool, bool]
+    turned: Turned
     target: Target
     shape: Shape
 
     @property
     def suffix(self) -> str:
-        return f"{self.dtype.name}_{''.join('nt'[t] for t in self.turned)}"
+        return f"{self.dtype.name}_{''.join('e' if t is None else 'nt'[t] for t in self.turned)}"
 
     def define(self, name: str, functions: Functions, body: Region) -> None:
         functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (body,))
@@ -120,7 +131,7 @@ class _Kind:
     def regions(self, refs: dict[str, Value], distances: dict[str, Value]) -> tuple[Region, ...]:
         """Those of a product."""
         left, right, out = (RowsAt(refs[name], distances[name]) for name in REFS)
-        return loading(left, self.turned[0]), loading(right, self.turned[1]), _store(out)
+        return loading(left, bool(self.turned[0])), loading(right, bool(self.turned[1])), _store(out)
 
 
 def _numbers(*names: str) -> dict[str, Value]:
@@ -155,7 +166,7 @@ class PlainBlocks(Blocks):
 
     def runs(self, b: Builder, block: Block) -> None:
         numbers = (self.rows, self.columns, self.terms, *block.rows, *block.columns, block.across, block.length, block.runs)
-        choices = (block.several, block.keeps, block.is_far)
+        choices = (block.several, block.keeps, block.is_far, *self.access.choices(b))
         own = (block.panels, block.known, block.sums)
         given = (*self.access.begins(b), *own, *self.access.distances(b), *numbers, *choices)
         b.emit(OPS["call"], given, {"function": self.name})
@@ -166,21 +177,28 @@ def _block(kind: _Kind) -> Region:
     """The function of a block."""
     shape = kind.shape
     panels = Value(RefType(kind.dtype, (shape.most_wide + 1, shape.panel), space="stack"), "packed")
-    known = Value(RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"), "known")
+    marks = Value(RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"), "known")
     sums = Value(RefType(kind.dtype, (shape.most_high, shape.rows, shape.strip), space="stack"), "sums")
     refs, distances, n = kind.refs(), {name: Value(scalar(I64), f"{name}_apart") for name in REFS}, _numbers(*NUMBERS)
     choices = {name: Value(scalar(BOOL), name) for name in CHOICES}
+    known = {name: Value(scalar(BOOL), f"{name}_turned") for name, t in zip(REFS, kind.turned, strict=False) if t is None}
     b = Builder()
     product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
     blocks = Blocks(b, product, kind.target, {}, False)
     left, right, blocks.goes = (RowsAt(refs[name], distances[name]) for name in REFS)
-    blocks.left_lies, blocks.right_lies = Lies(left, kind.turned[0]), Lies(right, kind.turned[1])
+    rows = zip(REFS, (left, right), kind.turned, strict=False)
+    blocks.left_lies, blocks.right_lies = (Lies(at, bool(is_turned), known.get(name)) for name, at, is_turned in rows)
+    if "left" in known:
+        blocks.left = EitherPanels(blocks.left, left, known["left"])
+    if "right" in known:
+        right = RowsAt(refs["right"], b.select(known["right"], number(b, 0), distances["right"]))
     blocks.comes = None if kind.turned[1] else right
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
-        **choices, panels=panels, known=known, sums=sums,
+        **choices, panels=panels, known=marks, sums=sums,
     ))  # fmt: skip
-    return b.block([*refs.values(), panels, known, sums, *distances.values(), *n.values(), *choices.values()], [])
+    numbers = {**n, **choices, **{f"{name}_turned": value for name, value in known.items()}}
+    return b.block([*refs.values(), panels, marks, sums, *distances.values(), *numbers.values()], [])
 
 
 # narrow products of a batch
@@ -231,7 +249,7 @@ class _Within(Tiles):
         at = {name: b.mul(z, self.next[name]) for name in REFS}
         rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
         left, right, out = (RowsAt(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
-        return loading(left, self.kind.turned[0]), loading(right, self.kind.turned[1]), _store(out)
+        return loading(left, bool(self.kind.turned[0])), loading(right, bool(self.kind.turned[1])), _store(out)
 
 
 @functools.cache

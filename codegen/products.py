@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.codegen.processors import Target
+from pullback.codegen.product_copies import spell_copy
 from pullback.codegen.product_plain import spell, spell_batch
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import For
@@ -26,8 +27,11 @@ def products(block: Block, target: Target) -> Block:
 def _products(block: Block, target: Target, functions: dict[str, Instruction], outermost: bool) -> Block:
     """``outermost``: no loop is around it."""
     made: list[Instruction] = []
+    copies = outermost and any(isinstance(i.op, Product) and i.params.get("lies") for i in block.instructions)
     for i in block.instructions:
         inside = i.regions[0].instructions if isinstance(i.op, For) and i.params.get("apart") else ()
+        if copies and isinstance(i.op, For) and spell_copy(Builder(i.loc, made), i, functions):
+            continue
         if isinstance(i.op, Product):
             spell(Builder(i.loc, made), i, target, functions, outermost)
         elif outermost and len(inside) == 1 and isinstance(inside[0].op, Product) and len(inside[0].operands) == 3:

@@ -74,6 +74,16 @@ def _nest(i: Instruction) -> list[Instruction] | None:
         (i,) = loops
 
 
+def copied_nest(i: Instruction) -> tuple[Instruction, Instruction, Value] | None:
+    """The load and the store of a loop that copies a strided matrix row by row, and how many columns that has; None if an
+    instruction is something else."""
+    nest = _nest(i)
+    if nest is None or not _copied(nest):
+        return None
+    load, store = nest[-1].regions[0].instructions
+    return load, store, nest[1].operands[0]
+
+
 def _read_across(nest: Sequence[Instruction]) -> list[Instruction]:
     """The loads for which neighbours along the outermost loop of a nest, not along the innermost, are neighbours in memory."""
     index, inner = nest[0].regions[0].parameters[0], nest[-1].regions[0].parameters[0]

@@ -276,7 +276,7 @@ class Engine:
         recorder = counters.innermost()
 
         def compile_apart(text: str) -> bytes:
-            known = local.__dict__
+            known = local.__dict__.setdefault("machines", {})
             if (machine := known.get(is_brief(text))) is None:
                 machine = known[is_brief(text)] = self._machine_for(text)
             with counters.within(recorder):

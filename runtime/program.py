@@ -63,7 +63,7 @@ def kernel_name(kernel: Function) -> str:
 
 
 def emit_kernel(kernel: Function, host: Host | None = None, told: Callable[[str], None] | None = None) -> Emitted:
-    """The LLVM text of a scheduled kernel for a machine, this one if none is given; ``told`` of those that it shares with others."""
+    """The LLVM text of a scheduled kernel for a machine, this one if none is given; ``told`` as for ``llvm.emit``."""
     host = host or default_engine().host()
     return llvm.emit(kernel, kernel_name(kernel), host.target, told)
 

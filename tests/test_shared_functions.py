@@ -105,6 +105,13 @@ def test_plain_products_share_their_blocks() -> None:
     assert functions_of(product_text("f32", (True, False), "strided")) == {"tile"}
 
 
+def test_products_of_strided_matrices_share_both_ways_to_pack_them() -> None:
+    both = {"pack_left n", "pack_left t", "pack_right n", "pack_right t"}
+    text = product_text("f32", layout="strided")
+    for lies, functions in (("[0, 1]", {"tile", *both, "blocks ee"}), ("[0]", {"tile", "pack_left n", "pack_left t"})):
+        assert functions_of(text.replace("product %m, %n, %k ", f"product %m, %n, %k {{lies={lies}}} ")) == functions
+
+
 def test_what_is_around_does_not_keep_operands_from_being_shared() -> None:
     text = product_text("f32").replace("    store %sum, %out", "    %s: f32[] = add %sum, %sum\n    store %s, %out")
     assert functions_of(text) == {"tile", "pack_left n", "pack_right n"}
