@@ -172,6 +172,20 @@ class PlainBlocks(Blocks):
         b.emit(OPS["call"], given, {"function": self.name})
 
 
+@dataclass(frozen=True, kw_only=True)
+class _AskedFor(RowsAt):
+    """Rows of which the first element stands for all others unless a condition holds."""
+
+    is_there: Value
+
+    def index(self, b: Builder, row: Value, column: Value) -> tuple[Value, ...]:
+        return (b.select(self.is_there, *super().index(b, row, column), number(b, 0)),)
+
+    def apart(self, b: Builder) -> Value:
+        found: Value = b.select(self.is_there, self.distance, number(b, 0))
+        return found
+
+
 @functools.cache
 def _block(kind: _Kind) -> Region:
     """The function of a block."""
@@ -191,7 +205,7 @@ def _block(kind: _Kind) -> Region:
     if "left" in known:
         blocks.left = EitherPanels(blocks.left, left, known["left"])
     if "right" in known:
-        right = RowsAt(refs["right"], b.select(known["right"], number(b, 0), distances["right"]))
+        right = _AskedFor(refs["right"], distances["right"], is_there=b.bitnot(known["right"]))
     blocks.comes = None if kind.turned[1] else right
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
