@@ -232,18 +232,15 @@ class Tiles:
         return lambda b, r, lane, column, total: ref_and_index(copied(each, (rows[r], column, total)).instructions[0])
 
     def put(self, b: Builder, stores: list[tuple[Value, ...]], is_first: Value) -> None:
-        """Store sums, all of them after all that was there is read."""
-        def first(b: Builder) -> None:
-            for operands in stores:
-                b.store_if(*operands)
-
-        def more(b: Builder) -> None:
-            sums = [b.add(b.load_if(ref, *rest), total) for total, ref, *rest in stores]
-            for total, (_, *rest) in zip(sums, stores, strict=True):
-                b.store_if(total, *rest)
-
-        when(b, is_first, first)
-        when(b, b.bitnot(is_first), more)
+        """Store sums, all of them after all that was there is read: in a loop that runs once, or not at all."""
+        sums = [total for total, *_ in stores]
+        more, before = Builder(b.loc), [Value(total.type, "sum") for total in sums]
+        after = [more.add(more.load_if(ref, *rest), total) for total, (_, ref, *rest) in zip(before, stores, strict=True)]
+        times = b.select(is_first, number(b, 0), number(b, 1))
+        body = more.block([Value(scalar(I64), "k"), *before], after)
+        totals = b.emit(OPS["for"], (times, *sums), {"map": "serial"}, [body])
+        for total, (_, *rest) in zip(totals, stores, strict=True):
+            b.store_if(total, *rest)
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.of.has_fma else b.add(b.mul(x, y), z)
