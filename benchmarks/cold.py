@@ -61,13 +61,25 @@ def gram(x: Array, y: Array) -> Array:
     return x.T @ y
 
 
+def with_bias(x: Array, y: Array, b: Array) -> Array:
+    return np.maximum(x @ y + b, 0.0)
+
+
+def with_fortran(*shapes: tuple[int, ...]) -> tuple[Any, ...]:
+    """The same of a plain product, whose last argument lies column by column."""
+    f, *rest, last = after_a_product(np.matmul, *shapes)
+    return (f, *rest, np.asfortranarray(last))
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "demo": lambda: (DEMO.step, *demo_arguments(np.float64)),
     "kernels": lambda: (pb.jit(kernels), np.linspace(0.0, 1.0, 1000)),
     "operations": lambda: (pb.value_and_grad(operations), np.linspace(0.0, 1.0, 1000)),
     "product": lambda: (pb.jit(np.matmul), np.ones((100, 100)), np.ones((100, 100))),
     "again": lambda: after_a_product(gram, (100, 100), (100, 100)),
+    "fortran": lambda: with_fortran((100, 100), (100, 100)),
     "batch": lambda: after_a_product(np.matmul, (30, 60, 100), (30, 100, 100)),
+    "bias": lambda: after_a_product(with_bias, (30, 60, 100), (30, 100, 90), (90,)),
 }
 TITLES = {
     "demo": "a step of the demo",
@@ -75,7 +87,9 @@ TITLES = {
     "operations": f"{OPERATIONS:,} operations and their gradient",
     "product": "a matrix product",
     "again": "one in another order",
+    "fortran": "one in Fortran's order",
     "batch": "a batch of them",
+    "bias": "a batch with a bias and a maximum",
 }
 
 

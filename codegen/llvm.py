@@ -69,17 +69,16 @@ from pullback.ir.types import ArrayType, DType, StackType
 
 
 def emit(kernel: Function, name: str, target: Target, told: Callable[[str], None] | None = None) -> Emitted:
-    """The LLVM text of a kernel scheduled for the CPU. ``told``: called with that of each function that it shares with others, as
-    soon as it is there."""
-    made = Emitter(kernel, name, target)
-    made.told = told
-    return made.run()
+    """The LLVM text of a kernel scheduled for the CPU. ``told``: called with those of functions in other modules."""
+    return Emitter(kernel, name, target, told=told).run()
 
 
 class Emitter(Accesses):
     """``direct``, if not empty: the attribute of an internal function of a larger module, whose arguments are parameters."""
 
-    def __init__(self, kernel: Function, name: str, target: Target, direct: str = "") -> None:
+    def __init__(
+        self, kernel: Function, name: str, target: Target, direct: str = "", told: Callable[[str], None] | None = None
+    ) -> None:
         super().__init__(target)
         self.kernel, self.shared = parted(kernel)
         self.name = name
@@ -99,9 +98,11 @@ class Emitter(Accesses):
         self.by_multipliers: set[Value] = set()
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
+        self.elsewhere: set[Instruction] = set()
+        self.has_several = sum(i.params.get("map") == "core" for i in kernel.body.instructions) > 1
         self.cold: dict[str, Block] = {}
         self.natives_of: Callable[..., str] | None = None
-        self.told: Callable[[str], None] | None = None
+        self.told = told
         self.arguments: tuple[str, Mapping[tuple[object, ...], int]] | None = None
 
     def inner(self, name: str) -> Emitter:
@@ -117,11 +118,9 @@ class Emitter(Accesses):
         return Emitter(self.kernel, name, self.target)
 
     def native(self, *what: object) -> str:
-        if self.natives_of is not None:
-            return self.natives_of(*what)
-        if self.told is not None and what[0] == "shared" and what not in self.natives:
+        if self.natives_of is None and self.told and what[0] == "shared" and what not in self.natives:
             self.told(str(what[2]))
-        return super().native(*what)
+        return super().native(*what) if self.natives_of is None else self.natives_of(*what)
 
     @property
     def inlined(self) -> bool:
@@ -182,7 +181,11 @@ class Emitter(Accesses):
         self.end()
         body = [*self.functions, f"{self.heading()} {{", "entry:", *self.entry, *self.lines, "}"]
         text = "\n".join([*(() if self.direct else self.declared), "", *body, ""])
-        return Emitted(self.name, BRIEF + text if self.shared and calls(self.kernel.body) else text, tuple(self.slots))
+        return Emitted(self.name, BRIEF + text if self.is_brief() else text, tuple(self.slots))
+
+    def is_brief(self) -> bool:
+        """Whether all that the kernel's loops do is done by functions of other modules."""
+        return bool(self.shared or self.elsewhere) and calls(self.kernel.body, self.elsewhere)
 
     def know_extents(self) -> None:
         """Give the places that have none the extents of their types."""

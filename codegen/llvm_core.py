@@ -9,6 +9,7 @@ one chunk is run in place, and copies of small buffers are passed, so that LLVM 
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element, stored
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
     from pullback.codegen.llvm_accesses import Place
 
+LONG = 250
+"""Functions of so many lines are long."""
+_NAME = re.compile(r"[@!][^ (]+")
 FEW = 8
 """So many numbers a buffer may have that is small."""
 
@@ -74,11 +78,11 @@ def core_loop(e: Emitter, i: Instruction) -> None:
 
 
 def _share_out(e: Emitter, i: Instruction, shown: dict[Value, str], count: str) -> None:
-    name, captures = _outlined(e, i, shown)
+    function, captures = _outlined(e, i, shown)
     context = captures.block(e)
     threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
     run = e.let(f"load ptr, ptr {threads}")
-    e.join_status(e.let(f"call i64 {run}(ptr {threads}, ptr @{name}, ptr {context}, i64 {count})"))
+    e.join_status(e.let(f"call i64 {run}(ptr {threads}, ptr {function}, ptr {context}, i64 {count})"))
 
 
 def _inline(e: Emitter, i: Instruction) -> None:
@@ -90,7 +94,8 @@ def _inline(e: Emitter, i: Instruction) -> None:
 
 
 def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str, Captures]:
-    """The function of a loop's body, and what it captures."""
+    """The function of a loop's body, and what it captures. A long one of several is a module of its own: threads compile these at
+    the same time."""
     (region,) = i.regions
     inside = e.inner(f"{e.name}_{len(e.functions)}")
     captures = Captures(inside)
@@ -115,9 +120,16 @@ def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str,
     inside.env[region.parameters[0]] = Lanes("%chunk")
     inside.block(region)
     inside.end()
-    heading = f"define internal i64 @{inside.name}(ptr noalias %context, i64 %chunk) {{"
-    e.functions.append("\n".join([*inside.functions, heading, "entry:", *inside.entry, *inside.lines, "}", ""]))
-    return inside.name, captures
+    heading = f"i64 @{inside.name}(ptr noalias %context, i64 %chunk) {{"
+    body = ["entry:", *inside.entry, *inside.lines, "}", ""]
+    if e.direct or not e.has_several or inside.functions or len(body) < LONG:
+        e.functions.append("\n".join([*inside.functions, f"define internal {heading}", *body]))
+        return f"@{inside.name}", captures
+    e.functions.append("")
+    e.elsewhere.add(i)
+    text = "\n".join(body)
+    declared = [line for line in e.declared if any(name in text for name in _NAME.findall(line)[:1])]
+    return e.callee("shared", inside.name, "\n".join([*declared, "", f"define {heading}", text])), captures
 
 
 def number_of_threads(e: Emitter) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +34,10 @@ def call(e: Emitter, i: Instruction) -> None:
     e.line(f"call void {e.callee('shared', name, made.text)}({', '.join(given)}) nounwind")
 
 
-def calls(body: Block) -> bool:
-    """Whether all that a kernel's loops do is to call shared functions, and other loops that do."""
-    return all(_is_call(i) if isinstance(i.op, For) else all(map(calls, i.regions)) for i in body.instructions)
+def calls(body: Block, elsewhere: Set[Instruction] = frozenset()) -> bool:
+    """Whether all that a kernel's loops do is to call shared functions, or other loops that do; some are ``elsewhere``."""
+    others = (i for i in body.instructions if i not in elsewhere)
+    return all(_is_call(i) if isinstance(i.op, For) else all(map(calls, i.regions)) for i in others)
 
 
 def _is_call(i: Instruction) -> bool:

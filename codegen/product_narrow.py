@@ -9,6 +9,7 @@ The order of additions is that of the terms, in runs whose length depends on the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 from pullback.codegen.llvm_addresses import ref_and_index
@@ -50,6 +51,9 @@ SPLIT, GROUPS = 8, 2
 def may_be_narrow(i: Instruction) -> bool:
     """Whether a product stores its sums and does nothing else with them."""
     return len(i.operands) == 3 and is_stored(i.regions[2])
+
+
+Place = tuple[Value, Sequence[Value]]
 
 
 class Narrow:
@@ -185,6 +189,7 @@ class Tiles:
         from_left, from_right, each = self.regions(b, z)
         last = b.sub(of.rows, number(b, 1))
         rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]
+        left_of, out_of = self.left_of(b, from_left, rows), self.out_of(b, each, rows, j)
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
         lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, self.vectors))]
         columns = [inner.add(j, v) for v in lanes]
@@ -199,12 +204,16 @@ class Tiles:
         else:
             right = [step.load(panel, step.add(start, v)) for v in lanes]
         for r in range(self.high):
-            left = element(step, from_left, rows[r], at)
+            left = left_of(step, r, at)
             after += [self.multiply_add(step, left, right[x], before[r * self.vectors + x]) for x in range(self.vectors)]
         totals = inner.emit(
             OPS["for"], (terms[1], *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)]
         )
-        self.put(inner, each, [rows[r] for r, _ in places], [columns[x] for _, x in places], totals, inside, is_first)
+        stores = []
+        for (r, x), total in zip(places, totals, strict=True):
+            ref, index = out_of(inner, r, lanes[x], columns[x], total)
+            stores.append((total, ref, inside[columns[x]], *index))
+        self.put(inner, stores, is_first)
         params = {"map": "vector", "multiple": shape.lanes}
         b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
 
@@ -219,27 +228,24 @@ class Tiles:
         value: Value = b.load_if(ref, inside, *index)
         return value
 
-    def put(
-        self, b: Builder, each: Block, rows: list[Value], columns: list[Value], totals: tuple[Value, ...],
-        inside: dict[Value, Value], is_first: Value
-    ) -> None:  # fmt: skip
-        """Store sums, all of them after all that was there is read."""
-        stores = []
-        for row, column, total in zip(rows, columns, totals, strict=True):
-            ref, index = ref_and_index(copied(each, (row, column, total)).instructions[0])
-            stores.append((total, ref, inside[column], *index))
+    def left_of(self, b: Builder, region: Block, rows: list[Value]) -> Callable[[Builder, int, Value], Value]:
+        """What gives a term of one of some rows."""
+        return lambda step, r, at: element(step, region, rows[r], at)
 
-        def first(b: Builder) -> None:
-            for operands in stores:
-                b.store_if(*operands)
+    def out_of(self, b: Builder, each: Block, rows: list[Value], first: Value) -> Callable[..., Place]:
+        """What gives the place of a sum: that of one of some rows, in a lane of those from a column on."""
+        return lambda b, r, lane, column, total: ref_and_index(copied(each, (rows[r], column, total)).instructions[0])
 
-        def more(b: Builder) -> None:
-            sums = [b.add(b.load_if(ref, *rest), total) for total, ref, *rest in stores]
-            for total, (_, *rest) in zip(sums, stores, strict=True):
-                b.store_if(total, *rest)
-
-        when(b, is_first, first)
-        when(b, b.bitnot(is_first), more)
+    def put(self, b: Builder, stores: list[tuple[Value, ...]], is_first: Value) -> None:
+        """Store sums, all of them after all that was there is read: in a loop that runs once, or not at all."""
+        sums = [total for total, *_ in stores]
+        more, before = Builder(b.loc), [Value(total.type, "sum") for total in sums]
+        after = [more.add(more.load_if(ref, *rest), total) for total, (_, ref, *rest) in zip(before, stores, strict=True)]
+        times = b.select(is_first, number(b, 0), number(b, 1))
+        body = more.block([Value(scalar(I64), "k"), *before], after)
+        totals = b.emit(OPS["for"], (times, *sums), {"map": "serial"}, [body])
+        for total, (_, *rest) in zip(totals, stores, strict=True):
+            b.store_if(total, *rest)
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.of.has_fma else b.add(b.mul(x, y), z)

@@ -8,7 +8,7 @@ blocks, and takes a few milliseconds to compile.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
@@ -17,7 +17,7 @@ from pullback.codegen.product_carried import Carried, lies_alone, may_be_carried
 from pullback.codegen.product_either import EitherPanels, loading
 from pullback.codegen.product_lanes import Strides, spell_lanes
 from pullback.codegen.product_left import add_up
-from pullback.codegen.product_narrow import Narrow, Tiles, may_be_narrow
+from pullback.codegen.product_narrow import Narrow, Place, Tiles, may_be_narrow
 from pullback.codegen.product_packs import Lies, operands_of
 from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
 from pullback.codegen.product_scales import KNOWN
@@ -275,8 +275,19 @@ class _Within(Tiles):
     def regions(self, b: Builder, z: Value) -> tuple[Region, ...]:
         at = {name: b.mul(z, self.next[name]) for name in REFS}
         rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
+        self.left, _, self.out = rows
         left, right, out = (RowsAt(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
         return loading(left, bool(self.kind.turned[0])), loading(right, bool(self.kind.turned[1])), _store(out)
+
+    def left_of(self, b: Builder, region: Region, rows: list[Value]) -> Callable[[Builder, int, Value], Value]:
+        if self.kind.turned[0]:
+            return super().left_of(b, region, rows)
+        each = [b.emit(OPS["row_ref"], (self.left, row, number(b, 0)), {})[0] for row in rows]
+        return lambda step, r, at: step.load(each[r], at)
+
+    def out_of(self, b: Builder, each: Region, rows: list[Value], first: Value) -> Callable[..., Place]:
+        begins = [b.emit(OPS["row_ref"], (self.out, row, first), {})[0] for row in rows]
+        return lambda b, r, lane, column, total: (begins[r], (lane,))
 
 
 @functools.cache

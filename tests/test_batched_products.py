@@ -13,8 +13,9 @@ from products import MACHINES, compiled_product, fenced
 import pullback as pb
 from pullback.codegen.contractions import contractions
 from pullback.codegen.product_layouts import layout
+from pullback.codegen.schedule import schedule
 from pullback.ir.ops.contract import split
-from pullback.ir.text import parse_function
+from pullback.ir.text import parse_function, parse_module
 from pullback.runtime import threads
 
 Array = Any
@@ -166,6 +167,19 @@ def test_on_every_machine_within_its_memory(words: tuple[str, str, str], machine
         for dtype in ("float64", "float32"):
             x, w = arrays(spec, extents, dtype)
             assert_close(run(words, machine, x, w, [extents[k] for k in "zmkn"]), spec, x, w)
+
+
+def test_small_products_share_a_function_wherever_the_batch_is() -> None:
+    machine = MACHINES["AVX-512"]
+
+    def lanes(*words: str) -> list[str]:
+        (kernel,) = parse_module(batch_text("f64", words)).functions  # type: ignore[arg-type]
+        scheduled = schedule(kernel, "cpu", "", machine)
+        found = [i.params["function"] for i in scheduled.instructions if i.op.name == "shared"]
+        return [name for name in found if name.startswith("lanes")]
+
+    assert lanes("mzk", "zkn", "mzn") == lanes("kzm", "znk", "zmn") == ["lanes_f64"]
+    assert lanes("mk", "zkn", "zmn") == ["lanes_f64_left"]
 
 
 @pytest.mark.parametrize("words", [("mzk", "zkn", "mzn"), ("kzm", "kzn", "zmn"), ("zmk", "znk", "mzn")])

@@ -8,6 +8,7 @@ from products import Compiled, compiled_product, product_text
 
 import pullback as pb
 from pullback.codegen.llvm import emit
+from pullback.codegen.llvm_text import is_brief
 from pullback.codegen.processors import Target
 from pullback.codegen.schedule import schedule
 from pullback.ir import Module
@@ -125,6 +126,53 @@ def test_kernels_of_plain_products_are_small(dtype: str) -> None:
     emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE)
     assert "fma" not in emitted.text and emitted.text.count("\n") < 400
     assert all(text.count("\n") < 1000 for text in shared_with(emitted))
+
+
+BIAS = ("    store %sum, %out", "    %s: f32[] = add %sum, %sum\n    store %s, %out")
+SUMS = """pullback-ir 1
+
+kernel k(%x: &f64[s0,s1], %out: &f64[s0,s1]) -> () {
+  %n: i64[] = extent {size=s0}
+  %m: i64[] = extent {size=s1}
+LOOPS
+  return
+}
+"""
+LOOP = """  for %n {apart=true} (%i: i64[]) {
+    for %m (%j: i64[]) {
+      %a: f64[] = load %x, %i, %j
+      %b: f64[] = exp %a
+      %c: f64[] = sin %b
+      %d: f64[] = tanh %c
+      %e: f64[] = cosh %d
+      %f: f64[] = sinh %e
+      store %f, %out, %i, %j
+      yield
+    }
+    yield
+  }"""
+
+
+def test_kernels_that_call_others_are_brief() -> None:
+    (plain,) = parse_module(product_text("f32")).functions
+    (other,) = parse_module(product_text("f32").replace(*BIAS)).functions
+    assert is_brief(emit(schedule(plain, "cpu", "", WIDE), "k", WIDE).text)
+    assert not is_brief(emit(schedule(other, "cpu", "", WIDE), "k", WIDE).text)
+
+
+def test_long_loops_of_several_are_modules_of_their_own() -> None:
+    x = np.linspace(-3, 3, 700).reshape(70, 10)
+    for number in (1, 2):
+        text = SUMS.replace("LOOPS", "\n".join([LOOP] * number))
+        (kernel,) = verify_module(parse_module(text)).functions
+        told: list[str] = []
+        emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE, told.append)
+        assert told == shared_with(emitted)
+        own = [slot[1] for slot in emitted.slots if slot[0] == "shared" and str(slot[1]).startswith("k_")]
+        assert own == ([] if number == 1 else ["k_0", "k_1"]) and is_brief(emitted.text) == (number > 1)
+        made, out = compiled_product(text, "AVX-512"), np.zeros_like(x)
+        assert made([x, out], [70, 10]) == 0
+        np.testing.assert_allclose(out, np.sinh(np.cosh(np.tanh(np.sin(np.exp(x))))), rtol=1e-13)
 
 
 def test_a_second_kernel_compiles_no_tile() -> None:
