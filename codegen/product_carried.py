@@ -249,14 +249,14 @@ class _Piece:
 
     def spell(self, b: Builder) -> None:
         of, length = self.of, number(b, self.of.length)
-        if self.left is not None:
+        if of.along is not None and self.left is not None:
             self.left.begin(b, self.products)
         if of.only_stores:
             runs = b.maximum(shared(b, of.terms, length), number(b, 1))
             serial(b, runs, lambda b, q: self.run(b, b.mul(q, length), b.eq(q, number(b, 0))))
         else:
             self.run(b, number(b, 0), b.const(True, BOOL))
-        if self.left is not None:
+        if of.along is not None and self.left is not None:
             self.left.end(b, self.products, self.rows(b))
 
     def rows(self, b: Builder) -> Span:
@@ -267,7 +267,6 @@ class _Piece:
     def run(self, b: Builder, p0: Value, is_first: Value) -> None:
         of, terms = self.of, (p0, b.minimum(number(b, self.of.length), b.sub(self.of.terms, p0)))
         self.terms, self.is_first = terms, is_first
-        self.is_last = b.ge(b.add(p0, terms[1]), of.terms)
         if not of.right_lies:
             serial(b, self.products[1], lambda b, z: serial(b, self.across, lambda b, j: self.pack(b, z, j)))
         if self.left is not None:
@@ -351,7 +350,8 @@ class _Piece:
             return element_of(b, of.right, (which, None, column), 2, None)
 
         tails = Tails(tiles.tail, b.sub_ref(tiles.tails, z), left, z, which, right, of.multiply_add)
-        tails.spell(b, self.terms, of.each, of.rows, (self.is_first, self.is_last))
+        is_last = b.ge(b.add(*self.terms), of.terms)
+        tails.spell(b, self.terms, of.each, of.rows, (self.is_first, is_last))
 
 
 class _Tile:
