@@ -25,7 +25,8 @@ class ComplexTile(Tile):
         return f"tile_{COMPLEX_OF[self.dtype].name}_{self.shape.rows}x{self.shape.columns}"
 
     def rows_of_sums(self, b: Builder, given: dict[str, Value]) -> dict[str, Value]:
-        two, found = number(b, 2), dict[str, Value]()
+        two = number(b, 2)
+        found: dict[str, Value] = {}
         for name, ref, apart in (("before", "sums", "distance"), ("after", "to", "apart")):
             starts = [b.mul(given[apart], number(b, r)) for r in range(self.shape.rows)]
             found |= {f"{name}{r}": b.emit(OPS["row_ref"], (given[ref], start, two), {})[0] for r, start in enumerate(starts)}
