@@ -128,7 +128,8 @@ class _Work:
         ref, views = operand
         for view in views:
             ref = b.emit(view.op, (ref,), dict(view.params))[0]
-        buffers = tuple(b.alloc(dtype=dtype, shape=shape) for dtype, shape in of.buffers(*sizes[:2]))
+        named = zip(("packed", "known"), of.buffers(*sizes[:2]), strict=True)
+        buffers = tuple(b.at(b.loc, name).alloc(dtype=dtype, shape=shape) for name, (dtype, shape) in named)
         name = f"{PACK}{of.dtype.name}_{'nt'[is_turned]}"
         if name not in self.made:
             self.made[name] = of.pack(name, is_turned)

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from pullback.codegen.prepacked import prepacked
 from pullback.inspection.anatomy import NUMBERED, Anatomy, dissect, is_forward, members, plain
 from pullback.inspection.call import Call
 from pullback.inspection.report import Report, counted, paragraph, place, table
@@ -17,9 +18,10 @@ from pullback.inspection.stacks import lengths
 from pullback.ir.ops.create import Constant as ConstantOp
 from pullback.ir.ops.program import Alloc, Free, Launch, Stack
 from pullback.ir.ops.reindex import Reindex
-from pullback.ir.structure import NOWHERE, Instruction, Loc, Value, walk
+from pullback.ir.structure import NOWHERE, Function, Instruction, Loc, Value, walk
 from pullback.ir.types import ArrayType
 from pullback.pipeline import homes, split_outcomes
+from pullback.runtime.engine import default_engine
 from pullback.runtime.packing import place_bytes
 from pullback.runtime.program import Plan
 from pullback.tracer import Constant
@@ -182,11 +184,14 @@ def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], t
     """Results, temporaries, the arena's bytes, and the temporaries' bytes without sharing."""
     if anatomy is None:
         return tuple(_results(call, None, None)), (), 0, 0
-    plan = Plan(anatomy.program)
+    program = anatomy.program
+    if call.device == "cpu":
+        program = prepacked(anatomy.module, default_engine().host().target).functions[0]
+    plan = Plan(program)
     results = _results(call, anatomy, plan)
     places = plan.place(anatomy.sizes)
     names = anatomy.names(anatomy.program)
-    lives = _lives(anatomy, plan)
+    lives = _lives(program, plan)
     kept = _kept(anatomy, plan)
     temporaries = []
     for value, offset in places.offsets.items():
@@ -194,9 +199,9 @@ def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], t
         first, last = lives[value]
         temporaries.append(
             Buffer(
-                role="temporary", name=names[value], type=anatomy.type_text(value), bytes=anatomy.bytes_of(value),
+                role="temporary", name=names.get(value, value.name), type=anatomy.type_text(value), bytes=anatomy.bytes_of(value),
                 op=made.op.name if made is not None else "", loc=_loc(anatomy, made), offset=offset, first=first, last=last,
-                within=names[places.within[value]] if value in places.within else "",
+                within=names.get(w, w.name) if (w := places.within.get(value)) is not None else "",
                 part="residual" if value in kept else _part(anatomy, made),
             )
         )  # fmt: skip
@@ -258,11 +263,11 @@ def _loc(anatomy: Anatomy | None, made: Instruction | None) -> Loc:
     return NOWHERE if anatomy is None or made is None else plain(anatomy.loc(made))
 
 
-def _lives(anatomy: Anatomy, plan: Plan) -> dict[Value, tuple[int, int]]:
+def _lives(program: Function, plan: Plan) -> dict[Value, tuple[int, int]]:
     """For each buffer that the program allocates, the first and the last launch while it is there."""
     found: dict[Value, tuple[int, int]] = {}
     number = 0
-    for i in walk(anatomy.program.body):
+    for i in walk(program.body):
         match i.op:
             case Alloc():
                 found[i.result] = (number, -1)
