@@ -41,9 +41,11 @@ def lying_product(i: Instruction, layouts: Sequence[str], params: Mapping[str, A
     return Draft(kernel=b.kernel([*refs, *copies.values()]), sizes=b.sizes(), scratch=tuple(strided.values()))
 
 
-def spell_lying(b: Builder, i: Instruction, by_us: Value | None, extents: Sequence[Value], machine: Target) -> None:
+def spell_lying(
+    b: Builder, i: Instruction, by_us: Value | None, extents: Sequence[Value], machine: Target, in_rows: Value | None = None
+) -> None:
     """Append what a ``lying`` stands for. ``by_us``: whether the product of such rows, terms and columns is not a library's; None
-    if it is a library's."""
+    if it is a library's. ``in_rows``: whether columns do not serve."""
     ref, copy = i.operands
     counts = [b.emit(OPS["extent"], (), {"size": e})[0] for e in ref.type.shape]
     rows, columns = (b.emit(OPS["stride"], (ref,), {"axis": axis})[0] for axis in (0, 1))
@@ -56,6 +58,8 @@ def spell_lying(b: Builder, i: Instruction, by_us: Value | None, extents: Sequen
     small = SMALL if machine.vector_bytes == REGISTER else 0
     any_way = b.bitor(has_rows, b.gt(b.mul(b.mul(m, k), n), b.const(small, I64)))
     fits = b.bitand(lies, any_way if by_us is None else b.bitor(by_us, any_way))
+    if in_rows is not None:
+        fits = b.bitand(fits, b.bitor(has_rows, b.bitnot(in_rows)))
 
     row, column, inner, outer = Value(scalar(I64), "i"), Value(scalar(I64), "j"), Builder(b.loc), Builder(b.loc)
     inner.store(inner.load(ref, row, column), copy, row, column)

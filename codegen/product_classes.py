@@ -49,10 +49,12 @@ class ShapeClass:
 
 
 LIMITS = {"rows": "rows", "terms": "terms", "products": "multiplications", "width": "bytes of columns"}
-LOW, DEEP = 64, 2048
-"""Products of at most so many rows and at least so many terms are tall, if their columns are as few."""
+LOW, WIDTH, DEEP = 64, 512, 2048
+"""Products of at most so many rows, so many bytes in a row of results and at least so many terms are tall."""
+TALL = ((True, False), (False, True))
+"""Which operands are turned in products of which tall ones have code of their own: tables, on end or on their side."""
 CLASSES = (
-    ShapeClass(name="tall", rows=LOW, width=512, deep=DEEP, examples=((4, 50_000, 4), (20, 10_000, 20), (12, 20_000, 7))),
+    ShapeClass(name="tall", rows=LOW, width=WIDTH, deep=DEEP, examples=((4, 50_000, 4), (20, 10_000, 20), (12, 9_000, 7))),
     ShapeClass(name="small", products=1 << 18, examples=((48, 48, 48), (64, 64, 64), (8, 128, 128), (128, 16, 64))),
     ShapeClass(name="middle", products=1 << 21, examples=((128, 128, 128), (32, 256, 256), (256, 32, 256), (96, 96, 96))),
     ShapeClass(name="far", rows=64, right=1 << 21, examples=((8, 2048, 1024), (32, 1024, 2048))),

@@ -74,17 +74,13 @@ class Narrow:
 
     def spell(self) -> Value:
         """Spells out those that are narrow, and gives how many are left."""
-        b, zero = self.b, number(self.b, 0)
-        ways = self.ways()
+        b, lanes, zero = self.b, self.shape.lanes, number(self.b, 0)
+        forms = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
+        ways = [(self.fits(vectors), self.tiles(vectors, min(rows, self.shape.rows))) for vectors, rows in forms]
         fits = reduce(b.bitor, [fits for fits, _ in ways], b.const(False, BOOL))
         self.share(b.select(fits, self.count, zero), ways)
         found: Value = b.select(fits, zero, self.count)
         return found
-
-    def ways(self) -> list[tuple[Value, Tiles]]:
-        """The tiles that there are, and whether each serves; one does at most."""
-        forms = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * self.shape.lanes % GROUP == 0]
-        return [(self.fits(vectors), self.tiles(vectors, min(rows, self.shape.rows))) for vectors, rows in forms]
 
     def fits(self, vectors: int) -> Value:
         """Whether tiles so wide serve: three vectors for results that fill them, two for others, of one panel or some."""

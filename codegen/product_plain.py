@@ -219,7 +219,8 @@ def _block(kind: _Kind) -> Region:
 # narrow products of a batch
 
 class PlainNarrow(Narrow):
-    """A batch of plain products with few columns, of operands that are ``turned`` or not."""
+    """A batch of plain products with few columns, of operands that are ``turned`` or not, as ``access`` says where nothing is
+    given."""
 
     def __init__(
         self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value], functions: Functions,
@@ -250,17 +251,17 @@ class PlainTiles(Tiles):
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         of = self.of
         memory = of.access.begins(b, of.which), of.access.distances(b), [rows.next(b, of.which) for rows in of.access.rows]
-        self.call(b, packed, memory, of.terms, products, panels)
+        self.call(b, packed, memory, (of.rows, of.columns, of.terms), products, panels)
 
     def call(
-        self, b: Builder, packed: Value | None, memory: Sequence[Sequence[Value]], terms: Value,
+        self, b: Builder, packed: Value | None, memory: Sequence[Sequence[Value]], extents: Sequence[Value],
         products: tuple[Value, Value], panels: tuple[Value, Value],
     ) -> None:  # fmt: skip
         """``memory``: where the operands and results of the first product begin, how far apart their rows are, and those of the
-        next product."""
+        next product. ``extents``: rows, columns and terms of each."""
         begins, distances, next_ = memory
         own = begins[1] if packed is None else packed
-        given = (*begins, own, *distances, *next_, self.of.rows, self.of.columns, terms, *products, *panels)
+        given = (*begins, own, *distances, *next_, *extents, *products, *panels)
         b.emit(OPS["call"], given, {"function": self.name})
 
 

@@ -8,98 +8,106 @@ Cost: the left operand is read once for each panel of columns, the right one onc
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Sequence
-from functools import partial, reduce
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_classes import DEEP, LOW
-from pullback.codegen.product_narrow import MOST_WIDE, Tiles
+from pullback.codegen.product_narrow import MOST_WIDE
 from pullback.codegen.product_parts import FEW, RowsAt, loop, number, parts, serial, shared, when
 from pullback.codegen.product_plain import Functions, PlainNarrow, PlainTiles, access
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
-from pullback.ir.structure import Instruction, Value, copied
-from pullback.ir.types import BOOL, I64, scalar
+from pullback.ir.ops.shared import FAR
+from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.types import I64, DType, RefType, scalar
 
 PART, MOST_PARTS = 1024, 64
 """A part has so many terms, or more if there would be more parts."""
+HIGH, VECTORS = 12, 2
+"""The rows and vectors of its tiles."""
 
 
 class Tall:
-    """A plain product that may be one of these. Of strided operands it shows when the kernel runs whether they are turned."""
+    """A plain product that may be one of these. Strided operands have rows of neighbours if it is."""
 
     def __init__(self, b: Builder, i: Instruction, target: Target, functions: Functions) -> None:
         found = access(i)
         assert found is not None
-        self.b, self.access, self.each = b, found, i.regions[2]
-        batch = number(b, 1), Value(scalar(I64), "of")
+        self.b, self.access, self.functions = b, found, functions
         self.rows, self.columns, self.terms = i.operands
-        orders = itertools.product(*((False, True) if t is None else (t,) for t in found.turned))
-        self.orders = {(left, right): PlainNarrow(b, i, target, batch, functions, (left, right)) for left, right in orders}
+        batch = number(b, 1), Value(scalar(I64), "of")
+        of = PlainNarrow(b, i, target, batch, functions, (found.left.is_turned, found.right.is_turned))
+        self.shape, self.dtype = of.shape, of.dtype
+        self.tiles = PlainTiles(of, VECTORS, min(HIGH, of.shape.rows))
 
     def spell(self) -> Value:
         """Spells it out if it is, and tells whether."""
         b = self.b
-        choices = dict(zip((k for k, t in enumerate(self.access.turned) if t is None), self.access.choices(b), strict=True))
-        is_tall = b.bitand(b.le(self.rows, number(b, LOW)), b.ge(self.terms, number(b, DEEP)))
-        found = b.const(False, BOOL)
-        for order, of in self.orders.items():
-            ways, lies = of.ways(), is_tall
-            for k, choice in choices.items():
-                lies = b.bitand(lies, choice if order[k] else b.bitnot(choice))
-            lies = b.bitand(lies, reduce(b.bitor, [fits for fits, _ in ways], b.const(False, BOOL)))
-            when(b, lies, partial(self.parts, of, ways))
-            found = b.bitor(found, lies)
+        few = b.bitand(b.le(self.rows, number(b, LOW)), b.le(self.columns, number(b, MOST_WIDE * self.tiles.wide)))
+        found: Value = b.bitand(few, b.ge(self.terms, number(b, DEEP)))
+        when(b, found, self.parts)
         return found
 
-    def parts(self, of: PlainNarrow, ways: Sequence[tuple[Value, Tiles]], b: Builder) -> None:
+    def parts(self, b: Builder) -> None:
         """All parts, and their sums."""
-        one, unit = number(b, 1), number(b, of.shape.terms)
+        unit = number(b, self.shape.terms)
         length = b.maximum(number(b, PART), b.mul(shared(b, shared(b, self.terms, number(b, MOST_PARTS)), unit), unit))
         count = shared(b, self.terms, length)
-        sums = b.local(count, dtype=of.dtype, shape=(MOST_PARTS, LOW, MOST_WIDE * 2 * of.shape.lanes))
-        room = 1, of.shape.terms * max(tiles.wide for _, tiles in ways)
+        sums = b.local(count, dtype=self.dtype, shape=(MOST_PARTS, LOW, MOST_WIDE * self.tiles.wide))
         memory = [RowsAt(begin, apart) for begin, apart in zip(self.access.begins(b), self.access.distances(b), strict=True)]
 
         def chunk(b: Builder, q: Value) -> None:
-            packed = b.local(one, dtype=of.dtype, shape=room) if of.kind.turned[1] else None
             first = b.mul(q, length)
-            terms = first, b.minimum(length, b.sub(self.terms, first))
-            for fits, tiles in ways:
-                assert isinstance(tiles, PlainTiles)
-                when(b, fits, partial(part, tiles, packed, memory[:2], terms, b.sub_ref(sums, q)))
+            self.part(b, memory[:2], (first, b.minimum(length, b.sub(self.terms, first))), b.sub_ref(sums, q))
 
-        chunks = b.select(b.gt(count, one), b.maximum(count, number(b, FEW)), count)
+        chunks = b.select(b.gt(count, number(b, 1)), b.maximum(count, number(b, FEW)), count)
         loop(b, chunks, lambda b, q: when(b, b.lt(q, count), lambda b: chunk(b, q)), map="core")
-        serial(b, self.rows, lambda b, i: self.total(b, sums, count, i))
+        name = f"add_parts_{self.dtype.name}_{self.tiles.wide}"
+        self.functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (_adding(self.dtype, sums.type),))
+        out = self.access.begins(b)[2], self.access.out.apart(b)
+        b.emit(OPS["call"], (sums, count, *out, self.rows, self.columns), {"function": name})
 
-    def total(self, b: Builder, sums: Value, count: Value, i: Value) -> None:
-        """Add a row of all parts, and store it."""
-        dtype = sums.type.dtype
+    def part(self, b: Builder, memory: Sequence[RowsAt], terms: tuple[Value, Value], sums: Value) -> None:
+        """The sums of some terms: all columns where these lie side by side, else as many as are packed."""
+        zero, one, tiles, (first, count) = number(b, 0), number(b, 1), self.tiles, terms
+        left, right = memory
+        turned_left, turned_right = tiles.of.kind.turned
+        room = 1, self.shape.terms * tiles.wide
+        packed = b.local(one, dtype=self.dtype, shape=room) if turned_right else None
+        wide = number(b, tiles.wide) if turned_right else self.columns
+        distances = [left.distance, right.distance, number(b, MOST_WIDE * tiles.wide)]
 
+        def panel(b: Builder, k: Value) -> None:
+            j = b.mul(k, wide)
+            begins = [
+                left.begin(b, *((first, zero) if turned_left else (zero, first))),
+                right.begin(b, *((j, first) if turned_right else (first, j))),
+                b.emit(OPS["row_ref"], (sums, zero, j), {})[0],
+            ]
+            extents = self.rows, b.minimum(wide, b.sub(self.columns, j)), count
+            panels = zero, parts(b, self.rows, tiles.high)
+            tiles.call(b, packed, (begins, distances, [zero] * 3), extents, (zero, one), panels)
+
+        serial(b, parts(b, self.columns, tiles.wide) if turned_right else one, panel)
+
+
+@functools.cache
+def _adding(dtype: DType, of: RefType) -> Block:
+    """The function that adds the parts, and stores what comes of it."""
+    sums, to = Value(of, "sums"), Value(RefType(dtype, (FAR,)), "to")
+    count, apart, rows, columns = (Value(scalar(I64), name) for name in ("count", "apart", "rows", "columns"))
+
+    def row(b: Builder, i: Value) -> None:
         def element(b: Builder, j: Value) -> None:
             inner, q, before = Builder(b.loc), Value(scalar(I64), "q"), Value(scalar(dtype), "sum")
             after = inner.add(before, inner.load(sums, q, i, j))
             params = {"map": "serial"}
             (total,) = b.emit(OPS["for"], (count, b.const(0.0, dtype)), params, [inner.block([q, before], [after])])
-            b.instructions.extend(copied(self.each, (i, j, total)).instructions)
+            b.store(total, to, b.add(b.mul(i, apart), j))
 
-        loop(b, self.columns, element)
+        loop(b, columns, element)
 
-
-def part(
-    tiles: PlainTiles, packed: Value | None, memory: Sequence[RowsAt], terms: tuple[Value, Value], sums: Value, b: Builder
-) -> None:
-    """The sums of some terms."""
-    zero, one, (first, count) = number(b, 0), number(b, 1), terms
-    left, right = memory
-    turned_left, turned_right = tiles.of.kind.turned
-    begins = [
-        left.begin(b, *((first, zero) if turned_left else (zero, first))),
-        right.begin(b, *((zero, first) if turned_right else (first, zero))),
-        b.emit(OPS["row_ref"], (sums, zero, zero), {})[0],
-    ]
-    distances = [left.distance, right.distance, number(b, MOST_WIDE * 2 * tiles.of.shape.lanes)]
-    panels = parts(b, tiles.of.rows, tiles.high)
-    tiles.call(b, packed, (begins, distances, [zero] * 3), count, (zero, one), (zero, panels))
+    b = Builder()
+    serial(b, rows, row)
+    return b.block([sums, count, to, apart, rows, columns], [])

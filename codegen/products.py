@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Blocks
+from pullback.codegen.product_classes import TALL
 from pullback.codegen.product_copies import spell_copy
 from pullback.codegen.product_plain import Functions, PlainBlocks, access, spell_batch
 from pullback.codegen.product_tall import Tall
@@ -30,13 +31,15 @@ def products(block: Block, target: Target) -> Block:
 
 def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool) -> None:
     """Spell out a product. ``outermost``: no loop is around it, of which others would want to know what it writes."""
-    if access(i) is None or not outermost:
+    plain = access(i)
+    if plain is None or not outermost:
         Blocks(b, i, target, functions, outermost).spell()
         return
-    is_tall = Tall(b, i, target, functions).spell()
-    rows, *others = i.operands
-    rest = replace(i, operands=(b.select(is_tall, b.const(0, I64), rows), *others))
-    PlainBlocks(b, rest, target, functions, outermost).spell()
+    if (plain.left.is_turned, plain.right.is_turned) in TALL:
+        is_tall = Tall(b, i, target, functions).spell()
+        rows, *others = i.operands
+        i = replace(i, operands=(b.select(is_tall, b.const(0, I64), rows), *others))
+    PlainBlocks(b, i, target, functions, outermost).spell()
 
 
 def _products(block: Block, target: Target, functions: dict[str, Instruction], outermost: bool) -> Block:
