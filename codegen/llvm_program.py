@@ -20,7 +20,7 @@ from pullback.codegen.lanes import stored
 from pullback.codegen.llvm import Emitter
 from pullback.codegen.llvm_branches import branch, repeat, repeat_while
 from pullback.codegen.llvm_stacks import StackSlots, push, release, stack
-from pullback.codegen.llvm_text import Extents
+from pullback.codegen.llvm_text import NO_MEMORY, Extents
 from pullback.codegen.processors import Target
 from pullback.codegen.tick import ASKED, TICK
 from pullback.ir.extents import product
@@ -42,6 +42,7 @@ from pullback.ir.ops.program import (
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import ArrayType, Extent, RefType, Shape, StackType
 
+NO_ROOM = ("MemoryError", "there is no memory for what a step computes with")
 MOST_INLINED = 400
 MOST_TOGETHER = 2000
 """So many lines a kernel may take that is put in place of its calls, which are in loops; and all of them together."""
@@ -286,6 +287,11 @@ class ProgramWriter(Extents):
         status = self.let(f"call i64 @{name}({', '.join(given)})")
         for value, pointer in shown.items():
             self.move(value.type, pointer, self.places[value].pointer)
+        if any(slot[0] == "room" for slot in slots):
+            (on,) = self.labels("on")
+            out = self.leave((*NO_ROOM, str(i.loc)))
+            self.line(f"br i1 {self.let(f'icmp eq i64 {status}, {NO_MEMORY}')}, label %{out}, label %{on}")
+            self.label(on)
         failures = i.params.get("failures", ())
         if failures:
             base = len(self.failures)

@@ -169,3 +169,16 @@ def test_the_resident_size_stays_flat() -> None:
 @pytest.mark.long
 def test_the_resident_size_stays_flat_over_many_calls() -> None:
     assert calls(100_000) < 2 << 20
+
+
+def test_the_gradient_of_a_scan_is_reported() -> None:
+    """Steps back read rows of what the loop keeps, which are no buffers of the program."""
+    def loss(w: Any, xs: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = np.tanh(h @ w + x)
+            return h, h
+
+        return pb.scan(step, np.zeros((4, 6)), xs)[1].sum()
+
+    report = pb.value_and_grad(loss).memory(RNG.normal(size=(6, 6)), RNG.normal(size=(8, 4, 6)))
+    assert report.temporaries_of("residual") and report.peak_bytes > report.allocated_bytes > 0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from products import Compiled, compiled_product, fenced, product_text
 
+import pullback as pb
 from pullback.codegen.llvm import emit
 from pullback.codegen.processors import Target
 from pullback.codegen.schedule import schedule
@@ -205,3 +206,19 @@ program f(%x: &f64[m,k], %w: &f64[k,n]) -> (&f64[m,n]) {
         with pytest.raises(MemoryError, match="no memory"):
             executable.run([x, x], {"m": 3, "k": 3, "n": 3})
     assert (Executable(scheduled).run([x, x], {"m": 3, "k": 3, "n": 3})[0] == 3).all()
+
+
+def test_a_loop_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step of a loop says is not passed by."""
+    take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
+    given = ctypes.cast(take, ctypes.c_void_p).value
+
+    def powers(x: Any, w: Any, count: int) -> Any:
+        return pb.fori_loop(0, count, lambda _, x: np.maximum(x @ w, 0), x)
+
+    x, w = np.ones((3, 40, 200)), np.tile(np.eye(200), (3, 1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(own_memory, "addresses", lambda: {"state": 0, "take": given, "give": 0})
+        with pytest.raises(MemoryError, match="no memory"):
+            pb.jit(lambda x, w: powers(x, w, 3))(x, w)
+    np.testing.assert_array_equal(pb.jit(lambda x, w: powers(x, w, 2))(x, w), x)

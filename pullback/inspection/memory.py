@@ -225,7 +225,7 @@ def _kept(anatomy: Anatomy, plan: Plan) -> set[Value]:
                 found.add(buffer)
     for step in anatomy.steps:
         if step.source is not None and not any(is_forward(anatomy.loc(i)) for i in members(step.source) if anatomy.loc(i)):
-            found.update(plan.owner[v] for v in step.launch.operands)
+            found.update(plan.owner[v] for v in step.launch.operands if v in plan.owner)
     return {v for v in found if (made := anatomy.makers.get(v)) is not None and is_forward(anatomy.loc(made))}
 
 
