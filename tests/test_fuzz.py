@@ -466,8 +466,8 @@ def test_gradients(data: Any) -> None:
 def test_narrow_vectors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels for the vectors of older machines, without their fused multiplication, run here too."""
 
-    def narrow(kernel: Function) -> Emitted:
-        return emit(kernel, f"{kernel_name(kernel)}w{vector_bytes}", Target(vector_bytes, has_fma=False))
+    def narrow(kernel: Function, told: Callable[[str], None] | None = None) -> Emitted:
+        return emit(kernel, f"{kernel_name(kernel)}w{vector_bytes}", Target(vector_bytes, has_fma=False), told)
 
     monkeypatch.setattr("pullback.runtime.program.emit_kernel", narrow)
     monkeypatch.setattr("test_fuzz.ANY", [op for op in ANY if op.name != "fma"])

@@ -202,7 +202,10 @@ def test_loops_around_show_what_is_written() -> None:
     text = text.replace("  return\n", "  yield\n  }\n  return\n")
     (kernel,) = verify_module(parse_module(text)).functions
     found = schedule(kernel, "cpu", "", WIDE)
-    names = [i.params["function"] for i in walk(found.body) if i.op.name == "call"]
-    assert [name.partition("_f64")[0] for name in names] == ["pack_left", "pack_right", "tile"]
-    assert any(i.op.name == "store" and i.operands[1] is found.parameters[2] for i in walk(found.body))
+    calls = [i for i in walk(found.body) if i.op.name == "call"]
+    assert [i.params["function"].partition("_f64")[0] for i in calls] == ["pack_left", "pack_right", "tile", "tile"]
+    out = found.parameters[2]
+    parts = {i.results[0] for i in walk(found.body) if i.op.name in ("row_ref", "sub_ref") and i.operands[0] is out}
+    assert not any({out, *parts}.intersection(i.operands) for i in calls)
+    assert any(i.op.name == "store" and i.operands[1] is out for i in walk(found.body))
     verify_module(Module((found,)))
