@@ -93,7 +93,8 @@ def _spell(b: Builder, i: Instruction, lying: Sequence[Instruction], always: boo
     if not always:
         bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": dtype, "of": extents})[0]
         by_us = _is_ours(b, bits, (rows, terms, columns), dtype.part.bytes)
-    is_tall = _is_tall(b, (rows, terms, columns), dtype.part.bytes) if lying and (turned_left, turned_right) in TALL else None
+    may_be_tall = not is_complex and (turned_left, turned_right) in TALL
+    is_tall = _is_tall(b, (rows, terms, columns), dtype.bytes) if lying and may_be_tall else None
     for each in lying:
         spell_lying(b, each, by_us, (rows, terms, columns), machine, is_tall)
     if not always:
