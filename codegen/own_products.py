@@ -132,6 +132,7 @@ def _is_ours(b: Builder, bits: Value, shape: tuple[Value, Value, Value], itemsiz
         limits = [b.le(number, b.const(getattr(each, name), I64)) for name, number in numbers.items() if getattr(each, name)]
         limits += [b.ge(right, b.const(each.right, I64))] if each.right else []
         limits += [b.ge(terms, b.const(each.deep, I64))] if each.deep else []
+        limits += [b.ge(b.mul(rows, columns), b.const(each.results, I64))] if each.results else []
         fits = limits[0]
         for limit in limits[1:]:
             fits = b.bitand(fits, limit)

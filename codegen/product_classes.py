@@ -20,8 +20,8 @@ Shape = tuple[int, int, int]
 @dataclass(frozen=True, kw_only=True)
 class ShapeClass:
     """The products with at most so many rows, terms and multiplications, rows of results of at most so many bytes (``width``;
-    of complex numbers, of each part), and at least so many elements of the right operand and so many terms (``deep``; 0: any
-    number). ``examples`` stand for them where they are measured."""
+    of complex numbers, of each part), and at least so many elements of the right operand, so many terms (``deep``) and so many
+    results (0: any number). ``examples`` stand for them where they are measured."""
 
     name: str
     examples: Sequence[Shape]
@@ -31,6 +31,7 @@ class ShapeClass:
     width: int = 0
     right: int = 0
     deep: int = 0
+    results: int = 0
 
     def fits(self, shape: Shape, itemsize: int) -> bool:
         """Whether a product of elements of so many bytes, or of complex ones of such parts, is one of these, if it is none of the
@@ -38,13 +39,14 @@ class ShapeClass:
         rows, terms, columns = shape
         numbers = {"rows": rows, "terms": terms, "products": rows * terms * columns, "width": columns * itemsize}
         is_within = all(not getattr(self, k) or number <= getattr(self, k) for k, number in numbers.items())
-        return is_within and terms * columns >= self.right and terms >= self.deep
+        return is_within and terms * columns >= self.right and terms >= self.deep and rows * columns >= self.results
 
     def __str__(self) -> str:
         """What is in it, for a person."""
         words = [f"at most {getattr(self, k):,} {word}" for k, word in LIMITS.items() if getattr(self, k)]
         words += [f"at least {self.right:,} elements on the right"] if self.right else []
         words += [f"at least {self.deep:,} terms"] if self.deep else []
+        words += [f"at least {self.results:,} results"] if self.results else []
         return ", ".join(words) or "all others"
 
 
@@ -54,8 +56,10 @@ LOW, WIDTH, DEEP = 64, 512, 2048
 TALL = ((True, False), (False, True))
 """Which operands are turned in products of which tall ones have code of their own: tables, on end or on their side."""
 CLASSES = (
-    ShapeClass(name="tall", rows=LOW, width=WIDTH, deep=DEEP, examples=((4, 50_000, 4), (20, 10_000, 20), (12, 9_000, 7))),
     ShapeClass(name="small", products=1 << 18, examples=((48, 48, 48), (64, 64, 64), (8, 128, 128), (128, 16, 64))),
+    ShapeClass(
+        name="tall", rows=LOW, width=WIDTH, deep=DEEP, results=6, examples=((4, 100_000, 4), (20, 10_000, 20), (12, 9_000, 7)),
+    ),
     ShapeClass(name="middle", products=1 << 21, examples=((128, 128, 128), (32, 256, 256), (256, 32, 256), (96, 96, 96))),
     ShapeClass(name="far", rows=64, right=1 << 21, examples=((8, 2048, 1024), (32, 1024, 2048))),
     ShapeClass(name="flat", rows=64, examples=((8, 1024, 1024), (32, 512, 512))),
