@@ -42,10 +42,11 @@ class Tall:
         self.tiles = PlainTiles(of, VECTORS, min(HIGH, of.shape.rows))
 
     def spell(self) -> Value:
-        """Spells it out if it is, and tells whether."""
+        """Spells it out if it is, and tells whether. One without rows, as that of a library is here, asks nothing of threads."""
         b = self.b
         few = b.bitand(b.le(self.rows, number(b, LOW)), b.le(self.columns, number(b, MOST_WIDE * self.tiles.wide)))
-        found: Value = b.bitand(few, b.ge(self.terms, number(b, DEEP)))
+        some = b.bitand(b.gt(self.rows, number(b, 0)), b.ge(self.terms, number(b, DEEP)))
+        found: Value = b.bitand(few, some)
         when(b, found, self.parts)
         return found
 

@@ -61,4 +61,3 @@ def _products(block: Block, target: Target, functions: dict[str, Instruction], o
             regions = tuple(_products(r, target, functions, False) for r in i.regions)
             made.append(replace(i, regions=regions) if i.regions else i)
     return replace(block, instructions=tuple(made))
-
