@@ -1,7 +1,8 @@
 """Work done by threads of its own while the caller makes more of it, or does something else.
 
-Threads start when there is more work than those before them do at a time, and end with the ``Ahead``. What a piece of work raises
-is left out: who needs its result does it again, and meets the error there.
+Threads start when there is more work than those before them do at a time, and end with the ``Ahead``. A piece of work that fails
+is left out: who needs its result does it again, and meets the error there. What the handler of a signal raises reaches the caller,
+and leaves no thread waiting.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ hold_over_fork(switching.lock)
 
 
 class Ahead:
-    """Up to ``helpers`` threads that do ``work`` on texts. Used by one thread; ``done`` is complete after ``finish``."""
+    """Up to ``helpers`` threads that do ``work`` on texts, which fails with ``failure``. Used by one thread; ``done`` is complete
+    after ``finish``."""
 
-    def __init__(self, work: Work, helpers: int) -> None:
+    def __init__(self, work: Work, helpers: int, failure: type[Exception]) -> None:
         self.work = work
+        self.failure = failure
         self.helpers = helpers
         self.done: dict[str, bytes] = {}
         self._dropped = False
@@ -73,7 +76,8 @@ class Ahead:
         """Do what nobody has begun, and wait for the rest."""
         with suppress(Empty):
             while (text := self._waiting.get_nowait()) is not None:
-                self._do(text)
+                with suppress(self.failure):
+                    self.done[text] = self.work(text)
         self._end()
 
     def drop(self) -> None:
@@ -85,19 +89,15 @@ class Ahead:
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
-            thread.join()
+            if thread.is_alive():  # what raises amid ``start`` leaves one that never runs, or that finds None when it does
+                thread.join()
 
     def _help(self) -> None:
         with switching.often():
             while (text := self._waiting.get()) is not None:
                 if not self._dropped:
-                    self._do(text)
-
-    def _do(self, text: str) -> None:
-        try:
-            self.done[text] = self.work(text)
-        except Exception:
-            return
+                    with suppress(Exception):
+                        self.done[text] = self.work(text)
 
 
 class Begun:
@@ -105,14 +105,15 @@ class Begun:
 
     def __init__(self, do: Work, text: str) -> None:
         self._done: bytes | None = None
-        self._is_underway = threading.Event()
+        self._is_underway = threading.Lock()  # not an Event, whose ``wait`` may be left holding what ``set`` needs
+        self._is_underway.acquire()
         self._thread = threading.Thread(target=self._run, args=(do, text), name="pullback-compile")
         self._thread.start()
-        self._is_underway.wait()
+        self._is_underway.acquire()
 
     def _run(self, do: Work, text: str) -> None:
         with work.underway(), switching.often(), suppress(Exception):
-            self._is_underway.set()
+            self._is_underway.release()
             self._done = do(text)
 
     @property

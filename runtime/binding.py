@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -47,6 +49,24 @@ def emit_object(machine: Any, module: Any) -> bytes:
         return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
     finally:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+@contextmanager
+def unheld() -> Iterator[None]:
+    """A block of a thread that calls llvmlite, which this thread is not within before.
+
+    llvmlite holds a lock during each of its calls, and what the handler of a signal raises between the taking of it and the call
+    leaves it held: every other thread would wait for ever.
+    """
+    try:
+        yield
+    except BaseException:
+        from llvmlite.binding import ffi
+
+        lock = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
+        while lock is not None and lock._is_owned():
+            lock.release()
+        raise
 
 
 @functools.cache

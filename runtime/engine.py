@@ -21,7 +21,7 @@ from pullback.codegen.llvm_text import is_brief
 from pullback.runtime import counters
 from pullback.runtime.accepted import CompileError, check_symbols, refuse
 from pullback.runtime.ahead import Ahead, Begun
-from pullback.runtime.binding import emit_object, know_all_targets, llvm_binding, llvm_version
+from pullback.runtime.binding import emit_object, know_all_targets, llvm_binding, llvm_version, unheld
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache import key as cache_key
 from pullback.runtime.fork import hold_over_fork, work
@@ -128,7 +128,7 @@ class Engine:
         if found is not None and all(symbol in found.addresses for symbol in symbols):
             counters.count("hits")
             return found
-        with self.lock:
+        with self._alone():
             self._unload()
             found = self._loaded.get(name)
             known = {} if found is None else found.addresses
@@ -146,7 +146,7 @@ class Engine:
     def load_objects(self, objects: Sequence[Object], origin: Origin) -> list[Kernel]:
         """Load what was compiled before and found in memory or on disk; what is loaded already is not loaded again. Raises
         RuntimeError for what is no object code."""
-        with self.lock:
+        with self._alone():
             self._unload()
             made, hits = [], 0
             for each in objects:
@@ -186,18 +186,18 @@ class Engine:
 
     def optimised(self, text: str, *, passes: Passes = "light") -> str:
         """The LLVM IR that code is generated from. Raises CompileError."""
-        with self.lock, self._module(text, passes, self._machine_for(text)) as module:
+        with self._alone(), self._module(text, passes, self._machine_for(text)) as module:
             return str(module)
 
     def assembly(self, text: str, *, passes: Passes = "light") -> str:
         """The target's assembly of `text`. Raises CompileError."""
         machine = self._machine_for(text)
-        with self.lock, self._module(text, passes, machine) as module:
+        with self._alone(), self._module(text, passes, machine) as module:
             return str(machine.emit_assembly(module))
 
     def compile(self, text: str, *, passes: Passes = "light") -> bytes:
         """The object file of `text`, past every cache. Raises CompileError."""
-        with self.lock:
+        with self._alone():
             return self._compile(text, passes, self._machine_for(text))
 
     def compile_together(self, texts: Sequence[str], entry: str, public: Sequence[str]) -> bytes:
@@ -205,7 +205,7 @@ class Engine:
         the symbols ``public`` are seen from outside. Raises CompileError."""
         machine = self._new_machine(jit=False)
         llvm_binding().initialize_native_asmparser()
-        with self.lock, self._together(texts, entry, public) as module:
+        with self._alone(), self._together(texts, entry, public) as module:
             self._run_passes(module, "light", machine)
             return emit_object(machine, module)
 
@@ -220,7 +220,7 @@ class Engine:
     def joined(self, name: str, entry: str, texts: Sequence[str], symbol: str) -> Kernel:
         """The function ``symbol`` of ``entry``, a text of our own, with the kernels that it calls inside: found under its
         ``joined_key`` or compiled and kept. Others compile meanwhile. Raises CompileError."""
-        with self.lock:
+        with self._alone():
             if (found := self._loaded.get(name)) is not None:
                 return found
         stored = self._cache.get(name)
@@ -237,7 +237,7 @@ class Engine:
 
     def _checked(self, name: str, entry: str, payload: bytes, symbol: str) -> Kernel:
         check_symbols(entry, payload, [symbol], self._host.triple)
-        with self.lock:
+        with self._alone():
             self._unload()
             found = self._loaded[name] = self._link(payload, [symbol])
         return found
@@ -250,6 +250,12 @@ class Engine:
                     function.add_function_attribute("alwaysinline")
             self._run_passes(module, "full", machine)
             return emit_object(machine, module)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other thread changes the engine meanwhile."""
+        with self.lock, unheld():
+            yield
 
     @contextmanager
     def _together(self, texts: Sequence[str], entry: str, public: Sequence[str]) -> Iterator[Any]:
@@ -289,15 +295,16 @@ class Engine:
                 added.add(text)
                 ahead.add(text)
 
-        ahead = Ahead(compile_apart, max(0, min(helpers, MOST_HELPERS)))
+        ahead = Ahead(compile_apart, max(0, min(helpers, MOST_HELPERS)), CompileError)
         with work.underway():
             try:
-                yield add
-                ahead.finish()
+                with unheld():
+                    yield add
+                    ahead.finish()
             except BaseException:
                 ahead.drop()
                 raise
-        with self.lock:
+        with self._alone():
             self._ahead.update((self.key(text, passes=passes), payload) for text, payload in ahead.done.items())
 
     def begin(self, text: str, passes: Passes = "light") -> Begun | None:
@@ -310,7 +317,7 @@ class Engine:
             self._cache.put(name, payload, kind="object", meta={"cpu": self._host.cpu, "triple": self._host.triple})
             return payload
 
-        with work.underway(), self.lock:
+        with work.underway(), self._alone():
             if name not in self._begun and self.where(text, passes=passes) is None:
                 self._begun[name] = Begun(compile_apart, text)
             return self._begun.get(name)

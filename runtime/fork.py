@@ -37,19 +37,21 @@ class Work:
         self._start()
 
     def _start(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        # Taken itself, not by the condition: what a signal's handler raises amid the latter's ``__enter__`` leaves it held.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._depths: dict[int, int] = {}
 
     @contextmanager
     def underway(self) -> Iterator[None]:
         """This thread works; it may also fork or enter again."""
         me = threading.get_ident()
-        with self._changed:
+        with self._lock:
             self._depths[me] = self._depths.get(me, 0) + 1
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._depths[me] -= 1
                 if not self._depths[me]:
                     del self._depths[me]

@@ -31,7 +31,7 @@ def engine(tmp_path: Path) -> Engine:
 
 @pytest.mark.parametrize("helpers", HELPERS)
 def test_everything_is_done_but_what_fails(helpers: int) -> None:
-    ahead = Ahead(shout, helpers)
+    ahead = Ahead(shout, helpers, ValueError)
     for text in ("a", "bad", "b", "c"):
         ahead.add(text)
     ahead.finish()
@@ -47,7 +47,7 @@ def test_what_nobody_has_begun_is_dropped(helpers: int) -> None:
         assert dropped.wait(60)
         return text.encode()
 
-    ahead = Ahead(slow, helpers)
+    ahead = Ahead(slow, helpers, ValueError)
     for k in range(20):
         ahead.add(str(k))
     assert not helpers or going.wait(60)
@@ -58,7 +58,7 @@ def test_what_nobody_has_begun_is_dropped(helpers: int) -> None:
 
 def test_threads_end() -> None:
     before = threading.active_count()
-    ahead = Ahead(shout, 3)
+    ahead = Ahead(shout, 3, ValueError)
     for k in range(9):
         ahead.add(str(k))
     ahead.finish()
@@ -85,7 +85,7 @@ def test_kernels_are_compiled_once(engine: Engine, helpers: int) -> None:
 def test_objects_are_those_of_one_thread(engine: Engine) -> None:
     texts = [axpy(f"same{k}", k + 0.5) for k in range(8)]
     alone = [engine.compile(text) for text in texts]
-    ahead = Ahead(engine.compile, 3)
+    ahead = Ahead(engine.compile, 3, ValueError)
     for text in texts:
         ahead.add(text)
     ahead.finish()
@@ -129,13 +129,70 @@ def test_an_interrupt_amid_the_callers_part_ends_the_threads(helpers: int) -> No
         assert others.wait(60)
         return b""
 
-    ahead = Ahead(interrupted, helpers)
+    ahead = Ahead(interrupted, helpers, ValueError)
     for k in range(20):
         ahead.add(str(k))
     with pytest.raises(KeyboardInterrupt):
         ahead.finish()
     ahead.drop()
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("when", ["before it runs", "while it begins", "when it runs"])
+def test_an_interrupt_amid_the_start_of_a_thread_passes(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, ended = threading.Event(), threading.Event()
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            if when != "before it runs":
+                super().start()
+            raise KeyboardInterrupt
+
+        def _bootstrap_inner(self) -> None:
+            assert when != "while it begins" or late.wait(60)
+            super()._bootstrap_inner()  # type: ignore[misc]
+            ended.set()
+
+    class Unstarted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            return True
+
+    ahead = Ahead(shout, 1, ValueError)
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    if when == "while it begins":
+        monkeypatch.setattr(threading, "Event", Unstarted)
+    with pytest.raises(KeyboardInterrupt):
+        ahead.add("a")
+    monkeypatch.undo()
+    ahead.drop()
+    late.set()
+    assert when == "before it runs" or ended.wait(60)
+    assert not ahead.done or when == "when it runs"
+
+
+def test_a_signal_amid_a_call_of_llvmlite_keeps_no_thread_from_it(engine: Engine) -> None:
+    from llvmlite.binding import ffi
+
+    text = axpy("beside")
+    with pytest.raises(KeyboardInterrupt), engine.ahead(1) as compile_ahead:
+        compile_ahead(text)
+        ffi.lib._lock.__enter__()
+        raise KeyboardInterrupt
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(engine.load(text, symbols=["beside"])["beside"]), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert run_axpy(found[0])[0] == 1.5
+
+
+def test_a_failure_of_the_callers_part_that_is_no_failure_of_a_text_passes() -> None:
+    def late(text: str) -> bytes:
+        raise TimeoutError
+
+    ahead = Ahead(late, 0, ValueError)
+    ahead.add("a")
+    with pytest.raises(TimeoutError):
+        ahead.finish()
 
 
 def test_work_begun_is_done_meanwhile() -> None:
