@@ -1,8 +1,8 @@
 """Work done by threads of its own while the caller makes more of it, or does something else.
 
 Threads start when there is more work than those before them do at a time, and end with the ``Ahead``. A piece of work that fails
-is left out: who needs its result does it again, and meets the error there. What the handler of a signal raises reaches the caller,
-and leaves no thread waiting.
+is left out: who needs its result does it again, and meets the error there. What the handler of a signal raises reaches the
+caller, and leaves no thread waiting.
 """
 
 from __future__ import annotations
