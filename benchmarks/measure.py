@@ -3,9 +3,9 @@
 Run by `python -m benchmarks`; environment and processors are set before NumPy is imported, since all libraries count them
 then.
 
-Systems take turns in rounds, so that a busy machine slows all alike. A turn is a burst of calls, each timed alone (many at
-once if they are short), whose median counts; a system's time is that of its quietest burst. A call's results die within
-its time.
+Systems take turns in rounds, so that a busy machine slows all alike, and every other round backwards, so that none always
+follows one whose threads still wait for more. A turn is a burst of calls, each timed alone (many at once if they are short),
+whose median counts; a system's time is that of its quietest burst. A call's results die within its time.
 """
 
 import argparse
@@ -132,7 +132,7 @@ def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     gc.collect()
     gc.disable()
     for turn in range(rounds):
-        for name, call in calls.items():
+        for name, call in list(calls.items())[:: -1 if turn % 2 else 1]:
             once, number, repeats = plans[name]
             if turn < 2 or once < FAR * fastest:
                 call()
@@ -150,8 +150,8 @@ def compare(case: Any, dtype: str, names: list[str], rounds: int, small: bool) -
     try:
         traffic = limits.traffic(work) if work else {}
         times = measure({**calls, **traffic}, rounds)
-        least = {name: min(taken) for name, taken in times.items()}
-        limit = limits.shares(work, dtype, least) if work else {}
+        moved = {name: min(times[name]) for name in traffic}
+        limit = limits.shares(work, dtype, moved, min(min(times[name]) for name in calls)) if work else {}
     except NotImplementedError:
         times, limit = measure(calls, rounds), {}
     return {

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.case import Case, Target
+from benchmarks import limits
+from benchmarks.case import Case, Target, Work
 from benchmarks.cases import CASES
 from benchmarks.measure import TOLERANCE, difference, prepare
 from benchmarks.report import MARKS, Row, means, with_short
@@ -36,6 +37,16 @@ def test_a_wrong_value_shape_or_dtype_is_seen() -> None:
     wrong: list[Any] = [(2.0,), (2.0, (np.array([1.0]),)), (2.0, (np.array([1.0, -4.0], "f4"),)), (2, right[1])]
     assert [difference(other, right, "float64") for other in wrong] == [np.inf] * 4
     assert TOLERANCE["float64"] < 0.025
+
+
+def test_a_limit_above_a_measured_time_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([1e9, 2e9, 8e9, 9e9])
+    monkeypatch.setattr(limits, "_rates", {})
+    monkeypatch.setattr(limits, "measured_rate", lambda name: next(found))
+    work = Work(reads=0, writes=0, flops=10**6)
+    assert limits.shares(work, "float64", {}, 0.4e-3) == {"flops": 1e6 / 8e9}
+    assert limits.shares(work, "float64", {}, 1.0) == {"flops": 1e6 / 8e9}
+    assert next(found) == 9e9
 
 
 def run(*arguments: str) -> str:
