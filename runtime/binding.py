@@ -53,20 +53,19 @@ def emit_object(machine: Any, module: Any) -> bytes:
 
 @contextmanager
 def unheld() -> Iterator[None]:
-    """A block of a thread that calls llvmlite, which this thread is not within before.
+    """A block of a thread that calls llvmlite, after which the thread does not hold the lock that llvmlite takes for each call.
 
-    llvmlite holds a lock during each of its calls, and what the handler of a signal raises between the taking of it and the call
-    leaves it held: every other thread would wait for ever.
+    What the handler of a signal raises between the taking of it and the call leaves it held, and every other thread would wait for
+    ever. It may also raise amid the end of an object, where Python passes over it.
     """
     try:
         yield
-    except BaseException:
+    finally:
         from llvmlite.binding import ffi
 
         lock = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
         while lock is not None and lock._is_owned():
             lock.release()
-        raise
 
 
 @functools.cache

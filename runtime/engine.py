@@ -283,9 +283,9 @@ class Engine:
 
         def compile_apart(text: str) -> bytes:
             known = local.__dict__.setdefault("machines", {})
-            if (machine := known.get(is_brief(text))) is None:
-                machine = known[is_brief(text)] = self._machine_for(text)
-            with counters.within(recorder):
+            with counters.within(recorder), unheld():
+                if (machine := known.get(is_brief(text))) is None:
+                    machine = known[is_brief(text)] = self._machine_for(text)
                 return self._compile(text, passes, machine)
 
         added: set[str] = set()
@@ -300,7 +300,7 @@ class Engine:
             try:
                 with unheld():
                     yield add
-                    ahead.finish()
+                ahead.finish()
             except BaseException:
                 ahead.drop()
                 raise
