@@ -55,8 +55,8 @@ def emit_object(machine: Any, module: Any) -> bytes:
 def unheld() -> Iterator[None]:
     """A block of a thread that calls llvmlite, after which the thread does not hold the lock that llvmlite takes for each call.
 
-    What the handler of a signal raises between the taking of it and the call leaves it held, and every other thread would wait for
-    ever. It may also raise amid the end of an object, where Python passes over it.
+    What the handler of a signal raises between the taking of it and the call leaves it held, and every other thread would wait
+    for ever. It may also raise amid the end of an object, where Python passes over it.
     """
     try:
         yield
