@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from pullback.codegen.lying import spell_lying
 from pullback.codegen.processors import Target
-from pullback.codegen.product_classes import CLASSES, DEEP, LIMITS, LOW, SUBJECT, TALL, WIDTH, has_choice
+from pullback.codegen.product_classes import CLASSES, LIMITS, SUBJECT, TALL, has_choice
+from pullback.codegen.product_tall import is_tall
 from pullback.codegen.repeated import kernels_in_loops
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -94,9 +95,9 @@ def _spell(b: Builder, i: Instruction, lying: Sequence[Instruction], always: boo
         bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": dtype, "of": extents})[0]
         by_us = _is_ours(b, bits, (rows, terms, columns), dtype.part.bytes)
     may_be_tall = not is_complex and (turned_left, turned_right) in TALL
-    is_tall = _is_tall(b, (rows, terms, columns), dtype.bytes) if lying and may_be_tall else None
+    in_rows = is_tall(b, (rows, terms, columns), machine.vector_bytes // dtype.bytes) if lying and may_be_tall else None
     for each in lying:
-        spell_lying(b, each, by_us, (rows, terms, columns), machine, is_tall)
+        spell_lying(b, each, by_us, (rows, terms, columns), machine, in_rows)
     if not always:
         b.emit(OPS["if"], (b.bitnot(by_us),), {}, [Block((), (i,), ())])
         rows = b.select(by_us, rows, b.const(0, I64))
@@ -112,13 +113,6 @@ def _spell(b: Builder, i: Instruction, lying: Sequence[Instruction], always: boo
     lies = tuple(k for k, ref in enumerate((left, right)) if is_strided(ref))
     params = {"lies": lies} if lies else {}
     b.emit(OPS["product"], (rows, columns, terms), params, [*regions, inner.block([row, column, *sums], [])])
-
-
-def _is_tall(b: Builder, shape: tuple[Value, Value, Value], itemsize: int) -> Value:
-    """Whether a product is tall."""
-    rows, terms, columns = shape
-    few = b.bitand(b.le(rows, b.const(LOW, I64)), b.le(columns, b.const(WIDTH // itemsize, I64)))
-    return b.bitand(few, b.ge(terms, b.const(DEEP, I64)))
 
 
 def _is_ours(b: Builder, bits: Value, shape: tuple[Value, Value, Value], itemsize: int) -> Value:

@@ -52,7 +52,8 @@ class ShapeClass:
 
 LIMITS = {"rows": "rows", "terms": "terms", "products": "multiplications", "width": "bytes of columns"}
 LOW, WIDTH, DEEP = 64, 512, 2048
-"""Products of at most so many rows, so many bytes in a row of results and at least so many terms are tall."""
+"""Products of at most so many rows, so many bytes in a row of results (with vectors of 64 bytes) and at least so many terms are
+tall."""
 TALL = ((True, False), (False, True))
 """Which operands are turned in products of which tall ones have code of their own: tables, on end or on their side."""
 CLASSES = (

@@ -28,6 +28,13 @@ HIGH, VECTORS = 12, 2
 """The rows and vectors of its tiles."""
 
 
+def is_tall(b: Builder, shape: tuple[Value, Value, Value], lanes: int) -> Value:
+    """Whether a product of such rows, terms and columns is tall, for vectors of so many lanes."""
+    rows, terms, columns = shape
+    few = b.bitand(b.le(rows, number(b, LOW)), b.le(columns, number(b, MOST_WIDE * VECTORS * lanes)))
+    return b.bitand(few, b.ge(terms, number(b, DEEP)))
+
+
 class Tall:
     """A plain product that may be one of these. Strided operands have rows of neighbours if it is."""
 
@@ -44,9 +51,8 @@ class Tall:
     def spell(self) -> Value:
         """Spells it out if it is, and tells whether. One without rows, as that of a library is here, asks nothing of threads."""
         b = self.b
-        few = b.bitand(b.le(self.rows, number(b, LOW)), b.le(self.columns, number(b, MOST_WIDE * self.tiles.wide)))
-        some = b.bitand(b.gt(self.rows, number(b, 0)), b.ge(self.terms, number(b, DEEP)))
-        found: Value = b.bitand(few, some)
+        some = b.gt(self.rows, number(b, 0))
+        found: Value = b.bitand(some, is_tall(b, (self.rows, self.terms, self.columns), self.shape.lanes))
         when(b, found, self.parts)
         return found
 
