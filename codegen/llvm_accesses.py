@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pullback.codegen.lanes import Lanes, mangled, stored, wide
 from pullback.codegen.llvm_backwards import load_backwards, store_backwards
 from pullback.codegen.llvm_each import load_each
-from pullback.codegen.llvm_pairs import every_other
+from pullback.codegen.llvm_pairs import every_other, is_part, part
 from pullback.codegen.llvm_streams import LINE, Streams, ask_ahead
 from pullback.codegen.llvm_text import NO_MEMORY
 from pullback.codegen.llvm_values import Values
@@ -107,6 +107,8 @@ class Accesses(Values):
         if offset.step == -1 and not place.strides:
             turned = load_backwards(self, place, offset, mask, guard is not None)
             return Lanes(self.loaded(turned, dtype, self.width), None)
+        if offset.step == 2 and not place.strides and is_part(place, index):
+            return Lanes(self.loaded(part(self, place, index, t, mask), dtype, self.width), None)
         if offset.step == 2 and not place.strides and mask is None:
             return Lanes(self.loaded(every_other(self, place, offset, t), dtype, self.width), None)
         pointers = self.pointers(place, Lanes(self.i64(offset), None))

@@ -29,6 +29,8 @@ UNROLL = ((10, 4), (28, 2))
 """The most weight of a body that combines or scans, and how many vectors of it an iteration takes; one where it is heavier."""
 UNROLL_STORES = ((10, 2),)
 """The same for other bodies. No addition waits for another, and a processor stores one vector a cycle."""
+MOST_SUMS = 24
+"""So many vectors of results an iteration has, if it takes several: registers hold them."""
 SHORT = 64
 """So many elements a loop may have that is written once, masked, and sums in one tier."""
 CALL = 6
@@ -211,7 +213,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     weight = weigh(region, combine)
     short = is_short(region)
     is_whole = i.params.get("multiple", 1) % width == 0
-    unroll = 1 if e.inlined or short or is_whole else choose_unroll(weight, width, count.literal, bool(i.results))
+    unroll = 1 if e.inlined or short or is_whole else choose_unroll(weight, width, count.literal, len(i.results))
     sums = Accumulators(e, combine, dtypes, width, unroll, short)
     e.scans.update(scans.by_parameter(unroll))
     addresses = Addresses(e, region)
@@ -346,10 +348,11 @@ def _is_small(t: Type) -> bool:
     return isinstance(extent, int) and extent <= SHORT
 
 
-def choose_unroll(weight: int, width: int, count: int | None, gives: bool) -> int:
-    """How many vectors an iteration takes: as many as the weight of the body allows, and the count where that is known."""
-    most = next((unroll for limit, unroll in (UNROLL if gives else UNROLL_STORES) if weight <= limit), 1)
-    while most > 1 and count is not None and count < most * width:
+def choose_unroll(weight: int, width: int, count: int | None, results: int) -> int:
+    """How many vectors an iteration takes: as many as the weight of the body, the registers for its results, and the count where
+    that is known, allow."""
+    most = next((unroll for limit, unroll in (UNROLL if results else UNROLL_STORES) if weight <= limit), 1)
+    while most > 1 and (results * most > MOST_SUMS or (count is not None and count < most * width)):
         most //= 2
     return most
 

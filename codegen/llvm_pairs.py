@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pullback.codegen.lanes import Lanes, stored, wide
+from pullback.codegen.lanes import Lanes, mangled, stored, wide
 from pullback.ir.ops.kernel import Store
 from pullback.ir.structure import Instruction
 
@@ -20,6 +20,29 @@ def every_other(e: Accesses, place: Place, offset: Lanes, t: str) -> str:
     starts = (Lanes(offset.text), e.add(Lanes(offset.text), Lanes(str(width - 1))))
     parts = [e.let(f"load {t}, ptr {e.pointers(place, start)}, align {dtype.bytes}") for start in starts]
     return _shuffled(e, parts, [2 * k if 2 * k < width else 2 * k + 1 for k in range(width)], t)
+
+
+def is_part(place: Place, index: Sequence[Lanes]) -> bool:
+    """Whether an access is of one place of a last axis of two, for neighbours of the axis before."""
+    return place.extents[-1:] == (Lanes("2"),) and len(index) > 1 and index[-1].literal in (0, 1)
+
+
+def part(e: Accesses, place: Place, index: Sequence[Lanes], t: str, mask: str | None) -> str:
+    """A vector of one of both places. The loads are those of the other place, so that whoever reads both loads once."""
+    dtype, width, which = place.type.dtype, e.width, index[-1].literal or 0
+    start = Lanes(e.offset(place, [*index[:-1], Lanes("0")]).text)
+    pointers = [e.pointers(place, start if not k else e.add(start, Lanes(str(width)))) for k in range(2)]
+    if mask is None:
+        parts = [e.let(f"load {t}, ptr {pointer}, align {dtype.bytes}") for pointer in pointers]
+    else:
+        c = wide("i1", width)
+        parts = []
+        for k, pointer in enumerate(pointers):
+            order = ", ".join(f"i32 {(k * width + lane) // 2}" for lane in range(width))
+            both = e.let(f"shufflevector {c} {mask}, {c} poison, <{width} x i32> <{order}>")
+            given = [("ptr", pointer), ("i32", str(dtype.bytes)), (c, both), (t, "zeroinitializer")]
+            parts.append(e.intrinsic(t, f"llvm.masked.load.{mangled(stored(dtype), width)}.p0", given))
+    return _shuffled(e, parts, [2 * k + which for k in range(width)], t)
 
 
 def _shuffled(e: Accesses, parts: Sequence[str], order: Sequence[int], t: str) -> str:

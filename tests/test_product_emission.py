@@ -85,6 +85,24 @@ kernel k(%x: &T[4,s0], %out: &T[s0,7]) -> () {
 }
 """
 
+PARTS = """pullback-ir 1
+
+kernel k(%x: &T[s0,2], %out: &T[2]) -> () {
+  %n: i64[] = extent {size=s0}
+  %c0: i64[] = const {value=0}
+  %c1: i64[] = const {value=1}
+  %z: T[] = const {value=0.0}
+  %re: T[], %im: T[] = for %n, %z, %z {combine=[add, add], map=vector} (%i: i64[]) {
+    %0: T[] = load %x, %i, %c0
+    %1: T[] = load %x, %i, %c1
+    yield %0, %1
+  }
+  store %re, %out, %c0
+  store %im, %out, %c1
+  return
+}
+"""
+
 EACH = """pullback-ir 1
 
 kernel k(%x: &T[s0], %out: &T[2,s1]) -> () {
@@ -162,6 +180,18 @@ def test_lanes_that_repeat_or_share_elements_are_no_gathers(target: Target, dtyp
         out = fenced(np.zeros((2, count), x.dtype))
         assert kernel([fenced(x), out], [len(x), count]) == 0
         np.testing.assert_array_equal(out, [x[np.arange(count) % 4 + 1], x[np.arange(count) // 4]])
+
+
+@pytest.mark.parametrize("target", WIDE, ids=str)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_both_parts_of_complex_numbers_are_read_by_the_same_loads(dtype: str, target: Target) -> None:
+    kernel, found = compiled(PARTS.replace("T[", f"{dtype}[").replace("&T", f"&{dtype}"), target)
+    assert "gather" not in found
+    for count in range(40):
+        x = np.random.default_rng(count).normal(size=(count, 2)).astype("f4" if dtype == "f32" else "f8")
+        out = fenced(np.zeros(2, x.dtype))
+        assert kernel([fenced(x), out], [count]) == 0
+        np.testing.assert_allclose(out, x.sum(axis=0, dtype=np.float64), rtol=1e-5, atol=1e-5)
 
 
 def test_memory_of_a_kernels_own_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,14 @@ real references with a last axis of two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.complexes import Reinterpret
 from pullback.ir.ops.contract import Contract, is_matrix_product
+from pullback.ir.ops.contract import split as subscripts
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.index import Gather, Place, Scatter
@@ -176,11 +178,21 @@ def _extended(params: dict[str, Any], rank: int) -> dict[str, Any]:
 
 
 def _contracted(b: Any, z: Pair, w: Pair, spec: str) -> Pair:
-    def product(x: Value, y: Value) -> Value:
-        found: Value = b.contract(x, y, spec=spec)
-        return found
+    (left, right), out = subscripts(spec)
+    space = max(left, right, key=len)
+    axes = tuple(k for k, letter in enumerate(space) if letter not in out)
+    if not axes or not set(left + right) <= set(space):
+        return _by_parts(b, z, w, spec)
+    # as many sums as the result has parts, not four
+    real, imaginary = (b.sum(part, axes=axes) for part in _by_parts(b, z, w, f"{left},{right}->{space}"))
+    kept = [letter for letter in space if letter in out]
+    perm = tuple(kept.index(letter) for letter in out)
+    return b.transpose(real, perm=perm), b.transpose(imaginary, perm=perm)
 
+
+def _by_parts(b: Any, z: Pair, w: Pair, spec: str) -> Pair:
     (x, y), (u, v) = z, w
+    product = partial(b.contract, spec=spec)
     return b.sub(product(x, u), product(y, v)), b.add(product(x, v), product(y, u))
 
 
