@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pullback.codegen.lying import spell_lying
 from pullback.codegen.processors import Target
-from pullback.codegen.product_classes import CLASSES, LIMITS, SUBJECT, TALL, has_choice
+from pullback.codegen.product_classes import CLASSES, LIMITS, SUBJECT, has_choice
 from pullback.codegen.product_tall import is_tall
 from pullback.codegen.repeated import kernels_in_loops
 from pullback.ir.builder import Builder
@@ -94,8 +94,8 @@ def _spell(b: Builder, i: Instruction, lying: Sequence[Instruction], always: boo
     if not always:
         bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": dtype, "of": extents})[0]
         by_us = _is_ours(b, bits, (rows, terms, columns), dtype.part.bytes)
-    may_be_tall = not is_complex and (turned_left, turned_right) in TALL
-    in_rows = is_tall(b, (rows, terms, columns), machine.vector_bytes // dtype.bytes) if lying and may_be_tall else None
+    lanes = machine.vector_bytes // dtype.part.bytes
+    in_rows = is_tall(b, (rows, terms, columns), lanes) if lying and not is_complex else None
     for each in lying:
         spell_lying(b, each, by_us, (rows, terms, columns), machine, in_rows)
     if not always:

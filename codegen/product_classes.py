@@ -54,8 +54,6 @@ LIMITS = {"rows": "rows", "terms": "terms", "products": "multiplications", "widt
 LOW, WIDTH, DEEP = 64, 512, 2048
 """Products of at most so many rows, so many bytes in a row of results (with vectors of 64 bytes) and at least so many terms are
 tall."""
-TALL = ((True, False), (False, True))
-"""Which operands are turned in products of which tall ones have code of their own: tables, on end or on their side."""
 CLASSES = (
     ShapeClass(name="small", products=1 << 18, examples=((48, 48, 48), (64, 64, 64), (8, 128, 128), (128, 16, 64))),
     ShapeClass(

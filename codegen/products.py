@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Blocks
-from pullback.codegen.product_classes import TALL
 from pullback.codegen.product_copies import spell_copy
 from pullback.codegen.product_plain import Functions, PlainBlocks, access, spell_batch
 from pullback.codegen.product_tall import Tall
@@ -35,10 +34,9 @@ def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, out
     if plain is None or not outermost:
         Blocks(b, i, target, functions, outermost).spell()
         return
-    if (plain.left.is_turned, plain.right.is_turned) in TALL:
-        is_tall = Tall(b, i, target, functions).spell()
-        rows, *others = i.operands
-        i = replace(i, operands=(b.select(is_tall, b.const(0, I64), rows), *others))
+    is_tall = Tall(b, i, target, functions).spell()
+    rows, *others = i.operands
+    i = replace(i, operands=(b.select(is_tall, b.const(0, I64), rows), *others))
     PlainBlocks(b, i, target, functions, outermost).spell()
 
 
