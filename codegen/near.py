@@ -45,7 +45,7 @@ class _Rows:
 
     def __init__(self, b: Builder, i: Instruction) -> None:
         self.b, self.i = b, i
-        self.ref, self.first, self.count = i.operands
+        self.ref, self.first, self.count, *self.window = i.operands
         self.dtype = self.ref.type.dtype
         self.columns = b.emit(OPS["extent"], (), {"size": self.ref.type.shape[1]})[0]
         self.line, self.wide = LINE // self.dtype.bytes, TILE // self.dtype.bytes
@@ -59,6 +59,9 @@ class _Rows:
         has_columns = b.bitand(b.eq(rows, size), b.eq(b.bitand(columns, rest), none))
         copied, others = (b.bitxor(x, b.const(True, BOOL)) for x in (has_rows, has_columns))
         by_columns = b.bitand(copied, has_columns)
+        if self.window:
+            self.write_tile(has_rows, by_columns, b.bitand(copied, others))
+            return
         is_narrow = b.bitand(by_columns, b.le(self.columns, number(b, self.wide)))
         wanted = b.select(b.bitor(has_rows, is_narrow), one, b.mul(self.count, self.lead))
         room = b.local(wanted, dtype=self.dtype, shape=(ROOM,))
@@ -67,6 +70,26 @@ class _Rows:
         when(b, b.bitand(copied, others), lambda b: self.one_by_one(b, room))
         found = b.emit(OPS["either_rows"], (has_rows, self.ref, room, self.first, self.lead), {})[0]
         given = b.bitxor(is_narrow, b.const(True, BOOL)), found, tile, self.first, number(b, self.wide + GROUP)
+        b.append(Instruction(OPS["either_rows"], given, self.i.results, {}, (), self.i.loc))
+
+    def write_tile(self, has_rows: Value, by_columns: Value, others: Value) -> None:
+        """The rows' elements in some columns, no more than a tile has."""
+        b, (left, width) = self.b, self.window
+        tile, lead = b.local(dtype=self.dtype, shape=(ROWS, self.wide + GROUP)), number(b, self.wide + GROUP)
+        last, size = b.sub(self.columns, number(b, 1)), number(b, self.wide)
+        ways = size, number(b, 0), last
+
+        def turned(b: Builder) -> None:
+            ref = b.emit(OPS["as_rows"], (self.ref,), {"turned": True})[0]
+            serial(b, parts(b, width, GROUP), lambda b, g: self.group(b, ref, tile, left, b.mul(g, number(b, GROUP)), ways))
+
+        def row(b: Builder, r: Value) -> None:
+            at = b.add(self.first, r)
+            loop(b, width, lambda b, j: b.store(b.load(self.ref, at, b.add(left, j)), tile, r, j), map="vector", few=True)
+
+        when(b, by_columns, turned)
+        when(b, others, lambda b: serial(b, self.count, row))
+        given = has_rows, self.ref, tile, self.first, lead, left
         b.append(Instruction(OPS["either_rows"], given, self.i.results, {}, (), self.i.loc))
 
     def one_by_one(self, b: Builder, room: Value) -> None:
@@ -80,29 +103,15 @@ class _Rows:
         by_columns = b.emit(OPS["as_rows"], (self.ref,), {"turned": True})[0]
         size = number(b, self.wide)
         last = b.sub(self.columns, number(b, 1))
-        beside, below = b.select(is_narrow, number(b, 0), size), b.select(is_narrow, number(b, ROWS), number(b, 0))
+        ways = b.select(is_narrow, number(b, 0), size), b.select(is_narrow, number(b, ROWS), number(b, 0)), last
 
         def some(b: Builder, k: Value) -> None:
             left = b.mul(k, size)
             width = b.minimum(b.sub(self.columns, left), size)
-            serial(b, parts(b, width, GROUP), lambda b, g: group(b, left, b.mul(g, number(b, GROUP))))
+            groups = parts(b, width, GROUP)
+            serial(b, groups, lambda b, g: self.group(b, by_columns, tile, left, b.mul(g, number(b, GROUP)), ways))
             count = b.select(is_narrow, number(b, 0), self.count)
             serial(b, count, lambda b, r: row(b, r, left, width))
-
-        def group(b: Builder, left: Value, c: Value) -> None:
-            columns = [b.minimum(b.add(b.add(left, c), number(b, k)), last) for k in range(GROUP)]
-            coming = [b.minimum(b.add(column, beside), last) for column in columns]
-
-            def rows(b: Builder, v: Value) -> None:
-                at = b.add(self.first, v)
-                values = [b.load(by_columns, column, at) for column in columns]
-                here = [c, *(b.add(c, number(b, k)) for k in range(1, GROUP))]
-                for value, place in zip(values, here, strict=True):
-                    b.store(value, tile, v, place)
-                for column in coming:
-                    b.prefetch(by_columns, column, b.add(at, below))
-
-            vector(b, self.count, 1, rows)
 
         def row(b: Builder, r: Value, left: Value, width: Value) -> None:
             start = b.add(b.mul(r, self.lead), left)
@@ -110,3 +119,21 @@ class _Rows:
             vector(b, whole, self.line, lambda b, j: b.store(b.load(tile, r, j), room, b.add(start, j)))
 
         serial(b, parts(b, self.columns, self.wide), some)
+
+    def group(self, b: Builder, ref: Value, tile: Value, left: Value, c: Value, ways: tuple[Value, Value, Value]) -> None:
+        """Some columns, from one on, turned. ``ref``: the matrix, turned; ``ways``: how far beside and below them is what comes
+        next, and the last column."""
+        beside, below, last = ways
+        columns = [b.minimum(b.add(b.add(left, c), number(b, k)), last) for k in range(GROUP)]
+        coming = [b.minimum(b.add(column, beside), last) for column in columns]
+
+        def rows(b: Builder, v: Value) -> None:
+            at = b.add(self.first, v)
+            values = [b.load(ref, column, at) for column in columns]
+            here = [c, *(b.add(c, number(b, k)) for k in range(1, GROUP))]
+            for value, place in zip(values, here, strict=True):
+                b.store(value, tile, v, place)
+            for column in coming:
+                b.prefetch(ref, column, b.add(at, below))
+
+        vector(b, self.count, 1, rows)
