@@ -19,36 +19,35 @@ from pullback.ir.ops.kernel import Near
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import BOOL
 
-GROUP = 4
-"""So many columns are turned together."""
 ROWS = 64
 """The rows that are brought near at a time, at most."""
+LINE = 64
 TILE = 256
 """The bytes of a row of the tile that lies in the first cache."""
-LINE = 64
 ROOM = 1 << 40
 
 
-def nears(block: Block) -> Block:
-    """A block in which the rows of every ``near`` are there."""
+def nears(block: Block, vector_bytes: int = LINE) -> Block:
+    """A block in which the rows of every ``near`` are there. ``vector_bytes``: so many are turned together."""
     made: list[Instruction] = []
     for i in block.instructions:
         if isinstance(i.op, Near):
-            _Rows(Builder(i.loc, made), i).write()
+            _Rows(Builder(i.loc, made), i, vector_bytes).write()
         else:
-            made.append(replace(i, regions=tuple(map(nears, i.regions))) if i.regions else i)
+            made.append(replace(i, regions=tuple(nears(r, vector_bytes) for r in i.regions)) if i.regions else i)
     return Block(block.parameters, tuple(made), block.results)
 
 
 class _Rows:
     """Some rows of one matrix."""
 
-    def __init__(self, b: Builder, i: Instruction) -> None:
+    def __init__(self, b: Builder, i: Instruction, vector_bytes: int) -> None:
         self.b, self.i = b, i
         self.ref, self.first, self.count, *self.window = i.operands
         self.dtype = self.ref.type.dtype
         self.columns = b.emit(OPS["extent"], (), {"size": self.ref.type.shape[1]})[0]
         self.line, self.wide = LINE // self.dtype.bytes, TILE // self.dtype.bytes
+        self.together = vector_bytes // self.dtype.bytes
         self.lead = b.mul(b.bitor(parts(b, self.columns, self.line), number(b, 1)), number(b, self.line))
 
     def write(self) -> None:
@@ -65,23 +64,23 @@ class _Rows:
         is_narrow = b.bitand(by_columns, b.le(self.columns, number(b, self.wide)))
         wanted = b.select(b.bitor(has_rows, is_narrow), one, b.mul(self.count, self.lead))
         room = b.local(wanted, dtype=self.dtype, shape=(ROOM,))
-        tile = b.local(dtype=self.dtype, shape=(ROWS, self.wide + GROUP))
+        tile = b.local(dtype=self.dtype, shape=(ROWS, self.wide + self.line))
         when(b, by_columns, lambda b: self.turned(b, room, tile, is_narrow))
         when(b, b.bitand(copied, others), lambda b: self.one_by_one(b, room))
         found = b.emit(OPS["either_rows"], (has_rows, self.ref, room, self.first, self.lead), {})[0]
-        given = b.bitxor(is_narrow, b.const(True, BOOL)), found, tile, self.first, number(b, self.wide + GROUP)
+        given = b.bitxor(is_narrow, b.const(True, BOOL)), found, tile, self.first, number(b, self.wide + self.line)
         b.append(Instruction(OPS["either_rows"], given, self.i.results, {}, (), self.i.loc))
 
     def write_tile(self, has_rows: Value, by_columns: Value, others: Value) -> None:
         """The rows' elements in some columns, no more than a tile has."""
         b, (left, width) = self.b, self.window
-        tile, lead = b.local(dtype=self.dtype, shape=(ROWS, self.wide + GROUP)), number(b, self.wide + GROUP)
+        tile, lead = b.local(dtype=self.dtype, shape=(ROWS, self.wide + self.line)), number(b, self.wide + self.line)
         last, size = b.sub(self.columns, number(b, 1)), number(b, self.wide)
         ways = size, number(b, 0), last
 
         def turned(b: Builder) -> None:
             ref = b.emit(OPS["as_rows"], (self.ref,), {"turned": True})[0]
-            serial(b, parts(b, width, GROUP), lambda b, g: self.group(b, ref, tile, left, b.mul(g, number(b, GROUP)), ways))
+            serial(b, parts(b, width, self.together), lambda b, g: self.group(b, ref, tile, left, b.mul(g, number(b, self.together)), ways))
 
         def row(b: Builder, r: Value) -> None:
             at = b.add(self.first, r)
@@ -108,8 +107,8 @@ class _Rows:
         def some(b: Builder, k: Value) -> None:
             left = b.mul(k, size)
             width = b.minimum(b.sub(self.columns, left), size)
-            groups = parts(b, width, GROUP)
-            serial(b, groups, lambda b, g: self.group(b, by_columns, tile, left, b.mul(g, number(b, GROUP)), ways))
+            groups = parts(b, width, self.together)
+            serial(b, groups, lambda b, g: self.group(b, by_columns, tile, left, b.mul(g, number(b, self.together)), ways))
             count = b.select(is_narrow, number(b, 0), self.count)
             serial(b, count, lambda b, r: row(b, r, left, width))
 
@@ -124,16 +123,22 @@ class _Rows:
         """Some columns, from one on, turned. ``ref``: the matrix, turned; ``ways``: how far beside and below them is what comes
         next, and the last column."""
         beside, below, last = ways
-        columns = [b.minimum(b.add(b.add(left, c), number(b, k)), last) for k in range(GROUP)]
+        columns = [b.minimum(b.add(b.add(left, c), number(b, k)), last) for k in range(self.together)]
         coming = [b.minimum(b.add(column, beside), last) for column in columns]
+
+        def one(b: Builder, v: Value) -> None:
+            for k, column in enumerate(columns):
+                b.store(b.load(ref, column, b.add(self.first, v)), tile, v, b.add(c, number(b, k)) if k else c)
 
         def rows(b: Builder, v: Value) -> None:
             at = b.add(self.first, v)
             values = [b.load(ref, column, at) for column in columns]
-            here = [c, *(b.add(c, number(b, k)) for k in range(1, GROUP))]
+            here = [c, *(b.add(c, number(b, k)) for k in range(1, self.together))]
             for value, place in zip(values, here, strict=True):
                 b.store(value, tile, v, place)
             for column in coming:
                 b.prefetch(ref, column, b.add(at, below))
 
-        vector(b, self.count, 1, rows)
+        whole = b.bitand(self.count, number(b, -self.together))
+        vector(b, whole, self.together, rows)
+        serial(b, b.sub(self.count, whole), lambda b, v: one(b, b.add(whole, v)))
