@@ -80,7 +80,8 @@ class _Rows:
 
         def turned(b: Builder) -> None:
             ref = b.emit(OPS["as_rows"], (self.ref,), {"turned": True})[0]
-            serial(b, parts(b, width, self.together), lambda b, g: self.group(b, ref, tile, left, b.mul(g, number(b, self.together)), ways))
+            groups = parts(b, width, self.together)
+            serial(b, groups, lambda b, g: self.group(b, ref, tile, left, b.mul(g, number(b, self.together)), ways))
 
         def row(b: Builder, r: Value) -> None:
             at = b.add(self.first, r)

@@ -1,9 +1,9 @@
 """The kernel of a group of elements, and of reductions of all of them, that reads strided matrices.
 
-Where all that it reads of matrices is strided and columns lie side by side (Fortran's order), elements are visited column by
-column: in one line if they lie so. Otherwise they are visited in tiles of 64 rows, and what does not lie in rows is brought
-near, turned in registers: so results and other operands, which have rows, are written and read along them. Which of this holds,
-the strides say when the kernel runs.
+Where all that it reads of matrices is strided and has columns (Fortran's order), elements are visited as they lie: in one line if
+their places do not matter, else column by column. Otherwise they are visited in tiles of 64 rows, and what does not lie in rows
+is brought near, turned in registers: so results and other operands, which have rows, are written and read along them. Which of
+this holds, the strides say when the kernel runs.
 
 Cost: every line moves once from and to memory; an element of a tile is written to the first cache and read there once more.
 """
@@ -17,7 +17,7 @@ from pullback.codegen.cost import Schedule
 from pullback.codegen.draft import Draft
 from pullback.codegen.elements import LEAST
 from pullback.codegen.group_kernel import BLOCK, FLAT, GroupKernel
-from pullback.codegen.near import TILE
+from pullback.codegen.windows import neighbours, windows
 from pullback.ir.op import OPS
 from pullback.ir.ops.control import Check
 from pullback.ir.ops.elementwise import Elementwise
@@ -25,11 +25,6 @@ from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import broadcast
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, I64
-
-LINE = 1 << 14
-"""So many elements that lie in one line are visited by one run of a loop."""
-LONG = 4
-"""The logarithm of how many tiles side by side are one where all matrices have rows."""
 
 Found = dict[Instruction, list[Value]]
 
@@ -44,7 +39,7 @@ class _Strided(GroupKernel):
         b = self.b
         none = b.const(0, I64)
         self.rows_of, self.columns_of = (b.extent_of(e) for e in self.space.extents)
-        by_columns = self.all_have(0) if self.is_alone() else b.const(False, BOOL)
+        by_columns = self.in_columns() if self.is_alone() else b.const(False, BOOL)
         tiles = b.select(by_columns, none, b.const(1, I64))
         found: Found = self.along_columns(by_columns) if self.is_alone() else {}
         return self.drafted(self.in_tiles(tiles, found))
@@ -54,50 +49,35 @@ class _Strided(GroupKernel):
         others = {v for v in self.region.parameters if v.type.rank > 1} - {*self.brought}
         return not others and not any(v.type.rank > 1 for v, _ in self.copies)
 
-    def strides(self, value: Value) -> tuple[Value, Value]:
-        of = (self.refs[value],)
-        return self.b.emit(OPS["stride"], of, {"axis": 0})[0], self.b.emit(OPS["stride"], of, {"axis": 1})[0]
-
-    def all_have(self, axis: int) -> Value:
-        """Whether neighbours along an axis are neighbours in memory, those along the other one whole elements apart."""
-        b, held = self.b, self.b.const(True, BOOL)
-        for value in self.brought:
-            size, strides = value.type.dtype.bytes, self.strides(value)
-            whole = b.eq(b.bitand(strides[1 - axis], b.const(size - 1, I64)), b.const(0, I64))
-            held = b.bitand(held, b.bitand(b.eq(strides[axis], b.const(size, I64)), whole))
-        return held
-
     def load(self, value: Value, index: tuple[Value, ...], guard: Value | None) -> Value:
         return super().load(value, index[::-1] if value in self.turned else index, guard)
 
     # the two ways
 
     def along_columns(self, holds: Value) -> Found:
-        """Column by column, if that holds; or all columns in one line."""
+        """All elements in one line, or column by column, if that holds."""
         b, none = self.b, self.b.const(0, I64)
         before, self.turned = dict(self.refs), {*self.brought}
-        in_line, number = self.in_line(), b.mul(self.rows_of, self.columns_of)
-        size = b.const(LINE, I64)
-        lines = b.raw_shr(b.add(number, b.const(LINE - 1, I64)), b.const(LINE.bit_length() - 1, I64))
         for value in self.brought:
             self.refs[value] = b.emit(OPS["as_rows"], (self.refs[value],), {"turned": True})[0]
-        column = b.open("j")
-        first = b.select(in_line, b.mul(column, size), none)
-        count = b.select(in_line, b.minimum(b.sub(number, first), size), self.rows_of)
-        row = b.open("i")
-        found = self.over_elements((b.add(first, row), b.select(in_line, none, column)), 2)
-        found = self.left(row, count, found)
-        found = self.left(column, b.select(holds, b.select(in_line, lines, self.columns_of), none), found)
+        if self.is_anywhere():
+            place = b.open("i")
+            found = self.over_elements((place, none), 2)
+            found = self.left(place, b.select(holds, b.mul(self.rows_of, self.columns_of), none), found)
+        else:
+            column, row = b.open("j"), b.open("i")
+            found = self.left(row, self.rows_of, self.over_elements((row, column), 2))
+            found = self.left(column, b.select(holds, self.columns_of, none), found)
         self.refs, self.turned = before, set()
         return found
 
-    def in_line(self) -> Value:
-        """Whether columns lie one behind the other, and an element's place does not matter."""
-        b = self.b
-        held = b.const(self.is_anywhere(), BOOL)
+    def in_columns(self) -> Value:
+        """Whether all matrices have columns, which lie one behind the other if an element's place does not matter."""
+        b, held = self.b, neighbours(self, 0)
         for value in self.brought if self.is_anywhere() else ():
             size = b.const(value.type.dtype.bytes, I64)
-            held = b.bitand(held, b.eq(self.strides(value)[1], b.mul(self.rows_of, size)))
+            beside = b.emit(OPS["stride"], (self.refs[value],), {"axis": 1})[0]
+            held = b.bitand(held, b.eq(beside, b.mul(self.rows_of, size)))
         return held
 
     def is_anywhere(self) -> bool:
@@ -108,10 +88,8 @@ class _Strided(GroupKernel):
     def in_tiles(self, some: Value, sofar: Found) -> Found:
         """Tile by tile; ``some``: 0 if there is nothing to do. ``sofar``: what reductions have found."""
         b = self.b
-        least = min(TILE // v.type.dtype.bytes for v in self.brought).bit_length() - 1
-        log = b.select(self.all_have(1), b.const(least + LONG, I64), b.const(least, I64))
+        log, beside = windows(self)
         width = b.raw_shl(b.const(1, I64), log)
-        beside = b.raw_shr(b.add(self.columns_of, b.sub(width, b.const(1, I64))), log)
         height = b.const(BLOCK, I64)
         above = b.raw_shr(b.add(self.rows_of, b.const(BLOCK - 1, I64)), b.const(BLOCK.bit_length() - 1, I64))
         tile = b.open("t")
