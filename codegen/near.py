@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pullback.codegen.near_sums import LONG, Reduced, Sums, is_near, sums_of
 from pullback.codegen.product_parts import loop, number, parts, serial, vector, when
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -30,12 +31,46 @@ ROOM = 1 << 40
 def nears(block: Block, vector_bytes: int = LINE) -> Block:
     """A block in which the rows of every ``near`` are there. ``vector_bytes``: so many are turned together."""
     made: list[Instruction] = []
-    for i in block.instructions:
+    for k, i in enumerate(block.instructions):
+        if is_near(i):
+            wide = min(TILE // n.operands[0].type.dtype.bytes for n in block.instructions[k:] if is_near(n))
+            sums = sums_of(block.instructions[k:], block.results, vector_bytes, wide)
+            if sums is not None:
+                _by_columns(Builder(i.loc, made), sums, wide, vector_bytes)
+                return Block(block.parameters, tuple(made), block.results)
         if isinstance(i.op, Near):
             _Rows(Builder(i.loc, made), i, vector_bytes).write()
         else:
             made.append(replace(i, regions=tuple(nears(r, vector_bytes) for r in i.regions)) if i.regions else i)
     return Block(block.parameters, tuple(made), block.results)
+
+
+def _by_columns(b: Builder, sums: Sums, wide: int, vector_bytes: int) -> None:
+    """Loops over rows, some columns at a time if all matrices have columns, and many."""
+    for i in sums.others:
+        b.append(i)
+    rows = [_Rows(b, i, vector_bytes) for i in sums.nears]
+    columns = rows[0].columns
+    holds = b.gt(columns, number(b, LONG * wide))
+    for matrix in rows:
+        has_rows, has_columns = matrix.ways()
+        holds = b.bitand(holds, b.bitand(has_columns, b.bitxor(has_rows, b.const(True, BOOL))))
+
+    def bring(b: Builder, i: Instruction, left: Value, long: Value) -> Value:
+        (old,) = i.results
+        found = Value(old.type, old.name)
+        tile = _Rows(b, Instruction(i.op, (*i.operands, left, long), (found,), {}, (), i.loc), vector_bytes)
+        tile.write_tile(b.const(False, BOOL), None, None)
+        return found
+
+    def whole(b: Builder) -> None:
+        for i in sums.nears:
+            _Rows(b, i, vector_bytes).write()
+        for r in sums.loops:
+            b.append(r.loop)
+
+    when(b, holds, lambda b: Reduced(b, sums, columns, bring, wide, ROWS).write())
+    when(b, b.bitxor(holds, b.const(True, BOOL)), whole)
 
 
 class _Rows:
@@ -50,12 +85,17 @@ class _Rows:
         self.together = vector_bytes // self.dtype.bytes
         self.lead = b.mul(b.bitor(parts(b, self.columns, self.line), number(b, 1)), number(b, self.line))
 
-    def write(self) -> None:
+    def ways(self) -> tuple[Value, Value]:
+        """Whether the matrix has rows in memory, and whether it has columns."""
         b, size = self.b, number(self.b, self.dtype.bytes)
         rows, columns = (b.emit(OPS["stride"], (self.ref,), {"axis": axis})[0] for axis in (0, 1))
-        none, one, rest = number(b, 0), number(b, 1), number(b, self.dtype.bytes - 1)
+        none, rest = number(b, 0), number(b, self.dtype.bytes - 1)
         has_rows = b.bitand(b.eq(columns, size), b.eq(b.bitand(rows, rest), none))
-        has_columns = b.bitand(b.eq(rows, size), b.eq(b.bitand(columns, rest), none))
+        return has_rows, b.bitand(b.eq(rows, size), b.eq(b.bitand(columns, rest), none))
+
+    def write(self) -> None:
+        b, one = self.b, number(self.b, 1)
+        has_rows, has_columns = self.ways()
         copied, others = (b.bitxor(x, b.const(True, BOOL)) for x in (has_rows, has_columns))
         by_columns = b.bitand(copied, has_columns)
         if self.window:
@@ -71,8 +111,8 @@ class _Rows:
         given = b.bitxor(is_narrow, b.const(True, BOOL)), found, tile, self.first, number(b, self.wide + self.line)
         b.append(Instruction(OPS["either_rows"], given, self.i.results, {}, (), self.i.loc))
 
-    def write_tile(self, has_rows: Value, by_columns: Value, others: Value) -> None:
-        """The rows' elements in some columns, no more than a tile has."""
+    def write_tile(self, has_rows: Value, by_columns: Value | None, others: Value | None) -> None:
+        """The rows' elements in some columns, no more than a tile has; without conditions the matrix is known to have columns."""
         b, (left, width) = self.b, self.window
         tile, lead = b.local(dtype=self.dtype, shape=(ROWS, self.wide + self.line)), number(b, self.wide + self.line)
         last, size = b.sub(self.columns, number(b, 1)), number(b, self.wide)
@@ -87,8 +127,11 @@ class _Rows:
             at = b.add(self.first, r)
             loop(b, width, lambda b, j: b.store(b.load(self.ref, at, b.add(left, j)), tile, r, j), map="vector", few=True)
 
-        when(b, by_columns, turned)
-        when(b, others, lambda b: serial(b, self.count, row))
+        if by_columns is None or others is None:
+            turned(b)
+        else:
+            when(b, by_columns, turned)
+            when(b, others, lambda b: serial(b, self.count, row))
         given = has_rows, self.ref, tile, self.first, lead, left
         b.append(Instruction(OPS["either_rows"], given, self.i.results, {}, (), self.i.loc))
 
@@ -128,8 +171,11 @@ class _Rows:
         coming = [b.minimum(b.add(column, beside), last) for column in columns]
 
         def one(b: Builder, v: Value) -> None:
-            for k, column in enumerate(columns):
-                b.store(b.load(ref, column, b.add(self.first, v)), tile, v, b.add(c, number(b, k)) if k else c)
+            at = b.add(self.first, v)
+            serial(b, number(b, self.together), lambda b, k: single(b, v, at, b.add(c, k)))
+
+        def single(b: Builder, v: Value, at: Value, k: Value) -> None:
+            b.store(b.load(ref, b.minimum(b.add(left, k), last), at), tile, v, k)
 
         def rows(b: Builder, v: Value) -> None:
             at = b.add(self.first, v)

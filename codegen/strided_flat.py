@@ -99,11 +99,18 @@ class _Strided(GroupKernel):
         before = self.bring_near(first, count, left, long)
         row = b.open("i")
         column = b.open("j")
+        for ref in self.companions():
+            b.here("prefetch", ref, b.add(first, row), b.add(b.add(left, width), column))
         found = self.over_elements((b.add(first, row), b.add(left, column)), 2)
         self.refs = before
         found = self.left(column, long, found)
         found = self.left(row, count, found, about=BLOCK)
         return self.left(tile, b.mul(some, b.mul(above, beside)), found, sofar, apart=True)
+
+    def companions(self) -> list[Value]:
+        """The other matrices that are read or written in rows; the next tile's elements are asked for."""
+        read = [v for v in self.refs if v.type.shape == self.space.extents and v not in self.brought]
+        return list(dict.fromkeys([*(self.refs[v] for v in read), *(out.ref for v, out in self.copies if v.type.rank > 1)]))
 
     def left(
         self, index: Value, count: Value, found: Found, sofar: Found | None = None, about: int = 0, apart: bool = False
