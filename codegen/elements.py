@@ -98,11 +98,12 @@ class Elements:
         is_whole = self.rank == 2 and value.type.shape == self.space.extents and value not in self.elsewhere
         return is_whole and bool(self.reduces) and value.type.dtype.bytes >= LEAST
 
-    def bring_near(self, first: Value, count: Value) -> dict[Value, Value]:
-        """Bring some rows of strided matrices near, which are read there from now on; what they were read from before."""
+    def bring_near(self, *place: Value) -> dict[Value, Value]:
+        """Bring some rows of strided matrices near, or a tile of them, which are read there from now on; what they were read from
+        before. ``place``: the first row and how many, of a tile the first column and how many, too."""
         before = dict(self.refs)
         for value in self.brought:
-            self.refs[value] = self.b.here("near", self.refs[value], first, count)
+            self.refs[value] = self.b.here("near", self.refs[value], *place)
         return before
 
     def outs(self, value: Value, ref: Value) -> list[tuple[Value, Out]]:

@@ -48,7 +48,7 @@ def read_in_step(region: Block, space: Shape) -> set[Value]:
     return {p for p in region.parameters if p.type.shape == space and p not in elsewhere and p not in region.results}
 
 
-BLOCK, LOW = 64, 16
+BLOCK, LOW = 64, 32
 """So many rows of strided matrices are brought near at a time; so many of lower ones, for several threads."""
 MANY = 8
 """Matrices of fewer blocks are low."""

@@ -33,7 +33,7 @@ from pullback.codegen.llvm_shared import call, calls
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import written_only
 from pullback.codegen.llvm_text import BRIEF, Emitted
-from pullback.codegen.llvm_turned import TURNED, store_turned, turned
+from pullback.codegen.llvm_turned import TURNED, square, store_square, store_turned, turned
 from pullback.codegen.processors import PROCESSORS, Target
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
@@ -241,6 +241,9 @@ class Emitter(Accesses):
                 waiting = None
             elif after is not None and are_pair(self, i, after):
                 waiting = i
+            elif group := square(self, block.instructions[k : k + self.width], made):
+                store_square(self, group, made)
+                left = len(group) - 1
             elif group := turned(self, block.instructions[k : k + TURNED], made):
                 store_turned(self, group)
                 left = TURNED - 1

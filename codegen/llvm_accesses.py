@@ -273,7 +273,7 @@ class Accesses(Values):
         self.places[i.result] = Place(place.pointer, t, (place.extents[turned], apart), ())
 
     def either_rows(self, i: Instruction) -> None:
-        condition, ref, copy, first, long = i.operands
+        condition, ref, copy, first, long, *left = i.operands
         place, room, t = self.places[ref], self.places[copy], i.result.type
         assert isinstance(t, RefType)
         size = t.dtype.bytes
@@ -281,7 +281,10 @@ class Accesses(Values):
         apart = place.extents[1].text
         if place.strides:
             apart = self.let(f"ashr i64 {place.strides[0].text}, {size.bit_length() - 1}")
-        before = self.multiply(self.multiply(self.env[first], columns), Lanes(str(-size)))
+        skipped = self.multiply(self.env[first], columns)
+        for column in left:
+            skipped = self.add(skipped, self.env[column])
+        before = self.multiply(skipped, Lanes(str(-size)))
         start = self.let(f"getelementptr i8, ptr {room.pointer}, i64 {before.text}")
         pointer, lead = (
             self.let(f"select i1 {self.env[condition].text}, {kind} {x}, {kind} {y}")

@@ -282,12 +282,17 @@ def _ends_in_one_lane(e: Emitter, i: Instruction) -> bool:
 
 def choose_width(e: Emitter, region: Block) -> int:
     """As many lanes as the widest element of the loop allows; positions do not count."""
+    return lanes_of(e.target.vector_bytes, region)
+
+
+def lanes_of(vector_bytes: int, region: Block) -> int:
+    """The same, for vectors of so many bytes."""
     widest = 1
     for i in walk(region):
         for value in (*i.results, *(i.operands[:1] if isinstance(i.op, Store) else ())):
             if isinstance(value.type, ArrayType) and value.type.dtype is not I64 and not value.type.dtype.is_bool:
                 widest = max(widest, value.type.dtype.bytes)
-    return max(2, min(e.target.vector_bytes // (8 if widest == 1 else widest), MOST_LANES))
+    return max(2, min(vector_bytes // (8 if widest == 1 else widest), MOST_LANES))
 
 
 def weigh(region: Block, combine: Sequence[str] = ()) -> int:

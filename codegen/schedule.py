@@ -53,7 +53,7 @@ def schedule(kernel: Function, target: str = "cpu", processor: str = "", machine
     known = PROCESSORS.get(processor)
     apart, inside = _without(products(of_library(kernel, machine).body, machine), shared)
     rarely, often = _without(chunk(_spelled(inside, known)), cold)
-    found = phases(_map(jam(nears(transposes(borders(often))))), known)
+    found = phases(_map(jam(nears(transposes(borders(often)), machine.vector_bytes))), known)
     return Function(kernel.name, replace(found, instructions=(*map(_apart, apart), *rarely, *found.instructions)), kernel.kind)
 
 

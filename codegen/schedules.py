@@ -17,12 +17,13 @@ from pullback.codegen.product_group import BATCH
 from pullback.codegen.product_kernel import PRODUCT
 from pullback.codegen.row_sums import ORDERED_SUMS, ROW_SUMS
 from pullback.codegen.scan_kernel import SCAN, SCAN_BLOCKS, SCAN_LOOPS
+from pullback.codegen.strided_flat import STRIDED
 from pullback.codegen.tiles import TILED
 from pullback.codegen.triangle import TRIANGLE
 from pullback.ir.structure import Instruction
 
 SCHEDULES: tuple[Schedule, ...] = (
-    *(FLAT, ROWS, TILED, TRIANGLE, SCAN, SCAN_BLOCKS, SCAN_LOOPS, ROW_SUMS, ORDERED_SUMS),
+    *(STRIDED, FLAT, ROWS, TILED, TRIANGLE, SCAN, SCAN_BLOCKS, SCAN_LOOPS, ROW_SUMS, ORDERED_SUMS),
     *(BATCH, PRODUCT),
 )
 

@@ -25,6 +25,7 @@ from pullback.codegen.collapse import Space
 from pullback.codegen.cost import Cost, Schedule, elements, moved_once, weight, work
 from pullback.codegen.draft import Draft
 from pullback.codegen.elements import Elements, Out
+from pullback.codegen.windows import windows
 from pullback.ir.extents import quotient
 from pullback.ir.op import OPS
 from pullback.ir.ops.control import Check
@@ -60,6 +61,7 @@ class _Tiles(Elements):
         self.valid: list[Value | None] = []
         self.size: Value | None = None
         self.near: dict[Value, Value] = {}
+        self.window: tuple[Value, Value] | None = None
 
         self.height, *self.widths = space.extents
         moved = {*self.region.parameters, *self.region.results}
@@ -245,10 +247,13 @@ class _Tiles(Elements):
         b = self.b
         first = b.mul(c, b.const(CHUNK, I64))
         count = b.minimum(b.sub(b.extent_of(self.height), first), b.const(CHUNK, I64))
-        far = self.bring_near(first, count)
-        self.near = {far[v]: self.refs[v] for v in self.brought}
         for i in self.columns:
             self.along(lambda j, i=i: self.put(self.identity(i)[0], self.partial[i], c, *j))  # type: ignore[misc]
+        if self.brought and not self.rows and len(self.columns) == len(self.reduces) and not self.checks:
+            self.windows(c, first, count)
+            return {}
+        far = self.bring_near(first, count)
+        self.near = {far[v]: self.refs[v] for v in self.brought}
         if not self.last and not self.rows:
             self.size = b.const(self.together, I64)
             return self.tile(c, first, count)
@@ -260,6 +265,20 @@ class _Tiles(Elements):
             return self.tile(c, b.add(first, at), b.minimum(b.sub(count, at), size))
 
         return self.loop(b.raw_shr(b.add(count, b.sub(size, b.const(1, I64))), shift), "t", tile)
+
+    def windows(self, c: Value, first: Value, count: Value) -> None:
+        """A chunk of which nothing but columns is reduced, some columns at a time, so that strided matrices are brought near in
+        the first cache."""
+        b = self.b
+        log, number = windows(self)
+        window = b.open("w")
+        left = b.raw_shl(window, log)
+        long = b.minimum(b.sub(b.extent_of(self.widths[0]), left), b.raw_shl(b.const(1, I64), log))
+        before = self.bring_near(first, count, left, long)
+        self.window = left, long
+        self.tile(c, first, count)
+        self.window, self.refs = None, before
+        b.close_ordered(window, number)
 
     def tile_shift(self) -> Value:
         """The logarithm of a tile's number of rows."""
@@ -285,7 +304,8 @@ class _Tiles(Elements):
         """Leave loops along a row, which may combine values."""
         found = tuple(yields)
         for k, extent in reversed(list(zip(index, self.widths, strict=True))):
-            found = self.b.close(k, self.b.extent_of(extent), initial, found, combine or None)
+            count = self.b.extent_of(extent) if self.window is None else self.window[1]
+            found = self.b.close(k, count, initial, found, combine or None)
         return found
 
     def hints(self) -> list[str]:
@@ -371,7 +391,8 @@ class _Tiles(Elements):
                     self.memo[(value, (row,), None)] = self.read(self.places[value], (row,))
         of_rows = [i for i in reduces if isinstance(i.op, Reduce) and self.is_row_reduce(i)]
         of_all = [i for i in reduces if isinstance(i.op, Check) or tuple(i.params["axes"]) == tuple(range(self.rank))]
-        j = self.opened()
+        along = self.opened()
+        j = along if self.window is None else (b.add(self.window[0], along[0]),)
         self.ask(number, rows, j)
         ended = self.ended_values()
         outs = [(v, out) for v, out in self.copies if v in roots and v not in ended]
@@ -389,7 +410,7 @@ class _Tiles(Elements):
         yields += [self.joined(i, self.counted(i, values[i.operands[0]])) for i in of_all]
         carried = [i for i in of_rows for _ in rows] + of_all
         combine = [self.combiner(i) for i in carried]
-        results = list(self.closed(j, [self.identity(i)[0] for i in carried], yields, combine))
+        results = list(self.closed(along, [self.identity(i)[0] for i in carried], yields, combine))
         for i in of_rows:
             for row in rows:
                 self.write(results.pop(0), self.places[i.result], (row,))

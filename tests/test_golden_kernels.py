@@ -38,7 +38,9 @@ def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> No
     if forced:
         monkeypatch.setattr(schedules, "pick", always(forced[1]))
     (function,) = parse_module(given).functions
-    found = compiled(function)
+    lie = re.search(r"^# layouts: *(.+)$", given, re.MULTILINE)
+    layouts = lie[1].split(",") if lie else ()
+    found = compiled(function, layouts=layouts)
     if bless:
         expected = text_of(found)
         path.write_text(f"{given.rstrip()}\n{SEPARATOR}{expected}")
@@ -50,7 +52,8 @@ def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> No
         pairs = zip(function.parameters, arguments, strict=True)
         sizes = {e: n for v, a in pairs for e, n in zip(v.type.shape, a.shape, strict=True) if isinstance(e, str)}
         concrete = rename(function, sizes)
-        assert_same(compiled(concrete).run(arguments), interpret(concrete, *arguments), bitwise=False)
+        arguments = [np.asfortranarray(a) if lie else a for a in arguments]
+        assert_same(compiled(concrete, layouts=layouts).run(arguments), interpret(concrete, *arguments), bitwise=False)
 
 
 def test_every_schedule_has_one() -> None:

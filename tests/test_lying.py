@@ -132,7 +132,7 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("form", REDUCTIONS)
 def test_reductions_of_strided_matrices(form: str, dtype: str) -> None:
     compiled = pb.jit(REDUCTIONS[form])
-    for m, n in ((5, 7), (64, 64), (65, 130), (700, 41), (33, 600), (1, 9), (9, 1), (0, 4)):
+    for m, n in ((5, 7), (64, 64), (65, 130), (700, 41), (33, 600), (6, 9001), (1, 9), (9, 1), (0, 4)):
         if form in ("max(1)", "argmax(1)", "centred") and not m * n:
             continue
         x, u, v = (np.asarray(3 * RNG.standard_normal(shape)).astype(dtype) for shape in ((m, n), m, n))
@@ -141,6 +141,75 @@ def test_reductions_of_strided_matrices(form: str, dtype: str) -> None:
             found = compiled(strided, u, v)
             for a, b in zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]:
                 assert np.array_equal(a, b), (name, m, n)
+
+
+def test_sums_of_long_rows_have_all_tiers() -> None:
+    """Rows of more than 64 times 64 steps of 64 elements: some columns at a time, with the bits of whole rows."""
+    x = RNG.standard_normal((3, 64 * 64 * 64 + 5000)).astype("float32")
+    for call in (lambda x: x.sum(1), lambda x: (x * x + 1).sum(1), lambda x: x.max(1)):
+        compiled = pb.jit(call)
+        assert np.array_equal(compiled(np.asfortranarray(x)), compiled(x))
+
+
+ELEMENTS: dict[str, Callable[..., Any]] = {
+    "of all": lambda x, y, v: np.sum(x * x),
+    "and a row": lambda x, y, v: np.sum((x - v) ** 2),
+    "largest": lambda x, y, v: np.max(x + 1),
+    "of two": lambda x, y, v: np.sum(x * y),
+    "element by element": lambda x, y, v: 2 * x + 1,
+    "two matrices": lambda x, y, v: x * y + v,
+    "both": lambda x, y, v: (np.sum(x), np.sum(x * y), x - y),
+    "mirrored": lambda x, y, v: np.sum(x[::-1] * x),
+    "numbered": lambda x, y, v: np.sum(x * np.arange(x.shape[1])),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8"])
+@pytest.mark.parametrize("form", ELEMENTS)
+def test_elements_of_strided_matrices(form: str, dtype: str) -> None:
+    """Elements are the same to the bit; sums of all of them are added in another order."""
+    call = ELEMENTS[form]
+    compiled = pb.jit(call)
+    for m, n in ((5, 7), (64, 64), (65, 130), (200, 77), (1, 9), (9, 1), (0, 4), (4, 0)):
+        if form == "largest" and not m * n:
+            continue
+        x, y, v = (np.asarray(3 * RNG.standard_normal(shape)).astype(dtype) for shape in ((m, n), (m, n), n))
+        expected, wanted = compiled(x, y, v), call(x, y, v)
+        for (name, left), (other, right) in zip(layouts(x), list(layouts(y))[::-1], strict=True):
+            for second in (y, right):
+                found = compiled(left, second, v)
+                for a, b, c in zip(*((r if form == "both" else (r,)) for r in (found, expected, wanted)), strict=True):
+                    if np.ndim(b):
+                        assert np.array_equal(a, b), (name, other, m, n)
+                    else:
+                        assert a.dtype == c.dtype
+                        np.testing.assert_allclose(a, c, rtol=1e-4 if dtype == "float32" else 1e-11, atol=1e-2, err_msg=name)
+
+
+def test_sums_of_all_elements_go_as_they_lie() -> None:
+    """A matrix in Fortran's order is added up as its transpose in C order is, by one thread or two."""
+    compiled = pb.jit(lambda x: np.sum(x * x))
+    threads = pb.get_num_threads()
+    try:
+        for m, n in ((30, 50), (700, 900)):
+            x = RNG.standard_normal((m, n))
+            found = []
+            for number in (1, 2):
+                pb.set_num_threads(number)
+                found += [compiled(np.asfortranarray(x)), compiled(np.ascontiguousarray(x.T))]
+            assert len(set(found)) == 1
+    finally:
+        pb.set_num_threads(threads)
+
+
+def test_values_and_gradients_of_strided_matrices() -> None:
+    compiled = pb.jit(pb.value_and_grad(lambda x: np.sum(np.tanh(x) * x)))
+    x = RNG.standard_normal((70, 90))
+    value, gradient = compiled(x)
+    for name, strided in layouts(x):
+        found = compiled(strided)
+        assert np.array_equal(found[1], gradient), name
+        np.testing.assert_allclose(found[0], value, rtol=1e-13)
 
 
 def test_the_gradient_of_a_regression_reads_rows() -> None:

@@ -169,11 +169,12 @@ class AsRows(Op):
 
 class Near(Op):
     """Some rows of a strided matrix, the first one and how many are given, as a dense reference that has the indices of the
-    matrix: in memory of the kernel's own, unless they lie in rows. Only these rows are there, to be read."""
+    matrix: in memory of the kernel's own, unless they lie in rows. Only these rows are there, to be read. With the first column
+    and how many, only these columns of them: a tile, as narrow as ``codegen.near`` has tiles unless the matrix has rows."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
-        _scalars(types[1:], 2)
+        _scalars(types[1:], 4 if len(types) > 3 else 2)
         if ref.layout != "strided" or ref.rank != 2:
             raise TypeError("takes a strided reference of rank 2")
         return (RefType(ref.dtype, ref.shape, "c", ref.space),)
@@ -181,13 +182,13 @@ class Near(Op):
 
 class EitherRows(Op):
     """A matrix as ``near`` gives it: itself if a condition holds, as ``as_rows`` does with a strided one, or a copy of some rows.
-    Operands: the condition, the matrix, the copy, a dense reference, the row that it begins with, and how many elements apart its
-    rows are."""
+    Operands: the condition, the matrix, the copy, a dense reference, the row that it begins with, how many elements apart its
+    rows are, and the column that it begins with, if that is not the first one."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         ref, copy = _ref(types[1]), _ref(types[2])
         _scalars(types[:1], 1, "bool")
-        _scalars(types[3:], 2)
+        _scalars(types[3:], 3 if len(types) > 5 else 2)
         if ref.rank != 2 or copy.layout != "c" or copy.rank not in (1, 2) or copy.dtype is not ref.dtype:
             raise TypeError("takes a reference of rank 2, and a dense one for the copy")
         return (RefType(ref.dtype, ref.shape, "c", ref.space),)
