@@ -81,7 +81,7 @@ class _Rows:
         self.before, self.after = instructions[:k], instructions[k + 1 :]
         self.names: Sequence[str] = inner.params["combine"]
         self.width = lanes_of(vector_bytes, inner.regions[0])
-        self.parts = choose_unroll(weigh(inner.regions[0], self.names), self.width, None, True)
+        self.parts = choose_unroll(weigh(inner.regions[0], self.names), self.width, None, len(self.names))
         self.step = self.width * self.parts
         self.dtype = inner.results[0].type.dtype
 
@@ -90,7 +90,8 @@ class _Rows:
         """Whether rows have as many partial results where several are reduced together."""
         together = walk(jam(Block((), (self.loop,), ())))
         loops = [k for k in together if isinstance(k.op, For) and k.results]
-        return all(choose_unroll(weigh(k.regions[0], k.params["combine"]), self.width, None, True) == self.parts for k in loops)
+        combined = ((weigh(k.regions[0], k.params["combine"]), len(k.results)) for k in loops)
+        return all(choose_unroll(weight, self.width, None, results) == self.parts for weight, results in combined)
 
     @staticmethod
     def of(i: Instruction, vector_bytes: int, near: Set[Value]) -> _Rows | None:
