@@ -286,9 +286,9 @@ class _Within(Tiles):
         each = [b.emit(OPS["row_ref"], (self.left, row, number(b, 0)), {})[0] for row in rows]
         return lambda step, r, at: step.load(each[r], at)
 
-    def out_of(self, b: Builder, each: Region, rows: list[Value], first: Value) -> Callable[..., Place]:
-        begins = [b.emit(OPS["row_ref"], (self.out, row, first), {})[0] for row in rows]
-        return lambda b, r, lane, column, total: (begins[r], (lane,))
+    def out_of(self, b: Builder, each: Region, row: Value, first: Value) -> Callable[[Builder, Value, Value], Place]:
+        begin = b.emit(OPS["row_ref"], (self.out, row, first), {})[0]
+        return lambda b, lane, column: (begin, (lane,))
 
 
 @functools.cache
