@@ -12,7 +12,8 @@ from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Blocks
 from pullback.codegen.product_classes import TALL
 from pullback.codegen.product_copies import spell_copy
-from pullback.codegen.product_plain import Functions, PlainBlocks, access, spell_batch
+from pullback.codegen.product_functions import Functions, Told
+from pullback.codegen.product_plain import PlainBlocks, access, spell_batch
 from pullback.codegen.product_tall import Tall
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import For
@@ -22,9 +23,10 @@ from pullback.ir.structure import Block, Instruction
 from pullback.ir.types import I64
 
 
-def products(block: Block, target: Target) -> Block:
-    """A kernel's body without products, the functions that it shares with others in front."""
-    functions: dict[str, Instruction] = {}
+def products(block: Block, target: Target, told: Told | None = None) -> Block:
+    """A kernel's body without products, the functions that it shares with others in front. ``told``: called with each of these as
+    soon as it is known."""
+    functions = Functions(told)
     found = _products(block, target, functions, True)
     return replace(found, instructions=(*functions.values(), *found.instructions)) if functions else found
 
@@ -42,7 +44,7 @@ def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, out
     PlainBlocks(b, i, target, functions, outermost).spell()
 
 
-def _products(block: Block, target: Target, functions: dict[str, Instruction], outermost: bool) -> Block:
+def _products(block: Block, target: Target, functions: Functions, outermost: bool) -> Block:
     """``outermost``: no loop is around it."""
     made: list[Instruction] = []
     copies = outermost and any(isinstance(i.op, Product) and i.params.get("lies") for i in block.instructions)
