@@ -1,5 +1,5 @@
-"""The functions that a kernel's products share with other kernels, by name: each is told of when it is defined, so that a thread may
-compile it while the kernel is still spelled out."""
+"""The functions that a kernel shares with others for its products, by name: each is told of when it is defined, so that a thread
+may compile it while the kernel is still spelled out."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class Tiles:
         self, b: Builder, panel: Value | None, z: Value, place: tuple[Value, Value], terms: tuple[Value, Value], is_first: Value
     ) -> None:
         """A tile of sums, or what a run of terms adds to it. Rows that are not there are the last one again."""
-        of, shape, (i, j) = self.of, self.shape, place
+        of, (i, j) = self.of, place
         from_left, from_right, each = self.regions(b, z)
         last = b.sub(of.rows, number(b, 1))
         rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]

@@ -50,7 +50,7 @@ def schedule(
     kernel: Function, target: str = "cpu", processor: str = "", machine: Target = ANY, told: Told | None = None
 ) -> Function:  # fmt: skip
     """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty; ``machine``:
-    what matrix products are made for; ``told``: called with the functions that these share with other kernels, before the rest."""
+    what matrix products are made for; ``told``: called with the functions that these share with other kernels, at once."""
     if target == "cuda":
         return Function(kernel.name, map_loops(tiled(kernel.body)), kernel.kind)
     known = PROCESSORS.get(processor)

@@ -23,7 +23,7 @@ from pullback.ir.classes import templated
 from pullback.ir.extents import Abstract, rename
 from pullback.ir.later import later
 from pullback.ir.passes.activity import is_pure
-from pullback.ir.structure import Instruction, walk
+from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
 from pullback.runtime import collector, counters, stored, threads
 from pullback.runtime.cuda_errors import warn_of
@@ -321,7 +321,7 @@ def multiplied(module: Module, machine: Target, alone: bool = False) -> Module:
 def scheduled_kernel(
     kernel: Function, device: str, machine: Target | None = None, told: Callable[[Instruction], None] | None = None
 ) -> Function:
-    """A kernel scheduled for a device; if that is the CPU, for a machine, this one if none is named. ``told`` as for ``schedule``."""
+    """A kernel scheduled for a device; if that is the CPU, for a machine, this one by default. ``told``: see ``schedule``."""
     if device != "cpu":
         return schedule.schedule(kernel, device)
     machine = machine or default_engine().host().target

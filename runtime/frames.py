@@ -1,8 +1,9 @@
 """Room for the frames of Python functions.
 
-CPython keeps frames in pieces of memory of 16 KiB, and gives one back as soon as the last function in it returns. Where a loop happens
-to run at the end of a piece, each call that it makes maps memory, meets a fault of a page, and unmaps it, and processors tell each
-other so: a compilation took up to half as long again, by how deep the caller was. A frame that asks for more gets a larger piece.
+CPython keeps frames in pieces of memory of 16 KiB, and gives one back as soon as the last function in it returns. Where a loop
+happens to run at the end of a piece, each call that it makes maps memory, meets a page fault, and unmaps it, and processors tell
+each other so: a compilation took up to half as long again, by how deep its caller was. A frame that asks for more gets a larger
+piece.
 """
 
 from __future__ import annotations
