@@ -24,24 +24,17 @@ def stored(i: Instruction) -> Instruction | None:
     """A product that stores the sums of another one and is plain; None if there is none."""
     left, right, each, *ends = i.regions
     stores = [k for k in each.instructions if isinstance(k.op, Store)]
-    if ends or each.results or len(i.operands) != 3 or len(stores) != 1 or stores[0].op.masked:
+    is_masked = any(isinstance(k.op, Store) and k.op.masked for k in stores)
+    if ends or each.results or len(i.operands) != 3 or len(stores) != 1 or is_masked:
         return None
     out, index = ref_and_index(stores[0])
-    total, row, column = each.parameters[2], *each.parameters[:2]
-    if out.type.dtype is not total.type.dtype or any(_reads(k, out, each, row, column) for k in each.instructions):
+    total = each.parameters[2]
+    reads = (ref_and_index(k)[0] for k in each.instructions if isinstance(k.op, Load))
+    if out.type.dtype is not total.type.dtype or out in reads:
         return None
     store = Instruction(stores[0].op, (total, out, *index), (), stores[0].params, (), stores[0].loc)
     plain = replace(i, regions=(left, right, Region(each.parameters, (store,), ())))
     return plain if access(plain) is not None else None
-
-
-def _reads(i: Instruction, out: Value, each: Region, row: Value, column: Value) -> bool:
-    """Whether an instruction reads what may lie where results do."""
-    if not isinstance(i.op, Load):
-        return False
-    ref, index = ref_and_index(i)
-    known = {v for k in each.instructions for v in k.results}
-    return ref is out or not known.isdisjoint(index) or {row, column} <= set(index)
 
 
 class StoredBlocks(PlainBlocks):
