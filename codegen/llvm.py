@@ -29,7 +29,7 @@ from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
-from pullback.codegen.llvm_shared import call, calls
+from pullback.codegen.llvm_shared import call, calls, written
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import written_only
 from pullback.codegen.llvm_text import BRIEF, Emitted
@@ -71,6 +71,12 @@ from pullback.ir.types import ArrayType, DType, StackType
 def emit(kernel: Function, name: str, target: Target, told: Callable[[str], None] | None = None) -> Emitted:
     """The LLVM text of a kernel scheduled for the CPU. ``told``: called with those of functions in other modules."""
     return Emitter(kernel, name, target, told=told).run()
+
+
+def ahead(target: Target, told: Callable[[str], None]) -> Callable[[Instruction], None]:
+    """Gives what writes functions that kernels share, those first that others call, and tells of their texts."""
+    emitter = Emitter(Function("", Block((), (), ()), "kernel"), "", target)
+    return lambda function: told(written(emitter, function))
 
 
 class Emitter(Accesses):

@@ -51,8 +51,12 @@ def loop(e: Emitter, i: Instruction) -> list[Lanes]:
     return _combining_loop(e, i) if combines else _serial_loop(e, i)
 
 
-def counted(e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], None], leaf: bool = False) -> None:
-    """Run a body while the number in a slot is below a limit, which steps meet exactly or pass.
+def counted(
+    e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], None], leaf: bool = False,
+    begin: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
+    """Run a body while the number in a slot is below a limit, which steps meet exactly or pass. ``begin`` writes what comes first
+    in each iteration, and once more in the end.
 
     Unless the body is scalar code without loops, its index is hidden from LLVM's strength reduction, which takes a fifth of the
     time of a compilation to find addresses: a base and an index, as they are written, are what a processor adds for nothing.
@@ -61,6 +65,7 @@ def counted(e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], 
     head, inside, end = (f"{word}{e.count}" for word in ("head", "body", "end"))
     e.line(f"br label %{head}")
     e.label(head, follows=True)
+    begin()
     index = e.let(f"load i64, ptr {slot}")
     e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {limit}')}, label %{inside}, label %{end}")
     with e.aside():
@@ -83,23 +88,30 @@ def _serial_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     count, *initial = (e.env[v] for v in i.operands)
     dtypes = [v.type.dtype for v in i.results]
     types = [wide(element(d), e.width) for d in dtypes]
-    slots = [e.slot(t) for t in types]
-    for start, dtype, t, slot in zip(initial, dtypes, types, slots, strict=True):
-        e.line(f"store {t} {e.vector(start, dtype)}, ptr {slot}")
+    starts = [e.vector(start, dtype) for start, dtype in zip(initial, dtypes, strict=True)]
+    slot, before = _counter(e), e.here() if types else ""
     step = None if e.width > 1 else 0
     walks = Walks(e, region) if e.width > 1 else None
+    names: list[str] = []
+
+    def begin() -> None:
+        names.extend(e.fresh() for _ in types)
+        e.lines.extend(names)
 
     def body(index: str) -> None:
         e.splats = dict(e.splats)
         e.env[region.parameters[0]] = Lanes(index)
-        for parameter, slot, t in zip(region.parameters[1:], slots, types, strict=True):
-            e.env[parameter] = Lanes(e.let(f"load {t}, ptr {slot}"), step)
+        for parameter, name in zip(region.parameters[1:], names, strict=True):
+            e.env[parameter] = Lanes(name, step)
         _walk(e, region, walks, index)
-        for value, slot, t, dtype in zip(region.results, slots, types, dtypes, strict=True):
-            e.line(f"store {t} {e.vector(e.env[value], dtype)}, ptr {slot}")
+        after = [e.vector(e.env[value], dtype) for value, dtype in zip(region.results, dtypes, strict=True)]
+        last = e.here() if types else ""
+        first = e.lines.index(names[0]) if names else 0
+        for k, (name, t, start, value) in enumerate(zip(names, types, starts, after, strict=True), first):
+            e.lines[k] = f"  {name} = phi {t} [ {start}, %{before} ], [ {value}, %{last} ]"
 
-    counted(e, _counter(e), count.text, 1, body, is_leaf(region))
-    return [Lanes(e.let(f"load {t}, ptr {slot}"), step) for slot, t in zip(slots, types, strict=True)]
+    counted(e, slot, count.text, 1, body, is_leaf(region), begin)
+    return [Lanes(name, step) for name in names]
 
 
 def _walk(e: Emitter, region: Block, walks: Walks | None, index: str) -> None:
@@ -246,7 +258,9 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     rows: Rows | None = None
     e.asks_ahead = weight > MOST_WEIGHT and not e.inlined and not e.kernel_asks
     heavy = weight > MOST_TWICE and masks_are_cheap(e, region)
-    if short or (not is_whole and (heavy or (e.target.vector_bytes == 64 and i.params.get("few")))):
+    if is_whole and count.literal == width and not combine and not scans.number:
+        body("0", 0)
+    elif short or (not is_whole and (heavy or (e.target.vector_bytes == 64 and i.params.get("few")))):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     elif _can_end_masked(e, i, weight, addresses) and not (rows := Rows(e, region, addresses)).of and not is_whole:
         _with_rest(e, slot, count.text, sums, body)

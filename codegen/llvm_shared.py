@@ -45,6 +45,13 @@ def _is_call(i: Instruction) -> bool:
     return any(isinstance(k.op, Call) for k in walk(region)) and calls(region)
 
 
+def written(e: Emitter, function: Instruction) -> str:
+    """The module of a shared function, which may call those that were written before."""
+    name = function.params["function"]
+    (e.shared[name],) = function.regions
+    return _made(e, name).text
+
+
 def _made(e: Emitter, name: str) -> _Text:
     region = e.shared[name]
     key = region, name, e.target

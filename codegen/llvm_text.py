@@ -75,6 +75,11 @@ class Writer:
             self.known = {}
         self.lines.append(f"{name}:")
 
+    def here(self) -> str:
+        """The name of the block that is being written."""
+        found = (line for text in reversed(self.lines) for line in reversed(text.split("\n")) if line.endswith(":"))
+        return next(found, "entry:")[:-1]
+
     @contextmanager
     def aside(self) -> Iterator[None]:
         """What is written inside may not run before what is written after: it is forgotten there."""

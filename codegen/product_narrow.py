@@ -181,22 +181,20 @@ class Tiles:
         self, b: Builder, panel: Value | None, z: Value, place: tuple[Value, Value], terms: tuple[Value, Value], is_first: Value
     ) -> None:
         """A tile of sums, or what a run of terms adds to it. Rows that are not there are the last one again."""
-        of, shape, (i, j) = self.of, self.shape, place
+        of, (i, j) = self.of, place
         from_left, from_right, each = self.regions(b, z)
         last = b.sub(of.rows, number(b, 1))
         rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]
-        left_of, out_of = self.left_of(b, from_left, rows), self.out_of(b, each, rows, j)
+        left_of = self.left_of(b, from_left, rows)
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
-        lanes = [lane, *(inner.add(lane, number(inner, x * shape.lanes)) for x in range(1, self.vectors))]
-        columns = [inner.add(j, v) for v in lanes]
+        lanes, columns, inside = self.across(inner, lane, j)
         zero = inner.const(0.0, of.dtype)
         places = [(r, x) for r in range(self.high) for x in range(self.vectors)]
         step, p = Builder(b.loc), Value(scalar(I64), "p")
         before = [Value(scalar(of.dtype), "sum") for _ in places]
         at, start, after = step.add(terms[0], p), step.mul(p, number(step, self.wide)), []
-        inside = {column: inner.lt(column, of.columns) for column in columns}
         if panel is None:
-            right = [self.lying(step, from_right, at, column, inside[column]) for column in columns]
+            right = [self.lying(step, from_right, at, *place) for place in zip(columns, inside, strict=True)]
         else:
             right = [step.load(panel, step.add(start, v)) for v in lanes]
         for r in range(self.high):
@@ -205,13 +203,49 @@ class Tiles:
         totals = inner.emit(
             OPS["for"], (terms[1], *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)]
         )
-        stores = []
-        for (r, x), total in zip(places, totals, strict=True):
-            ref, index = out_of(inner, r, lanes[x], columns[x], total)
-            stores.append((total, ref, inside[columns[x]], *index))
-        self.put(inner, stores, is_first)
-        params = {"map": "vector", "multiple": shape.lanes}
-        b.emit(OPS["for"], (number(b, shape.lanes),), params, [inner.block([lane], [])])
+        sums = b.local(dtype=of.dtype, shape=(self.high, self.wide))
+        is_later = b.bitnot(is_first)
+
+        def put(b: Builder) -> None:
+            for r, row in enumerate(rows):
+                begin = self.out_of(b, each, row, j)
+                for x in range(self.vectors):
+                    ref, index = begin(b, lanes[x], columns[x])
+                    b.store_if(totals[r * self.vectors + x], ref, inside[x], *index)
+
+        def keep(b: Builder) -> None:
+            for (r, x), total in zip(places, totals, strict=True):
+                b.store(total, sums, number(b, r), lanes[x])
+
+        when(inner, is_first, put)
+        when(inner, is_later, keep)
+        self.lanes(b, lane, inner)
+        height = b.minimum(b.select(is_first, number(b, 0), number(b, self.high)), b.sub(of.rows, i))
+        serial(b, height, lambda b, r: self.add(b, each, (b.add(i, r), j), b.sub_ref(sums, r)))
+
+    def across(self, b: Builder, lane: Value, first: Value) -> tuple[list[Value], ...]:
+        """Of the columns that a lane has of a tile: how far they are from the first one, which they are, and whether they are
+        there."""
+        lanes = [lane, *(b.add(lane, number(b, x * self.shape.lanes)) for x in range(1, self.vectors))]
+        columns = [b.add(first, v) for v in lanes]
+        return lanes, columns, [b.lt(column, self.of.columns) for column in columns]
+
+    def lanes(self, b: Builder, lane: Value, body: Builder) -> None:
+        """All lanes of a vector."""
+        params = {"map": "vector", "multiple": self.shape.lanes}
+        b.emit(OPS["for"], (number(b, self.shape.lanes),), params, [body.block([lane], [])])
+
+    def add(self, b: Builder, each: Block, place: tuple[Value, Value], sums: Value) -> None:
+        """Add the sums of a row of a tile to what is there."""
+        begin = self.out_of(b, each, *place)
+        inner, lane = Builder(b.loc), Value(scalar(I64), "v")
+        lanes, columns, inside = self.across(inner, lane, place[1])
+        at = [begin(inner, v, column) for v, column in zip(lanes, columns, strict=True)]
+        places = [(ref, holds, *index) for (ref, index), holds in zip(at, inside, strict=True)]
+        after = [inner.add(inner.load_if(*there), inner.load(sums, v)) for there, v in zip(places, lanes, strict=True)]
+        for total, there in zip(after, places, strict=True):
+            inner.store_if(total, *there)
+        self.lanes(b, lane, inner)
 
     def regions(self, b: Builder, z: Value) -> tuple[Block, ...]:
         """The regions of one product."""
@@ -228,20 +262,13 @@ class Tiles:
         """What gives a term of one of some rows."""
         return lambda step, r, at: element(step, region, rows[r], at)
 
-    def out_of(self, b: Builder, each: Block, rows: list[Value], first: Value) -> Callable[..., Place]:
-        """What gives the place of a sum: that of one of some rows, in a lane of those from a column on."""
-        return lambda b, r, lane, column, total: ref_and_index(copied(each, (rows[r], column, total)).instructions[0])
+    def out_of(self, b: Builder, each: Block, row: Value, first: Value) -> Callable[[Builder, Value, Value], Place]:
+        """What gives the place of an element of a row: in a lane of those from a column on, and which column that is."""
+        def place(b: Builder, lane: Value, column: Value) -> Place:
+            found = copied(each, (row, column, b.const(0.0, self.of.dtype))).instructions[0]
+            return ref_and_index(found)
 
-    def put(self, b: Builder, stores: list[tuple[Value, ...]], is_first: Value) -> None:
-        """Store sums, all of them after all that was there is read: in a loop that runs once, or not at all."""
-        sums = [total for total, *_ in stores]
-        more, before = Builder(b.loc), [Value(total.type, "sum") for total in sums]
-        after = [more.add(more.load_if(ref, *rest), total) for total, (_, ref, *rest) in zip(before, stores, strict=True)]
-        times = b.select(is_first, number(b, 0), number(b, 1))
-        body = more.block([Value(scalar(I64), "k"), *before], after)
-        totals = b.emit(OPS["for"], (times, *sums), {"map": "serial"}, [body])
-        for total, (_, *rest) in zip(totals, stores, strict=True):
-            b.store_if(total, *rest)
+        return place
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.of.has_fma else b.add(b.mul(x, y), z)

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
-from pullback.codegen.product_carried import Carried, lies_alone, may_be_carried
 from pullback.codegen.product_either import EitherPanels, loading
-from pullback.codegen.product_lanes import Strides, spell_lanes
-from pullback.codegen.product_left import add_up
-from pullback.codegen.product_narrow import Narrow, Place, Tiles, may_be_narrow
+from pullback.codegen.product_lanes import Strides
+from pullback.codegen.product_narrow import Narrow, Place, Tiles
 from pullback.codegen.product_packs import Lies, operands_of
 from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
 from pullback.codegen.product_scales import KNOWN
@@ -85,29 +83,6 @@ def access(i: Instruction) -> Access | None:
     (x, y), out = operands_of(i), rows_of(each)
     is_plain = len(i.operands) == 3 and is_stored(each)
     return Access(x, y, out) if is_plain and x is not None and y is not None and out is not None else None
-
-
-def spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions, batch: tuple[Value, Value]) -> None:
-    """Spell out a batch of products: how many, and the value that tells in the regions which."""
-    count, which = batch
-    plain, along = access(i), bool(i.params.get("along"))
-    is_plain = plain is not None and len(plain.rows) == len(REFS) and all(rows.index.count(which) < 2 for rows in plain.rows)
-    if plain is not None and is_plain and not along:
-        dtype = plain.out.ref.type.dtype
-        memory = list(zip(plain.begins(b, which), plain.strides(b, which), strict=True))
-        count = spell_lanes(b, dtype, functions, i.operands, count, memory)
-    batch = count, which
-    if not along and may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
-        count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
-    elif may_be_carried(i):
-        rest = Carried(b, i, target, batch).spell()
-        if rest is None:
-            return
-        count = rest
-    if along:
-        add_up(b, i, (count, which))
-    made = Blocks if plain is None else PlainBlocks
-    made(b, i, target, functions, True, (count, which)).spell()
 
 
 @dataclass(frozen=True)
@@ -286,9 +261,9 @@ class _Within(Tiles):
         each = [b.emit(OPS["row_ref"], (self.left, row, number(b, 0)), {})[0] for row in rows]
         return lambda step, r, at: step.load(each[r], at)
 
-    def out_of(self, b: Builder, each: Region, rows: list[Value], first: Value) -> Callable[..., Place]:
-        begins = [b.emit(OPS["row_ref"], (self.out, row, first), {})[0] for row in rows]
-        return lambda b, r, lane, column, total: (begins[r], (lane,))
+    def out_of(self, b: Builder, each: Region, row: Value, first: Value) -> Callable[[Builder, Value, Value], Place]:
+        begin = b.emit(OPS["row_ref"], (self.out, row, first), {})[0]
+        return lambda b, lane, column: (begin, (lane,))
 
 
 @functools.cache

@@ -10,20 +10,27 @@ from dataclasses import replace
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Blocks
+from pullback.codegen.product_carried import Carried, lies_alone, may_be_carried
 from pullback.codegen.product_copies import spell_copy
-from pullback.codegen.product_plain import Functions, PlainBlocks, access, spell_batch
+from pullback.codegen.product_functions import Functions, Told
+from pullback.codegen.product_lanes import spell_lanes
+from pullback.codegen.product_left import add_up
+from pullback.codegen.product_narrow import Narrow, may_be_narrow
+from pullback.codegen.product_plain import REFS, PlainBlocks, PlainNarrow, access
+from pullback.codegen.product_stored import StoredBlocks, stored
 from pullback.codegen.product_tall import Tall
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import For
 from pullback.ir.ops.product import Product
 from pullback.ir.ops.shared import shared
-from pullback.ir.structure import Block, Instruction
+from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import I64
 
 
-def products(block: Block, target: Target) -> Block:
-    """A kernel's body without products, the functions that it shares with others in front."""
-    functions: dict[str, Instruction] = {}
+def products(block: Block, target: Target, told: Told | None = None) -> Block:
+    """A kernel's body without products, the functions that it shares with others in front. ``told``: called with each of these as
+    soon as it is known."""
+    functions = Functions(told)
     found = _products(block, target, functions, True)
     return replace(found, instructions=(*functions.values(), *found.instructions)) if functions else found
 
@@ -40,7 +47,35 @@ def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, out
     PlainBlocks(b, i, target, functions, outermost).spell()
 
 
-def _products(block: Block, target: Target, functions: dict[str, Instruction], outermost: bool) -> Block:
+def _spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions, batch: tuple[Value, Value]) -> None:
+    """Spell out a batch of products: how many, and the value that tells in the regions which."""
+    count, which = batch
+    plain, along = access(i), bool(i.params.get("along"))
+    is_plain = plain is not None and len(plain.rows) == len(REFS) and all(rows.index.count(which) < 2 for rows in plain.rows)
+    if plain is not None and is_plain and not along:
+        dtype = plain.out.ref.type.dtype
+        memory = list(zip(plain.begins(b, which), plain.strides(b, which), strict=True))
+        count = spell_lanes(b, dtype, functions, i.operands, count, memory)
+    batch = count, which
+    if not along and may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
+        count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
+    elif may_be_carried(i):
+        rest = Carried(b, i, target, batch).spell()
+        if rest is None:
+            return
+        count = rest
+    if along:
+        add_up(b, i, (count, which))
+    batch = count, which
+    apart = None if along or plain is not None else stored(i)
+    if apart is not None:
+        StoredBlocks(b, apart, i, target, functions, batch).spell()
+        return
+    made = Blocks if plain is None else PlainBlocks
+    made(b, i, target, functions, True, batch).spell()
+
+
+def _products(block: Block, target: Target, functions: Functions, outermost: bool) -> Block:
     """``outermost``: no loop is around it."""
     made: list[Instruction] = []
     copies = outermost and any(isinstance(i.op, Product) and i.params.get("lies") for i in block.instructions)
@@ -52,7 +87,7 @@ def _products(block: Block, target: Target, functions: dict[str, Instruction], o
             _spell(Builder(i.loc, made), i, target, functions, outermost)
         elif outermost and len(inside) == 1 and isinstance(inside[0].op, Product) and len(inside[0].operands) == 3:
             batch = (i.operands[0], i.regions[0].parameters[0])
-            spell_batch(Builder(i.loc, made), inside[0], target, functions, batch)
+            _spell_batch(Builder(i.loc, made), inside[0], target, functions, batch)
         elif i.op is shared:
             made.append(i)
         else:

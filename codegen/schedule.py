@@ -24,6 +24,7 @@ from pullback.codegen.own_products import of_library
 from pullback.codegen.pace import Work, paced
 from pullback.codegen.phases import phases
 from pullback.codegen.processors import PROCESSORS, Processor, Target
+from pullback.codegen.product_functions import Told
 from pullback.codegen.products import products
 from pullback.codegen.recipes import HALF, OF_BITS, RECIPES
 from pullback.codegen.transposes import transposes
@@ -45,13 +46,16 @@ Functions = dict[str, Instruction]
 ANY = Target(64)
 
 
-def schedule(kernel: Function, target: str = "cpu", processor: str = "", machine: Target = ANY) -> Function:
+def schedule(
+    kernel: Function, target: str = "cpu", processor: str = "", machine: Target = ANY, told: Told | None = None
+) -> Function:  # fmt: skip
     """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty; ``machine``:
-    what matrix products are made for."""
+    what matrix products are made for; ``told``: called with the functions that these share with other kernels, at once."""
     if target == "cuda":
         return Function(kernel.name, map_loops(tiled(kernel.body)), kernel.kind)
     known = PROCESSORS.get(processor)
-    apart, inside = _without(products(of_library(kernel, machine).body, machine), shared)
+    early = None if told is None else lambda i: told(_apart(i))
+    apart, inside = _without(products(of_library(kernel, machine).body, machine, early), shared)
     rarely, often = _without(chunk(_spelled(inside, known)), cold)
     found = phases(_map(jam(nears(transposes(borders(often)), machine.vector_bytes))), known)
     return Function(kernel.name, replace(found, instructions=(*map(_apart, apart), *rarely, *found.instructions)), kernel.kind)

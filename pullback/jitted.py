@@ -35,6 +35,7 @@ from pullback.pipeline import Program, program
 from pullback.placing import device_of
 from pullback.runtime import abi, counters
 from pullback.runtime.fork import work
+from pullback.runtime.frames import with_room
 from pullback.runtime.locks import KeyedLocks
 from pullback.tracer import (
     OWNED,
@@ -328,7 +329,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         for _ in range(MOST_TRACES):
             with work.underway(), self._programs.first.hold(call.key):
                 variants = self._entries.of(call)
-                made = self._compile(call, args, kwargs) if variants == tried else None
+                made = with_room(functools.partial(self._compile, call, args, kwargs)) if variants == tried else None
             if made is not None:
                 variants = [made]
             for entry in variants:

@@ -318,12 +318,14 @@ def multiplied(module: Module, machine: Target, alone: bool = False) -> Module:
     return own_products.own_products(found, machine, alone)
 
 
-def scheduled_kernel(kernel: Function, device: str, machine: Target | None = None) -> Function:
-    """A kernel scheduled for a device; if that is the CPU, for a machine, this one if none is named."""
+def scheduled_kernel(
+    kernel: Function, device: str, machine: Target | None = None, told: Callable[[Instruction], None] | None = None
+) -> Function:
+    """A kernel scheduled for a device; if that is the CPU, for a machine, this one by default. ``told``: see ``schedule``."""
     if device != "cpu":
         return schedule.schedule(kernel, device)
     machine = machine or default_engine().host().target
-    return schedule.schedule(kernel, device, machine.cpu, machine)
+    return schedule.schedule(kernel, device, machine.cpu, machine, told)
 
 
 def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
@@ -374,9 +376,9 @@ def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -
         module = multiplied(module, default_engine().host().target)
     with counters.timed("compile") as clock:
 
-        def prepared(kernel: Function) -> Function:
+        def prepared(kernel: Function, told: Callable[[Instruction], None] | None = None) -> Function:
             with clock.paused(), counters.timed("schedule"):
-                return scheduled_kernel(kernel, device)
+                return scheduled_kernel(kernel, device, told=told)
 
         executable = Executable(module, homes(module, over), prepared)
     return template_of(executable)

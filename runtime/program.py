@@ -154,7 +154,8 @@ def _load(emitted: Emitted | Driver) -> LoadedKernel:
     return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots, emitted.text)
 
 
-Schedule = Callable[[Function], Function]
+Schedule = Callable[..., Function]
+"""Of a kernel, and what is told of the functions that it shares with others."""
 
 
 def _emitted_ahead(kernels: Sequence[Function], schedule: Schedule) -> dict[str, Emitted]:
@@ -162,8 +163,9 @@ def _emitted_ahead(kernels: Sequence[Function], schedule: Schedule) -> dict[str,
     while more is written, and while the functions that they call are looked up, which may import libraries."""
     found: dict[str, Emitted] = {}
     with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
+        told = llvm.ahead(default_engine().host().target, compile_ahead)
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
-            found[kernel.name] = emitted = emit_kernel(schedule(kernel), told=compile_ahead)
+            found[kernel.name] = emitted = emit_kernel(schedule(kernel, told), told=compile_ahead)
             if len(kernels) == 1 and not shared_with(emitted):
                 return found
             compile_ahead(emitted.text)
@@ -186,8 +188,9 @@ class Executable:
     """Where a driver that reads the clock adds up what its steps take."""
 
     def __init__(
-        self, module: Module, home: Mapping[int, int] = MappingProxyType({}), schedule: Schedule = lambda kernel: kernel
-    ) -> None:
+        self, module: Module, home: Mapping[int, int] = MappingProxyType({}),
+        schedule: Schedule = lambda kernel, told=None: kernel,
+    ) -> None:  # fmt: skip
         program, *kernels = module.functions
         driver = None
         if has_control_flow(program):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from products import Compiled, compiled_product, product_text
 
 import pullback as pb
-from pullback.codegen.llvm import emit
+from pullback.codegen.llvm import ahead, emit
 from pullback.codegen.llvm_text import is_brief
 from pullback.codegen.processors import Target
+from pullback.codegen.product_stored import StoredBlocks
 from pullback.codegen.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
@@ -209,3 +212,31 @@ def test_loops_around_show_what_is_written() -> None:
     assert not any({out, *parts}.intersection(i.operands) for i in calls)
     assert any(i.op.name == "store" and i.operands[1] is out for i in walk(found.body))
     verify_module(Module((found,)))
+
+
+def test_wide_products_of_a_batch_store_their_sums_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is around them is done with what the function of plain blocks has stored; not where results replace an operand."""
+    x, w = np.linspace(-1, 1, 3 * 70 * 40).reshape(3, 70, 40), np.linspace(1, -1, 3 * 40 * 150).reshape(3, 40, 150)
+    r, b, keep = np.linspace(0, 9, 3 * 70 * 150).reshape(3, 70, 150), np.linspace(-1, 1, 150), np.arange(150) % 3 == 0
+    forms: list[tuple[Any, tuple[Any, ...]]] = [
+        (lambda x, w, b: np.maximum(x @ w + b, 0), (x, w, b)),
+        (lambda x, w, r: x @ w + r, (x, w, r)),
+        (lambda x, w, keep: np.where(keep, x @ w, -1.5), (x, w, keep)),
+    ]
+    spelled: list[Any] = []
+    spell = StoredBlocks.spell
+    monkeypatch.setattr(StoredBlocks, "spell", lambda self: (spelled.append(self), spell(self))[1])
+    for form, given in forms:
+        np.testing.assert_allclose(pb.jit(form)(*given), form(*given), atol=1e-11)
+    assert len(spelled) == len(forms)
+    over = pb.jit(forms[1][0], donate=2)
+    np.testing.assert_allclose(over(x, w, r.copy()), x @ w + r, atol=1e-11)
+    assert len(spelled) == len(forms)
+
+
+def test_functions_are_told_of_while_products_are_spelled() -> None:
+    (kernel,) = parse_module(product_text("f32")).functions
+    texts: list[str] = []
+    scheduled = schedule(kernel, "cpu", "", WIDE, ahead(WIDE, texts.append))
+    assert set(texts) == set(shared_with(emit(scheduled, "k", WIDE)))
+    assert print_module(Module((scheduled,))) == print_module(Module((schedule(kernel, "cpu", "", WIDE),)))
