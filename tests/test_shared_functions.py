@@ -103,16 +103,22 @@ def functions_of(text: str) -> set[str]:
     return {name if name == "tile" else f"{name} {order}" for name, _, order in found}
 
 
+FOR_TALL = {"add_parts 32", "narrow {}{}_12x2_"}
+
+
 def test_plain_products_share_their_blocks() -> None:
-    assert functions_of(product_text("f32")) == {"tile", "pack_left n", "pack_right n", "blocks nn"}
-    assert functions_of(product_text("f32", (True, True))) == {"tile", "pack_left t", "pack_right t", "blocks tt"}
+    tall = {name.format("n", "n") for name in FOR_TALL}
+    assert functions_of(product_text("f32")) == {"tile", "pack_left n", "pack_right n", "blocks nn", *tall}
+    tall = {name.format("t", "t") for name in FOR_TALL}
+    assert functions_of(product_text("f32", (True, True))) == {"tile", "pack_left t", "pack_right t", "blocks tt", *tall}
     assert functions_of(product_text("f32", (True, False), "strided")) == {"tile"}
 
 
 def test_products_of_strided_matrices_share_both_ways_to_pack_them() -> None:
     both = {"pack_left n", "pack_left t", "pack_right n", "pack_right t"}
+    tall = {name.format("n", "n") for name in FOR_TALL}
     text = product_text("f32", layout="strided")
-    for lies, functions in (("[0, 1]", {"tile", *both, "blocks ee"}), ("[0]", {"tile", "pack_left n", "pack_left t"})):
+    for lies, functions in (("[0, 1]", {"tile", *both, "blocks ee", *tall}), ("[0]", {"tile", "pack_left n", "pack_left t"})):
         assert functions_of(text.replace("product %m, %n, %k ", f"product %m, %n, %k {{lies={lies}}} ")) == functions
 
 
@@ -127,7 +133,7 @@ def test_what_is_around_does_not_keep_operands_from_being_shared() -> None:
 def test_kernels_of_plain_products_are_small(dtype: str) -> None:
     (kernel,) = parse_module(product_text(dtype)).functions
     emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE)
-    assert "fma" not in emitted.text and emitted.text.count("\n") < 400
+    assert "fma" not in emitted.text and emitted.text.count("\n") < 600
     assert all(text.count("\n") < 1000 for text in shared_with(emitted))
 
 
