@@ -109,8 +109,9 @@ class _Strided(GroupKernel):
 
     def companions(self) -> list[Value]:
         """The other matrices that are read or written in rows; the next tile's elements are asked for."""
-        read = [v for v in self.refs if v.type.shape == self.space.extents and v not in self.brought]
-        return list(dict.fromkeys([*(self.refs[v] for v in read), *(out.ref for v, out in self.copies if v.type.rank > 1)]))
+        read = [self.refs[v] for v in self.refs if v.type.shape == self.space.extents and v not in self.brought]
+        written = [out.ref for _, out in self.copies if out.ref.type.rank == len(self.space.extents)]
+        return list(dict.fromkeys([*read, *written]))
 
     def left(
         self, index: Value, count: Value, found: Found, sofar: Found | None = None, about: int = 0, apart: bool = False

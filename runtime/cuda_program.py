@@ -206,7 +206,7 @@ class CudaExecutable:
             shown = tuple(v for v in values if isinstance(v.type, RefType) and not v.type.rank)
             program = Function(self.program.name, Region(values, (again,), shown), "program")
             kernel, _ = self.parts.plain[step.params["kernel"]]
-            found = Executable(Module((program, kernel)), {}, lambda kernel: self._schedule(kernel, "cpu"))
+            found = Executable(Module((program, kernel)), {}, lambda kernel, told=None: self._schedule(kernel, "cpu"))
             self._on_host[step] = found
         return found
 

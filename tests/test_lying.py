@@ -158,6 +158,7 @@ ELEMENTS: dict[str, Callable[..., Any]] = {
     "of two": lambda x, y, v: np.sum(x * y),
     "element by element": lambda x, y, v: 2 * x + 1,
     "two matrices": lambda x, y, v: x * y + v,
+    "complex": lambda x, y, v: x + 1j * y,
     "both": lambda x, y, v: (np.sum(x), np.sum(x * y), x - y),
     "mirrored": lambda x, y, v: np.sum(x[::-1] * x),
     "numbered": lambda x, y, v: np.sum(x * np.arange(x.shape[1])),
