@@ -78,7 +78,7 @@ template <class T> __device__ T pb_add(T x, T y) {
 extern "C" __global__ void k0_0(const double* __restrict__ x, long long s0, int chunks, double* __restrict__ h_total) {
     long long size = pb_chunk_size(s0, chunks, blockDim.x);
     long long first = blockIdx.x * size;
-    long long end = pb_minimum(first + size, s0);
+    long long end = pb_minimum<long long>(first + size, s0);
     double h_part = (-0.0);
     for (long long t = first + threadIdx.x; t < end; t += blockDim.x) {
         double x2 = x[t];
@@ -107,7 +107,7 @@ extern "C" __global__ void k0_2(
     pb_sum<double> add_part;
     long long size2 = pb_chunk_size(s0, chunks, blockDim.x);
     long long first2 = blockIdx.x * size2;
-    long long end2 = pb_minimum(first2 + size2, s0);
+    long long end2 = pb_minimum<long long>(first2 + size2, s0);
     double h_before2 = chunks > 1 ? h_total[blockIdx.x] : (-0.0);
     for (long long base2 = first2; base2 < end2; base2 += blockDim.x) {
         bool inside = base2 + threadIdx.x < end2;

@@ -421,58 +421,58 @@ template <int rows_, int columns_, int depth_> struct pb_unit_f64
 
 // A thread for each sum of a small product.
 extern "C" __global__ void k0_0(
-        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        const double* __restrict__ x0, const double* __restrict__ x1, double* __restrict__ x2, long long s0,
         long long s1, long long s2) {
     for (long long n = pb_first(); n < s0 * s2; n += pb_step()) {
         long long i = n / s2, j = n % s2;
         double sum = 0;
         for (long long p = 0; p < s1; ++p) {
             // layer.py:8
-            double t = a[i * s1 + p];
-            double t2 = b[p * s2 + j];
+            double t = x0[i * s1 + p];
+            double t2 = x1[p * s2 + j];
             sum = fma(t, t2, sum);
         }
-        c[i * s2 + j] = sum;
+        x2[i * s2 + j] = sum;
     }
 }
 
 // A block for each large tile of the product.
 extern "C" __global__ void __launch_bounds__(256, 2) k0_1(
-        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        const double* __restrict__ x0, const double* __restrict__ x1, double* __restrict__ x2, long long s0,
         long long s1, long long s2) {
     using unit = pb_unit_f64<128, 64, 8>;
     // layer.py:8
-    pb_dense<double> left{a, s1};
-    pb_dense<double> right{b, s2};
+    pb_dense<double> left{x0, s1};
+    pb_dense<double> right{x1, s2};
     auto each = [&](long long i, long long j, double sum) {
-        c[i * s2 + j] = sum;
+        x2[i * s2 + j] = sum;
     };
     pb_product<unit, true, false>(left, right, each, s0, s2, s1, blockIdx.x);
 }
 
 // A block for each small tile of the product, or for each part of the terms of one.
 extern "C" __global__ void __launch_bounds__(256, 3) k0_2(
-        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        const double* __restrict__ x0, const double* __restrict__ x1, double* __restrict__ x2, long long s0,
         long long s1, long long s2, double* __restrict__ kept, int parts) {
     using unit = pb_unit_f64<64, 32, 16>;
     // layer.py:8
-    pb_dense<double> left{a, s1};
-    pb_dense<double> right{b, s2};
+    pb_dense<double> left{x0, s1};
+    pb_dense<double> right{x1, s2};
     auto each = [&](long long i, long long j, double sum) {
-        c[i * s2 + j] = sum;
+        x2[i * s2 + j] = sum;
     };
     pb_product<unit, true, false>(left, right, each, s0, s2, s1, blockIdx.x / parts, blockIdx.x % parts, parts, kept);
 }
 
 // A thread for each sum joins its parts.
 extern "C" __global__ void k0_4(
-        double* __restrict__ c, long long s0, long long s1, long long s2, const double* __restrict__ kept,
+        double* __restrict__ x2, long long s0, long long s1, long long s2, const double* __restrict__ kept,
         int parts) {
     using unit = pb_unit_f64<64, 32, 16>;
     for (long long n2 = pb_first(); n2 < s0 * s2; n2 += pb_step()) {
         long long i = n2 / s2, j = n2 % s2;
         double sum = pb_joined<unit>(kept, i, j, s2, parts);
-        c[i * s2 + j] = sum;
+        x2[i * s2 + j] = sum;
     }
 }
 
@@ -584,57 +584,57 @@ extern "C" __global__ void k1_3(double* __restrict__ total, const double* __rest
 
 // A thread for each sum of a small product.
 extern "C" __global__ void k2_0(
-        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        const double* __restrict__ x0, const double* __restrict__ x1, double* __restrict__ x2, long long s0,
         long long s1, long long s2) {
     for (long long n = pb_first(); n < s1 * s2; n += pb_step()) {
         long long i = n / s2, j = n % s2;
         double sum = 0;
         for (long long p = 0; p < s0; ++p) {
             // layer.py:8 pullback(contract)
-            double t = a[p * s1 + i];
-            double t2 = b[p * s2 + j];
+            double t = x0[p * s1 + i];
+            double t2 = x1[p * s2 + j];
             sum = fma(t, t2, sum);
         }
-        c[i * s2 + j] = sum;
+        x2[i * s2 + j] = sum;
     }
 }
 
 // A block for each large tile of the product.
 extern "C" __global__ void __launch_bounds__(256, 2) k2_1(
-        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        const double* __restrict__ x0, const double* __restrict__ x1, double* __restrict__ x2, long long s0,
         long long s1, long long s2) {
     using unit = pb_unit_f64<128, 64, 8>;
     // layer.py:8 pullback(contract)
-    pb_dense<double> left{a, s1};
-    pb_dense<double> right{b, s2};
+    pb_dense<double> left{x0, s1};
+    pb_dense<double> right{x1, s2};
     auto each = [&](long long i, long long j, double sum) {
-        c[i * s2 + j] = sum;
+        x2[i * s2 + j] = sum;
     };
     pb_product<unit, false, false>(left, right, each, s1, s2, s0, blockIdx.x);
 }
 
 // A block for each small tile of the product, or for each part of the terms of one.
 extern "C" __global__ void __launch_bounds__(256, 3) k2_2(
-        const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c, long long s0,
+        const double* __restrict__ x0, const double* __restrict__ x1, double* __restrict__ x2, long long s0,
         long long s1, long long s2, double* __restrict__ kept, int parts) {
     using unit = pb_unit_f64<64, 32, 16>;
     // layer.py:8 pullback(contract)
-    pb_dense<double> left{a, s1};
-    pb_dense<double> right{b, s2};
+    pb_dense<double> left{x0, s1};
+    pb_dense<double> right{x1, s2};
     auto each = [&](long long i, long long j, double sum) {
-        c[i * s2 + j] = sum;
+        x2[i * s2 + j] = sum;
     };
     pb_product<unit, false, false>(left, right, each, s1, s2, s0, blockIdx.x / parts, blockIdx.x % parts, parts, kept);
 }
 
 // A thread for each sum joins its parts.
 extern "C" __global__ void k2_4(
-        double* __restrict__ c, long long s0, long long s1, long long s2, const double* __restrict__ kept,
+        double* __restrict__ x2, long long s0, long long s1, long long s2, const double* __restrict__ kept,
         int parts) {
     using unit = pb_unit_f64<64, 32, 16>;
     for (long long n2 = pb_first(); n2 < s1 * s2; n2 += pb_step()) {
         long long i = n2 / s2, j = n2 % s2;
         double sum = pb_joined<unit>(kept, i, j, s2, parts);
-        c[i * s2 + j] = sum;
+        x2[i * s2 + j] = sum;
     }
 }
