@@ -28,7 +28,8 @@ def is_part(place: Place, index: Sequence[Lanes]) -> bool:
 
 
 def part(e: Accesses, place: Place, index: Sequence[Lanes], t: str, mask: str | None) -> str:
-    """A vector of one of both places. The loads are those of the other place, so that whoever reads both loads once."""
+    """A vector of one of both places, in the lanes of the mask. The loads are those of the other place, so that whoever reads
+    both loads once."""
     dtype, width, which = place.type.dtype, e.width, index[-1].literal or 0
     start = Lanes(e.offset(place, [*index[:-1], Lanes("0")]).text)
     pointers = [e.pointers(place, start if not k else e.add(start, Lanes(str(width)))) for k in range(2)]
