@@ -17,7 +17,7 @@ from dataclasses import replace
 from pullback.codegen.lanes import Lanes, element, literal, mangled, wide
 from pullback.codegen.llvm_accesses import Accesses, Place
 from pullback.codegen.llvm_casts import cast
-from pullback.codegen.llvm_core import core_loop, number_of_threads, private_place
+from pullback.codegen.llvm_core import core_loop, number_of_threads, private_place, run_apart
 from pullback.codegen.llvm_division import REGISTER, divided, plan
 from pullback.codegen.llvm_each import of_each
 from pullback.codegen.llvm_fourier import fourier_lines
@@ -29,10 +29,10 @@ from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
-from pullback.codegen.llvm_shared import call, calls, written
+from pullback.codegen.llvm_shared import address, call, calls, written
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import written_only
-from pullback.codegen.llvm_text import BRIEF, Emitted
+from pullback.codegen.llvm_text import BRIEF, NAMELESS, Emitted, named
 from pullback.codegen.llvm_turned import TURNED, square, store_square, store_turned, turned
 from pullback.codegen.processors import PROCESSORS, Target
 from pullback.ir.op import Op
@@ -59,7 +59,7 @@ from pullback.ir.ops.kernel import (
 )
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import Cold, Rare
-from pullback.ir.ops.shared import Call, RowRef, parted
+from pullback.ir.ops.shared import Address, Call, RowRef, parted
 from pullback.ir.ops.sort import ArgsortRow, SettleRow, SortRow
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.types import F32 as _F32
@@ -69,8 +69,13 @@ from pullback.ir.types import ArrayType, DType, StackType
 
 
 def emit(kernel: Function, name: str, target: Target, told: Callable[[str], None] | None = None) -> Emitted:
-    """The LLVM text of a kernel scheduled for the CPU. ``told``: called with those of functions in other modules."""
-    return Emitter(kernel, name, target, told=told).run()
+    """The LLVM text of a kernel scheduled for the CPU, whose symbol is named after the text if ``name`` is empty. ``told``:
+    called with those of functions in other modules."""
+    if name:
+        return Emitter(kernel, name, target, told=told).run()
+    found = Emitter(kernel, NAMELESS, target, told=told).run()
+    text, own = named(found.text, NAMELESS, "k")
+    return replace(found, name=own, text=text)
 
 
 def ahead(target: Target, told: Callable[[str], None]) -> Callable[[Instruction], None]:
@@ -95,6 +100,7 @@ class Emitter(Accesses):
         self.again: Set[Instruction] = set()
         self.rows: Rows | None = None
         self.past_slot: str | None = None
+        self.leaves = False
         self.written_only: frozenset[Value] = frozenset()
         self.read_only: frozenset[Value] = frozenset()
         self.kernel_asks = False
@@ -105,6 +111,7 @@ class Emitter(Accesses):
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
         self.elsewhere: set[Instruction] = set()
+        self.apart_branches: Set[Instruction] = set()
         self.has_several = sum(i.params.get("map") == "core" for i in kernel.body.instructions) > 1
         self.cold: dict[str, Block] = {}
         self.natives_of: Callable[..., str] | None = None
@@ -157,21 +164,20 @@ class Emitter(Accesses):
 
     def end(self) -> None:
         """Return the status; who reads what was stored past the caches finds it there."""
+        if self.leaves:
+            self.line("br label %out")
+            self.label("out")
         if self.past_slot is not None:
             with self.when(self.let(f"load i1, ptr {self.past_slot}")):
                 self.line("fence seq_cst")
-        self.release()
-        self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
-
-    def release(self) -> None:
-        """Give back the blocks of memory of the function's own."""
         for block in self.blocks:
             self.give_back(block)
+        self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
 
     def leave(self, status: int) -> None:
         self.join_status(str(status))
-        self.release()
-        self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
+        self.line("br label %out")
+        self.leaves = True
 
     def run(self) -> Emitted:
         self.written_only, self.read_only = written_only(self.kernel), read_only(self.kernel)
@@ -324,6 +330,8 @@ class Emitter(Accesses):
                 (self.cold[i.params["function"]],) = i.regions
             case Rare():
                 rare(self, i)
+            case Address():
+                self.env[i.result] = address(self, i)
             case Call():
                 call(self, i)
             case RowRef():
@@ -435,7 +443,10 @@ class Emitter(Accesses):
         saved = self.env, self.splats
         self.env, self.splats = dict(self.env), dict(self.splats)
         with self.when(saved[0][i.operands[0]].text):
-            self.block(i.regions[0])
+            if i in self.apart_branches:
+                run_apart(self, i)
+            else:
+                self.block(i.regions[0])
         self.env, self.splats = saved
 
     def loop(self, i: Instruction) -> None:

@@ -34,7 +34,8 @@ class Place:
 class Accesses(Values):
     """``mask``: the lanes of the last, partial vector; None where all run. ``part``: which of an iteration's vectors is written.
     ``firsts``: the addresses of the first part's accesses, of which ``met`` were met again. ``asks_ahead``: whether loads ask for
-    the lines behind theirs. ``blocks``: the slots of the blocks of memory that the function holds."""
+    the lines behind theirs. ``blocks``: the slots of the blocks of memory that the function holds. ``depth``: how many loops are
+    around."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -46,6 +47,7 @@ class Accesses(Values):
         self.asks_ahead = False
         self.streams: Streams | None = None
         self.blocks: list[str] = []
+        self.depth = 0
 
     def offset(self, place: Place, index: Sequence[Lanes]) -> Lanes:
         """The position of an element: in elements, or in bytes for strided references."""
@@ -75,13 +77,14 @@ class Accesses(Values):
         self.firsts.append(found)
         return found
 
-    def in_row(self, place: Place, index: Sequence[Lanes], offset: Lanes) -> str:
-        """The address of neighbours by that of their row, which loops need not compute again."""
-        if len(index) > 1 and all(i.is_scalar for i in index[:-1]):
-            row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), index[:-1]), place.extents[-1])
-            if row.literal != 0:
-                return self.beside(place, self.pointers(place, row), index[-1].text)
-        return self.beside(place, place.pointer, offset.text)
+    def in_row(self, place: Place, index: Sequence[Lanes]) -> str | None:
+        """The address of neighbours by that of their row, which loops need not compute again; None if they are no part of one."""
+        *outer, inner = index or (Lanes("0"),)
+        if place.strides or inner.step != 1 or not all(i.is_scalar for i in outer):
+            return None
+        row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), outer), place.extents[-1])
+        first = place.pointer if row.literal == 0 else self.pointers(place, row)
+        return self.beside(place, first, inner.text)
 
     def guarded(self, guard: Lanes | None) -> str | None:
         """The mask of a vector access: the tail's and the guard's lanes; None for all."""
@@ -95,13 +98,15 @@ class Accesses(Values):
     def load(self, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> Lanes:
         dtype = place.type.dtype
         name, align = stored(dtype), dtype.bytes
+        if (row := self.in_row(place, index)) is not None:
+            return self.load_line(place, row, guard)
         offset = self.offset(place, index)
         if offset.is_scalar and (guard is None or guard.is_scalar):
             return Lanes(self.loaded(self.scalar_load(place, offset, guard), dtype, 1))
         t, c = wide(name, self.width), wide("i1", self.width)
         mask = self.guarded(guard)
         if offset.step == 1 and not place.strides:
-            return self.load_line(place, self.in_row(place, index, offset), guard)
+            return self.load_line(place, self.beside(place, place.pointer, offset.text), guard)
         if offset.each and not place.strides and mask is None:
             return Lanes(self.loaded(load_each(self, place, offset, t), dtype, self.width), None)
         if offset.step == -1 and not place.strides:
@@ -174,6 +179,9 @@ class Accesses(Values):
         name, align = stored(dtype), dtype.bytes
         if 0 in place.type.shape:
             return
+        if (row := self.in_row(place, index)) is not None:
+            self.store_line(value, place, row, guard)
+            return
         offset = self.offset(place, index)
         if offset.is_scalar:
             if not value.is_scalar:
@@ -182,7 +190,7 @@ class Accesses(Values):
             self.line(f"store {name} {text}, ptr {self.pointers(place, offset)}, align {align}")
             return
         if offset.step == 1 and not place.strides:
-            self.store_line(value, place, self.in_row(place, index, offset), guard)
+            self.store_line(value, place, self.beside(place, place.pointer, offset.text), guard)
             return
         text, mask = self.lanes_stored(value, dtype), self.guarded(guard)
         if self.streams is not None and (mask is not None or offset.step != -1):
@@ -308,7 +316,8 @@ class Accesses(Values):
         block = self.at_entry("alloca ptr")
         self.entry.append(f"  store ptr null, ptr {block}")
         self.blocks.append(block)
-        self.give_back(block)
+        if self.depth:
+            self.give_back(block)
         wanted = self.let(f"add i64 {count}, {LINE}")
         found = self.let(f"call ptr {self.callee('room', 'take')}(ptr {self.callee('room', 'state')}, i64 {wanted})")
         self.line(f"store ptr {found}, ptr {block}")
@@ -329,5 +338,5 @@ class Accesses(Values):
             self.line(f"call void {self.callee('room', 'give')}(ptr {self.callee('room', 'state')}, ptr {held}, i64 0)")
 
     def leave(self, status: int) -> None:
-        """Give back what the function holds, and return a status, its own unless there is one."""
+        """Go where the function gives back what it holds and returns; its status becomes another unless it has one."""
         raise NotImplementedError

@@ -13,17 +13,17 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element, stored
-from pullback.codegen.llvm_text import THREADS, Writer
-from pullback.ir.ops.kernel import MOST_PRIVATE
-from pullback.ir.structure import Instruction, Value, walk
+from pullback.codegen.llvm_text import NAMELESS, THREADS, Writer, named
+from pullback.ir.ops.kernel import MOST_PRIVATE, If
+from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
 
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
     from pullback.codegen.llvm_accesses import Place
 
-LONG = 250
-"""Functions of so many lines are long."""
+LONG, LONG_BRANCH = 250, 200
+"""Functions of so many lines are long, and one of several conditions is if so many instructions run on it."""
 _NAME = re.compile(r"[@!][^ (]+")
 FEW = 8
 """So many numbers a buffer may have that is small."""
@@ -94,21 +94,48 @@ def _inline(e: Emitter, i: Instruction) -> None:
 
 
 def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str, Captures]:
-    """The function of a loop's body, and what it captures. A long one of several is a module of its own: threads compile these at
-    the same time."""
+    """The function of a loop's body, and what it captures. A long one of several is a module of its own, and so are those after
+    it: threads compile these at the same time, and what is left does little but call them."""
+    inside, captures, body = _written(e, i, shown)
+    if e.direct or not e.has_several or any(inside.functions) or (len(body) < LONG and not e.elsewhere):
+        e.functions.append("\n".join([*inside.functions, f"define internal {_heading(inside.name)}", *body]))
+        return f"@{inside.name}", captures
+    e.elsewhere.add(i)
+    return _module(e, inside, body), captures
+
+
+def _long_branches(body: Block) -> set[Instruction]:
+    """What is long and runs under one of several conditions."""
+    found: set[Instruction] = set()
+    if sum(1 for _ in walk(body)) >= 2 * LONG_BRANCH:
+        long = {i for i in body.instructions if isinstance(i.op, If) and sum(1 for _ in walk(i.regions[0])) >= LONG_BRANCH}
+        found = long if len(long) > 1 else set().union(*(_long_branches(r) for i in body.instructions for r in i.regions))
+    return found
+
+
+def run_apart(e: Emitter, i: Instruction) -> None:
+    """What runs under a condition in the body of a loop over chunks, as a module of its own."""
+    inside, captures, body = _written(e, i, {})
+    callee, context = _module(e, inside, body), captures.block(e)
+    e.join_status(e.let(f"call i64 {callee}(ptr {context}, i64 0)"))
+
+
+def _written(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[Emitter, Captures, list[str]]:
+    """The writer of a function of a region, whose parameter is its number, what it captures, and its lines."""
     (region,) = i.regions
     inside = e.inner(f"{e.name}_{len(e.functions)}")
     captures = Captures(inside)
     inside.natives_of = lambda *what: captures.take(e.native(*what), "i64")
     if not e.direct:
-        inside.arguments = captures.take("%args", "ptr"), {what: k for k, what in enumerate(e.slots)}
+        block, positions = e.arguments or ("%args", {what: k for k, what in enumerate(e.slots)})
+        inside.arguments = captures.take(block, "ptr"), positions
     inside.sizes = {name: _size(e, inside, captures, name) for name in sorted(_sizes(i)) if name in e.sizes}
     inside.status = inside.slot("i64")
     inside.line(f"store i64 0, ptr {inside.status}")
-    positions = {} if e.direct else {value: k for k, value in enumerate(e.kernel.parameters)}
+    numbers = {} if e.direct else {value: k for k, value in enumerate(e.kernel.parameters)}
     for value in _outer_values(i):
-        if value in positions:
-            inside.parameter(positions[value], value)
+        if value in numbers:
+            inside.parameter(numbers[value], value)
             continue
         if value in e.places:
             place = e.places[value]
@@ -117,19 +144,27 @@ def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str,
             lanes = e.env[value]
             inside.env[value] = Lanes(captures.take(lanes.text, element(value.type.dtype)))
     inside.know_extents()
-    inside.env[region.parameters[0]] = Lanes("%chunk")
+    inside.apart_branches = set() if e.direct else _long_branches(region)
+    inside.env.update((parameter, Lanes("%chunk")) for parameter in region.parameters)
     inside.block(region)
     inside.end()
-    heading = f"i64 @{inside.name}(ptr noalias %context, i64 %chunk) {{"
-    body = ["entry:", *inside.entry, *inside.lines, "}", ""]
-    if e.direct or not e.has_several or inside.functions or len(body) < LONG:
-        e.functions.append("\n".join([*inside.functions, f"define internal {heading}", *body]))
-        return f"@{inside.name}", captures
+    return inside, captures, ["entry:", *inside.entry, *inside.lines, "}", ""]
+
+
+def _heading(name: str) -> str:
+    return f"i64 @{name}(ptr noalias %context, i64 %chunk) {{"
+
+
+def _module(e: Emitter, inside: Emitter, body: list[str]) -> str:
+    """Tells of a function as a module; gives what calls it."""
     e.functions.append("")
-    e.elsewhere.add(i)
-    text = "\n".join(body)
-    declared = [line for line in e.declared if any(name in text for name in _NAME.findall(line)[:1])]
-    return e.callee("shared", inside.name, "\n".join([*declared, "", f"define {heading}", text])), captures
+    name = inside.name
+    text = "\n".join([*inside.functions, f"define {_heading(name)}", *body])
+    declared = [line for line in e.declared if any(word in text for word in _NAME.findall(line)[:1])]
+    text = "\n".join([*declared, "", text])
+    if e.name.startswith(NAMELESS):
+        text, name = named(text, name, "k")
+    return e.callee("shared", name, text)
 
 
 def number_of_threads(e: Emitter) -> str:

@@ -6,7 +6,8 @@ takes several vectors, so that neither the counter nor the wait of one addition 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pullback.codegen.accumulate import Accumulators
@@ -51,29 +52,36 @@ def loop(e: Emitter, i: Instruction) -> list[Lanes]:
     return _combining_loop(e, i) if combines else _serial_loop(e, i)
 
 
-def counted(
-    e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], None], leaf: bool = False,
-    begin: Callable[[], None] = lambda: None,
-) -> None:  # fmt: skip
-    """Run a body while the number in a slot is below a limit, which steps meet exactly or pass. ``begin`` writes what comes first
-    in each iteration, and once more in the end.
+def counted(e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], None], leaf: bool = False) -> None:
+    """Run a body while the number in a slot is below a limit, which steps meet exactly or pass; ``leaf`` as ``_hidden`` says."""
+    with _head(e) as (head, inside, end):
+        index = e.let(f"load i64, ptr {slot}")
+        e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {limit}')}, label %{inside}, label %{end}")
+        with e.aside():
+            e.label(inside, follows=True)
+            body(_hidden(e, index, leaf))
+            e.line(f"store i64 {e.let(f'add i64 {index}, {step}')}, ptr {slot}")
+            e.line(f"br label %{head}")
 
-    Unless the body is scalar code without loops, its index is hidden from LLVM's strength reduction, which takes a fifth of the
-    time of a compilation to find addresses: a base and an index, as they are written, are what a processor adds for nothing.
-    """
+
+@contextmanager
+def _head(e: Emitter) -> Iterator[tuple[str, str, str]]:
+    """The names of a loop's blocks: its head, whose lines are written next, its body, and what comes after it."""
     e.count += 1
     head, inside, end = (f"{word}{e.count}" for word in ("head", "body", "end"))
     e.line(f"br label %{head}")
     e.label(head, follows=True)
-    begin()
-    index = e.let(f"load i64, ptr {slot}")
-    e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {limit}')}, label %{inside}, label %{end}")
-    with e.aside():
-        e.label(inside, follows=True)
-        body(index if leaf else e.intrinsic("i64", "llvm.expect.i64", [("i64", index), ("i64", "0")]))
-        e.line(f"store i64 {e.let(f'add i64 {index}, {step}')}, ptr {slot}")
-        e.line(f"br label %{head}")
+    e.depth += 1
+    yield head, inside, end
+    e.depth -= 1
     e.label(end, follows=True)
+
+
+def _hidden(e: Emitter, index: str, leaf: bool) -> str:
+    """An index, unless the body is a ``leaf``, scalar code without loops, hidden from LLVM's strength reduction, which takes a
+    fifth of the time of a compilation to find addresses: a base and an index, as they are written, are what a processor adds for
+    nothing."""
+    return index if leaf else e.intrinsic("i64", "llvm.expect.i64", [("i64", index), ("i64", "0")])
 
 
 def _counter(e: Emitter) -> str:
@@ -89,28 +97,30 @@ def _serial_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     dtypes = [v.type.dtype for v in i.results]
     types = [wide(element(d), e.width) for d in dtypes]
     starts = [e.vector(start, dtype) for start, dtype in zip(initial, dtypes, strict=True)]
-    slot, before = _counter(e), e.here() if types else ""
     step = None if e.width > 1 else 0
     walks = Walks(e, region) if e.width > 1 else None
-    names: list[str] = []
-
-    def begin() -> None:
-        names.extend(e.fresh() for _ in types)
-        e.lines.extend(names)
-
-    def body(index: str) -> None:
-        e.splats = dict(e.splats)
-        e.env[region.parameters[0]] = Lanes(index)
-        for parameter, name in zip(region.parameters[1:], names, strict=True):
-            e.env[parameter] = Lanes(name, step)
-        _walk(e, region, walks, index)
-        after = [e.vector(e.env[value], dtype) for value, dtype in zip(region.results, dtypes, strict=True)]
-        last = e.here() if types else ""
-        first = e.lines.index(names[0]) if names else 0
-        for k, (name, t, start, value) in enumerate(zip(names, types, starts, after, strict=True), first):
+    before = e.here()
+    with _head(e) as (head, inside, end):
+        index, *names = [e.fresh() for _ in ("i64", *types)]
+        place = len(e.lines)
+        e.lines += [index, *names]
+        e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {count.text}')}, label %{inside}, label %{end}")
+        with e.aside():
+            e.label(inside, follows=True)
+            shown = _hidden(e, index, is_leaf(region))
+            e.splats = dict(e.splats)
+            e.env[region.parameters[0]] = Lanes(shown)
+            for parameter, name in zip(region.parameters[1:], names, strict=True):
+                e.env[parameter] = Lanes(name, step)
+            _walk(e, region, walks, shown)
+            after = [e.vector(e.env[value], dtype) for value, dtype in zip(region.results, dtypes, strict=True)]
+            after.insert(0, e.let(f"add i64 {index}, 1"))
+            last = e.here()
+            e.line(f"br label %{head}")
+        carried = zip((index, *names), ("i64", *types), ("0", *starts), after, strict=True)
+        # what was spread before a vector loop around has moved these lines
+        for k, (name, t, start, value) in enumerate(carried, e.lines.index(index, place)):
             e.lines[k] = f"  {name} = phi {t} [ {start}, %{before} ], [ {value}, %{last} ]"
-
-    counted(e, slot, count.text, 1, body, is_leaf(region), begin)
     return [Lanes(name, step) for name in names]
 
 

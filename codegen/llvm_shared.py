@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element
 from pullback.codegen.llvm_accesses import Place
 from pullback.ir.ops.kernel import For
-from pullback.ir.ops.shared import Call
+from pullback.ir.ops.shared import Call, CallAt
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
 
@@ -26,12 +26,25 @@ class _Text:
 
 def call(e: Emitter, i: Instruction) -> None:
     """A call of a shared function; outside vector loops."""
+    operands: Sequence[Value] = i.operands
+    natives: Sequence[tuple[object, ...]] = ()
+    if isinstance(i.op, CallAt):
+        callee, operands = e.let(f"inttoptr i64 {e.env[operands[0]].text} to ptr"), operands[1:]
+    else:
+        made = _made(e, i.params["function"])
+        callee, natives = e.callee("shared", i.params["function"], made.text), made.natives
+    given = [f"{_type(v)} {e.places[v].pointer if isinstance(v.type, RefType) else e.env[v].text}" for v in operands]
+    given += [f"i64 {stride.text}" for v in operands if v in e.places for stride in e.places[v].strides]
+    given += [f"i64 {e.native(*what)}" for what in natives]
+    e.line(f"call void {callee}({', '.join(given)}) nounwind")
+
+
+def address(e: Emitter, i: Instruction) -> Lanes:
+    """Where a shared function is, which is given nothing but its own arguments."""
     name = i.params["function"]
     made = _made(e, name)
-    given = [f"{_type(v)} {e.places[v].pointer if isinstance(v.type, RefType) else e.env[v].text}" for v in i.operands]
-    given += [f"i64 {stride.text}" for v in i.operands if v in e.places for stride in e.places[v].strides]
-    given += [f"i64 {e.native(*what)}" for what in made.natives]
-    e.line(f"call void {e.callee('shared', name, made.text)}({', '.join(given)}) nounwind")
+    assert not made.natives, f"{name} calls other functions"
+    return Lanes(e.native("shared", name, made.text))
 
 
 def calls(body: Block, elsewhere: Set[Instruction] = frozenset()) -> bool:

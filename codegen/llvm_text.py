@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,12 @@ BRIEF = "; brief\n"
 """What a module begins with that does little but call others: to compile it better would take longer than it ever runs."""
 _EACH_TIME = frozenset({"load", "call", "alloca"})
 """The words that instructions begin with that may give another value when written again."""
+_OF_MEMORY = "llvm.masked."
+"""What the names of intrinsics that read memory begin with."""
+
+
+NAMELESS = "kernel"
+"""The name of a kernel while it is written that is named after its text."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,12 @@ class Emitted:
     name: str
     text: str
     slots: tuple[tuple[Any, ...], ...]
+
+
+def named(text: str, name: str, lead: str) -> tuple[str, str]:
+    """A text of which the symbols begin with ``name``, and that name, by a hash of the text."""
+    own = lead + hashlib.sha256(text.encode()).hexdigest()[:24]
+    return text.replace(f"@{name}", f"@{own}"), own
 
 
 def is_brief(text: str) -> bool:
@@ -139,7 +152,11 @@ class Writer:
         if result == "void":
             self.line(call)
             return ""
-        return self.let(call)
+        if name.startswith(_OF_MEMORY):
+            return self.let(call)
+        if call not in self.known:
+            self.known[call] = self.let(call)
+        return self.known[call]
 
 
 class Extents(Writer):

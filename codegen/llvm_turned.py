@@ -68,8 +68,10 @@ def store_square(e: Emitter, group: Sequence[Instruction], made: Mapping[Value, 
     for i in group:
         load = made[i.operands[0]]
         source = e.places[load.operands[0]]
-        index = [Lanes(x.text) for x in (e.env[v] for v in load.operands[1:])]
-        columns.append(e.in_row(source, index, e.offset(source, index)))
+        *outer, inner = (e.env[v].text for v in load.operands[1:])
+        column = e.in_row(source, [*map(Lanes, outer), Lanes(inner, 1)])
+        assert column is not None
+        columns.append(column)
     offset = e.offset(place, [e.env[v] for v in group[0].operands[2:]])
     assert offset.step is not None
     for first in range(0, width, each):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pullback.codegen.product_parts import START, Stores, number, serial, under, vector, when
+from pullback.codegen.product_parts import START, Met, Stores, number, serial, under, vector, when
 from pullback.codegen.product_shapes import GROUP
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -51,11 +51,12 @@ class After:
         What is combined along a row is combined in each lane, and lies row beside row of a lane in memory: ``sums``, with the
         lane. Rows that repeat the last one are stored before it."""
         stores: Stores = []
+        met: Met = {}
         joined: list[list[Value]] = [[] for _ in self.across]
         for r in reversed(range(len(rows))):
             own = totals[r * len(columns) : (r + 1) * len(columns)]
             pairs = zip(columns, own, strict=True)
-            found = [under(b, self.each, (z, rows[r], c, total), 2, holds, stores) for (c, holds), total in pairs]
+            found = [under(b, self.each, (z, rows[r], c, total), 2, holds, stores, met) for (c, holds), total in pairs]
             for k, name in enumerate(self.across):
                 start = b.const(START[name], found[0][k].type.dtype)
                 values = [b.select(holds, v[k], start) for (_, holds), v in zip(columns, found, strict=True)]

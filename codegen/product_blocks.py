@@ -19,16 +19,17 @@ rows. Footprint: ``product_shapes`` says which cache holds what.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.processors import Target
-from pullback.codegen.product_packs import Lies, Pack, operands_of, pack
+from pullback.codegen.product_packs import Pack, operands_of, pack
 from pullback.codegen.product_pairs import pairs_of
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
     FEW,
+    Body,
     Rows,
     RowsAt,
     ask,
@@ -68,6 +69,8 @@ LIGHT = 4
 """What is done with results in so few instructions is done tile by tile."""
 
 
+Somewhere = tuple[Value, Callable[[Builder, Value], tuple[Value, Value]]]
+"""How far one is from the next of what is asked for, and what tells a tile's first row and column, as they lie."""
 Ahead = Callable[[Builder, Value, tuple[Value, Value]], tuple[Value, Value]]
 """What the terms of a tile ask for, and how far behind that of the terms before: of its number, and where its sums are."""
 
@@ -149,22 +152,29 @@ class Blocks:
         high, wide = b.maximum(high, number(b, 1)), b.maximum(wide, number(b, 1))
         down = shared(b, row_panels, high)
         blocks = b.mul(down, shared(b, column_panels, wide))
+        same = self.same(b)
 
-        def block(b: Builder, c: Value) -> None:
-            column = b.idiv(c, down)
-            first = b.mul(b.sub(c, b.mul(column, down)), high)
-            left = b.mul(column, wide)
-            panels, across = b.minimum(high, b.sub(row_panels, first)), b.minimum(wide, b.sub(column_panels, left))
-            self.block(b, (first, panels), (left, across))
+        def begin(b: Builder) -> Body:
+            """Take the memory of one block after the other; gives what spells out a block."""
+            memory = self.memory(b, same["several"], high, wide)
+
+            def block(b: Builder, c: Value) -> None:
+                column = b.idiv(c, down)
+                first = b.mul(b.sub(c, b.mul(column, down)), high)
+                left = b.mul(column, wide)
+                panels, across = b.minimum(high, b.sub(row_panels, first)), b.minimum(wide, b.sub(column_panels, left))
+                self.block(b, (first, panels), (left, across), {**same, **memory})
+
+            return block
 
         if not self.outermost:
-            serial(b, blocks, block)
+            serial(b, blocks, begin(b))
             return
         if self.batch is not None:
-            each_of_batch(b, self.batch, blocks, is_long, block)
+            each_of_batch(b, self.batch, blocks, is_long, begin)
             return
         chunks = b.select(b.bitand(is_long, b.gt(blocks, number(b, 1))), b.maximum(blocks, number(b, FEW)), blocks)
-        loop(b, chunks, lambda b, c: when(b, b.lt(c, blocks), lambda b: block(b, c)), map="core")
+        loop(b, chunks, lambda b, c: when(b, b.lt(c, blocks), lambda b: begin(b)(b, c)), map="core")
 
     def number(self, row_panels: Value, column_panels: Value, is_long: Value) -> tuple[Value, Value]:
         """Into how many blocks rows and columns are cut: as many as caches ask for; where there is work for several threads, some
@@ -185,26 +195,37 @@ class Blocks:
         of_rows, of_columns = b.select(by_rows, wanted, one), b.select(by_rows, one, wanted)
         return b.mul(shared(b, down, of_rows), of_rows), b.mul(shared(b, along, of_columns), of_columns)
 
-    def block(self, b: Builder, row_panels: Span, column_panels: Span) -> None:
-        """The block of some panels of rows and of columns."""
-        shape, one = self.shape, number(b, 1)
-        (first, panels), (left, across) = row_panels, column_panels
-        i0, j0 = b.mul(first, number(b, shape.rows)), b.mul(left, number(b, shape.columns))
-        width = b.minimum(b.mul(across, number(b, shape.columns)), b.sub(self.columns, j0))
+    def same(self, b: Builder) -> dict[str, Value]:
+        """What all blocks have in common."""
+        one, lanes = number(b, 1), self.shape.lanes
         runs = b.maximum(shared(b, self.terms, self.run_of(b)), one)
-        length = b.mul(b.maximum(parts(b, shared(b, self.terms, runs), shape.lanes), one), number(b, shape.lanes))
+        length = b.mul(b.maximum(parts(b, shared(b, self.terms, runs), lanes), one), number(b, lanes))
         # of longer runs there may be fewer
         runs = b.maximum(shared(b, self.terms, length), one)
-        several = b.gt(runs, one)
-        keeps = b.bitor(b.gt(panels, one), b.bitnot(self.is_flat))
-        among = b.add(b.select(keeps, across, one), one)
-        self.runs(b, Block(
-            rows=(i0, panels), columns=(j0, width), across=across, length=length, runs=runs, several=several, keeps=keeps,
-            is_far=self.is_far(b),
-            panels=b.local(among, dtype=self.dtype, shape=(shape.most_wide + 1, shape.panel)),
-            known=b.local(among, dtype=I64, shape=(shape.most_wide + 1, KNOWN)),
-            sums=b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip)),
-        ))  # fmt: skip
+        return {"length": length, "runs": runs, "several": b.gt(runs, one), "is_far": self.is_far(b)}
+
+    def memory(self, b: Builder, several: Value, panels: Value, across: Value) -> dict[str, Value]:
+        """The memory of a block of so many panels of rows and of columns."""
+        shape, one = self.shape, number(b, 1)
+        among = b.add(b.select(self.keeps(b, panels), across, one), one)
+        return {
+            "panels": b.local(among, dtype=self.dtype, shape=(shape.most_wide + 1, shape.panel)),
+            "known": b.local(among, dtype=I64, shape=(shape.most_wide + 1, KNOWN)),
+            "sums": b.local(b.select(several, panels, one), dtype=self.dtype, shape=(shape.most_high, shape.rows, shape.strip)),
+        }
+
+    def keeps(self, b: Builder, panels: Value) -> Value:
+        """Whether a block of so many panels of rows keeps those of columns."""
+        found: Value = b.bitor(b.gt(panels, number(b, 1)), b.bitnot(self.is_flat))
+        return found
+
+    def block(self, b: Builder, row_panels: Span, column_panels: Span, given: Mapping[str, Value]) -> None:
+        """The block of some panels of rows and of columns."""
+        (first, panels), (left, across) = row_panels, column_panels
+        rows, columns = number(b, self.shape.rows), number(b, self.shape.columns)
+        i0, j0 = b.mul(first, rows), b.mul(left, columns)
+        width = b.minimum(b.mul(across, columns), b.sub(self.columns, j0))
+        self.runs(b, Block(rows=(i0, panels), columns=(j0, width), across=across, keeps=self.keeps(b, panels), **given))
 
     def runs(self, b: Builder, block: Block) -> None:
         """The runs of terms of a block, whose memory is there."""
@@ -247,7 +268,7 @@ class Blocks:
             sums = self.sums_of(b, strip, j)
             given = block.panels, block.known, k, count, run.is_first, *sums
             ahead = *self.sums_ahead(b, block, run, r, j), *left_ahead(b, j, sums)
-            moves = b.bitand(self.is_flat, waits) if self.comes else b.const(False, BOOL)
+            moves = b.bitand(self.comes_now(b), waits)
             when(b, b.bitand(waits, b.bitnot(moves)), lambda b: self.tile.call(b, *given, *sums, *ahead))
             if self.comes:
                 when(b, moves, lambda b: self.tile.call(b, *given, *sums, *self.right_ahead(b, run, r, block.rows[1], column)))
@@ -282,32 +303,58 @@ class Blocks:
         return next_, b.mul(shared(b, number(b, size), b.maximum(run.terms[1], one)), number(b, self.shape.at_once))
 
     def left_ahead(self, b: Builder, block: Block, run: Run, r: Value, i: Value) -> Ahead:
-        """Of the left rows that are packed next, if memory is far: one a tile, from end to end; or if tiles are few, two lines of
-        each of many rows. If rows lie side by side, every other term of some. Gives what tells it of a tile."""
-        zero = number(b, 0)
-        if self.left_lies is None:
+        """Of the left rows that are packed next, if memory is far: what tells it of a tile."""
+        zero, of = number(b, 0), self.left_lies
+        if of is None:
             return lambda b, j, sums: (sums[0], zero)
-        (p0, count), rows, one, at_once = run.terms, number(b, self.shape.rows), number(b, 1), number(b, self.shape.at_once)
-        lies, next_, before = self.left_lies.rows, b.add(i, rows), b.mul(r, block.across)
-        apart = lies.apart(b)
-        if self.left_lies.is_turned:
-            by = b.select(block.is_far, b.mul(at_once, apart), zero)
-            return lambda b, j, sums: (lies.begin(b, b.add(p0, b.bitand(b.add(before, j), one)), next_), by)
-        few, asked = b.lt(block.across, rows), number(b, self.tile.asked)
+        tile = b.mul(r, block.across), b.add(i, number(b, self.shape.rows))
+        if of.known is None:
+            by, place = (self.terms_ahead if of.is_turned else self.rows_ahead)(b, block, run, *tile)
+            return lambda b, j, sums: (of.rows.begin(b, *place(b, j)), by)
+        is_turned = of.known
+        (by_terms, of_terms), (by_rows, of_rows) = (way(b, block, run, *tile) for way in (self.terms_ahead, self.rows_ahead))
+        by = b.select(is_turned, by_terms, by_rows)
+
+        def tell(b: Builder, j: Value, sums: tuple[Value, Value]) -> tuple[Value, Value]:
+            pairs = zip(of_terms(b, j), of_rows(b, j), strict=True)
+            return of.rows.begin(b, *(b.select(is_turned, *pair) for pair in pairs)), by
+
+        return tell
+
+    def terms_ahead(self, b: Builder, block: Block, run: Run, before: Value, next_: Value) -> Somewhere:
+        """Where rows lie side by side: every other term of some."""
+        assert self.left_lies is not None
+        p0, one = run.terms[0], number(b, 1)
+        by = b.select(block.is_far, b.mul(number(b, self.shape.at_once), self.left_lies.rows.apart(b)), number(b, 0))
+        return by, lambda b, j: (b.add(p0, b.bitand(b.add(before, j), one)), next_)
+
+    def rows_ahead(self, b: Builder, block: Block, run: Run, before: Value, next_: Value) -> Somewhere:
+        """One row a tile, from end to end; or if tiles are few, two lines of each of many rows."""
+        assert self.left_lies is not None
+        (p0, count), rows, asked = run.terms, number(b, self.shape.rows), number(b, self.tile.asked)
+        zero, one, at_once = number(b, 0), number(b, 1), number(b, self.shape.at_once)
+        few = b.lt(block.across, rows)
         of = b.maximum(parts(b, count, self.tile.asked), one)
         first = b.add(p0, b.mul(b.sub(before, b.mul(b.idiv(before, of), of)), asked))
         end, turn = b.add(p0, b.mul(of, asked)), b.mul(of, asked)
-        by = b.select(block.is_far, b.select(few, apart, at_once), zero)
+        by = b.select(block.is_far, b.select(few, self.left_lies.rows.apart(b), at_once), zero)
         share = b.select(few, zero, b.idiv(b.mul(rows, number(b, FINE)), block.across))
         step = b.select(few, asked, zero)
         start = b.select(few, first, p0)
 
-        def tell(b: Builder, j: Value, sums: tuple[Value, Value]) -> tuple[Value, Value]:
+        def place(b: Builder, j: Value) -> tuple[Value, Value]:
             term = b.add(start, b.mul(j, step))
             term = b.select(b.lt(term, end), term, b.sub(term, turn))
-            return lies.begin(b, b.add(next_, whole(b, b.mul(j, share), FINE)), term), by
+            return b.add(next_, whole(b, b.mul(j, share), FINE)), term
 
-        return tell
+        return by, place
+
+    def comes_now(self, b: Builder) -> Value:
+        """Whether tiles ask for the columns that are packed in the next run."""
+        if self.comes is None:
+            return b.const(False, BOOL)
+        is_turned = None if self.right_lies is None else self.right_lies.known
+        return self.is_flat if is_turned is None else b.bitand(self.is_flat, b.bitnot(is_turned))
 
     def right_ahead(self, b: Builder, run: Run, r: Value, panels: Value, column: Value) -> tuple[Value, ...]:
         """The columns that are packed in the next run, every other term of them with the tiles of each of two panels of rows."""
@@ -327,7 +374,7 @@ class Blocks:
         zero = number(b, 0)
         if self.left_lies is not None:
             memory = b.sub_ref(block.panels, zero), b.sub_ref(block.known, zero)
-            pack(b, self.packing(True, self.left_lies), *memory, self.left_lies, *run.terms, *rows, self.rows)
+            pack(b, self.packing(b, True), *memory, self.left_lies, *run.terms, *rows, self.rows)
             return
         self.left.pack(b, b.sub_ref(block.panels, zero), run.terms, rows)
         self.forget(b, block, zero, run.sizes[0])
@@ -341,15 +388,29 @@ class Blocks:
         columns = b.add(j0, c), some
         if self.right_lies is not None:
             given = k, *run.terms, *columns, number_of, self.columns
-            pack(b, self.packing(False, self.right_lies), block.panels, block.known, self.right_lies, *given)
+            pack(b, self.packing(b, False), block.panels, block.known, self.right_lies, *given)
             return
         self.right.pack_some(b, block.panels, k, run.terms, columns, number_of)
         serial(b, number_of, lambda b, x: self.forget(b, block, b.add(k, x), run.sizes[1]))
 
-    def packing(self, is_left: bool, of: Lies) -> list[Pack]:
-        """The functions that pack an operand."""
-        ways = (False, True) if of.is_either else (of.is_turned,)
-        found = [Pack(self.dtype, is_left, is_turned, self.shape) for is_turned in ways]
+    def packing(self, b: Builder, is_left: bool) -> Value:
+        """Where the function is that packs an operand which is read as it lies."""
+        of = self.left_lies if is_left else self.right_lies
+        assert of is not None
+        if of.packed_by is not None:
+            return of.packed_by
+        ways = self.ways(is_left)
+        straight, *turned = [b.emit(OPS["address"], (), {"function": way.name})[0] for way in ways]
+        found: Value = b.select(of.turned(b), *turned, straight) if turned else straight
+        return found
+
+    def ways(self, is_left: bool) -> list[Pack]:
+        """The functions that may: two if it shows when the kernel runs whether the operand is turned, the second if it is."""
+        of = self.left_lies if is_left else self.right_lies
+        if of is None:
+            return []
+        turns = (False, True) if of.is_either else (of.is_turned,)
+        found = [Pack(self.dtype, is_left, is_turned, self.shape) for is_turned in turns]
         self.functions |= {way.name: way.define() for way in found}
         return found
 
@@ -374,11 +435,12 @@ class Blocks:
 
     def ask_results(self, b: Builder, i: Value, j: Value) -> None:
         """Ask for where the results of a tile go, and what they are computed from."""
-        def row(b: Builder, r: Value) -> None:
-            for c in range(0, self.shape.columns, self.right.line):
-                ask(b, self.each, b.add(i, r), b.add(j, number(b, c)))
-
-        serial(b, number(b, self.shape.rows), row)
+        inner, r = Builder(b.loc), Value(scalar(I64))
+        for c in range(0, self.shape.columns, self.right.line):
+            ask(inner, self.each, inner.add(i, r), inner.add(j, number(inner, c)))
+        if any(k.op is OPS["prefetch"] for k in inner.instructions):
+            params = {"map": "serial", "ordered": True}
+            b.emit(OPS["for"], (number(b, self.shape.rows),), params, [inner.block([r], [])])
 
     def finish(self, b: Builder, sums: Value, rows: Span, columns: Span) -> None:
         """What is done with the sums of a row of tiles, or of one."""

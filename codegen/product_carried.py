@@ -18,6 +18,7 @@ from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
     FEW,
     MOST_CHUNKS,
+    Met,
     Stores,
     is_plain,
     is_stored,
@@ -402,10 +403,11 @@ class _Tile:
     def put(self, b: Builder, columns: list[Value], inside: list[Value], totals: tuple[Value, ...]) -> None:
         """Store sums, all of them after all that was there is read; those of the last row after those that repeat it."""
         stores: Stores = []
+        met: Met = {}
         for r in reversed(range(len(self.rows))):
             for x, (column, holds) in enumerate(zip(columns, inside, strict=True)):
                 total = totals[r * len(columns) + x]
-                under(b, self.of.each, (self.which, self.rows[r], column, total), 2, holds, stores)
+                under(b, self.of.each, (self.which, self.rows[r], column, total), 2, holds, stores, met)
 
         def first(b: Builder) -> None:
             for operands in stores:

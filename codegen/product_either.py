@@ -1,15 +1,14 @@
 """Operands of a matrix product that lie in memory by rows or by columns, which shows when the kernel runs.
 
-A branch takes one of both ways to pack. What is in the panels is the same, and so is the order of additions: it goes by the
-region of the operand, as if that were dense.
+One of two functions packs it. What is in the panels is the same, and so is the order of additions: it goes by the region of the
+operand, as if that were dense.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import RowsAt, number, when
+from pullback.codegen.product_parts import RowsAt, number
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.structure import Block, Value
@@ -38,20 +37,6 @@ class Lying:
         apart = b.emit(OPS["stride"], (self.ref,), {"axis": 1})[0]
         found: Value = b.ne(apart, number(b, self.ref.type.dtype.bytes))
         return found
-
-
-class EitherPanels(Panels):
-    """Panels like others, of rows that are turned or not."""
-
-    def __init__(self, of: Panels, rows: RowsAt, is_turned: Value) -> None:
-        super().__init__(of.region, of.term, of.total, of.size, of.lanes)
-        self.known = is_turned
-        self.ways = [Panels(loading(rows, turned), of.term, of.total, of.size, of.lanes) for turned in (False, True)]
-
-    def ask_for(self, b: Builder, terms: Span, first: Value) -> None:
-        straight, turned = self.ways
-        when(b, self.known, lambda b: turned.ask_for(b, terms, first))
-        when(b, b.bitnot(self.known), lambda b: straight.ask_for(b, terms, first))
 
 
 def loading(rows: RowsAt, is_turned: bool) -> Block:

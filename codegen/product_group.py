@@ -109,6 +109,9 @@ class _Batched(ProductKernel):
 
         def put(at: Mapping[str, Value], total: Value) -> None:
             """One element; what is combined along its row so far is stored each time, and whole in the end."""
+            if not self.sums:
+                self.each(tuple(at[k] for k in self.out), total)
+                return
             first = b.eq(at["n"], b.const(0, I64))
             last = b.eq(b.add(at["n"], b.const(1, I64)), b.extent_of(self.extents["n"]))
             reduced = self.each(tuple(at[k] for k in self.out), total)
@@ -190,16 +193,17 @@ class _Batched(ProductKernel):
         b.here("store_if", total, self.parts[i], b.bitand(condition, b.bitnot(is_all)), *index, q)
 
     def collect(self, i: Instruction) -> None:
-        """What comes of rows that have several entries in a part, or whose place was still read."""
+        """What comes of rows that have several entries in a part, or whose place was still read: few, and so by little code."""
         b = self.b
         first, *rest = i.result.type.shape
         count = b.extent_of(first)
         if i not in self.late:
             count = b.select(self.is_all, b.const(0, I64), count)
         index = [b.open() for _ in (first, *rest)]
-        self.write(self.total(i, index), self.ended[i], index)
-        for position, extent in zip(reversed(index), [*reversed([b.extent_of(e) for e in rest]), count], strict=True):
-            b.close(position, extent)
+        self.write(self.total(i, index, "serial"), self.ended[i], index)
+        for position, extent in zip(reversed(index[1:]), reversed(rest), strict=True):
+            b.close(position, b.extent_of(extent), way="serial")
+        b.close(index[0], count)
 
 
 def _fits(space: Space, layouts: Sequence[str]) -> str | None:

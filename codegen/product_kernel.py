@@ -124,8 +124,8 @@ class ProductKernel(Elements):
             self.write(value, out, index)
         return reduced
 
-    def total(self, i: Instruction, kept: Sequence[Value] = ()) -> Value:
-        """A reduction at an index of its result, of what its part holds."""
+    def total(self, i: Instruction, kept: Sequence[Value] = (), way: str = "") -> Value:
+        """A reduction at an index of its result, of what its part holds; ``way``: how the loops run."""
         b, axes, at = self.b, i.params["axes"], list(kept)
         shape = self.scratch[self.sums.index(i)].shape
         counts = {axis: b.extent_of(shape[axis]) for axis in axes}
@@ -134,7 +134,7 @@ class ProductKernel(Elements):
             at.insert(axis, opened[axis])
         value = b.here("load", self.parts[i], *at)
         for axis in reversed(axes):
-            (value,) = b.close(opened[axis], counts[axis], self.identity(i), [value], [self.combiner(i)])
+            (value,) = b.close(opened[axis], counts[axis], self.identity(i), [value], [self.combiner(i)], way=way)
         return value
 
 

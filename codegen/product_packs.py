@@ -6,15 +6,13 @@ What other operands are computed from is in the kernel itself (``product_panels`
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from pullback.codegen.product_either import Lying, loading
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of, serial, when
+from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of, serial, whole
 from pullback.codegen.product_scales import KNOWN, Scales
-from pullback.codegen.product_shapes import Shape
+from pullback.codegen.product_shapes import GROUP, Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load, is_strided
@@ -29,11 +27,13 @@ RIGHT = ("k", "term", "count", "column", "width", "number", "total")
 @dataclass(frozen=True)
 class Lies:
     """Where a plain operand lies, and whether it is turned: what lies side by side is then not the terms of the left one, nor the
-    columns of the right one. ``known``: a value that says so; of strided ones, strides do."""
+    columns of the right one. ``known``: a value that says so; of strided ones, strides do. ``packed_by``: where the function is
+    that packs it, if that is known too."""
 
     rows: Rows | RowsAt | Lying
     is_turned: bool
     known: Value | None = None
+    packed_by: Value | None = None
 
     @property
     def is_either(self) -> bool:
@@ -68,15 +68,11 @@ def operands_of(i: Instruction) -> tuple[Lies | None, Lies | None]:
     return left, right
 
 
-def pack(b: Builder, ways: Sequence[Pack], panels: Value, known: Value, of: Lies, *numbers: Value) -> None:
-    """Pack in one of two ways, if it shows when the kernel runs which."""
-    if len(ways) == 1:
-        ways[0].call(b, panels, known, of, numbers)
-        return
-    is_turned = of.turned(b)
-    for way in ways:
-        condition = is_turned if way.is_turned else b.bitnot(is_turned)
-        when(b, condition, partial(way.call, panels=panels, known=known, of=of, numbers=numbers))
+def pack(b: Builder, by: Value, panels: Value, known: Value, of: Lies, *numbers: Value) -> None:
+    """Pack into some memory, by the function at an address, and note in another that nothing is known of it. ``numbers``: as
+    ``LEFT`` or ``RIGHT`` say."""
+    zero = number(b, 0)
+    b.emit(OPS["call_at"], (by, panels, known, of.rows.begin(b, zero, zero), of.rows.apart(b), *numbers), {})
 
 
 @dataclass(frozen=True)
@@ -95,12 +91,6 @@ class Pack:
     def define(self) -> Instruction:
         """The definition, at the top of a kernel."""
         return Instruction(OPS["shared"], (), (), {"function": self.name}, (_function(self),))
-
-    def call(self, b: Builder, panels: Value, known: Value, of: Lies, numbers: Sequence[Value]) -> None:
-        """Pack into some memory, and note in another that nothing is known of it. ``numbers``: as ``LEFT`` or ``RIGHT`` say."""
-        zero = number(b, 0)
-        given = panels, known, of.rows.begin(b, zero, zero), of.rows.apart(b), *numbers
-        b.emit(OPS["call"], given, {"function": self.name})
 
     def function(self) -> Block:
         shape, lead = self.shape, () if self.is_left else (FAR,)
@@ -137,3 +127,50 @@ class Pack:
 @functools.cache
 def _function(pack: Pack) -> Block:
     return pack.function()
+
+
+class _OfWidth(Panels):
+    """Panels of which a value says how wide they are."""
+
+    def __init__(self, region: Block, total: Value, of: Value, lanes: int) -> None:
+        super().__init__(region, 0, total, GROUP, lanes)
+        self.of = of
+
+    def width(self, b: Builder) -> Value:
+        return self.of
+
+    def groups(self, b: Builder, together: int) -> Value:
+        return whole(b, self.of, together)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Packs columns that lie across the terms into a panel of any width: those of narrow products."""
+
+    dtype: DType
+    lanes: int
+
+    @property
+    def name(self) -> str:
+        return f"turn_{self.dtype.name}"
+
+    def define(self) -> Instruction:
+        """The definition, at the top of a kernel."""
+        return Instruction(OPS["shared"], (), (), {"function": self.name}, (_turning(self),))
+
+    def call(self, b: Builder, panel: Value, of: RowsAt, terms: Span, total: Value, width: int) -> None:
+        """Pack some terms of all columns, of which there are ``total``, at most the panel's ``width``."""
+        zero = number(b, 0)
+        room = b.emit(OPS["row_ref"], (panel, zero), {})[0]
+        given = room, of.begin(b, zero, zero), of.apart(b), *terms, total, number(b, width)
+        b.emit(OPS["call"], given, {"function": self.name})
+
+
+@functools.cache
+def _turning(turn: Turn) -> Block:
+    numbers = {name: Value(scalar(I64), name) for name in ("apart", "term", "count", "total", "width")}
+    panel, of = Value(RefType(turn.dtype, (FAR,), space="stack"), "panel"), Value(RefType(turn.dtype, (FAR,)), "from")
+    b, region = Builder(), loading(RowsAt(of, numbers["apart"]), True)
+    panels = _OfWidth(region, numbers["total"], numbers["width"], turn.lanes)
+    panels.turn(b, panel, (numbers["term"], numbers["count"]), number(b, 0))
+    return b.block([panel, of, *numbers.values()], [])

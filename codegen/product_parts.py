@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.llvm_addresses import ref_and_index
@@ -61,8 +62,11 @@ def parts(b: Builder, count: Value, size: int) -> Value:
     return whole(b, b.add(count, number(b, size - 1)), size)
 
 
-def each_of_batch(b: Builder, batch: tuple[Value, Value], blocks: Value, is_long: Value, block: Body) -> None:
-    """The blocks of all products of a batch, in chunks that threads share; in a block it is known of which product."""
+def each_of_batch(
+    b: Builder, batch: tuple[Value, Value], blocks: Value, is_long: Value, begin: Callable[[Builder], Body]
+) -> None:
+    """The blocks of all products of a batch, in chunks that threads share; in a block it is known of which product. ``begin``
+    spells out what comes before the blocks of a chunk, and gives what spells out one."""
     of_all, which = b.mul(batch[0], blocks), batch[1]
     most = b.mul(b.emit(OPS["threads"], (), {})[0], number(b, MOST_CHUNKS))
     size = b.maximum(b.select(is_long, shared(b, of_all, most), of_all), number(b, 1))
@@ -70,7 +74,7 @@ def each_of_batch(b: Builder, batch: tuple[Value, Value], blocks: Value, is_long
     chunks = b.select(b.gt(number_of, number(b, 1)), b.maximum(number_of, number(b, FEW)), number_of)
 
     def chunk(b: Builder, c: Value) -> None:
-        first = b.mul(c, size)
+        first, block = b.mul(c, size), begin(b)
 
         def one(b: Builder, k: Value) -> None:
             at = b.add(first, k)
@@ -114,31 +118,52 @@ def elements(b: Builder, region: Block, *at: Value) -> Sequence[Value]:
 
 Stores = list[tuple[Value, ...]]
 """The operands of stores under a mask."""
+Met = dict[tuple[Any, ...], tuple[Value, ...]]
+"""What was computed before, by what it is computed from."""
 
 
 def under(
-    b: Builder, region: Block, at: Sequence[Value], of: int, inside: Value | None, stores: Stores | None = None
+    b: Builder, region: Block, at: Sequence[Value], of: int, inside: Value | None, stores: Stores | None = None,
+    met: Met | None = None,
 ) -> tuple[Value, ...]:  # fmt: skip
     """What a region gives if the one of its positions that differs from lane to lane is there; else what is computed from zeros,
-    where nothing is read. Its stores wait. ``inside``: whether it is there; None if all are."""
+    where nothing is read. Its stores wait. ``inside``: whether it is there; None if all are. ``met``: what was computed at other
+    positions and is not computed again, since nothing is stored meanwhile."""
     found = copied(region, tuple(at))
     env: dict[Value, Value] = {}
     varies = set() if inside is None else {at[of]}
     for i in found.instructions:
-        operands = [env.get(v, v) for v in i.operands]
-        if not varies.isdisjoint(operands):
-            varies.update(i.results)
+        operands = tuple(env.get(v, v) for v in i.operands)
         if isinstance(i.op, Store) and stores is not None and inside is not None:
             value, ref, *index = operands
             stores.append((value, ref, inside, *index))
-        elif isinstance(i.op, Load) and inside is not None and not varies.isdisjoint(i.results):
-            ref, places = ref_and_index(i)
-            holds = b.bitand(operands[1], inside) if i.op.masked else inside
-            env[i.result] = b.load_if(env.get(ref, ref), holds, *(env.get(v, v) for v in places))
-            varies.add(env[i.result])
-        else:
-            b.append(Instruction(i.op, tuple(operands), i.results, i.params, i.regions, i.loc))
+            continue
+        made = Instruction(i.op, operands, i.results, i.params, i.regions, i.loc)
+        is_there = varies.isdisjoint(operands)
+        if isinstance(i.op, Load) and inside is not None and not is_there:
+            ref, places = ref_and_index(made)
+            holds = _once(b, _both(operands[1], inside), met)[0] if i.op.masked else inside
+            made = Instruction(OPS["load_if"], (ref, holds, *places), i.results, {}, (), i.loc)
+        results = _once(b, made, met)
+        env.update(zip(i.results, results, strict=True))
+        if not is_there:
+            varies.update(results)
     return tuple(env.get(v, v) for v in found.results)
+
+
+def _both(x: Value, y: Value) -> Instruction:
+    return Instruction(OPS["bitand"], (x, y), (Value(x.type),))
+
+
+def _once(b: Builder, made: Instruction, met: Met | None) -> tuple[Value, ...]:
+    """What an instruction gives, which is not written again if it was met."""
+    if met is not None and made.op.effect == "pure":
+        key = made.op, made.operands, tuple(sorted((name, repr(value)) for name, value in made.params.items()))
+        if key in met:
+            return met[key]
+        met[key] = made.results
+    b.append(made)
+    return made.results
 
 
 def walks(region: Block, one: int, other: int) -> bool:

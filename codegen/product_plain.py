@@ -1,8 +1,8 @@
 """Plain matrix products: operands that are read as they lie, and sums that are stored and nothing else.
 
-What there is to do for a block is then the same for all of them but for where memory begins and how far apart its rows are: it is
-a function that kernels share, for each dtype and for each order of the operands. Such a kernel is little more than its loop over
-blocks, and takes a few milliseconds to compile.
+What there is to do for a block is then the same for all of them but for where memory begins, how far apart its rows are, and who
+packs them: it is a function that kernels share, for each dtype, which is given the addresses of those that pack. Such a kernel is
+little more than its loop over blocks, and takes a few milliseconds to compile.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
-from pullback.codegen.product_either import EitherPanels, loading
+from pullback.codegen.product_either import loading
 from pullback.codegen.product_lanes import Strides
 from pullback.codegen.product_narrow import Narrow, Place, Tiles
-from pullback.codegen.product_packs import Lies, operands_of
+from pullback.codegen.product_packs import Lies, Turn, operands_of
 from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
 from pullback.codegen.product_scales import KNOWN
 from pullback.codegen.product_shapes import Shape
@@ -28,11 +28,12 @@ from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, I64, DType, RefType, scalar
 
 Functions = dict[str, Instruction]
-Turned = tuple[bool | None, bool | None]
-"""Whether the operands of a product are turned; None: this shows when the kernel runs."""
+Turned = tuple[bool, bool]
+"""Whether the operands of a product are turned."""
 REFS = ("left", "right", "out")
 NUMBERS = ("rows", "columns", "terms", "i0", "panels", "j0", "width", "across", "length", "runs")
-CHOICES = ("several", "keeps", "is_far")
+CHOICES = ("several", "keeps", "is_far", "left_turned", "right_turned")
+PACKS = ("pack_left", "pack_right")
 OF_BATCH = ("rows", "columns", "terms", "first", "products", "panel", "panels")
 
 
@@ -46,8 +47,7 @@ class Access:
 
     @property
     def turned(self) -> Turned:
-        left, right = (None if of.is_either else of.is_turned for of in (self.left, self.right))
-        return left, right
+        return self.left.is_turned, self.right.is_turned
 
     @property
     def rows(self) -> tuple[Rows, ...]:
@@ -65,8 +65,8 @@ class Access:
         return [rows.apart(b) for rows in (self.left.rows, self.right.rows, self.out)]
 
     def choices(self, b: Builder) -> list[Value]:
-        """Whether those operands are turned of which the kernel finds out."""
-        return [of.turned(b) for of in (self.left, self.right) if of.is_either]
+        """Whether the operands are turned."""
+        return [of.turned(b) for of in (self.left, self.right)]
 
     def strides(self, b: Builder, which: Value) -> list[Strides]:
         """Those of the operands and the results of a batch."""
@@ -96,7 +96,7 @@ class _Kind:
 
     @property
     def suffix(self) -> str:
-        return f"{self.dtype.name}_{''.join('e' if t is None else 'nt'[t] for t in self.turned)}"
+        return f"{self.dtype.name}_{''.join('nt'[t] for t in self.turned)}"
 
     def define(self, name: str, functions: Functions, body: Region) -> None:
         functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (body,))
@@ -107,7 +107,7 @@ class _Kind:
     def regions(self, refs: dict[str, Value], distances: dict[str, Value]) -> tuple[Region, ...]:
         """Those of a product."""
         left, right, out = (RowsAt(refs[name], distances[name]) for name in REFS)
-        return loading(left, bool(self.turned[0])), loading(right, bool(self.turned[1])), _store(out)
+        return loading(left, self.turned[0]), loading(right, self.turned[1]), _store(out)
 
 
 def _numbers(*names: str) -> dict[str, Value]:
@@ -134,78 +134,59 @@ class PlainBlocks(Blocks):
         super().__init__(b, i, target, functions, outermost, batch)
         found = access(i)
         assert found is not None
-        self.access, kind = found, _Kind(self.dtype, found.turned, target, self.shape)
-        self.name = f"blocks_{kind.suffix}"
-        self.packing(True, found.left)
-        self.packing(False, found.right)
+        self.access, kind = found, _Kind(self.dtype, (False, False), target, self.shape)
+        self.name = f"blocks_{self.dtype.name}"
+        self.ways(True)
+        self.ways(False)
         kind.define(self.name, functions, _block(kind))
 
     def runs(self, b: Builder, block: Block) -> None:
         numbers = (self.rows, self.columns, self.terms, *block.rows, *block.columns, block.across, block.length, block.runs)
         choices = (block.several, block.keeps, block.is_far, *self.access.choices(b))
         own = (block.panels, block.known, block.sums)
-        given = (*self.access.begins(b), *own, *self.access.distances(b), *numbers, *choices)
+        packs = self.packing(b, True), self.packing(b, False)
+        given = (*self.access.begins(b), *own, *self.access.distances(b), *packs, *numbers, *choices)
         b.emit(OPS["call"], given, {"function": self.name})
-
-
-@dataclass(frozen=True, kw_only=True)
-class _AskedFor(RowsAt):
-    """Rows of which the first element stands for all others unless a condition holds."""
-
-    is_there: Value
-
-    def index(self, b: Builder, row: Value, column: Value) -> tuple[Value, ...]:
-        return (b.select(self.is_there, *super().index(b, row, column), number(b, 0)),)
-
-    def apart(self, b: Builder) -> Value:
-        found: Value = b.select(self.is_there, self.distance, number(b, 0))
-        return found
 
 
 @functools.cache
 def _block(kind: _Kind) -> Region:
-    """The function of a block."""
+    """The function of a block, of operands that are turned or not."""
     shape = kind.shape
     panels = Value(RefType(kind.dtype, (shape.most_wide + 1, shape.panel), space="stack"), "packed")
     marks = Value(RefType(I64, (shape.most_wide + 1, KNOWN), space="stack"), "known")
     sums = Value(RefType(kind.dtype, (shape.most_high, shape.rows, shape.strip), space="stack"), "sums")
     refs, distances, n = kind.refs(), {name: Value(scalar(I64), f"{name}_apart") for name in REFS}, _numbers(*NUMBERS)
     choices = {name: Value(scalar(BOOL), name) for name in CHOICES}
-    known = {name: Value(scalar(BOOL), f"{name}_turned") for name, t in zip(REFS, kind.turned, strict=False) if t is None}
+    packs = _numbers(*PACKS)
     b = Builder()
     product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
     blocks = Blocks(b, product, kind.target, {}, False)
     left, right, blocks.goes = (RowsAt(refs[name], distances[name]) for name in REFS)
-    rows = zip(REFS, (left, right), kind.turned, strict=False)
-    blocks.left_lies, blocks.right_lies = (Lies(at, bool(is_turned), known.get(name)) for name, at, is_turned in rows)
-    if "left" in known:
-        blocks.left = EitherPanels(blocks.left, left, known["left"])
-    if "right" in known:
-        right = _AskedFor(refs["right"], distances["right"], is_there=b.bitnot(known["right"]))
-    blocks.comes = None if kind.turned[1] else right
+    blocks.left_lies = Lies(left, False, choices["left_turned"], packs["pack_left"])
+    blocks.right_lies = Lies(right, False, choices["right_turned"], packs["pack_right"])
+    blocks.comes = right
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
-        **choices, panels=panels, known=marks, sums=sums,
+        **{name: choices[name] for name in ("several", "keeps", "is_far")}, panels=panels, known=marks, sums=sums,
     ))  # fmt: skip
-    numbers = {**n, **choices, **{f"{name}_turned": value for name, value in known.items()}}
-    return b.block([*refs.values(), panels, marks, sums, *distances.values(), *numbers.values()], [])
+    given = {**packs, **n, **choices}
+    return b.block([*refs.values(), panels, marks, sums, *distances.values(), *given.values()], [])
 
 
 # narrow products of a batch
 
 class PlainNarrow(Narrow):
-    """A batch of plain products with few columns, of operands that are ``turned`` or not, as ``access`` says where nothing is
-    given."""
+    """A batch of plain products with few columns."""
 
     def __init__(
-        self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value], functions: Functions,
-        turned: Turned | None = None,
-    ) -> None:  # fmt: skip
+        self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value], functions: Functions
+    ) -> None:
         super().__init__(b, i, target, batch)
         found = access(i)
         assert found is not None
         self.access, self.functions = found, functions
-        self.kind = _Kind(self.dtype, turned or found.turned, target, self.shape)
+        self.kind = _Kind(self.dtype, found.turned, target, self.shape)
         self.lies = not self.kind.turned[1]
 
     def tiles(self, vectors: int, rows: int) -> Tiles:
@@ -221,6 +202,9 @@ class PlainTiles(Tiles):
         super().__init__(of, vectors, rows)
         order = "r" * of.by_rows + "t" * of.by_terms
         self.name = f"narrow_{of.kind.suffix}_{rows}x{vectors}_{order}"
+        if of.kind.turned[1]:
+            turn = Turn(of.dtype, of.shape.lanes)
+            of.functions[turn.name] = turn.define()
         of.kind.define(self.name, of.functions, _narrow(of.kind, vectors, rows, of.by_rows, of.by_terms))
 
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
@@ -253,7 +237,12 @@ class _Within(Tiles):
         rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
         self.left, _, self.out = rows
         left, right, out = (RowsAt(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
-        return loading(left, bool(self.kind.turned[0])), loading(right, bool(self.kind.turned[1])), _store(out)
+        self.right = right
+        return loading(left, self.kind.turned[0]), loading(right, self.kind.turned[1]), _store(out)
+
+    def pack(self, b: Builder, panel: Value, z: Value, terms: tuple[Value, Value]) -> None:
+        self.regions(b, z)
+        Turn(self.of.dtype, self.shape.lanes).call(b, panel, self.right, terms, self.of.columns, self.wide)
 
     def left_of(self, b: Builder, region: Region, rows: list[Value]) -> Callable[[Builder, int, Value], Value]:
         if self.kind.turned[0]:

@@ -44,7 +44,7 @@ class Tall:
         self.b, self.access, self.functions = b, found, functions
         self.rows, self.columns, self.terms = i.operands
         batch = number(b, 1), Value(scalar(I64), "of")
-        of = PlainNarrow(b, i, target, batch, functions, (found.left.is_turned, found.right.is_turned))
+        of = PlainNarrow(b, i, target, batch, functions)
         self.shape, self.dtype = of.shape, of.dtype
         self.tiles = PlainTiles(of, VECTORS, min(HIGH, of.shape.rows))
 

@@ -80,6 +80,8 @@ def _apart(i: Instruction) -> Instruction:
 def _spelled(body: Block, processor: Processor | None = None) -> Block:
     """A kernel's body in which every op has a spelling, the functions that it rarely calls in front."""
     spelling = _Spelling(processor)
+    if not any(_needs_recipe(i.op, i.operands) for i in walk(body)):
+        return spelling.in_order(body)
     found = spelling.block(body, {}, {})
     return replace(found, instructions=(*spelling.cold.values(), *found.instructions))
 
@@ -185,11 +187,18 @@ class _Spelling:
         others = sum(isinstance(k.op, Elementwise) and not c for k, c in zip(made, cycles, strict=True))
         return Work(sum(cycles), others)
 
+    def in_order(self, block: Block) -> Block:
+        """A block that is spelled out, in the order in which the processor takes it best."""
+        inside = tuple(replace(i, regions=tuple(map(self.in_order, i.regions))) if i.regions else i for i in block.instructions)
+        return self.paced(replace(block, instructions=inside))
+
+    def paced(self, block: Block) -> Block:
+        return block if self.processor is None else paced(block, self.work, self.processor.others)
+
     def block(self, block: Block, known: Known, env: Mapping[Value, Value]) -> Block:
         """A block in which every op has a spelling; what enclosing blocks computed is known, and has other names."""
         known, env = dict(known), dict(env)
-        if self.processor is not None:
-            block = paced(block, self.work, self.processor.others)
+        block = self.paced(block)
         instructions: list[Instruction] = []
         for i in block.instructions:
             operands = tuple(env.get(v, v) for v in i.operands)

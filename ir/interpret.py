@@ -45,7 +45,7 @@ from pullback.ir.ops.loops import Scan, Switch, While
 from pullback.ir.ops.parts import Cold, Rare
 from pullback.ir.ops.product import COLUMNS, ROWS, Product
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
-from pullback.ir.ops.shared import Call, RowRef, Shared
+from pullback.ir.ops.shared import Address, Call, CallAt, RowRef, Shared
 from pullback.ir.structure import Block, Function, Instruction, Module, Value
 from pullback.ir.types import ArrayType, DType
 
@@ -196,6 +196,11 @@ class _Kernel:
             for value, result in zip(instruction.results, self.run(instruction, operands, env), strict=True):
                 env[value] = result
 
+    def call(self, region: Block, operands: Sequence[Any], env: Env) -> Sequence[Any]:
+        env.update(zip(region.parameters, operands, strict=True))
+        self.block(region, env)
+        return []
+
     def run(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
         params = instruction.params
         match instruction.op:
@@ -252,11 +257,12 @@ class _Kernel:
             case Cold() | Shared():
                 (self.cold[params["function"]],) = instruction.regions
                 return []
+            case Address():
+                return [np.int64(list(self.cold).index(params["function"]))]
+            case CallAt():
+                return self.call([*self.cold.values()][int(operands[0])], operands[1:], env)
             case Call():
-                region = self.cold[params["function"]]
-                env.update(zip(region.parameters, operands, strict=True))
-                self.block(region, env)
-                return []
+                return self.call(self.cold[params["function"]], operands, env)
             case RowRef():
                 rank = operands[0].ndim
                 return [row_from(operands[0], operands[1 : 1 + rank], *map(int, operands[1 + rank :]))]

@@ -57,15 +57,10 @@ Table = np.ndarray[Any, Any]
 _BYTE = np.dtype(np.uint8)
 
 
-def kernel_name(kernel: Function) -> str:
-    """The symbol of a scheduled kernel: its own hash, by the names of functions that it shares."""
-    return f"k{cache.key(canonical(parted(kernel)[0]))[:24]}"
-
-
 def emit_kernel(kernel: Function, host: Host | None = None, told: Callable[[str], None] | None = None) -> Emitted:
     """The LLVM text of a scheduled kernel for a machine, this one if none is given; ``told`` as for ``llvm.emit``."""
     host = host or default_engine().host()
-    return llvm.emit(kernel, kernel_name(kernel), host.target, told)
+    return llvm.emit(kernel, "", host.target, told)
 
 
 def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWriter] | None = None) -> Driver:

@@ -25,7 +25,6 @@ from pullback.ir.ops.reduce import Reduce
 from pullback.ir.structure import walk
 from pullback.ir.text import print_function
 from pullback.ir.types import F64, I64
-from pullback.runtime.program import kernel_name
 
 Pick = Callable[[int], int]
 
@@ -467,7 +466,7 @@ def test_narrow_vectors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) -> N
     """Kernels for the vectors of older machines, without their fused multiplication, run here too."""
 
     def narrow(kernel: Function, told: Callable[[str], None] | None = None) -> Emitted:
-        return emit(kernel, f"{kernel_name(kernel)}w{vector_bytes}", Target(vector_bytes, has_fma=False), told)
+        return emit(kernel, "", Target(vector_bytes, has_fma=False), told)
 
     monkeypatch.setattr("pullback.runtime.program.emit_kernel", narrow)
     monkeypatch.setattr("test_fuzz.ANY", [op for op in ANY if op.name != "fma"])

@@ -16,6 +16,7 @@ from pullback.codegen.product_stored import StoredBlocks
 from pullback.codegen.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
+from pullback.ir.ops.shared import Call
 from pullback.ir.structure import walk
 from pullback.ir.text import parse_module, print_module
 from pullback.ir.verify import VerifyError, verify_module
@@ -66,8 +67,25 @@ def expected(x: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> object:
     return out
 
 
-def test_interpreted_and_compiled() -> None:
-    module = verify_module(parse_module(TWICE))
+OTHER = """  shared {function=clear} (%to1: &f64[4], %from1: &f64[3,4], %n1: i64[]) {
+    yield
+  }
+"""
+BY_ADDRESS = TWICE.replace("  %rows: i64[] =", OTHER + "  %rows: i64[] =").replace(
+    "  call %to0, %from0, %less {function=sum_rows}\n",
+    """  %this: i64[] = address {function=sum_rows}
+  %that: i64[] = address {function=clear}
+  %is_some: bool[] = gt %rows, %one
+  %which: i64[] = select %is_some, %this, %that
+  call_at %which, %to0, %from0, %less
+""",
+)
+"""The same by a function that is chosen as the kernel runs."""
+
+
+@pytest.mark.parametrize("text, number", [(TWICE, 1), (BY_ADDRESS, 2)])
+def test_interpreted_and_compiled(text: str, number: int) -> None:
+    module = verify_module(parse_module(text))
     assert print_module(parse_module(print_module(module))) == print_module(module)
     (kernel,) = module.functions
     x = np.arange(12.0).reshape(3, 4)
@@ -76,7 +94,7 @@ def test_interpreted_and_compiled() -> None:
     np.testing.assert_array_equal(out, expected(x))
     emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE)
     made = Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, kernel)
-    assert len(shared_with(emitted)) == 1 and "sum_rows" not in emitted.text
+    assert len(shared_with(emitted)) == number and "sum_rows" not in emitted.text
     out[...] = 0
     assert made([x, out], [3, 4]) == 0
     np.testing.assert_array_equal(out, expected(x))
@@ -88,29 +106,35 @@ def test_interpreted_and_compiled() -> None:
         ("row_ref %out, %one, %none\n", "row_ref %out\n"),
         ("row_ref %x, %none, %one, %n0", "row_ref %x, %none, %one, %n0, %n0"),
         ("call %to0, %from0, %less {function=sum_rows}", "%v: f64[] = call %to0 {function=sum_rows}"),
+        ("address {function=clear}", "address %one {function=clear}"),
+        ("call_at %which, %to0", "call_at %to0"),
+        ("call_at %which, %to0, %from0, %less", "call_at"),
     ],
 )
 def test_what_is_refused(old: str, new: str) -> None:
+    text = TWICE if old in TWICE else BY_ADDRESS
+    assert old in text
     with pytest.raises((TypeError, VerifyError, SyntaxError, ValueError)):
-        verify_module(parse_module(TWICE.replace(old, new)))
+        verify_module(parse_module(text.replace(old, new)))
 
 
 def functions_of(text: str) -> set[str]:
     """The functions that the kernel of a product shares, by name."""
     (kernel,) = parse_module(text).functions
     emitted = emit_kernel(schedule(kernel, "cpu", "", default_engine().host().target))
-    found = [str(slot[1]).partition("_f32_") for slot in emitted.slots if slot[0] == "shared"]
-    return {name if name == "tile" else f"{name} {order}" for name, _, order in found}
+    found = [str(slot[1]).partition("_f32") for slot in emitted.slots if slot[0] == "shared"]
+    return {name if name == "tile" else f"{name} {order[1:]}".strip() for name, _, order in found}
 
 
 FOR_TALL = {"add_parts 32", "narrow {}{}_12x2_"}
 
 
 def test_plain_products_share_their_blocks() -> None:
+    """One function for all orders, which is told who packs."""
     tall = {name.format("n", "n") for name in FOR_TALL}
-    assert functions_of(product_text("f32")) == {"tile", "pack_left n", "pack_right n", "blocks nn", *tall}
+    assert functions_of(product_text("f32")) == {"tile", "pack_left n", "pack_right n", "blocks", *tall}
     tall = {name.format("t", "t") for name in FOR_TALL}
-    assert functions_of(product_text("f32", (True, True))) == {"tile", "pack_left t", "pack_right t", "blocks tt", *tall}
+    assert functions_of(product_text("f32", (True, True))) == {"tile", "pack_left t", "pack_right t", "turn", "blocks", *tall}
     assert functions_of(product_text("f32", (True, False), "strided")) == {"tile"}
 
 
@@ -118,7 +142,7 @@ def test_products_of_strided_matrices_share_both_ways_to_pack_them() -> None:
     both = {"pack_left n", "pack_left t", "pack_right n", "pack_right t"}
     tall = {name.format("n", "n") for name in FOR_TALL}
     text = product_text("f32", layout="strided")
-    for lies, functions in (("[0, 1]", {"tile", *both, "blocks ee", *tall}), ("[0]", {"tile", "pack_left n", "pack_left t"})):
+    for lies, functions in (("[0, 1]", {"tile", *both, "blocks", *tall}), ("[0]", {"tile", "pack_left n", "pack_left t"})):
         assert functions_of(text.replace("product %m, %n, %k ", f"product %m, %n, %k {{lies={lies}}} ")) == functions
 
 
@@ -184,6 +208,32 @@ def test_long_loops_of_several_are_modules_of_their_own() -> None:
         np.testing.assert_allclose(out, np.sinh(np.cosh(np.tanh(np.sin(np.exp(x))))), rtol=1e-13)
 
 
+def test_long_conditions_in_loops_are_modules_of_their_own() -> None:
+    """Those of several, as the two ways to read the rows of a matrix that may lie in any order."""
+    x = np.linspace(-3, 3, 7000).reshape(70, 100)
+    for number, own in ((5, []), (205, ["k_0_0", "k_0_1"])):
+        sums = "".join(f"      %v{k}: f64[] = add %v{k - 1}, %v0\n" for k in range(1, number))
+        body = f"      %v0: f64[] = load %x, %i, %j\n{sums}      store %v{number - 1}, %out, %i, %j\n"
+        way = f"    if CONDITION () {{\n    for %m (%j: i64[]) {{\n{body}      yield\n    }}\n    yield\n    }}\n"
+        ways = "".join(way.replace("CONDITION", condition) for condition in ("%w1", "%w2"))
+        conditions = "    %w1: bool[] = lt %i, %half\n    %w2: bool[] = ge %i, %half\n"
+        loop = f"  %half: i64[] = const {{value=35}}\n  for %n {{apart=true}} (%i: i64[]) {{\n{conditions}{ways}    yield\n  }}"
+        text = SUMS.replace("LOOPS", loop)
+        (kernel,) = verify_module(parse_module(text)).functions
+        emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE)
+        assert [slot[1] for slot in emitted.slots if slot[0] == "shared"] == own
+        made, out = compiled_product(text, "AVX-512"), np.zeros_like(x)
+        assert made([x, out], [70, 100]) == 0
+        np.testing.assert_allclose(out, number * x, rtol=1e-12)
+
+
+def test_a_kernel_is_named_after_its_text() -> None:
+    texts = [SUMS.replace("LOOPS", LOOP), SUMS.replace("LOOPS", LOOP), SUMS.replace("LOOPS", LOOP.replace("tanh", "cos"))]
+    first, again, other = (emit_kernel(schedule(parse_module(text).functions[0])) for text in texts)
+    assert first == again and first.name != other.name
+    assert f"@{first.name}(" in first.text and other.name not in first.text
+
+
 def test_a_second_kernel_compiles_no_tile() -> None:
     """What the first product of a dtype has compiled, later ones find; also those of a batch, and with something around."""
     x = np.linspace(-1, 1, 48 * 48).reshape(48, 48)
@@ -211,8 +261,9 @@ def test_loops_around_show_what_is_written() -> None:
     text = text.replace("  return\n", "  yield\n  }\n  return\n")
     (kernel,) = verify_module(parse_module(text)).functions
     found = schedule(kernel, "cpu", "", WIDE)
-    calls = [i for i in walk(found.body) if i.op.name == "call"]
+    calls = [i for i in walk(found.body) if i.op.name in ("call", "address")]
     assert [i.params["function"].partition("_f64")[0] for i in calls] == ["pack_left", "pack_right", "tile", "tile"]
+    calls = [i for i in walk(found.body) if isinstance(i.op, Call)]
     out = found.parameters[2]
     parts = {i.results[0] for i in walk(found.body) if i.op.name in ("row_ref", "sub_ref") and i.operands[0] is out}
     assert not any({out, *parts}.intersection(i.operands) for i in calls)

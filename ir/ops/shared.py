@@ -36,6 +36,24 @@ class Call(Op):
         return ()
 
 
+class Address(Op):
+    """Where the code of ``function`` is: a number that ``call_at`` takes. Such a function calls no other one."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (scalar(I64),)
+
+
+class CallAt(Call):
+    """Runs the function at an address, the first operand. Further operands: what its parameters are."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if not types or types[0] != scalar(I64):
+            raise TypeError("takes an address")
+        return super().infer(types[1:], params, regions, same)
+
+
 class RowRef(Op):
     """The memory of a dense reference from an element on, as a row; one index an axis, which may lie outside. With one operand
     more, as rows that begin so many elements apart."""
@@ -52,6 +70,8 @@ class RowRef(Op):
 
 shared = Shared(name="shared", effect="effect", vocabularies=KERNEL)
 call = Call(name="call", effect="effect", vocabularies=KERNEL)
+address = Address(name="address", vocabularies=KERNEL)
+call_at = CallAt(name="call_at", effect="effect", vocabularies=KERNEL)
 row_ref = RowRef(name="row_ref", vocabularies=KERNEL)
 
 
