@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.processors import Target
-from pullback.codegen.product_packs import Pack, operands_of, pack
+from pullback.codegen.product_packs import Lies, Pack, operands_of, pack, pairs_lie
 from pullback.codegen.product_pairs import pairs_of
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import (
@@ -134,7 +134,9 @@ class Blocks:
         self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and is_stored(self.each) else None
         comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
+        self.packed: tuple[Lies | None, Lies | None] = self.left_lies, self.right_lies
         if self.planes > 1:
+            self.packed = pairs_lie(left), pairs_lie(right)
             self.goes = pairs_of(self.each) if outermost and self.is_light else None
             self.comes = pairs_of(right) if self.comes_by_row else None
 
@@ -372,9 +374,10 @@ class Blocks:
     def pack_rows(self, b: Builder, block: Block, run: Run, rows: Span) -> None:
         """Pack a panel of rows."""
         zero = number(b, 0)
-        if self.left_lies is not None:
+        of = self.packed[0]
+        if of is not None:
             memory = b.sub_ref(block.panels, zero), b.sub_ref(block.known, zero)
-            pack(b, self.packing(b, True), *memory, self.left_lies, *run.terms, *rows, self.rows)
+            pack(b, self.packing(b, of, True), *memory, of, *run.terms, *rows, self.rows)
             return
         self.left.pack(b, b.sub_ref(block.panels, zero), run.terms, rows)
         self.forget(b, block, zero, run.sizes[0])
@@ -386,29 +389,24 @@ class Blocks:
         number_of = b.select(self.is_flat, number(b, 1), block.across)
         some = b.minimum(b.mul(number_of, number(b, shape.columns)), b.sub(width, c))
         columns = b.add(j0, c), some
-        if self.right_lies is not None:
+        of = self.packed[1]
+        if of is not None:
             given = k, *run.terms, *columns, number_of, self.columns
-            pack(b, self.packing(b, False), block.panels, block.known, self.right_lies, *given)
+            pack(b, self.packing(b, of, False), block.panels, block.known, of, *given)
             return
         self.right.pack_some(b, block.panels, k, run.terms, columns, number_of)
         serial(b, number_of, lambda b, x: self.forget(b, block, b.add(k, x), run.sizes[1]))
 
-    def packing(self, b: Builder, is_left: bool) -> Value:
+    def packing(self, b: Builder, of: Lies, is_left: bool) -> Value:
         """Where the function is that packs an operand which is read as it lies."""
-        of = self.left_lies if is_left else self.right_lies
-        assert of is not None
         if of.packed_by is not None:
             return of.packed_by
-        ways = self.ways(is_left)
-        straight, *turned = [b.emit(OPS["address"], (), {"function": way.name})[0] for way in ways]
+        straight, *turned = [b.emit(OPS["address"], (), {"function": way.name})[0] for way in self.ways(of, is_left)]
         found: Value = b.select(of.turned(b), *turned, straight) if turned else straight
         return found
 
-    def ways(self, is_left: bool) -> list[Pack]:
+    def ways(self, of: Lies, is_left: bool) -> list[Pack]:
         """The functions that may: two if it shows when the kernel runs whether the operand is turned, the second if it is."""
-        of = self.left_lies if is_left else self.right_lies
-        if of is None:
-            return []
         turns = (False, True) if of.is_either else (of.is_turned,)
         found = [Pack(self.dtype, is_left, is_turned, self.shape) for is_turned in turns]
         self.functions |= {way.name: way.define() for way in found}

@@ -9,6 +9,7 @@ import functools
 from dataclasses import dataclass
 
 from pullback.codegen.product_either import Lying, loading
+from pullback.codegen.product_pairs import PairRows, loading_pairs, pairs_of
 from pullback.codegen.product_panels import Panels, Span
 from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of, serial, whole
 from pullback.codegen.product_scales import KNOWN, Scales
@@ -30,7 +31,7 @@ class Lies:
     columns of the right one. ``known``: a value that says so; of strided ones, strides do. ``packed_by``: where the function is
     that packs it, if that is known too."""
 
-    rows: Rows | RowsAt | Lying
+    rows: Rows | RowsAt | Lying | PairRows
     is_turned: bool
     known: Value | None = None
     packed_by: Value | None = None
@@ -68,11 +69,20 @@ def operands_of(i: Instruction) -> tuple[Lies | None, Lies | None]:
     return left, right
 
 
+def pairs_lie(region: Block) -> Lies | None:
+    """That of the region of a complex operand."""
+    if any(i.op is OPS["neg"] for i in region.instructions):
+        return None
+    straight, turned = pairs_of(region), pairs_of(region, 1, 0)
+    return Lies(straight, False) if straight is not None else Lies(turned, True) if turned is not None else None
+
+
 def pack(b: Builder, by: Value, panels: Value, known: Value, of: Lies, *numbers: Value) -> None:
     """Pack into some memory, by the function at an address, and note in another that nothing is known of it. ``numbers``: as
     ``LEFT`` or ``RIGHT`` say."""
-    zero = number(b, 0)
-    b.emit(OPS["call_at"], (by, panels, known, of.rows.begin(b, zero, zero), of.rows.apart(b), *numbers), {})
+    zero, rows = number(b, 0), of.rows
+    at = rows.pairs(b) if isinstance(rows, PairRows) else (rows.begin(b, zero, zero), rows.apart(b))
+    b.emit(OPS["call_at"], (by, panels, known, *at, *numbers), {})
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,8 @@ class Pack:
 
     @property
     def name(self) -> str:
-        return f"pack_{'left' if self.is_left else 'right'}_{self.dtype.name}_{'nt'[self.is_turned]}"
+        dtype = self.dtype.name if self.shape.planes == 1 else f"c{self.dtype.bits * self.shape.planes}"
+        return f"pack_{'left' if self.is_left else 'right'}_{dtype}_{'nt'[self.is_turned]}"
 
     def define(self) -> Instruction:
         """The definition, at the top of a kernel."""
@@ -94,14 +105,16 @@ class Pack:
 
     def function(self) -> Block:
         shape, lead = self.shape, () if self.is_left else (FAR,)
+        is_real = shape.planes == 1
         types: dict[str, Type] = {
             "panels": RefType(self.dtype, (*lead, shape.panel), space="stack"),
             "known": RefType(I64, (*lead, KNOWN), space="stack"),
-            "from": RefType(self.dtype, (FAR,)), "apart": scalar(I64),
+            "from": RefType(self.dtype, (FAR,) if is_real else (FAR, 2)), "apart": scalar(I64),
             **dict.fromkeys(LEFT if self.is_left else RIGHT, scalar(I64)),
         }  # fmt: skip
         given = {name: Value(t, name) for name, t in types.items()}
-        b, region = Builder(), loading(RowsAt(given["from"], given["apart"]), self.is_turned)
+        b, memory = Builder(), (given["from"], given["apart"])
+        region = loading(RowsAt(*memory), self.is_turned) if is_real else loading_pairs(*memory, self.is_turned)
         terms = given["term"], given["count"]
         (self.left if self.is_left else self.right)(b, region, given, terms)
         return b.block(list(given.values()), [])
@@ -109,11 +122,11 @@ class Pack:
     def left(self, b: Builder, region: Block, given: dict[str, Value], terms: Span) -> None:
         shape, panel = self.shape, given["panels"]
         Panels(region, 1, given["total"], shape.rows, shape.lanes).pack(b, panel, terms, (given["row"], given["height"]))
-        Scales.of_shape(self.dtype, shape).forget(b, panel, given["known"], b.mul(terms[1], number(b, shape.rows)))
+        Scales.of_shape(self.dtype, shape).forget(b, panel, given["known"], b.mul(terms[1], number(b, shape.rows * shape.planes)))
 
     def right(self, b: Builder, region: Block, given: dict[str, Value], terms: Span) -> None:
         shape, panels, k = self.shape, given["panels"], given["k"]
-        scales, size = Scales.of_shape(self.dtype, shape), b.mul(terms[1], number(b, shape.columns))
+        scales, size = Scales.of_shape(self.dtype, shape), b.mul(terms[1], number(b, shape.columns * shape.planes))
         of = Panels(region, 0, given["total"], shape.columns, shape.lanes)
         of.pack_some(b, panels, k, terms, (given["column"], given["width"]), given["number"])
 

@@ -136,15 +136,15 @@ class PlainBlocks(Blocks):
         assert found is not None
         self.access, kind = found, _Kind(self.dtype, (False, False), target, self.shape)
         self.name = f"blocks_{self.dtype.name}"
-        self.ways(True)
-        self.ways(False)
+        self.ways(found.left, True)
+        self.ways(found.right, False)
         kind.define(self.name, functions, _block(kind))
 
     def runs(self, b: Builder, block: Block) -> None:
         numbers = (self.rows, self.columns, self.terms, *block.rows, *block.columns, block.across, block.length, block.runs)
         choices = (block.several, block.keeps, block.is_far, *self.access.choices(b))
         own = (block.panels, block.known, block.sums)
-        packs = self.packing(b, True), self.packing(b, False)
+        packs = self.packing(b, self.access.left, True), self.packing(b, self.access.right, False)
         given = (*self.access.begins(b), *own, *self.access.distances(b), *packs, *numbers, *choices)
         b.emit(OPS["call"], given, {"function": self.name})
 
@@ -165,7 +165,7 @@ def _block(kind: _Kind) -> Region:
     left, right, blocks.goes = (RowsAt(refs[name], distances[name]) for name in REFS)
     blocks.left_lies = Lies(left, False, choices["left_turned"], packs["pack_left"])
     blocks.right_lies = Lies(right, False, choices["right_turned"], packs["pack_right"])
-    blocks.comes = right
+    blocks.packed, blocks.comes = (blocks.left_lies, blocks.right_lies), right
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
         **{name: choices[name] for name in ("several", "keeps", "is_far")}, panels=panels, known=marks, sums=sums,

@@ -18,6 +18,7 @@ from pullback.codegen.own_products import owned
 from pullback.codegen.plain_products import plain_products
 from pullback.codegen.processors import Target
 from pullback.codegen.product_shapes import Shape, shape_for
+from pullback.codegen.schedule import schedule
 from pullback.ir import OPS, Function, Module
 from pullback.ir.interpret import interpret
 from pullback.ir.structure import Block, walk
@@ -70,6 +71,18 @@ kernel k(%x: &{dtype}[{x},2], %w: &{dtype}[{w},2], %out: &{dtype}[s0,s2,2]) -> (
 def numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Array:
     rng = np.random.default_rng(seed)
     return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
+
+
+@pytest.mark.parametrize("turned", TURNS)
+def test_functions_that_kernels_share_pack_operands(turned: tuple[bool, bool]) -> None:
+    """Those that are read as they lie; a conjugate is packed by the kernel."""
+    left, right = (f"pack_{side}_c128_{'nt'[is_turned]}" for side, is_turned in zip(("left", "right"), turned, strict=True))
+    plain = text_of("f64", turned)
+    conjugate = plain.replace("    yield %2, %3\n", "    %4: f64[] = neg %3\n    yield %2, %4\n")
+    for text, packs in ((plain, {left, right}), (conjugate, {left})):
+        found = schedule(parse_function(text), "cpu", "", Target(64))
+        names = {i.params["function"] for i in found.instructions if i.op is OPS["shared"]}
+        assert names == {"tile_c128_6x16", *packs}
 
 
 def run(text: str, machine: str, x: Array, w: Array, turned: tuple[bool, bool] = (False, False)) -> Array:
