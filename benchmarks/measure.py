@@ -5,17 +5,20 @@ then.
 
 Systems take turns in rounds, so that a busy machine slows all alike, and every other round backwards, so that none always
 follows one whose threads still wait for more. A turn is a burst of calls, each timed alone (many at once if they are short),
-whose median counts; a system's time is that of its quietest burst. A call's results die within its time.
+whose median counts; a system's time is that of its quietest burst. A call's results die within its time. What takes longer than
+``PATIENCE`` to compile is absent: torch.compile is not done with 6,000 operations after a quarter of an hour.
 """
 
 import argparse
 import gc
 import json
 import os
+import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 Call = Callable[[], Any]
@@ -26,6 +29,7 @@ WARMED, WARM_SECONDS = 1e-3, 1.0
 SHORTEST = 20e-6
 SLOW = 0.1
 FAR = 8.0
+PATIENCE = 300.0
 DTYPE_BYTES = {"float64": 8, "float32": 4}
 TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
 
@@ -76,8 +80,29 @@ def difference(got: Any, expected: Any, dtype: str) -> float:
     return worst
 
 
-def prepare(case: Any, dtype: str, names: list[str], sizes: Any) -> tuple[dict[str, Call], dict[str, str]]:
-    """The calls that work and are right, and for each other system why not."""
+class TooLong(BaseException):
+    """A system takes too long to be made ready."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raises TooLong in the midst of what takes longer, as soon as it runs Python."""
+    def stop(*_: object) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def prepare(
+    case: Any, dtype: str, names: list[str], sizes: Any, patience: float = PATIENCE
+) -> tuple[dict[str, Call], dict[str, str]]:
+    """The calls that work and are right, and for each other system why not. ``patience``: the seconds that one has to compile."""
     from benchmarks.peers import PEERS
 
     arguments = case.make(dtype, **sizes)
@@ -86,8 +111,11 @@ def prepare(case: Any, dtype: str, names: list[str], sizes: Any) -> tuple[dict[s
     absent: dict[str, str] = {}
     for name in names:
         try:
-            call = PEERS[name](case, arguments)
-            gap = difference(call(), expected, dtype)
+            with at_most(patience):
+                call = PEERS[name](case, arguments)
+                gap = difference(call(), expected, dtype)
+        except TooLong:
+            absent[name] = f"not ready after {patience:g} s"
         except ModuleNotFoundError as error:
             absent[name] = f"{error.name} is not installed"
         except Exception as error:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from benchmarks import limits
 from benchmarks.case import Case, Target, Work
 from benchmarks.cases import CASES
 from benchmarks.measure import TOLERANCE, difference, prepare
+from benchmarks.peers import PEERS
 from benchmarks.report import MARKS, Row, means, with_short
 
 ROOT = Path(__file__).parent.parent
@@ -37,6 +41,21 @@ def test_a_wrong_value_shape_or_dtype_is_seen() -> None:
     wrong: list[Any] = [(2.0,), (2.0, (np.array([1.0]),)), (2.0, (np.array([1.0, -4.0], "f4"),)), (2, right[1])]
     assert [difference(other, right, "float64") for other in wrong] == [np.inf] * 4
     assert TOLERANCE["float64"] < 0.025
+
+
+def test_a_system_that_takes_too_long_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it catches what is raised within it."""
+
+    def never(case: Case, arguments: Any) -> Any:
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+
+    monkeypatch.setitem(PEERS, "torch", never)
+    case = CASES[0]
+    calls, absent = prepare(case, case.dtypes[0], ["torch", "numpy"], case.small, patience=0.2)
+    assert list(calls) == ["numpy"] and absent == {"torch": "not ready after 0.2 s"}
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_limit_above_a_measured_time_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
