@@ -8,7 +8,7 @@ from typing import Any
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS, Op
-from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value
+from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Value, key_of
 from pullback.ir.types import I64, Extent, RefType, Shape, scalar
 
 MOST_MOVED = 1 << 30
@@ -72,7 +72,7 @@ class KernelBuilder(Builder):
             if not by:
                 return (base,)
             op, operands = OPS["add" if by > 0 else "sub"], (base, self.const(abs(by), I64))
-        key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())))
+        key = key_of(op, operands, params)
         found = self.known.get(key)
         if found is None:
             depth = max((self.level.get(v, 0) for v in operands), default=0)

@@ -13,7 +13,7 @@ from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Load, Store
-from pullback.ir.structure import Block, Instruction, Value, copied
+from pullback.ir.structure import Block, Instruction, Value, copied, key_of
 from pullback.ir.types import I64, RefType, scalar
 
 Body = Callable[[Builder, Value], None]
@@ -158,7 +158,7 @@ def _both(x: Value, y: Value) -> Instruction:
 def _once(b: Builder, made: Instruction, met: Met | None) -> tuple[Value, ...]:
     """What an instruction gives, which is not written again if it was met."""
     if met is not None and made.op.effect == "pure":
-        key = made.op, made.operands, tuple(sorted((name, repr(value)) for name, value in made.params.items()))
+        key = key_of(made.op, made.operands, made.params)
         if key in met:
             return met[key]
         met[key] = made.results

@@ -35,7 +35,7 @@ from pullback.ir.ops.kernel import For
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import cold
 from pullback.ir.ops.shared import Call, shared
-from pullback.ir.structure import Block, Function, Instruction, Loc, Value, walk
+from pullback.ir.structure import Block, Function, Instruction, Loc, Value, key_of, walk
 from pullback.ir.types import F32, DType
 
 Known = dict[Any, tuple[Value, ...]]
@@ -132,7 +132,7 @@ class _Expander(Builder):
             params = {**params, "in_range": True}
         if self.inside and op.name in ("shl", "shr"):
             op = OPS[f"raw_{op.name}"]
-        key = (op, tuple(operands), tuple(sorted((k, repr(v)) for k, v in params.items())))
+        key = key_of(op, operands, params)
         found = self.known.get(key)
         if found is None:
             spelled = _needs_recipe(op, operands)
@@ -166,7 +166,7 @@ _ALONE: dict[tuple[Any, ...], tuple[Instruction, ...]] = {}
 
 def _alone(i: Instruction) -> tuple[Instruction, ...]:
     """What a function is spelled out as where nothing else is known."""
-    key = (i.op, tuple(v.type.dtype for v in i.operands), tuple(sorted((k, repr(v)) for k, v in i.params.items())))
+    key = key_of(i.op, [v.type.dtype for v in i.operands], i.params)
     if key not in _ALONE:
         made: list[Instruction] = []
         _Expander(i.loc, made, {}, {}).emit(i.op, [Value(v.type, "x") for v in i.operands], dict(i.params))
@@ -209,5 +209,5 @@ class _Spelling:
             regions = tuple(self.block(r, known, env) for r in i.regions)
             instructions.append(Instruction(i.op, operands, i.results, i.params, regions, i.loc))
             if isinstance(i.op, Elementwise) or i.op is OPS["const"]:
-                known.setdefault((i.op, operands, tuple(sorted((k, repr(v)) for k, v in i.params.items()))), i.results)
+                known.setdefault(key_of(i.op, operands, i.params), i.results)
         return Block(block.parameters, tuple(instructions), tuple(env.get(v, v) for v in block.results))

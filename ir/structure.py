@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pullback.ir.types import Type
+from pullback.ir.types import DType, Type
 
 if TYPE_CHECKING:
     from pullback.ir.op import Op
@@ -73,6 +73,12 @@ class Instruction:
         """The one result."""
         (value,) = self.results
         return value
+
+
+def key_of(op: Op, operands: Sequence[Any], params: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells instructions without regions apart that compute different things, by what stands for their operands."""
+    given = ((name, value if isinstance(value, DType) else repr(value)) for name, value in params.items())
+    return op, tuple(operands), tuple(sorted(given, key=lambda pair: pair[0])) if params else ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
