@@ -156,7 +156,8 @@ class Tiles:
 
             def pack(b: Builder, z: Value) -> None:
                 assert packed is not None
-                self.pack(b, b.sub_ref(packed, z), b.add(products[0], z), (p0, terms))
+                right = Panels(self.regions(b, b.add(products[0], z))[1], 0, of.columns, self.wide, of.shape.lanes)
+                right.pack(b, b.sub_ref(packed, z), (p0, terms), (number(b, 0), of.columns))
 
             def tile(b: Builder, z: Value, r: Value) -> None:
                 i = b.mul(b.add(panels[0], r), number(b, self.high))
@@ -175,11 +176,6 @@ class Tiles:
                 serial(b, products[1], lambda b, z: serial(b, panels[1], lambda b, r: tile(b, z, r)))
 
         serial(b, runs, run)
-
-    def pack(self, b: Builder, panel: Value, z: Value, terms: tuple[Value, Value]) -> None:
-        """Pack the columns of a product."""
-        right = Panels(self.regions(b, z)[1], 0, self.of.columns, self.wide, self.shape.lanes)
-        right.pack(b, panel, terms, (number(b, 0), self.of.columns))
 
     def tile(
         self, b: Builder, panel: Value | None, z: Value, place: tuple[Value, Value], terms: tuple[Value, Value], is_first: Value

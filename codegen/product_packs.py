@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pullback.codegen.product_either import Lying, loading
 from pullback.codegen.product_pairs import PairRows, loading_pairs, pairs_of
 from pullback.codegen.product_panels import Panels, Span
-from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of, serial, whole
+from pullback.codegen.product_parts import Rows, RowsAt, number, rows_of, serial
 from pullback.codegen.product_scales import KNOWN, Scales
-from pullback.codegen.product_shapes import GROUP, Shape
+from pullback.codegen.product_shapes import Shape
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import Load, is_strided
@@ -140,50 +140,3 @@ class Pack:
 @functools.cache
 def _function(pack: Pack) -> Block:
     return pack.function()
-
-
-class _OfWidth(Panels):
-    """Panels of which a value says how wide they are."""
-
-    def __init__(self, region: Block, total: Value, of: Value, lanes: int) -> None:
-        super().__init__(region, 0, total, GROUP, lanes)
-        self.of = of
-
-    def width(self, b: Builder) -> Value:
-        return self.of
-
-    def groups(self, b: Builder, together: int) -> Value:
-        return whole(b, self.of, together)
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Packs columns that lie across the terms into a panel of any width: those of narrow products."""
-
-    dtype: DType
-    lanes: int
-
-    @property
-    def name(self) -> str:
-        return f"turn_{self.dtype.name}"
-
-    def define(self) -> Instruction:
-        """The definition, at the top of a kernel."""
-        return Instruction(OPS["shared"], (), (), {"function": self.name}, (_turning(self),))
-
-    def call(self, b: Builder, panel: Value, of: RowsAt, terms: Span, total: Value, width: int) -> None:
-        """Pack some terms of all columns, of which there are ``total``, at most the panel's ``width``."""
-        zero = number(b, 0)
-        room = b.emit(OPS["row_ref"], (panel, zero), {})[0]
-        given = room, of.begin(b, zero, zero), of.apart(b), *terms, total, number(b, width)
-        b.emit(OPS["call"], given, {"function": self.name})
-
-
-@functools.cache
-def _turning(turn: Turn) -> Block:
-    numbers = {name: Value(scalar(I64), name) for name in ("apart", "term", "count", "total", "width")}
-    panel, of = Value(RefType(turn.dtype, (FAR,), space="stack"), "panel"), Value(RefType(turn.dtype, (FAR,)), "from")
-    b, region = Builder(), loading(RowsAt(of, numbers["apart"]), True)
-    panels = _OfWidth(region, numbers["total"], numbers["width"], turn.lanes)
-    panels.turn(b, panel, (numbers["term"], numbers["count"]), number(b, 0))
-    return b.block([panel, of, *numbers.values()], [])

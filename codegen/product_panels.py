@@ -51,16 +51,8 @@ class Panels:
 
     def place(self, b: Builder, p: Value, k: Value) -> Value:
         """Where a panel has a term of one of its rows or columns."""
-        found: Value = b.add(b.mul(p, self.width(b)), k if self.step == 1 else b.mul(k, number(b, self.step)))
+        found: Value = b.add(b.mul(p, number(b, self.numbers)), k if self.step == 1 else b.mul(k, number(b, self.step)))
         return found
-
-    def width(self, b: Builder) -> Value:
-        """How many numbers of a term are in a panel."""
-        return number(b, self.numbers)
-
-    def groups(self, b: Builder, together: int) -> Value:
-        """How many groups of so many rows a panel has."""
-        return number(b, self.size // together)
 
     def put(self, b: Builder, values: Sequence[Value], panel: Value, p: Value, k: Value) -> None:
         """Store the parts of an element."""
@@ -113,7 +105,7 @@ class Panels:
 
             vector(b, terms[1], 1, some)
 
-        serial(b, self.groups(b, together), group)
+        serial(b, number(b, self.size // together), group)
 
     def whole_part(self, b: Builder, panel: Value, p: Value, first_term: Value, first: Value) -> None:
         """One term of a panel that has all its columns, in as many vectors at a time as are little code."""

@@ -16,7 +16,7 @@ from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_either import loading
 from pullback.codegen.product_lanes import Strides
 from pullback.codegen.product_narrow import Narrow, Place, Tiles
-from pullback.codegen.product_packs import Lies, Turn, operands_of
+from pullback.codegen.product_packs import Lies, operands_of
 from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
 from pullback.codegen.product_scales import KNOWN
 from pullback.codegen.product_shapes import Shape
@@ -202,9 +202,6 @@ class PlainTiles(Tiles):
         super().__init__(of, vectors, rows)
         order = "r" * of.by_rows + "t" * of.by_terms
         self.name = f"narrow_{of.kind.suffix}_{rows}x{vectors}_{order}"
-        if of.kind.turned[1]:
-            turn = Turn(of.dtype, of.shape.lanes)
-            of.functions[turn.name] = turn.define()
         of.kind.define(self.name, of.functions, _narrow(of.kind, vectors, rows, of.by_rows, of.by_terms))
 
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
@@ -237,12 +234,7 @@ class _Within(Tiles):
         rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
         self.left, _, self.out = rows
         left, right, out = (RowsAt(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
-        self.right = right
         return loading(left, self.kind.turned[0]), loading(right, self.kind.turned[1]), _store(out)
-
-    def pack(self, b: Builder, panel: Value, z: Value, terms: tuple[Value, Value]) -> None:
-        self.regions(b, z)
-        Turn(self.of.dtype, self.shape.lanes).call(b, panel, self.right, terms, self.of.columns, self.wide)
 
     def left_of(self, b: Builder, region: Region, rows: list[Value]) -> Callable[[Builder, int, Value], Value]:
         if self.kind.turned[0]:

@@ -134,7 +134,7 @@ def test_plain_products_share_their_blocks() -> None:
     tall = {name.format("n", "n") for name in FOR_TALL}
     assert functions_of(product_text("f32")) == {"tile", "pack_left n", "pack_right n", "blocks", *tall}
     tall = {name.format("t", "t") for name in FOR_TALL}
-    assert functions_of(product_text("f32", (True, True))) == {"tile", "pack_left t", "pack_right t", "turn", "blocks", *tall}
+    assert functions_of(product_text("f32", (True, True))) == {"tile", "pack_left t", "pack_right t", "blocks", *tall}
     assert functions_of(product_text("f32", (True, False), "strided")) == {"tile"}
 
 
