@@ -41,9 +41,9 @@ class Emitted:
 
 
 def named(text: str, name: str, lead: str) -> tuple[str, str]:
-    """A text of which the symbols begin with ``name``, and that name, by a hash of the text."""
+    """A text of which the symbols begin with ``name``, or end with it behind a point, and that name, by a hash of the text."""
     own = lead + hashlib.sha256(text.encode()).hexdigest()[:24]
-    return text.replace(f"@{name}", f"@{own}"), own
+    return text.replace(f"@{name}", f"@{own}").replace(f".{name}", f".{own}"), own
 
 
 def is_brief(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from cases import Case, case_function, cases, covered_ops
@@ -64,7 +64,7 @@ def kernels() -> tuple[Function, ...]:
     return tuple(found.values())
 
 
-def together(texts: Sequence[str]) -> str:
+def together(texts: Iterable[str]) -> str:
     """Several modules as one; what more than one declares is declared once."""
     lines = [line for text in texts for line in text.splitlines()]
     shared = ("declare ", "@", "!")
@@ -77,7 +77,7 @@ def become_objects(chosen: Sequence[Function], host: Host) -> None:
     emitted = [emit_kernel(kernel, host) for kernel in chosen]
     for start in range(0, len(emitted), TOGETHER):
         batch = emitted[start : start + TOGETHER]
-        symbols = object_symbols(engine.compile(together([e.text for e in batch])))
+        symbols = object_symbols(engine.compile(together(dict.fromkeys(e.text for e in batch))))
         assert symbols is not None
         defined, undefined = symbols
         assert {e.name for e in batch} <= defined

@@ -232,6 +232,7 @@ def test_a_kernel_is_named_after_its_text() -> None:
     first, again, other = (emit_kernel(schedule(parse_module(text).functions[0])) for text in texts)
     assert first == again and first.name != other.name
     assert f"@{first.name}(" in first.text and other.name not in first.text
+    assert all("kernel" not in emitted.text for emitted in (first, other))
 
 
 def test_a_second_kernel_compiles_no_tile() -> None:
