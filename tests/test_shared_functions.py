@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 from products import Compiled, compiled_product, product_text
 
 import pullback as pb
@@ -233,6 +234,21 @@ def test_a_kernel_is_named_after_its_text() -> None:
     assert first == again and first.name != other.name
     assert f"@{first.name}(" in first.text and other.name not in first.text
     assert all("kernel" not in emitted.text for emitted in (first, other))
+
+
+def test_kernels_of_one_text_differ_by_their_slots() -> None:
+    """One module, two functions that it calls; and two dtypes that are the same to the machine."""
+
+    def twins(z: Any, y: Any, w: Any, v: Any, i: Any, u: Any) -> tuple[Any, ...]:
+        return np.fmod(z, y), scipy.special.iv(w, v), i.astype(np.uint8), u.astype(np.int8)
+
+    z, w = np.linspace(-3, 3, 11, dtype="f4"), np.linspace(0, 1, 13, dtype="f4")
+    given = z, z + np.float32(0.3), w, w + np.float32(0.5), np.arange(-5, 5, dtype="i1"), np.arange(250, 256, dtype="u1")
+    function = pb.jit(twins)
+    for _ in range(3):
+        for found, right in zip(function(*given), twins(*given), strict=True):
+            assert found.dtype == right.dtype
+            np.testing.assert_allclose(found, right, rtol=1e-6)
 
 
 def test_a_second_kernel_compiles_no_tile() -> None:
