@@ -74,7 +74,7 @@ def emit(kernel: Function, name: str, target: Target, told: Callable[[str], None
     if name:
         return Emitter(kernel, name, target, told=told).run()
     found = Emitter(kernel, NAMELESS, target, told=told).run()
-    text, own = named(found.text, NAMELESS, "k")
+    text, own = named(found.text, NAMELESS)
     return replace(found, name=own, text=text)
 
 

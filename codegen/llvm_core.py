@@ -163,7 +163,7 @@ def _module(e: Emitter, inside: Emitter, body: list[str]) -> str:
     declared = [line for line in e.declared if any(word in text for word in _NAME.findall(line)[:1])]
     text = "\n".join([*declared, "", text])
     if e.name.startswith(NAMELESS):
-        text, name = named(text, name, "k")
+        text, name = named(text, name)
     return e.callee("shared", name, text)
 
 

@@ -22,8 +22,6 @@ _EACH_TIME = frozenset({"load", "call", "alloca"})
 """The words that instructions begin with that may give another value when written again."""
 _OF_MEMORY = "llvm.masked."
 """What the names of intrinsics that read memory begin with."""
-
-
 NAMELESS = "kernel"
 """The name of a kernel while it is written that is named after its text."""
 
@@ -40,9 +38,9 @@ class Emitted:
     slots: tuple[tuple[Any, ...], ...]
 
 
-def named(text: str, name: str, lead: str) -> tuple[str, str]:
+def named(text: str, name: str) -> tuple[str, str]:
     """A text of which the symbols begin with ``name``, or end with it behind a point, and that name, by a hash of the text."""
-    own = lead + hashlib.sha256(text.encode()).hexdigest()[:24]
+    own = "k" + hashlib.sha256(text.encode()).hexdigest()[:24]
     return text.replace(f"@{name}", f"@{own}").replace(f".{name}", f".{own}"), own
 
 

@@ -126,7 +126,7 @@ class Blocks:
         functions[self.tile.name] = self.tile.define()
         self.scales = Scales.of_shape(self.dtype, self.shape)
         self.functions = functions
-        self.left_lies, self.right_lies = operands_of(i)
+        self.packed = operands_of(i) if self.planes == 1 else (pairs_lie(left), pairs_lie(right))
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
@@ -134,11 +134,14 @@ class Blocks:
         self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and is_stored(self.each) else None
         comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
-        self.packed: tuple[Lies | None, Lies | None] = self.left_lies, self.right_lies
         if self.planes > 1:
-            self.packed = pairs_lie(left), pairs_lie(right)
             self.goes = pairs_of(self.each) if outermost and self.is_light else None
             self.comes = pairs_of(right) if self.comes_by_row else None
+
+    @property
+    def left_lies(self) -> Lies | None:
+        """Where the left operand lies of which tiles ask for the next rows: one of real numbers."""
+        return self.packed[0] if self.planes == 1 else None
 
     def spell(self) -> None:
         b, shape = self.b, self.shape
@@ -355,7 +358,7 @@ class Blocks:
         """Whether tiles ask for the columns that are packed in the next run."""
         if self.comes is None:
             return b.const(False, BOOL)
-        is_turned = None if self.right_lies is None else self.right_lies.known
+        is_turned = None if self.packed[1] is None else self.packed[1].known
         return self.is_flat if is_turned is None else b.bitand(self.is_flat, b.bitnot(is_turned))
 
     def right_ahead(self, b: Builder, run: Run, r: Value, panels: Value, column: Value) -> tuple[Value, ...]:

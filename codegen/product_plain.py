@@ -163,9 +163,11 @@ def _block(kind: _Kind) -> Region:
     product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
     blocks = Blocks(b, product, kind.target, {}, False)
     left, right, blocks.goes = (RowsAt(refs[name], distances[name]) for name in REFS)
-    blocks.left_lies = Lies(left, False, choices["left_turned"], packs["pack_left"])
-    blocks.right_lies = Lies(right, False, choices["right_turned"], packs["pack_right"])
-    blocks.packed, blocks.comes = (blocks.left_lies, blocks.right_lies), right
+    blocks.packed = (
+        Lies(left, False, choices["left_turned"], packs["pack_left"]),
+        Lies(right, False, choices["right_turned"], packs["pack_right"]),
+    )
+    blocks.comes = right
     blocks.runs(b, Block(
         rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
         **{name: choices[name] for name in ("several", "keeps", "is_far")}, panels=panels, known=marks, sums=sums,
