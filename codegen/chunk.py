@@ -168,7 +168,22 @@ class _Cut:
         size = b.raw_shr(b.add(count, b.sub(chunks, self.number(1))), shift)
         if not any(k.regions for k in self.i.regions[0].instructions):
             size = b.bitand(b.add(size, self.number(ALIGNMENT - 1)), self.number(-ALIGNMENT))
+        if not self.i.results and self.is_chosen(count):
+            chunks = b.select(b.gt(count, self.number(0)), chunks, self.number(0))
         return chunks, size
+
+    def is_chosen(self, count: Value) -> bool:
+        """Whether a trip count goes by a condition, as that of one form of several: if it is 0, nothing is called."""
+        seen, waiting = {count}, [count]
+        while waiting:
+            made = self.loops.defined.get(waiting.pop())
+            if made is not None:
+                if made.op is OPS["select"]:
+                    return True
+                new = [v for v in made.operands if v not in seen]
+                seen.update(new)
+                waiting += new
+        return False
 
     def shift(self, cost: Cost, count: Value) -> Value:
         """The logarithm of the number of chunks."""

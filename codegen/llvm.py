@@ -35,6 +35,7 @@ from pullback.codegen.llvm_streams import written_only
 from pullback.codegen.llvm_text import BRIEF, NAMELESS, Emitted, named
 from pullback.codegen.llvm_turned import TURNED, square, store_square, store_turned, turned
 from pullback.codegen.processors import PROCESSORS, Target
+from pullback.codegen.reach import Reach, Told
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -68,9 +69,9 @@ from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, StackType
 
 
-def emit(kernel: Function, name: str, target: Target, told: Callable[[str], None] | None = None) -> Emitted:
+def emit(kernel: Function, name: str, target: Target, told: Told | None = None) -> Emitted:
     """The LLVM text of a kernel scheduled for the CPU, whose symbol is named after the text if ``name`` is empty. ``told``:
-    called with those of functions in other modules."""
+    called with the slots of functions in other modules."""
     if name:
         return Emitter(kernel, name, target, told=told).run()
     found = Emitter(kernel, NAMELESS, target, told=told).run()
@@ -88,10 +89,12 @@ class Emitter(Accesses):
     """``direct``, if not empty: the attribute of an internal function of a larger module, whose arguments are parameters."""
 
     def __init__(
-        self, kernel: Function, name: str, target: Target, direct: str = "", told: Callable[[str], None] | None = None
+        self, kernel: Function, name: str, target: Target, direct: str = "", told: Told | None = None
     ) -> None:
         super().__init__(target)
         self.kernel, self.shared = parted(kernel)
+        self.reach = Reach(self.kernel.body, told)
+        self.path: tuple[Value, ...] = ()
         self.name = name
         self.direct = direct
         self.bases: Mapping[Instruction, tuple[str, str]] = {}
@@ -115,14 +118,13 @@ class Emitter(Accesses):
         self.has_several = sum(i.params.get("map") == "core" for i in kernel.body.instructions) > 1
         self.cold: dict[str, Block] = {}
         self.natives_of: Callable[..., str] | None = None
-        self.told = told
         self.arguments: tuple[str, Mapping[tuple[object, ...], int]] | None = None
 
     def inner(self, name: str) -> Emitter:
         """The writer of a function beside this one."""
         made = self.apart(name)
         made.declared, made.constants = self.declared, self.constants
-        made.cold, made.shared = self.cold, self.shared
+        made.cold, made.shared, made.reach = self.cold, self.shared, self.reach
         made.written_only, made.read_only, made.kernel_asks = self.written_only, self.read_only, self.kernel_asks
         return made
 
@@ -131,8 +133,12 @@ class Emitter(Accesses):
         return Emitter(self.kernel, name, self.target)
 
     def native(self, *what: object) -> str:
-        if self.natives_of is None and self.told and what[0] == "shared" and what not in self.natives:
-            self.told(str(what[2]))
+        if what[0] == "shared":
+            self.reach.meet(what, self.path)
+        return self.given(*what)
+
+    def given(self, *what: object) -> str:
+        """The address of a native function as the kernel gives it to its functions."""
         return super().native(*what) if self.natives_of is None else self.natives_of(*what)
 
     @property
@@ -193,7 +199,8 @@ class Emitter(Accesses):
         self.end()
         body = [*self.functions, f"{self.heading()} {{", "entry:", *self.entry, *self.lines, "}"]
         text = "\n".join([*(() if self.direct else self.declared), "", *body, ""])
-        return Emitted(self.name, BRIEF + text if self.is_brief() else text, tuple(self.slots))
+        slots = self.slots if self.direct else map(self.reach.slot, self.slots)
+        return Emitted(self.name, BRIEF + text if self.is_brief() else text, tuple(slots))
 
     def is_brief(self) -> bool:
         """Whether all that the kernel's loops do is done by functions of other modules."""
@@ -440,14 +447,14 @@ class Emitter(Accesses):
 
     def branch(self, i: Instruction) -> None:
         assert self.env[i.operands[0]].is_scalar, "lanes of one vector do not part"
-        saved = self.env, self.splats
-        self.env, self.splats = dict(self.env), dict(self.splats)
+        saved = self.env, self.splats, self.path
+        self.env, self.splats, self.path = dict(self.env), dict(self.splats), (*self.path, i.operands[0])
         with self.when(saved[0][i.operands[0]].text):
             if i in self.apart_branches:
                 run_apart(self, i)
             else:
                 self.block(i.regions[0])
-        self.env, self.splats = saved
+        self.env, self.splats, self.path = saved
 
     def loop(self, i: Instruction) -> None:
         saved = self.env, self.splats

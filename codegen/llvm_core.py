@@ -96,7 +96,7 @@ def _inline(e: Emitter, i: Instruction) -> None:
 def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str, Captures]:
     """The function of a loop's body, and what it captures. A long one of several is a module of its own, and so are those after
     it: threads compile these at the same time, and what is left does little but call them."""
-    inside, captures, body = _written(e, i, shown)
+    inside, captures, body = _written(e, i, shown, (*e.path, i.operands[0]))
     if e.direct or not e.has_several or any(inside.functions) or (len(body) < LONG and not e.elsewhere):
         e.functions.append("\n".join([*inside.functions, f"define internal {_heading(inside.name)}", *body]))
         return f"@{inside.name}", captures
@@ -115,17 +115,21 @@ def _long_branches(body: Block) -> set[Instruction]:
 
 def run_apart(e: Emitter, i: Instruction) -> None:
     """What runs under a condition in the body of a loop over chunks, as a module of its own."""
-    inside, captures, body = _written(e, i, {})
+    inside, captures, body = _written(e, i, {}, e.path)
     callee, context = _module(e, inside, body), captures.block(e)
     e.join_status(e.let(f"call i64 {callee}(ptr {context}, i64 0)"))
 
 
-def _written(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[Emitter, Captures, list[str]]:
-    """The writer of a function of a region, whose parameter is its number, what it captures, and its lines."""
+def _written(
+    e: Emitter, i: Instruction, shown: dict[Value, str], path: tuple[Value, ...]
+) -> tuple[Emitter, Captures, list[str]]:
+    """The writer of a function of a region, whose parameter is its number, what it captures, and its lines. ``path``: what has to
+    be other than 0 for it to run."""
     (region,) = i.regions
     inside = e.inner(f"{e.name}_{len(e.functions)}")
+    inside.path = path
     captures = Captures(inside)
-    inside.natives_of = lambda *what: captures.take(e.native(*what), "i64")
+    inside.natives_of = lambda *what: captures.take(e.given(*what), "i64")
     if not e.direct:
         block, positions = e.arguments or ("%args", {what: k for k, what in enumerate(e.slots)})
         inside.arguments = captures.take(block, "ptr"), positions
@@ -164,7 +168,9 @@ def _module(e: Emitter, inside: Emitter, body: list[str]) -> str:
     text = "\n".join([*declared, "", text])
     if e.name.startswith(NAMELESS):
         text, name = named(text, name)
-    return e.callee("shared", name, text)
+    slot = "shared", name, text
+    e.reach.meet(slot, inside.path)
+    return e.let(f"inttoptr i64 {e.given(*slot)} to ptr")
 
 
 def number_of_threads(e: Emitter) -> str:

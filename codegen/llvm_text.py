@@ -24,6 +24,8 @@ _OF_MEMORY = "llvm.masked."
 """What the names of intrinsics that read memory begin with."""
 NAMELESS = "kernel"
 """The name of a kernel while it is written that is named after its text."""
+Slot = tuple[Any, ...]
+"""What an argument of a kernel is: see ``Emitted``."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,12 @@ class Emitted:
     """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
     position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("gemm", name), ("sort", name),
     ("ufunc", name, types, part), ("threads",), ("room", "state", "take" or "give"): memory for the kernel alone, ("choice",
-    subject, dtype, extents): what was chosen, as bits, and ("shared", name, text): a function of another module."""
+    subject, dtype, extents): what was chosen, as bits, ("shared", name, text): a function of another module, and ("shared", name,
+    text, steps): one that is called only if the kernel's sizes reach it (``reach``); it need not be there for others."""
 
     name: str
     text: str
-    slots: tuple[tuple[Any, ...], ...]
+    slots: tuple[Slot, ...]
 
 
 def named(text: str, name: str) -> tuple[str, str]:

@@ -112,7 +112,7 @@ class Carried:
                 fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
             count = b.select(fits, rest, zero)
             rest = b.select(fits, zero, rest)
-            _Tiles(self, vectors, self.high(rows), self.most(vectors)).spell(b, count, is_long)
+            _Tiles(self, vectors, self.high(rows), self.most(vectors)).spell(b, count, b.bitand(is_long, fits))
         return None if self.is_all() else rest
 
     def most(self, vectors: int) -> int:

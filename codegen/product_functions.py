@@ -3,7 +3,8 @@ may compile it while the kernel is still spelled out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pullback.ir.structure import Instruction
@@ -28,6 +29,13 @@ class Functions(dict[str, Instruction]):
         for name, made in others.items():
             self[name] = made
         return self
+
+    @contextmanager
+    def untold(self) -> Iterator[None]:
+        """Nobody is told of what is defined inside: of functions that few sizes reach."""
+        told, self.told = self.told, None
+        yield
+        self.told = told
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("functions are defined one at a time")

@@ -41,7 +41,8 @@ def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, out
     if plain is None or not outermost:
         Blocks(b, i, target, functions, outermost).spell()
         return
-    is_tall = Tall(b, i, target, functions).spell()
+    with functions.untold():
+        is_tall = Tall(b, i, target, functions).spell()
     rows, *others = i.operands
     i = replace(i, operands=(b.select(is_tall, b.const(0, I64), rows), *others))
     PlainBlocks(b, i, target, functions, outermost).spell()
@@ -55,10 +56,12 @@ def _spell_batch(b: Builder, i: Instruction, target: Target, functions: Function
     if plain is not None and is_plain and not along:
         dtype = plain.out.ref.type.dtype
         memory = list(zip(plain.begins(b, which), plain.strides(b, which), strict=True))
-        count = spell_lanes(b, dtype, functions, i.operands, count, memory)
+        with functions.untold():
+            count = spell_lanes(b, dtype, functions, i.operands, count, memory)
     batch = count, which
     if not along and may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
-        count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
+        with functions.untold():
+            count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
     elif may_be_carried(i):
         rest = Carried(b, i, target, batch).spell()
         if rest is None:

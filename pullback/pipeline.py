@@ -380,7 +380,7 @@ def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -
             with clock.paused(), counters.timed("schedule"):
                 return scheduled_kernel(kernel, device, told=told)
 
-        executable = Executable(module, homes(module, over), prepared)
+        executable = Executable(module, homes(module, over), prepared, found.sizes)
     return template_of(executable)
 
 

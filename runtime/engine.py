@@ -291,7 +291,7 @@ class Engine:
         added: set[str] = set()
 
         def add(text: str) -> None:
-            if text not in added and self.where(text, passes=passes) is None:
+            if text not in added and self.key(text, passes=passes) not in self._ahead and self.where(text, passes=passes) is None:
                 added.add(text)
                 ahead.add(text)
 

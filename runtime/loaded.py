@@ -11,8 +11,8 @@ from typing import Any
 
 from pullback.codegen.interface import FIRST_CHECK, HOOKS
 from pullback.runtime import interrupts, threads
+from pullback.runtime.callees import native_address
 from pullback.runtime.launcher import address_of
-from pullback.runtime.program import native_address
 
 
 class NotExported(Exception):

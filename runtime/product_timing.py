@@ -20,10 +20,11 @@ from pullback.codegen.product_classes import ALL, CLASSES, LIBRARY, OURS, Shape,
 from pullback.codegen.schedule import schedule
 from pullback.ir.text import parse_function
 from pullback.ir.types import DTYPES
+from pullback.runtime.callees import native_address
 from pullback.runtime.choices import Choice, Measure, Unmeasurable, choices
 from pullback.runtime.engine import default_engine
 from pullback.runtime.product_choices import CANDIDATES, default_of, key_of
-from pullback.runtime.program import emit_kernel, native_address
+from pullback.runtime.program import emit_kernel
 
 ROUNDS = 7
 LEAST_SECONDS, MOST_REPEATS = 2e-4, 200

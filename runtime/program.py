@@ -18,7 +18,7 @@ from weakref import WeakSet
 import numpy as np
 
 from pullback.codegen.driver import Driver, has_control_flow, on_stack
-from pullback.codegen.llvm_text import NO_MEMORY, Emitted
+from pullback.codegen.llvm_text import NO_MEMORY, Emitted, Slot
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
 from pullback.ir.later import later
@@ -29,7 +29,8 @@ from pullback.ir.ops.shared import parted
 from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
-from pullback.runtime import cache, interrupts, memory, own_memory, polling, product_choices, symbols, threads
+from pullback.runtime import cache, interrupts, memory, polling, threads
+from pullback.runtime.callees import NATIVE, Callees, Sizes, native_address, reaches
 from pullback.runtime.engine import Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -49,15 +50,12 @@ MOST_TEXT = 1 << 16
 """Programs of more LLVM text get no entry of their own (``fused``)."""
 MOST_OF_LAPACK = 2**31 - 1
 
-NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared", "room", "choice"})
-"""The kinds of slots that hold addresses of native functions, or what was chosen on this machine: the same for all programs."""
-
 Table = np.ndarray[Any, Any]
 
 _BYTE = np.dtype(np.uint8)
 
 
-def emit_kernel(kernel: Function, host: Host | None = None, told: Callable[[str], None] | None = None) -> Emitted:
+def emit_kernel(kernel: Function, host: Host | None = None, told: Callable[[Slot], None] | None = None) -> Emitted:
     """The LLVM text of a scheduled kernel for a machine, this one if none is given; ``told`` as for ``llvm.emit``."""
     host = host or default_engine().host()
     return llvm.emit(kernel, "", host.target, told)
@@ -153,14 +151,21 @@ Schedule = Callable[..., Function]
 """Of a kernel, and what is told of the functions that it shares with others."""
 
 
-def _emitted_ahead(kernels: Sequence[Function], schedule: Schedule) -> dict[str, Emitted]:
-    """The LLVM texts of kernels by name, the longest first. Threads compile these, and the functions that they share with others,
-    while more is written, and while the functions that they call are looked up, which may import libraries."""
+def _emitted_ahead(program: Function, kernels: Sequence[Function], schedule: Schedule, sizes: Sizes | None) -> dict[str, Emitted]:
+    """The LLVM texts of kernels by name, the longest first. Threads compile these, and the functions of other modules that they
+    call with these sizes, while more is written, and while the functions that they call are looked up, which may import
+    libraries."""
     found: dict[str, Emitted] = {}
     with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
         told = llvm.ahead(default_engine().host().target, compile_ahead)
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
-            found[kernel.name] = emitted = emit_kernel(schedule(kernel, told), told=compile_ahead)
+            launches = [i for i in walk(program.body) if i.op is launch and i.params["kernel"] == kernel.name]
+
+            def wanted(slot: Slot, launches: Sequence[Instruction] = launches) -> None:
+                if sizes is None or any(reaches(i, slot, sizes) for i in launches):
+                    compile_ahead(slot[2])
+
+            found[kernel.name] = emitted = emit_kernel(schedule(kernel, told), told=wanted)
             if len(kernels) == 1 and not shared_with(emitted):
                 return found
             compile_ahead(emitted.text)
@@ -174,7 +179,8 @@ class Executable:
     """A program and its compiled kernels.
 
     ``module``: the program, then its kernels, of which ``schedule`` makes what the CPU runs. ``home``: the results that are in
-    the memory of parameters, with these. Raises CompileError.
+    the memory of parameters, with these. ``sizes``: those of the first call, if they are known; what these do not reach of
+    kernels is compiled for the first that do. Raises CompileError.
     """
 
     writer: type[ProgramWriter] | None = None
@@ -184,14 +190,14 @@ class Executable:
 
     def __init__(
         self, module: Module, home: Mapping[int, int] = MappingProxyType({}),
-        schedule: Schedule = lambda kernel, told=None: kernel,
+        schedule: Schedule = lambda kernel, told=None: kernel, sizes: Sizes | None = None,
     ) -> None:  # fmt: skip
         program, *kernels = module.functions
         driver = None
         if has_control_flow(program):
             driver = emit_driver(Module((program, *map(schedule, kernels))), writer=self.writer)
         if driver is None:
-            loaded = {name: _load(emitted) for name, emitted in _emitted_ahead(kernels, schedule).items()}
+            loaded = {name: _load(emitted) for name, emitted in _emitted_ahead(program, kernels, schedule, sizes).items()}
         else:
             loaded = {driver.name: _load(driver)}
         self._set(program, loaded, driver, home)
@@ -219,6 +225,7 @@ class Executable:
         self.plan = Plan(program, driver)
         self.polls = any(slot[0] == "poll" for kernel in kernels.values() for slot in kernel.slots)
         self.instances: dict[tuple[int, ...], Instance] = {}
+        self.callees = Callees(self.plan.steps, {name: kernel.slots for name, kernel in kernels.items()})
         _alive.add(self)
 
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
@@ -296,6 +303,7 @@ class Executable:
     def instantiate(self, sizes: Mapping[str, int]) -> Instance:
         """Fill in sizes and native addresses, and place the temporaries."""
         places = self.plan.place(sizes)
+        called = self.callees.of(sizes)
         block: list[int] = []
         functions, starts, targets, sources, shifts = [], [], [], [], []
         strides: list[tuple[int, int, int]] = []
@@ -329,6 +337,8 @@ class Executable:
                     inside = step.params["hosts"][rest[0]]
                     hosts.append(HostStep(inside, [_shape(v, sizes) for v in inside.operands]))
                     block[at] = hosts[-1].address
+                elif kind in ("shared", "choice"):
+                    block[at] = called[number].get(slot, 0)
                 elif kind in NATIVE:
                     limited = step.params.get("limited", step.params["sizes"])
                     if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in limited):
@@ -491,23 +501,3 @@ class Given:
 
 def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(value_of(e, sizes) for e in value.type.shape)
-
-
-def native_address(slot: tuple[Any, ...]) -> int:
-    """What a slot of a kind in ``NATIVE`` holds: an address, or a choice."""
-    if slot[0] == "threads":
-        return threads.table()
-    if slot[0] == "shared":
-        return default_engine().load(slot[2], symbols=[slot[1]])[slot[1]]
-    if slot[0] in ("library", "gemm"):
-        threads.tame_library()
-    if slot[0] in ("library", "gemm", "sort"):
-        return symbols.address(slot[1])
-    if slot[0] == "room":
-        return own_memory.addresses()[slot[1]]
-    if slot[0] == "c":
-        return symbols.address(f"c.{slot[1]}")
-    if slot[0] == "choice":
-        return product_choices.bits(slot[2])
-    loop = symbols.ufunc_loop(slot[1], slot[2])
-    return int((loop.function if slot[3] == "function" else loop.data) or 0)

@@ -16,8 +16,8 @@ from pullback.codegen.processors import Target
 from pullback.codegen.schedule import schedule
 from pullback.ir import Function, Module
 from pullback.ir.text import parse_module
+from pullback.runtime.callees import native_address
 from pullback.runtime.engine import default_engine
-from pullback.runtime.program import native_address
 
 PAGE = mmap.PAGESIZE
 MACHINES = {

@@ -200,7 +200,9 @@ _TEMPLATES = {
 
 def _made(explanation: Explanation) -> str:
     if explanation.template in ("none", "loaded", "instantiated", "stored", "known"):
-        return _TEMPLATES[explanation.template]
+        new = explanation.kernels.get("compiled", 0)
+        parts = f"; {counted(new, 'part')} of kernels compiled, which only such sizes reach" if new else ""
+        return f"{_TEMPLATES[explanation.template]}{parts}"
     by_origin = [(explanation.kernels.get(k, 0), k) for k in ("memory", "disk", "compiled")]
     words = {"memory": "in memory", "disk": "on disk", "compiled": "compiled" if explanation.is_compiled else "to be compiled"}
     kernels = ", ".join(f"{count} {words[k]}" for count, k in by_origin if count)

@@ -1,0 +1,149 @@
+"""Which functions of other modules a kernel calls with a call's sizes: so that what none has reached is not compiled.
+
+A kernel calls one if conditions hold, and loops over chunks run, whose values are computed from sizes. ``Reach`` writes down
+how, as steps; ``is_reached`` follows them with the sizes of a call. Of what else they depend on nothing is assumed: a function
+counts as reached unless it is sure that it is not.
+
+Steps are tuples: ("extent", name or number), ("const", number), ("chosen", dtype), ("unknown",), or an op's name and the steps
+that its operands are; in the end ("all", ...) for each way to the function, and ("any", ...) of these.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from pullback.codegen.llvm_text import Slot
+from pullback.ir.extents import value_of
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.kernel import Chosen, Extent
+from pullback.ir.structure import Block, Instruction, Value, walk
+from pullback.ir.types import BOOL, I64, scalar
+
+Path = tuple[Value, ...]
+Told = Callable[[Slot], None]
+Steps = tuple[tuple[Any, ...], ...]
+Number = int | None
+"""What a step gives; None if sizes do not say."""
+
+_LARGEST = 2**63 - 1
+_TYPES = (scalar(I64), scalar(BOOL))
+
+
+def _quotient(x: int, y: int) -> Number:
+    return x // y if x >= 0 and y > 0 else None
+
+
+_OPS: Mapping[str, Callable[..., Number]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "idiv": _quotient,
+    "raw_shr": lambda x, y: x >> y if 0 <= y < I64.bits else None, "raw_shl": lambda x, y: x << y if 0 <= y < I64.bits else None,
+    "minimum": min, "maximum": max, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
+    "gt": operator.gt, "ge": operator.ge, "bitand": operator.and_, "bitor": operator.or_, "bitxor": operator.xor,
+    "bitnot": lambda x: not x if isinstance(x, bool) else ~x,
+}  # fmt: skip
+"""What ops give for numbers, as they do for i64 and bool."""
+
+
+class Reach:
+    """That of the functions that a kernel calls, by their slots. ``told``: called with a slot when a way to its function is met,
+    and the steps of that way, if there are any."""
+
+    def __init__(self, body: Block, told: Told | None = None) -> None:
+        self._body, self._told = body, told
+        self._ways: dict[Slot, dict[Path, None]] = {}
+
+    @cached_property
+    def _made(self) -> Mapping[Value, Instruction]:
+        return {v: i for i in walk(self._body) for v in i.results}
+
+    def meet(self, slot: Slot, path: Path) -> None:
+        """The function of a slot is called where all of these conditions and counts of loops are other than 0."""
+        ways = self._ways.setdefault(slot, {})
+        if path not in ways:
+            ways[path] = None
+            if self._told is not None:
+                self._told(self._with_steps(slot, [path]))
+
+    def slot(self, slot: Slot) -> Slot:
+        """A slot with the steps that tell whether its function is called, if there are any."""
+        return self._with_steps(slot, list(self._ways.get(slot, ())))
+
+    def _with_steps(self, slot: Slot, paths: Sequence[Path]) -> Slot:
+        steps = self.steps(paths)
+        return (*slot, steps) if steps else slot
+
+    def steps(self, paths: Sequence[Path]) -> Steps:
+        """How to find whether all values of one of some paths are other than 0; no steps if sizes do not say anything of that."""
+        found: dict[Value, int] = {}
+        steps: list[tuple[Any, ...]] = []
+        waiting = [value for path in reversed(paths) for value in reversed(path)]
+        while waiting:
+            value = waiting[-1]
+            made = self._made.get(value)
+            operands = made.operands if made is not None and _is_known(made) else ()
+            left = [v for v in operands if v not in found]
+            if value not in found and left:
+                waiting += left
+                continue
+            waiting.pop()
+            if value not in found:
+                found[value] = len(steps)
+                steps.append(_step(made, [found[v] for v in operands]))
+        if not paths or any(all(steps[found[v]] == ("unknown",) for v in path) for path in paths):
+            return ()
+        ends = [("all", *(found[v] for v in path)) for path in paths]
+        return (*steps, *ends, ("any", *range(len(steps), len(steps) + len(ends))))
+
+
+def _is_known(i: Instruction) -> bool:
+    return (i.op.name in _OPS or i.op.name == "select") and all(v.type in _TYPES for v in (*i.operands, *i.results))
+
+
+def _step(i: Instruction | None, operands: Sequence[int]) -> tuple[Any, ...]:
+    match None if i is None else i.op:
+        case Extent() if i is not None:
+            return "extent", i.params["size"]
+        case Chosen() if i is not None:
+            return "chosen", i.params["dtype"].name
+        case Constant() if i is not None and i.result.type in _TYPES:
+            value = i.params["value"]
+            return "const", bool(value) if i.result.type == scalar(BOOL) else int(value)
+    return (i.op.name, *operands) if i is not None and operands else ("unknown",)
+
+
+def is_reached(steps: Steps, sizes: Mapping[str, int], chosen: Callable[[str], Number] = lambda dtype: None) -> bool:
+    """Whether a kernel whose extents have these sizes may call a function of which such steps tell. ``chosen``: what a kernel
+    gets for what was chosen for a dtype."""
+    found: list[Number] = []
+    for name, *operands in steps:
+        match name:
+            case "extent":
+                found.append(value_of(operands[0], sizes))
+            case "const":
+                found.append(operands[0])
+            case "chosen":
+                found.append(chosen(operands[0]))
+            case "unknown":
+                found.append(None)
+            case _:
+                found.append(_value(name, [found[k] for k in operands]))
+    return found[-1] != 0
+
+
+def _value(name: str, given: Sequence[Number]) -> Number:
+    match name, given:
+        case "all", _:
+            return 0 if 0 in given else None
+        case "any", _:
+            return 0 if all(value == 0 for value in given) else None
+        case "select", [condition, one, other]:
+            chosen = other if condition == 0 else one
+            return chosen if condition is not None or one == other else None
+        case ("mul" | "bitand"), _ if 0 in given:
+            return 0
+        case _ if None in given:
+            return None
+    value = _OPS[name](*given)
+    return value if value is not None and abs(value) <= _LARGEST else None

@@ -1,0 +1,73 @@
+"""What kernels call outside: the addresses that their slots hold, and which of these the sizes of a program reach."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from pullback.codegen.llvm_text import Slot
+from pullback.codegen.reach import is_reached
+from pullback.ir.extents import value_of
+from pullback.ir.ops.program import Launch
+from pullback.ir.structure import Instruction
+from pullback.runtime import own_memory, product_choices, symbols, threads
+from pullback.runtime.engine import default_engine
+
+NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared", "room", "choice"})
+"""The kinds of slots that hold addresses of native functions, or what was chosen on this machine: the same for all programs."""
+Sizes = Mapping[str, int]
+
+
+def native_address(slot: Slot) -> int:
+    """What a slot of a kind in ``NATIVE`` holds: an address, or a choice."""
+    if slot[0] == "threads":
+        return threads.table()
+    if slot[0] == "shared":
+        return default_engine().load(slot[2], symbols=[slot[1]])[slot[1]]
+    if slot[0] in ("library", "gemm"):
+        threads.tame_library()
+    if slot[0] in ("library", "gemm", "sort"):
+        return symbols.address(slot[1])
+    if slot[0] == "room":
+        return own_memory.addresses()[slot[1]]
+    if slot[0] == "c":
+        return symbols.address(f"c.{slot[1]}")
+    if slot[0] == "choice":
+        return product_choices.bits(slot[2])
+    loop = symbols.ufunc_loop(slot[1], slot[2])
+    return int((loop.function if slot[3] == "function" else loop.data) or 0)
+
+
+def reaches(i: Instruction, slot: Slot, sizes: Sizes, chosen: Callable[[str], int] = product_choices.bits) -> bool:
+    """Whether a kernel may call the function of a slot ("shared", ...), launched by a program with these sizes. ``chosen``: as
+    ``is_reached`` has it."""
+    if len(slot) < 4:
+        return True
+    own = {f"s{k}": value_of(e, sizes) for k, e in enumerate(i.params["sizes"])}
+    return is_reached(slot[3], own, chosen)
+
+
+class Callees:
+    """What the kernels of a program's steps call of other modules, and the choices by which they do; ``slots``: those of a
+    kernel."""
+
+    def __init__(self, steps: Sequence[Instruction], slots: Mapping[str, Sequence[Slot]]) -> None:
+        own = {name: [slot for slot in each if slot[0] in ("shared", "choice")] for name, each in slots.items()}
+        self._steps = [(i, own[i.params["kernel"]] if isinstance(i.op, Launch) else []) for i in steps]
+        self._addresses: dict[Slot, int] = {}
+
+    def of(self, sizes: Sizes) -> Sequence[Mapping[Slot, int]]:
+        """For each step what these slots hold with these sizes, but for functions that are not called. What no call has reached
+        before is compiled, by several threads. Raises CompileError."""
+        chosen = functools.cache(product_choices.bits)  # settled once, so that what is called is there
+        found: list[list[Slot]] = []
+        for i, slots in self._steps:
+            found.append([slot for slot in slots if slot[0] == "choice" or reaches(i, slot, sizes, chosen)])
+        called = dict.fromkeys(slot for each in found for slot in each if slot[0] == "shared")
+        new = [slot for slot in called if slot not in self._addresses]
+        if new:
+            with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
+                for slot in new:
+                    compile_ahead(slot[2])
+            self._addresses.update((slot, native_address(slot)) for slot in new)
+        return [{slot: chosen(slot[2]) if slot[0] == "choice" else self._addresses[slot] for slot in each} for each in found]

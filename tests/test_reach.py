@@ -1,0 +1,192 @@
+"""What a call's sizes reach of a kernel: steps never contradict the kernel, and the rest is compiled when a call reaches it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.codegen.processors import Target
+from pullback.codegen.reach import Reach, is_reached
+from pullback.codegen.schedule import schedule
+from pullback.ir.extents import value_of
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.kernel import Extent, For, If, Threads
+from pullback.ir.structure import Function, Instruction, Value, walk
+from pullback.ir.text import parse_function, parse_module
+from pullback.runtime import counters
+
+Array = Any
+
+CHOICE = """pullback-ir 1
+
+kernel k(%x: &f64[s0,s1], %out: &f64[s0,s1]) -> () {
+  %rows: i64[] = extent {size=s0}
+  %columns: i64[] = extent {size=s0*s1}
+  %most: i64[] = const {value=400}
+  %zero: i64[] = const {value=0}
+  %three: i64[] = const {value=3}
+  %threads: i64[] = threads
+  %is_few: bool[] = le %columns, %most
+  %is_more: bool[] = bitnot %is_few
+  %few: i64[] = select %is_few, %rows, %zero
+  %left: i64[] = sub %rows, %few
+  %shared: i64[] = idiv %left, %threads
+  %part: i64[] = mul %few, %threads
+  %half: i64[] = raw_shr %few, %three
+  %either: bool[] = bitor %is_few, %is_more
+  return
+}
+"""
+
+
+def paths(kernel: Function, *names: str) -> tuple[Value, ...]:
+    made = {v.name: v for i in walk(kernel.body) for v in i.results}
+    return tuple(made[name] for name in names)
+
+
+@pytest.mark.parametrize(
+    ("path", "few", "many"),
+    [
+        (["few"], True, False),
+        (["left"], False, True),
+        (["is_more"], False, True),
+        (["part"], True, False),  # 0 times anything
+        (["shared"], True, True),  # nobody knows how many threads there will be
+        (["half"], False, False),
+        (["few", "left"], False, False),
+        (["threads"], True, True),
+        (["threads", "few"], True, False),
+        (["either"], True, True),
+    ],
+    ids=lambda given: " and ".join(given) if isinstance(given, list) else None,
+)
+def test_what_sizes_say(path: list[str], few: bool, many: bool) -> None:
+    kernel = parse_function(CHOICE)
+    steps = Reach(kernel.body).steps([paths(kernel, *path)])
+    assert bool(steps) == (path != ["threads"])
+    assert [not steps or is_reached(steps, {"s0": 7, "s1": n}) for n in (50, 60)] == [few, many]
+
+
+def test_a_number_too_large_for_words_is_none() -> None:
+    text = CHOICE.replace("%half: i64[] = raw_shr %few, %three", "%half: i64[] = mul %rows, %rows")
+    kernel = parse_function(text)
+    steps = Reach(kernel.body).steps([paths(kernel, "half")])
+    assert is_reached(steps, {"s0": 2**32, "s1": 1})
+    assert not is_reached(steps, {"s0": 0, "s1": 1})
+
+
+def test_what_a_loop_counts_is_not_known() -> None:
+    kernel = parse_function(CHOICE.replace("  return\n", """  for %rows {map=serial, ordered=true} (%i: i64[]) {
+    %inside: bool[] = gt %i, %zero
+    yield
+  }
+  return
+"""))
+    assert is_reached(Reach(kernel.body).steps([paths(kernel, "inside")]), {"s0": 0, "s1": 0})
+
+
+def test_what_is_reached_in_several_ways() -> None:
+    kernel = parse_function(CHOICE)
+    few, many, unknown = (paths(kernel, name) for name in ("few", "left", "threads"))
+    reach = Reach(kernel.body)
+    assert [is_reached(reach.steps([few, many]), {"s0": rows, "s1": 50}) for rows in (7, 0)] == [True, False]
+    assert not reach.steps([few, unknown]) and not reach.steps([few, ()]) and not reach.steps([])
+
+
+def biased(x: Array, w: Array, b: Array) -> Array:
+    return np.maximum(x @ w + b, 0.0)
+
+
+def squares(x: Array, w: Array, b: Array) -> Array:
+    return np.sum(np.square(x @ w - b), axis=-1)
+
+
+def scaled(x: Array, w: Array, b: Array) -> Array:
+    return np.tanh(x) @ w * b
+
+
+FUNCTIONS = {f.__name__: f for f in (biased, squares, scaled)}
+SHAPES = [(6, 40, 30, 100), (50, 9, 5, 7), (20, 70, 30, 20), (9, 33, 20, 12), (3, 1, 9, 40), (5, 40, 0, 20), (0, 9, 9, 9)]
+"""Of products wide, small, three vectors and two vectors wide on some machine; with one row, no terms, none at all."""
+
+
+def arguments(shape: tuple[int, int, int, int], dtype: str) -> tuple[Array, ...]:
+    z, m, k, n = shape
+    rng = np.random.default_rng(sum(shape))
+    return tuple(rng.normal(size=s).astype(dtype) for s in ((z, m, k), (z, k, n), (n,)))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("first", range(len(SHAPES) - 3))
+def test_all_sizes_after_any(first: int, name: str, dtype: str) -> None:
+    """Whatever a kernel was compiled for first, calls of other sizes get what they need, once."""
+    function = FUNCTIONS[name]
+    compiled = pb.jit(lambda x, w, b: function(x, w, b))
+    for shape in (SHAPES[first], *SHAPES, *SHAPES):
+        given = arguments(shape, dtype)
+        np.testing.assert_allclose(compiled(*given), function(*given), rtol=1e-4 if dtype == "f4" else 1e-10, atol=1e-4)
+    before = counters.snapshot()
+    for z, m, k, n in SHAPES:
+        compiled(*arguments((z, m, k, n), dtype))
+    assert (counters.snapshot() - before).compiles == 0
+
+
+def test_a_form_is_compiled_when_a_call_needs_it() -> None:
+    compiled = pb.jit(lambda x, w, b: np.maximum(np.abs(x @ w - b) - b, b))  # no other test has this kernel
+    made = []
+    for shape in ((6, 40, 30, 100), (6, 50, 40, 110), (50, 9, 5, 7), (60, 10, 6, 8)):
+        before = counters.snapshot()
+        compiled(*arguments(shape, "f8"))
+        taken = counters.snapshot() - before
+        made.append((taken.templates_built, taken.compiles))
+    (built, wide), (_, wider), (new, small), (_, smaller) = made
+    assert built == 1 and wide > 1 and new == 0
+    assert 1 <= small < wide and wider == smaller == 0
+
+
+# What steps say, and what the kernel computes.
+
+def values(kernel: Function, sizes: Mapping[str, int], threads: int) -> dict[Value, Any]:
+    """What a kernel computes from its sizes outside loops, by the meaning of ops."""
+    found: dict[Value, Any] = {}
+    for i in kernel.instructions:
+        if isinstance(i.op, Extent):
+            found[i.result] = np.int64(value_of(i.params["size"], sizes))
+        elif isinstance(i.op, Constant):
+            found[i.result] = np.asarray(i.params["value"], i.result.type.dtype.numpy)[()]
+        elif isinstance(i.op, Threads):
+            found[i.result] = np.int64(threads)
+        elif _is_computed(i, found):
+            with np.errstate(all="ignore"):
+                found[i.result] = i.op.function(*(found[v] for v in i.operands))
+    return found
+
+
+def _is_computed(i: Instruction, found: Mapping[Value, Any]) -> bool:
+    return not i.regions and bool(i.operands) and len(i.results) == 1 and all(v in found for v in i.operands)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_steps_never_contradict_the_kernel(name: str, width: int) -> None:
+    module = pb.jit(FUNCTIONS[name]).stages(*arguments((3, 40, 30, 50), "f4"))["lower"]
+    kernels = [f for f in parse_module(module).functions if f.kind == "kernel"]
+    rng, met = np.random.default_rng(width), set()
+    for kernel in (schedule(k, "cpu", "", Target(width, True)) for k in kernels):
+        reach, names = Reach(kernel.body), sorted({e for v in kernel.parameters for e in v.type.shape if isinstance(e, str)})
+        asked = {i.operands[0]: reach.steps([(i.operands[0],)]) for i in kernel.instructions if isinstance(i.op, If | For)}
+        drawn = rng.integers(0, 300, (200, len(names)))
+        for extents in (*itertools.product((0, 1, 9, 40), repeat=len(names)), *drawn):
+            sizes = dict(zip(names, map(int, extents), strict=True))
+            found = values(kernel, sizes, int(rng.integers(1, 9)))
+            for value, steps in asked.items():
+                is_met = not steps or is_reached(steps, sizes)
+                assert is_met or found[value] == 0, (value.name, sizes)
+                met.add((value, is_met))
+    assert any(not is_met for _, is_met in met)
