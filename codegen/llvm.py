@@ -29,13 +29,13 @@ from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
-from pullback.codegen.llvm_shared import address, call, calls, written
+from pullback.codegen.llvm_shared import address, call, calls, define, written
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import written_only
 from pullback.codegen.llvm_text import BRIEF, NAMELESS, Emitted, named
 from pullback.codegen.llvm_turned import TURNED, square, store_square, store_turned, turned
 from pullback.codegen.processors import PROCESSORS, Target
-from pullback.codegen.reach import Reach, Told
+from pullback.codegen.reach import Reach, Steps, Told
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -79,10 +79,17 @@ def emit(kernel: Function, name: str, target: Target, told: Told | None = None) 
     return replace(found, name=own, text=text)
 
 
-def ahead(target: Target, told: Callable[[str], None]) -> Callable[[Instruction], None]:
-    """Gives what writes functions that kernels share, those first that others call, and tells of their texts."""
+def ahead(target: Target, told: Callable[[str], None], reached: Callable[[Steps], bool]) -> Callable[[Instruction, Steps], None]:
+    """Gives what takes functions that kernels share, those first that others call, and steps that tell what sizes reach them; it
+    writes those that are reached, and tells of their texts."""
     emitter = Emitter(Function("", Block((), (), ()), "kernel"), "", target)
-    return lambda function: told(written(emitter, function))
+
+    def take(function: Instruction, steps: Steps) -> None:
+        define(emitter, function)
+        if reached(steps):
+            told(written(emitter, function))
+
+    return take
 
 
 class Emitter(Accesses):

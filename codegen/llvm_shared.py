@@ -58,11 +58,14 @@ def _is_call(i: Instruction) -> bool:
     return any(isinstance(k.op, Call) for k in walk(region)) and calls(region)
 
 
+def define(e: Emitter, function: Instruction) -> None:
+    """A shared function, for what calls it."""
+    (e.shared[function.params["function"]],) = function.regions
+
+
 def written(e: Emitter, function: Instruction) -> str:
-    """The module of a shared function, which may call those that were written before."""
-    name = function.params["function"]
-    (e.shared[name],) = function.regions
-    return _made(e, name).text
+    """The module of a shared function, which may call those that are defined."""
+    return _made(e, function.params["function"]).text
 
 
 def _made(e: Emitter, name: str) -> _Text:

@@ -1,5 +1,5 @@
-"""The functions that a kernel shares with others for its products, by name: each is told of when it is defined, so that a thread
-may compile it while the kernel is still spelled out."""
+"""The functions that a kernel shares with others for its products, by name: each is told of when it is defined, and what sizes
+reach it, so that a thread may compile it while the kernel is still spelled out."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from pullback.ir.structure import Instruction
+from pullback.codegen.reach import Reach, Steps
+from pullback.ir.builder import Builder
+from pullback.ir.structure import Block, Instruction, Value
 
-Told = Callable[[Instruction], None]
+Told = Callable[[Instruction, Steps], None]
 
 
 class Functions(dict[str, Instruction]):
-    """``told``: called with each definition, those that it calls before it."""
+    """``told``: called with each definition, those that it calls before it, and with the steps that tell what sizes reach it;
+    again if it is defined again, where others do."""
 
     def __init__(self, told: Told | None = None) -> None:
         super().__init__()
         self.told = told
+        self.steps: Steps = ()
 
     def __setitem__(self, name: str, made: Instruction) -> None:
-        is_new = name not in self
         super().__setitem__(name, made)
-        if is_new and self.told is not None:
-            self.told(made)
+        if self.told is not None:
+            self.told(made, self.steps)
 
     def __ior__(self, others: Mapping[str, Instruction]) -> Functions:  # type: ignore[override,misc]
         for name, made in others.items():
@@ -31,11 +34,14 @@ class Functions(dict[str, Instruction]):
         return self
 
     @contextmanager
-    def untold(self) -> Iterator[None]:
-        """Nobody is told of what is defined inside: of functions that few sizes reach."""
-        told, self.told = self.told, None
-        yield
-        self.told = told
+    def under(self, b: Builder, *path: Value) -> Iterator[None]:
+        """What is defined inside is called where all of these conditions and counts are other than 0."""
+        if self.told is not None:
+            self.steps = Reach(Block((), tuple(b.instructions), ())).steps([path])
+        try:
+            yield
+        finally:
+            self.steps = ()
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("functions are defined one at a time")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.draft import KernelBuilder
+from pullback.codegen.product_functions import Functions
 from pullback.codegen.product_parts import FEW, MOST_CHUNKS, loop, number, shared
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -67,7 +68,7 @@ def multiply(lane: Lane, *matrices: Matrix) -> None:
 
 
 def spell_lanes(
-    b: Builder, dtype: DType, functions: dict[str, Instruction], counts: Sequence[Value], of: Value,
+    b: Builder, dtype: DType, functions: Functions, counts: Sequence[Value], of: Value,
     memory: Sequence[tuple[Value, Strides]],
 ) -> Value:  # fmt: skip
     """Spell out products of so many rows, columns and terms, if these are few, and give how many are left. ``memory``: where the
@@ -78,7 +79,8 @@ def spell_lanes(
     few = b.select(is_small, of, zero)
     same = tuple(name for name, (_, strides) in zip(REFS, memory, strict=True) if strides[2] is None)
     name = "_".join(("lanes", dtype.name, *same))
-    functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (_function(dtype, same),))
+    with functions.under(b, few):
+        functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (_function(dtype, same),))
     rows, columns, terms = counts
     elements = b.add(b.mul(terms, b.add(rows, columns)), b.mul(rows, columns))
     work = b.mul(few, b.add(b.mul(b.mul(rows, columns), terms), b.mul(elements, number(b, EACH))))

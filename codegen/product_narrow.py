@@ -76,7 +76,7 @@ class Narrow:
         """Spells out those that are narrow, and gives how many are left."""
         b, lanes, zero = self.b, self.shape.lanes, number(self.b, 0)
         forms = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
-        ways = [(self.fits(vectors), self.tiles(vectors, min(rows, self.shape.rows))) for vectors, rows in forms]
+        ways = [(fits := self.fits(vectors), self.tiles(vectors, min(rows, self.shape.rows), fits)) for vectors, rows in forms]
         fits = reduce(b.bitor, [fits for fits, _ in ways], b.const(False, BOOL))
         self.share(b.select(fits, self.count, zero), ways)
         found: Value = b.select(fits, zero, self.count)
@@ -132,7 +132,8 @@ class Narrow:
     def run_of(self, by_terms: bool) -> int:
         return SHORT_RUN if by_terms else self.shape.terms
 
-    def tiles(self, vectors: int, rows: int) -> Tiles:
+    def tiles(self, vectors: int, rows: int, fits: Value) -> Tiles:
+        """Those of products that fit."""
         return Tiles(self, vectors, rows)
 
 

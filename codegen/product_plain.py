@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_either import loading
+from pullback.codegen.product_functions import Functions
 from pullback.codegen.product_lanes import Strides
 from pullback.codegen.product_narrow import Narrow, Place, Tiles
 from pullback.codegen.product_packs import Lies, operands_of
@@ -27,7 +28,6 @@ from pullback.ir.structure import Block as Region
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, I64, DType, RefType, scalar
 
-Functions = dict[str, Instruction]
 Turned = tuple[bool, bool]
 """Whether the operands of a product are turned."""
 REFS = ("left", "right", "out")
@@ -191,8 +191,9 @@ class PlainNarrow(Narrow):
         self.kind = _Kind(self.dtype, found.turned, target, self.shape)
         self.lies = not self.kind.turned[1]
 
-    def tiles(self, vectors: int, rows: int) -> Tiles:
-        return PlainTiles(self, vectors, rows)
+    def tiles(self, vectors: int, rows: int, fits: Value) -> Tiles:
+        with self.functions.under(self.b, self.count, fits):
+            return PlainTiles(self, vectors, rows)
 
 
 class PlainTiles(Tiles):

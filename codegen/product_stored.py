@@ -12,8 +12,9 @@ from dataclasses import replace
 from pullback.codegen.llvm_addresses import ref_and_index
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block
+from pullback.codegen.product_functions import Functions
 from pullback.codegen.product_parts import loop, number, serial
-from pullback.codegen.product_plain import Functions, PlainBlocks, access
+from pullback.codegen.product_plain import PlainBlocks, access
 from pullback.ir.builder import Builder
 from pullback.ir.ops.kernel import Load, Store
 from pullback.ir.structure import Block as Region

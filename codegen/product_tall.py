@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 from pullback.codegen.processors import Target
 from pullback.codegen.product_classes import DEEP, LOW
+from pullback.codegen.product_functions import Functions
 from pullback.codegen.product_narrow import MOST_WIDE
 from pullback.codegen.product_parts import FEW, RowsAt, loop, number, parts, serial, shared, when
-from pullback.codegen.product_plain import Functions, PlainNarrow, PlainTiles, access
+from pullback.codegen.product_plain import PlainNarrow, PlainTiles, access
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.shared import FAR
@@ -45,15 +46,16 @@ class Tall:
         self.rows, self.columns, self.terms = i.operands
         batch = number(b, 1), Value(scalar(I64), "of")
         of = PlainNarrow(b, i, target, batch, functions)
-        self.shape, self.dtype = of.shape, of.dtype
-        self.tiles = PlainTiles(of, VECTORS, min(HIGH, of.shape.rows))
+        self.of, self.shape, self.dtype = of, of.shape, of.dtype
 
     def spell(self) -> Value:
         """Spells it out if it is, and tells whether. One without rows, as that of a library is here, asks nothing of threads."""
         b = self.b
         some = b.gt(self.rows, number(b, 0))
         found: Value = b.bitand(some, is_tall(b, (self.rows, self.terms, self.columns), self.shape.lanes))
-        when(b, found, self.parts)
+        with self.functions.under(b, found):
+            self.tiles = PlainTiles(self.of, VECTORS, min(HIGH, self.shape.rows))
+            when(b, found, self.parts)
         return found
 
     def parts(self, b: Builder) -> None:

@@ -41,11 +41,11 @@ def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, out
     if plain is None or not outermost:
         Blocks(b, i, target, functions, outermost).spell()
         return
-    with functions.untold():
-        is_tall = Tall(b, i, target, functions).spell()
+    is_tall = Tall(b, i, target, functions).spell()
     rows, *others = i.operands
     i = replace(i, operands=(b.select(is_tall, b.const(0, I64), rows), *others))
-    PlainBlocks(b, i, target, functions, outermost).spell()
+    with functions.under(b, i.operands[0]):
+        PlainBlocks(b, i, target, functions, outermost).spell()
 
 
 def _spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions, batch: tuple[Value, Value]) -> None:
@@ -56,12 +56,10 @@ def _spell_batch(b: Builder, i: Instruction, target: Target, functions: Function
     if plain is not None and is_plain and not along:
         dtype = plain.out.ref.type.dtype
         memory = list(zip(plain.begins(b, which), plain.strides(b, which), strict=True))
-        with functions.untold():
-            count = spell_lanes(b, dtype, functions, i.operands, count, memory)
+        count = spell_lanes(b, dtype, functions, i.operands, count, memory)
     batch = count, which
     if not along and may_be_narrow(i) and all(map(lies_alone, i.regions[:2])):
-        with functions.untold():
-            count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
+        count = (PlainNarrow(b, i, target, batch, functions) if is_plain else Narrow(b, i, target, batch)).spell()
     elif may_be_carried(i):
         rest = Carried(b, i, target, batch).spell()
         if rest is None:
@@ -71,11 +69,12 @@ def _spell_batch(b: Builder, i: Instruction, target: Target, functions: Function
         add_up(b, i, (count, which))
     batch = count, which
     apart = None if along or plain is not None else stored(i)
-    if apart is not None:
-        StoredBlocks(b, apart, i, target, functions, batch).spell()
-        return
-    made = Blocks if plain is None else PlainBlocks
-    made(b, i, target, functions, True, batch).spell()
+    with functions.under(b, count):
+        if apart is not None:
+            StoredBlocks(b, apart, i, target, functions, batch).spell()
+            return
+        made = Blocks if plain is None else PlainBlocks
+        made(b, i, target, functions, True, batch).spell()
 
 
 def _products(block: Block, target: Target, functions: Functions, outermost: bool) -> Block:

@@ -50,11 +50,12 @@ def schedule(
     kernel: Function, target: str = "cpu", processor: str = "", machine: Target = ANY, told: Told | None = None
 ) -> Function:  # fmt: skip
     """The kernel as ``target`` ("cpu" or "cuda") runs it. ``processor``: LLVM's name of the CPU, of any if empty; ``machine``:
-    what matrix products are made for; ``told``: called with the functions that these share with other kernels, at once."""
+    what matrix products are made for; ``told``: called with the functions that these share with other kernels, at once, as
+    ``Functions`` has it."""
     if target == "cuda":
         return Function(kernel.name, map_loops(tiled(kernel.body)), kernel.kind)
     known = PROCESSORS.get(processor)
-    early = None if told is None else lambda i: told(_apart(i))
+    early = None if told is None else lambda i, steps: told(_apart(i), steps)
     apart, inside = _without(products(of_library(kernel, machine).body, machine, early), shared)
     rarely, often = _without(chunk(_spelled(inside, known)), cold)
     found = phases(_map(jam(nears(transposes(borders(often)), machine.vector_bytes))), known)

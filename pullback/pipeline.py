@@ -36,6 +36,7 @@ from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 if TYPE_CHECKING:
     from pullback import chosen
     from pullback.codegen import carrying, cuda, fuse, lower, own_products, prepacked, repeated, schedule
+    from pullback.codegen.product_functions import Told
     from pullback.ir.passes import grad
     from pullback.ir.passes import pipeline as passes
     from pullback.runtime import cuda_device, cuda_libraries, cuda_make, cuda_program
@@ -319,7 +320,7 @@ def multiplied(module: Module, machine: Target, alone: bool = False) -> Module:
 
 
 def scheduled_kernel(
-    kernel: Function, device: str, machine: Target | None = None, told: Callable[[Instruction], None] | None = None
+    kernel: Function, device: str, machine: Target | None = None, told: Told | None = None
 ) -> Function:
     """A kernel scheduled for a device; if that is the CPU, for a machine, this one by default. ``told``: see ``schedule``."""
     if device != "cpu":
@@ -376,7 +377,7 @@ def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -
         module = multiplied(module, default_engine().host().target)
     with counters.timed("compile") as clock:
 
-        def prepared(kernel: Function, told: Callable[[Instruction], None] | None = None) -> Function:
+        def prepared(kernel: Function, told: Told | None = None) -> Function:
             with clock.paused(), counters.timed("schedule"):
                 return scheduled_kernel(kernel, device, told=told)
 

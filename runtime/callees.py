@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from pullback.codegen.llvm_text import Slot
-from pullback.codegen.reach import is_reached
+from pullback.codegen.reach import Steps, is_reached
 from pullback.ir.extents import value_of
 from pullback.ir.ops.program import Launch
 from pullback.ir.structure import Instruction
@@ -38,13 +38,15 @@ def native_address(slot: Slot) -> int:
     return int((loop.function if slot[3] == "function" else loop.data) or 0)
 
 
-def reaches(i: Instruction, slot: Slot, sizes: Sizes, chosen: Callable[[str], int] = product_choices.bits) -> bool:
-    """Whether a kernel may call the function of a slot ("shared", ...), launched by a program with these sizes. ``chosen``: as
-    ``is_reached`` has it."""
-    if len(slot) < 4:
-        return True
-    own = {f"s{k}": value_of(e, sizes) for k, e in enumerate(i.params["sizes"])}
-    return is_reached(slot[3], own, chosen)
+def steps_of(slot: Slot) -> Steps:
+    """The steps of a slot ("shared", ...)."""
+    return slot[3] if len(slot) > 3 else ()
+
+
+def reaches(i: Instruction, steps: Steps, sizes: Sizes, chosen: Callable[[str], int] = product_choices.bits) -> bool:
+    """Whether a kernel may call a function of which such steps tell, launched by a program with these sizes; one without steps is
+    always called. ``chosen``: as ``is_reached`` has it."""
+    return not steps or is_reached(steps, {f"s{k}": value_of(e, sizes) for k, e in enumerate(i.params["sizes"])}, chosen)
 
 
 class Callees:
@@ -62,7 +64,7 @@ class Callees:
         chosen = functools.cache(product_choices.bits)  # settled once, so that what is called is there
         found: list[list[Slot]] = []
         for i, slots in self._steps:
-            found.append([slot for slot in slots if slot[0] == "choice" or reaches(i, slot, sizes, chosen)])
+            found.append([slot for slot in slots if slot[0] == "choice" or reaches(i, steps_of(slot), sizes, chosen)])
         called = dict.fromkeys(slot for each in found for slot in each if slot[0] == "shared")
         new = [slot for slot in called if slot not in self._addresses]
         if new:

@@ -19,6 +19,7 @@ import numpy as np
 
 from pullback.codegen.driver import Driver, has_control_flow, on_stack
 from pullback.codegen.llvm_text import NO_MEMORY, Emitted, Slot
+from pullback.codegen.reach import Steps
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
 from pullback.ir.later import later
@@ -30,7 +31,7 @@ from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
 from pullback.runtime import cache, interrupts, memory, polling, threads
-from pullback.runtime.callees import NATIVE, Callees, Sizes, native_address, reaches
+from pullback.runtime.callees import NATIVE, Callees, Sizes, native_address, reaches, steps_of
 from pullback.runtime.engine import Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -157,15 +158,18 @@ def _emitted_ahead(program: Function, kernels: Sequence[Function], schedule: Sch
     libraries."""
     found: dict[str, Emitted] = {}
     with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
-        told = llvm.ahead(default_engine().host().target, compile_ahead)
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
             launches = [i for i in walk(program.body) if i.op is launch and i.params["kernel"] == kernel.name]
 
-            def wanted(slot: Slot, launches: Sequence[Instruction] = launches) -> None:
-                if sizes is None or any(reaches(i, slot, sizes) for i in launches):
+            def reached(steps: Steps, launches: Sequence[Instruction] = launches) -> bool:
+                return sizes is None or any(reaches(i, steps, sizes) for i in launches)
+
+            def told(slot: Slot, reached: Callable[[Steps], bool] = reached) -> None:
+                if reached(steps_of(slot)):
                     compile_ahead(slot[2])
 
-            found[kernel.name] = emitted = emit_kernel(schedule(kernel, told), told=wanted)
+            scheduled = schedule(kernel, llvm.ahead(default_engine().host().target, compile_ahead, reached))
+            found[kernel.name] = emitted = emit_kernel(scheduled, told=told)
             if len(kernels) == 1 and not shared_with(emitted):
                 return found
             compile_ahead(emitted.text)
