@@ -20,7 +20,8 @@ rows. Footprint: ``product_shapes`` says which cache holds what.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 
 from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.processors import Target
@@ -123,7 +124,8 @@ class Blocks:
         self.apart = COLUMNS // self.shape.columns
         self.most_wide = self.shape.most_wide // self.apart * self.apart if self.across else self.shape.most_wide
         self.tile = (Tile if self.planes == 1 else ComplexTile)(self.dtype, self.shape, target.has_fma)
-        functions[self.tile.name] = self.tile.define()
+        self.low = replace(self.tile, low=self.shape.low) if self.shape.low else None
+        functions |= {tile.name: tile.define() for tile in (self.tile, self.low) if tile is not None}
         self.scales = Scales.of_shape(self.dtype, self.shape)
         self.functions = functions
         self.packed = operands_of(i) if self.planes == 1 else (pairs_lie(left), pairs_lie(right))
@@ -254,7 +256,9 @@ class Blocks:
         self.pack_rows(b, block, run, (i, height))
         strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
         is_new = b.eq(r, zero)
-        is_whole = b.bitand(b.eq(height, number(b, shape.rows)), run.is_last)
+        tile_of = self.tile_of(b, height)
+        heights = [number(b, rows) for rows in (shape.rows, shape.low) if rows]
+        is_whole = b.bitand(reduce(b.bitor, [b.eq(height, rows) for rows in heights]), run.is_last)
         part = shared(b, b.select(block.is_far, count, zero), block.across) if self.left_lies is None else zero
         ends = b.bitand(block.is_far, run.is_last)
         left_ahead = self.left_ahead(b, block, run, r, i)
@@ -274,12 +278,12 @@ class Blocks:
             given = block.panels, block.known, k, count, run.is_first, *sums
             ahead = *self.sums_ahead(b, block, run, r, j), *left_ahead(b, j, sums)
             moves = b.bitand(self.comes_now(b), waits)
-            when(b, b.bitand(waits, b.bitnot(moves)), lambda b: self.tile.call(b, *given, *sums, *ahead))
+            when(b, b.bitand(waits, b.bitnot(moves)), lambda b: tile_of(b, *given, *sums, *ahead))
             if self.comes:
-                when(b, moves, lambda b: self.tile.call(b, *given, *sums, *self.right_ahead(b, run, r, block.rows[1], column)))
+                when(b, moves, lambda b: tile_of(b, *given, *sums, *self.right_ahead(b, run, r, block.rows[1], column)))
             if self.goes:
                 out = self.goes.begin(b, i, column), self.goes.apart(b)
-                when(b, goes, lambda b: self.tile.call(b, *given, *out, *ahead))
+                when(b, goes, lambda b: tile_of(b, *given, *out, *ahead))
             if self.is_light:
                 there = b.emit(OPS["row_ref"], (sums[0], zero, sums[1]), {})[0]
                 when(b, b.bitand(run.is_last, waits), lambda b: self.finish(b, there, (i, height), (column, some)))
@@ -287,6 +291,15 @@ class Blocks:
         serial(b, block.across, tile)
         if not self.is_light:
             when(b, run.is_last, lambda b: self.finish(b, strip, (i, height), (j0, width)))
+
+    def tile_of(self, b: Builder, height: Value) -> Callable[..., None]:
+        """What calls the tile for a panel of so many rows."""
+        if self.low is None:
+            return self.tile.call
+        is_low = b.le(height, number(b, self.shape.low))
+        low, usual = (b.emit(OPS["address"], (), {"function": tile.name})[0] for tile in (self.low, self.tile))
+        found = b.select(is_low, low, usual)
+        return lambda b, *given: b.emit(OPS["call_at"], (found, *given), {})
 
     # where sums wait, and what the terms of a tile ask for meanwhile
 

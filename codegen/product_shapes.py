@@ -20,6 +20,8 @@ BESIDE = 2
 """So many vectors of a panel are looked at side by side: the least of two integers of 64 bits takes several cycles."""
 AT_ONCE = 2
 """So many terms a tile of real sums multiplies before it counts: what counts takes turns with multiply-adds."""
+LOW = 8
+"""The rows of lower tiles."""
 FIRST_CACHE = 32 << 10
 """The bytes of the first cache; the same for all processors, so that the order of additions is."""
 MOST_TERMS = 1024
@@ -46,6 +48,11 @@ class Shape:
     @property
     def columns(self) -> int:
         return self.vectors * self.lanes
+
+    @property
+    def low(self) -> int:
+        """How many rows a panel's tiles have sums of if it has so few or less; 0 if there are no lower tiles."""
+        return LOW if self.rows > LOW and self.planes == 1 else 0
 
     @property
     def panel(self) -> int:

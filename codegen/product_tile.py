@@ -27,15 +27,21 @@ class Tile:
     """The tile of products of a dtype. Its parameters: the packed panels, of which the first one is of rows, and what is known of
     them; which panel of columns, and how many terms; whether these are the first ones; where the sums of those before are, where
     all of them go, and how far apart rows are in both; what each term asks for meanwhile, and how far behind that of the term
-    before."""
+    before. A ``low`` one has sums of so many rows of a panel alone."""
 
     dtype: DType
     shape: Shape
     has_fma: bool
+    low: int = 0
 
     @property
     def name(self) -> str:
-        return f"tile_{self.dtype.name}_{self.shape.rows}x{self.shape.columns}"
+        return f"tile_{self.dtype.name}_{self.shape.rows}x{self.shape.columns}{f'_low{self.low}' * bool(self.low)}"
+
+    @property
+    def high(self) -> int:
+        """How many of a panel's rows it has sums of."""
+        return self.low or self.shape.rows
 
     def define(self) -> Instruction:
         """The definition, at the top of a kernel."""
@@ -75,15 +81,15 @@ class Tile:
         """What a lane does."""
         shape, sums, to, scale = self.shape, given["before"], given["after"], given["scale"]
         lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
-        places = [(r, x) for r in range(shape.rows) for x in range(shape.vectors)]
-        rows = [number(b, r) for r in range(shape.rows)]
+        places = [(r, x) for r in range(self.high) for x in range(shape.vectors)]
+        rows = [number(b, r) for r in range(self.high)]
         at = [(rows[r], lanes[x]) for r, x in places]
 
         def ask(b: Builder, r: Value) -> None:
             for x in lanes:
                 b.prefetch(to, r, x, near=True)
 
-        serial(b, number(b, shape.rows), ask)
+        serial(b, number(b, self.high), ask)
         zero, body = b.const(0.0, self.dtype), self.term(b, lanes, given)
         totals = b.emit(OPS["for"], (parts(b, given["count"], shape.at_once), *[zero] * len(places)), {"map": "serial"}, [body])
 
@@ -104,13 +110,13 @@ class Tile:
         """Some terms of all sums: behind the last one are zeros."""
         shape, panel = self.shape, given["right"]
         step, p = Builder(b.loc), Value(scalar(I64), "p")
-        before = sums = [Value(scalar(self.dtype), "sum") for _ in range(shape.rows * shape.vectors)]
+        before = sums = [Value(scalar(self.dtype), "sum") for _ in range(self.high * shape.vectors)]
         row, column = (step.mul(p, number(step, shape.at_once * size)) for size in (shape.rows, shape.columns))
         for k in range(shape.at_once):
             first = step.add(column, number(step, k * shape.columns)) if k else column
             right = [step.load(panel, step.add(first, lane)) for lane in lanes]
             after = []
-            for r in range(shape.rows):
+            for r in range(self.high):
                 left = step.load(given["left"], step.add(row, number(step, k * shape.rows + r)))
                 after += [self.multiply_add(step, left, right[x], sums[r * shape.vectors + x]) for x in range(shape.vectors)]
             sums = after
