@@ -50,7 +50,7 @@ def operations(x: Array) -> Array:
 
 def after_a_product(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Any, ...]:
     """A function of products in a process that has compiled one: what all of them share, and the native call path, are there."""
-    x = np.ones((100, 100))
+    x = np.ones((200, 200))
     for _ in range(3):
         pb.jit(np.matmul)(x, x)
     time.sleep(SETTLE)

@@ -228,6 +228,15 @@ def test_long_conditions_in_loops_are_modules_of_their_own() -> None:
         np.testing.assert_allclose(out, number * x, rtol=1e-12)
 
 
+def test_tiles_of_high_panels_have_a_lower_one() -> None:
+    """Which a last panel of few rows gets, and is compiled beside."""
+    (kernel,) = parse_module(product_text("f64")).functions
+    for vector_bytes, tiles in ((64, ["tile_f64_12x16", "tile_f64_12x16_low8"]), (32, ["tile_f64_4x12"])):
+        machine = Target(vector_bytes, True)
+        slots = emit(schedule(kernel, "cpu", "", machine), "k", machine).slots
+        assert sorted(slot[1] for slot in slots if slot[0] == "shared" and slot[1].startswith("tile")) == tiles
+
+
 def test_a_kernel_is_named_after_its_text() -> None:
     texts = [SUMS.replace("LOOPS", LOOP), SUMS.replace("LOOPS", LOOP), SUMS.replace("LOOPS", LOOP.replace("tanh", "cos"))]
     first, again, other = (emit_kernel(schedule(parse_module(text).functions[0])) for text in texts)
@@ -279,7 +288,7 @@ def test_loops_around_show_what_is_written() -> None:
     (kernel,) = verify_module(parse_module(text)).functions
     found = schedule(kernel, "cpu", "", WIDE)
     calls = [i for i in walk(found.body) if i.op.name in ("call", "address")]
-    assert [i.params["function"].partition("_f64")[0] for i in calls] == ["pack_left", "pack_right", "tile", "tile"]
+    assert [i.params["function"].partition("_f64")[0] for i in calls] == ["pack_left", "tile", "tile", "pack_right"]
     calls = [i for i in walk(found.body) if isinstance(i.op, Call)]
     out = found.parameters[2]
     parts = {i.results[0] for i in walk(found.body) if i.op.name in ("row_ref", "sub_ref") and i.operands[0] is out}
