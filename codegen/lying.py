@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.codegen.draft import Draft, KernelBuilder
-from pullback.codegen.processors import Target
-from pullback.codegen.product_classes import REGISTER
+from pullback.codegen.processors import WIDEST, Target
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.kernel import is_strided
@@ -20,8 +19,8 @@ from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import I64, RefType, scalar
 
 SMALL = 1 << 25
-"""Products of at most so many multiplications are small: OpenBLAS has kernels for them on machines with ``REGISTER``, by which
-bits go by letters."""
+"""Products of at most so many multiplications are small: OpenBLAS has kernels for them on machines with the ``WIDEST``
+registers, by which bits go by letters."""
 
 
 def lying_product(i: Instruction, layouts: Sequence[str], params: Mapping[str, Any]) -> Draft:
@@ -55,7 +54,7 @@ def spell_lying(
     is_whole = b.eq(b.bitand(apart, b.const(ref.type.dtype.bytes - 1, I64)), b.const(0, I64))
     lies = b.bitand(b.bitor(has_rows, b.eq(rows, one)), b.bitand(is_whole, b.ge(apart, b.mul(long, one))))
     m, k, n = extents
-    small = SMALL if machine.vector_bytes == REGISTER else 0
+    small = SMALL if machine.vector_bytes == WIDEST else 0
     any_way = b.bitor(has_rows, b.gt(b.mul(b.mul(m, k), n), b.const(small, I64)))
     fits = b.bitand(lies, any_way if by_us is None else b.bitor(by_us, any_way))
     if in_rows is not None:

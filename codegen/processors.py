@@ -32,6 +32,8 @@ class Processor:
         return of.get(i.result.type.dtype.bits, 0) if of is not None else 0
 
 
+WIDEST = 64
+"""The bytes of the widest vector registers. Of these there are 32, of others 16."""
 SECOND_CACHE = 1 << 20
 """The bytes of the second cache where that is not known."""
 

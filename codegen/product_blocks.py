@@ -59,9 +59,10 @@ EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
 FLAT, NARROW = 6, 8
 """Blocks of so few panels of rows have at most so many of columns that are packed together: these are read again soon."""
-RUN, ROW = 32, 1 << 12
-"""Columns of so few rows that lie side by side are packed panel by panel, so many terms and bytes of a row at a time: what comes
-next is asked for a run ahead, which is 128 KiB. Runs are longer where rows are shorter."""
+RUN, AHEAD = 32, 1 << 17
+"""Columns of so few rows that lie side by side are packed panel by panel, so many terms at a time, and so much of a row that a
+run is so many bytes: what comes next is asked for a run ahead. Runs are longer where rows are shorter, and four times as long
+where registers hold the sums of half a panel: a tile begins and ends more often."""
 TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
 FINE = 1 << 16
@@ -124,14 +125,15 @@ class Blocks:
         self.apart = COLUMNS // self.shape.columns
         self.most_wide = self.shape.most_wide // self.apart * self.apart if self.across else self.shape.most_wide
         self.tile = (Tile if self.planes == 1 else ComplexTile)(self.dtype, self.shape, target.has_fma)
-        self.low = replace(self.tile, low=self.shape.low) if self.shape.low else None
-        functions |= {tile.name: tile.define() for tile in (self.tile, self.low) if tile is not None}
+        self.low = [replace(self.tile, low=rows) for rows in self.shape.lows]
+        functions |= {tile.name: tile.define() for tile in (self.tile, *self.low)}
         self.scales = Scales.of_shape(self.dtype, self.shape)
         self.functions = functions
         self.packed = operands_of(i) if self.planes == 1 else (pairs_lie(left), pairs_lie(right))
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
+        self.run = RUN if len(self.shape.passes(self.shape.rows)) == 1 else 4 * RUN
         self.comes_by_row = not self.right.is_turned
         self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and is_stored(self.each) else None
         comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
@@ -188,7 +190,7 @@ class Blocks:
         for each."""
         b, shape, one = self.b, self.shape, number(self.b, 1)
         down = b.maximum(parts(b, row_panels, shape.most_high), one)
-        narrow = ROW // (shape.columns * self.planes * self.dtype.bytes) if self.comes_by_row else NARROW
+        narrow = AHEAD // self.run // (shape.columns * self.planes * self.dtype.bytes) if self.comes_by_row else NARROW
         wide = b.select(self.is_flat, number(b, min(narrow, self.most_wide)), number(b, self.most_wide))
         along = b.maximum(shared(b, column_panels, wide), one)
         if not self.outermost:
@@ -257,7 +259,7 @@ class Blocks:
         strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
         is_new = b.eq(r, zero)
         tile_of = self.tile_of(b, height)
-        heights = [number(b, rows) for rows in (shape.rows, shape.low) if rows]
+        heights = [number(b, rows) for rows in (shape.rows, *shape.lows)]
         is_whole = b.bitand(reduce(b.bitor, [b.eq(height, rows) for rows in heights]), run.is_last)
         part = shared(b, b.select(block.is_far, count, zero), block.across) if self.left_lies is None else zero
         ends = b.bitand(block.is_far, run.is_last)
@@ -294,11 +296,11 @@ class Blocks:
 
     def tile_of(self, b: Builder, height: Value) -> Callable[..., None]:
         """What calls the tile for a panel of so many rows."""
-        if self.low is None:
+        if not self.low:
             return self.tile.call
-        is_low = b.le(height, number(b, self.shape.low))
-        low, usual = (b.emit(OPS["address"], (), {"function": tile.name})[0] for tile in (self.low, self.tile))
-        found = b.select(is_low, low, usual)
+        found, *lower = (b.emit(OPS["address"], (), {"function": tile.name})[0] for tile in (self.tile, *self.low))
+        for rows, low in zip(self.shape.lows, lower, strict=True):
+            found = b.select(b.le(height, number(b, rows)), low, found)
         return lambda b, *given: b.emit(OPS["call_at"], (found, *given), {})
 
     # where sums wait, and what the terms of a tile ask for meanwhile
@@ -433,8 +435,8 @@ class Blocks:
         most = number(b, self.shape.terms)
         if not self.comes_by_row:
             return most
-        most_ahead = number(b, RUN * ROW // (self.planes * self.dtype.bytes))
-        short = b.maximum(number(b, RUN), b.idiv(most_ahead, b.maximum(self.columns, number(b, 1))))
+        most_ahead = number(b, AHEAD // (self.planes * self.dtype.bytes))
+        short = b.maximum(number(b, self.run), b.idiv(most_ahead, b.maximum(self.columns, number(b, 1))))
         found: Value = b.select(self.is_flat, b.minimum(most, short), most)
         return found
 

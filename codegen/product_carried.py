@@ -32,7 +32,7 @@ from pullback.codegen.product_parts import (
     when,
     whole,
 )  # fmt: skip
-from pullback.codegen.product_shapes import GROUP, Shape, shape_for
+from pullback.codegen.product_shapes import GROUP, MOST_SUMS, Shape, shape_for
 from pullback.codegen.product_tails import Tail, Tails, tail_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -43,12 +43,10 @@ from pullback.ir.types import BOOL, I64, scalar
 
 MOST_AFTER = 16
 """What is done with sums in so many instructions is done while they are in registers."""
-TILES = ((3, 8), (2, 12))
-"""The vectors and rows of tiles."""
+WIDTHS = 3, 2
+"""The vectors of a row of tiles."""
 LONG = 8
 """So many runs of terms are added at once where sums cannot wait in the result."""
-TALL = 12
-"""The rows of the tiles of machines with 32 registers."""
 LIGHT, FEW_TILES = 2, 3
 """A right operand that is one op away from memory is computed by so many panels of rows, each for itself."""
 
@@ -88,7 +86,7 @@ class Carried:
     def has_few_rows(self) -> bool:
         """Whether products are known to have so few rows that few tiles read a right operand."""
         rows = known(self.b, self.rows)
-        return rows is not None and rows <= FEW_TILES * min(high for _, high in TILES)
+        return rows is not None and rows <= FEW_TILES * self.shape.high(max(WIDTHS))
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
         found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
@@ -105,14 +103,14 @@ class Carried:
         if tail is not None:
             _Tiles(self, tail.vectors, tail.high, 1, tail).spell(b, self.count, is_long)
             return None
-        for vectors, rows in self.forms():
+        for vectors in self.forms():
             fits = b.le(self.columns, number(b, self.widest(vectors)))
             fits = fits if self.only_stores else b.bitand(fits, is_short)
             if vectors == 3:
                 fits = b.bitand(fits, b.gt(self.columns, number(b, 2 * lanes)))
             count = b.select(fits, rest, zero)
             rest = b.select(fits, zero, rest)
-            _Tiles(self, vectors, self.high(rows), self.most(vectors)).spell(b, count, b.bitand(is_long, fits))
+            _Tiles(self, vectors, self.high(vectors), self.most(vectors)).spell(b, count, b.bitand(is_long, fits))
         return None if self.is_all() else rest
 
     def most(self, vectors: int) -> int:
@@ -124,22 +122,22 @@ class Carried:
         widest = self.most(vectors) * vectors * self.shape.lanes
         return min(widest, COLUMNS) if self.after.across else widest
 
-    def forms(self) -> list[tuple[int, int]]:
-        """The vectors and rows of tiles: of one, if the columns are a number."""
+    def forms(self) -> list[int]:
+        """The vectors of a row of tiles: of one, if the columns are a number."""
         lanes, columns = self.shape.lanes, known(self.b, self.columns)
-        found = [(vectors, rows) for vectors, rows in TILES if vectors * lanes % GROUP == 0]
+        found = [vectors for vectors in WIDTHS if vectors * lanes % GROUP == 0]
         if columns is None:
             return found
-        return [(v, rows) for v, rows in found if (v < 3 or columns > 2 * lanes) and columns <= self.widest(v)][:1]
+        return [v for v in found if (v < 3 or columns > 2 * lanes) and columns <= self.widest(v)][:1]
 
     def tail(self) -> Tail | None:
         """What the rows of tiles have in vectors together."""
         rows, columns, forms = known(self.b, self.rows), known(self.b, self.columns), self.forms()
         if not rows or columns is None or not forms or not self.only_stores or self.left_lies or not self.right_lies:
             return None
-        vectors, high = forms[0][0], self.high(forms[0][1])
+        vectors, high = forms[0], self.high(forms[0])
         others = -(-rows // high) * high * -(-columns // (vectors * self.shape.lanes)) * vectors
-        tail = tail_for(rows, columns, self.shape.lanes, others) if self.shape.rows == TALL else None
+        tail = tail_for(rows, columns, self.shape.lanes, others) if self.shape.sums == MOST_SUMS else None
         if tail is None:
             return None
         left = _Tiles(self, tail.vectors, tail.high, 1, tail).left
@@ -150,9 +148,12 @@ class Carried:
         columns, terms = known(self.b, self.columns), known(self.b, self.terms)
         return columns is not None and bool(self.forms()) and (self.only_stores or (terms is not None and terms <= self.length))
 
-    def high(self, rows: int) -> int:
-        """How many rows tiles have: fewer if those of products are a number of which less is then computed in vain."""
-        most, count = min(rows, self.shape.rows), known(self.b, self.rows)
+    def high(self, vectors: int) -> int:
+        """How many rows tiles of so many vectors have: whole groups where what is combined along them is turned, and fewer than
+        registers hold if the rows of products are a number of which less is then computed in vain."""
+        most, count = self.shape.high(vectors), known(self.b, self.rows)
+        if self.after.across:
+            return most // GROUP * GROUP
         if count is None or not self.only_stores:
             return most
         return -(-count // -(-count // most))

@@ -70,23 +70,28 @@ CLASSES = (
 ALL = (1 << len(CLASSES)) - 1
 """The number by which all are our own."""
 
-REGISTER = 64
-"""The bytes of vector registers of machines on which kernels of our own are worth their code."""
+REGISTER = 32
+"""The least bytes of vector registers of machines on which kernels of our own are worth their code."""
 WIDE = frozenset({"SkylakeX", "Cooperlake", "SapphireRapids", ""})
-"""The names by which OpenBLAS has kernels for such registers. A library that has no name may have them, too."""
+"""The names by which OpenBLAS has kernels for registers of 64 bytes. A library that has no name may have them, too."""
 _ALL = frozenset(c.name for c in CLASSES)
-STATIC: Mapping[tuple[bool, str], frozenset[str]] = {
-    (True, "f32"): frozenset({"tall", "far", "flat", "thin", "large"}),
-    (True, "f64"): frozenset({"tall", "far", "flat", "thin", "large"}),
-    (False, "f32"): _ALL - {"narrow"},
-    (False, "f64"): _ALL - {"narrow"},
-    (True, "c64"): _ALL - {"small", "narrow"},
-    (True, "c128"): _ALL - {"narrow"},
-    (False, "c64"): _ALL - {"narrow"},
-    (False, "c128"): _ALL - {"narrow"},
+STATIC: Mapping[tuple[int, bool, str], frozenset[str]] = {
+    (64, True, "f32"): frozenset({"tall", "far", "flat", "thin", "large"}),
+    (64, True, "f64"): frozenset({"tall", "far", "flat", "thin", "large"}),
+    (64, False, "f32"): _ALL - {"narrow"},
+    (64, False, "f64"): _ALL - {"narrow"},
+    (64, True, "c64"): _ALL - {"small", "narrow"},
+    (64, True, "c128"): _ALL - {"narrow"},
+    (64, False, "c64"): _ALL - {"narrow"},
+    (64, False, "c128"): _ALL - {"narrow"},
+    (32, False, "f32"): _ALL - {"narrow"},
+    (32, False, "f64"): frozenset({"tall", "middle", "thin", "large"}),
+    (32, False, "c64"): _ALL - {"tall", "narrow"},
+    (32, False, "c128"): frozenset({"middle", "thin"}),
 }
-"""By whether the library's kernels are ``WIDE``, and by dtype: the classes that are ours where nothing was measured. OpenBLAS
-goes by the processor's family, and takes kernels for narrower registers where it does not know that."""
+"""By the bytes of vector registers that our code is for, whether the library's kernels are ``WIDE``, and dtype: the classes that
+are ours where nothing was measured; none where the library's registers are the wider ones. OpenBLAS goes by the processor's
+family, and takes kernels for narrower registers where it does not know that."""
 
 
 def class_of(shape: Shape, itemsize: int) -> int:
@@ -94,12 +99,17 @@ def class_of(shape: Shape, itemsize: int) -> int:
     return next(k for k, c in enumerate(CLASSES) if c.fits(shape, itemsize))
 
 
+NO_CHOICE = f"all are the library's: kernels of our own are for vector registers of {REGISTER} bytes and more"
+"""What is said of other machines."""
+
+
 def has_choice(machine: Target) -> bool:
     """Whether kernels for a machine have both ways to do a plain product. Elsewhere all are the library's: what could be gained
     does not make up for the code."""
-    return machine.has_fma and machine.vector_bytes == REGISTER
+    return machine.has_fma and machine.vector_bytes >= REGISTER
 
 
-def static_choice(dtype: str, position: int, library: str) -> str:
-    """Who does a class where nothing was measured. ``library``: whose processor's kernels it has."""
-    return OURS if CLASSES[position].name in STATIC[library in WIDE, dtype] else LIBRARY
+def static_choice(dtype: str, position: int, library: str, register: int) -> str:
+    """Who does a class where nothing was measured. ``library``: whose processor's kernels it has; ``register``: the bytes of
+    vector registers."""
+    return OURS if CLASSES[position].name in STATIC.get((register, library in WIDE, dtype), ()) else LIBRARY

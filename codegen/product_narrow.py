@@ -75,8 +75,8 @@ class Narrow:
     def spell(self) -> Value:
         """Spells out those that are narrow, and gives how many are left."""
         b, lanes, zero = self.b, self.shape.lanes, number(self.b, 0)
-        forms = [(vectors, rows) for vectors, rows in ((3, 8), (2, 12)) if vectors * lanes % GROUP == 0]
-        ways = [(fits := self.fits(vectors), self.tiles(vectors, min(rows, self.shape.rows), fits)) for vectors, rows in forms]
+        forms = [vectors for vectors in (3, 2) if vectors * lanes % GROUP == 0]
+        ways = [(fits := self.fits(vectors), self.tiles(vectors, self.shape.high(vectors), fits)) for vectors in forms]
         fits = reduce(b.bitor, [fits for fits, _ in ways], b.const(False, BOOL))
         self.share(b.select(fits, self.count, zero), ways)
         found: Value = b.select(fits, zero, self.count)

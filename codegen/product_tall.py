@@ -25,8 +25,8 @@ from pullback.ir.types import I64, DType, RefType, scalar
 
 PART, MOST_PARTS = 1024, 64
 """A part has so many terms, or more if there would be more parts."""
-HIGH, VECTORS = 12, 2
-"""The rows and vectors of its tiles."""
+VECTORS = 2
+"""Those of its tiles."""
 
 
 def is_tall(b: Builder, shape: tuple[Value, Value, Value], lanes: int) -> Value:
@@ -54,7 +54,7 @@ class Tall:
         some = b.gt(self.rows, number(b, 0))
         found: Value = b.bitand(some, is_tall(b, (self.rows, self.terms, self.columns), self.shape.lanes))
         with self.functions.under(b, found):
-            self.tiles = PlainTiles(self.of, VECTORS, min(HIGH, self.shape.rows))
+            self.tiles = PlainTiles(self.of, VECTORS, self.shape.high(VECTORS))
             when(b, found, self.parts)
         return found
 

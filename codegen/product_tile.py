@@ -7,6 +7,7 @@ known of them, and rows of memory that it is given. So a kernel is compiled with
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.product_parts import number, parts, serial, when
@@ -19,7 +20,15 @@ from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import BOOL, I64, DType, RefType, Type, scalar
 
 NEXT = 16
-"""So many terms ahead a panel of the right operand is asked for, from the second cache into the first."""
+"""So many terms ahead a panel of the right operand is asked for, from the second cache into the first, when it is first read."""
+Asked = Sequence[tuple[str, str]]
+"""What terms ask for, of the parameters of a tile, and how far behind that of the term before."""
+ASKED = (("ahead", "along"), ("beside", "by"))
+
+
+def asked_in(passes: int) -> list[Asked]:
+    """What the terms ask for in each of some passes through the panels of a tile."""
+    return [ASKED] if passes == 1 else [ASKED[:1], ASKED[1:], *[()] * (passes - 2)]
 
 
 @dataclass(frozen=True)
@@ -79,19 +88,25 @@ class Tile:
 
     def body(self, b: Builder, lane: Value, given: dict[str, Value]) -> None:
         """What a lane does."""
-        shape, sums, to, scale = self.shape, given["before"], given["after"], given["scale"]
+        shape, to = self.shape, given["after"]
         lanes = [lane, *(b.add(lane, number(b, x * shape.lanes)) for x in range(1, shape.vectors))]
-        places = [(r, x) for r in range(self.high) for x in range(shape.vectors)]
-        rows = [number(b, r) for r in range(self.high)]
-        at = [(rows[r], lanes[x]) for r, x in places]
 
         def ask(b: Builder, r: Value) -> None:
             for x in lanes:
                 b.prefetch(to, r, x, near=True)
 
         serial(b, number(b, self.high), ask)
-        zero, body = b.const(0.0, self.dtype), self.term(b, lanes, given)
-        totals = b.emit(OPS["for"], (parts(b, given["count"], shape.at_once), *[zero] * len(places)), {"map": "serial"}, [body])
+        passes = shape.passes(self.high)
+        for rows, asked in zip(passes, asked_in(len(passes)), strict=True):
+            self.some_rows(b, lanes, rows, asked, given)
+
+    def some_rows(self, b: Builder, lanes: list[Value], some: range, asked: Asked, given: dict[str, Value]) -> None:
+        """The sums of some rows, which are in registers."""
+        sums, to, scale = given["before"], given["after"], given["scale"]
+        rows = [number(b, r) for r in some]
+        at = [(row, x) for row in rows for x in lanes]
+        zero, body = b.const(0.0, self.dtype), self.term(b, lanes, some, asked, given)
+        totals = b.emit(OPS["for"], (parts(b, given["count"], self.shape.at_once), *[zero] * len(at)), {"map": "serial"}, [body])
 
         def put(b: Builder) -> None:
             for place, total in zip(at, totals, strict=True):
@@ -106,22 +121,24 @@ class Tile:
         when(b, given["is_first"], put)
         when(b, b.bitnot(given["is_first"]), add)
 
-    def term(self, b: Builder, lanes: list[Value], given: dict[str, Value]) -> Block:
-        """Some terms of all sums: behind the last one are zeros."""
+    def term(self, b: Builder, lanes: list[Value], rows: range, asked: Asked, given: dict[str, Value]) -> Block:
+        """Some terms of the sums of some rows: behind the last one are zeros."""
         shape, panel = self.shape, given["right"]
         step, p = Builder(b.loc), Value(scalar(I64), "p")
-        before = sums = [Value(scalar(self.dtype), "sum") for _ in range(self.high * shape.vectors)]
+        before = sums = [Value(scalar(self.dtype), "sum") for _ in range(len(rows) * shape.vectors)]
         row, column = (step.mul(p, number(step, shape.at_once * size)) for size in (shape.rows, shape.columns))
         for k in range(shape.at_once):
             first = step.add(column, number(step, k * shape.columns)) if k else column
             right = [step.load(panel, step.add(first, lane)) for lane in lanes]
             after = []
-            for r in range(self.high):
+            for r in rows:
                 left = step.load(given["left"], step.add(row, number(step, k * shape.rows + r)))
-                after += [self.multiply_add(step, left, right[x], sums[r * shape.vectors + x]) for x in range(shape.vectors)]
+                at = (r - rows.start) * shape.vectors
+                after += [self.multiply_add(step, left, right[x], sums[at + x]) for x in range(shape.vectors)]
             sums = after
-            step.prefetch(panel, step.add(step.add(first, number(step, NEXT * shape.columns)), lanes[0]), near=True)
-        self.ask_ahead(step, p, lanes[0], given)
+            if not rows.start:
+                step.prefetch(panel, step.add(step.add(first, number(step, NEXT * shape.columns)), lanes[0]), near=True)
+        self.ask_ahead(step, p, lanes[0], asked, given)
         return step.block([p, *before], sums)
 
     @property
@@ -130,9 +147,9 @@ class Tile:
         line = LINE // self.dtype.bytes
         return -(-self.shape.at_once * self.shape.columns * self.shape.planes // line // 2) * line
 
-    def ask_ahead(self, b: Builder, p: Value, lane: Value, given: dict[str, Value]) -> None:
+    def ask_ahead(self, b: Builder, p: Value, lane: Value, asked: Asked, given: dict[str, Value]) -> None:
         """What some terms ask for beside the panel of columns."""
-        for ref, by in (("ahead", "along"), ("beside", "by")):
+        for ref, by in asked:
             first = b.add(b.mul(p, given[by]), lane)
             for k in range(0, self.asked, LINE // self.dtype.bytes):
                 b.prefetch(given[ref], b.add(first, number(b, k)) if k else first)

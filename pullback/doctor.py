@@ -7,7 +7,7 @@ import os
 import platform
 
 from pullback import direct, selftest
-from pullback.codegen.product_classes import CLASSES
+from pullback.codegen.product_classes import CLASSES, NO_CHOICE, has_choice
 from pullback.runtime import cuda_found, memory, product_choices
 from pullback.runtime.binding import llvm_version
 from pullback.runtime.cache import default_cache
@@ -83,6 +83,8 @@ def _cache() -> str:
 
 def _products() -> str:
     """Who does plain matrix products: what was measured or pinned, class by class, else that nothing was."""
+    if not has_choice(find_host().target):
+        return f"{NO_CHOICE} ({blas_name()})"
     settled = {dtype: product_choices.settled(dtype) for dtype in product_choices.DTYPES}
     by_class = [f"{dtype} {CLASSES[k].name} {each.chosen}" for dtype, found in settled.items() for k, each in enumerate(found)]
     hows = {each.how for found in settled.values() for each in found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pullback.codegen.product_classes import CLASSES, SUBJECT
+from pullback.codegen.product_classes import CLASSES, NO_CHOICE, SUBJECT
 from pullback.runtime import product_timing
 from pullback.runtime.cache import default_cache
 from pullback.runtime.choices import STATIC, VARIABLE, pinned
@@ -36,7 +36,7 @@ def tune() -> int:
             print(f"{about}: {found.chosen} ({found.why})", flush=True)
             count += 1
     if not count:
-        print("here all are the library's: kernels of our own are for vector registers of 64 bytes")
+        print(f"here {NO_CHOICE}")
         return 0
     print("processes that start from now on go by this; results may differ from earlier ones in their last bits")
     pin = pinned(SUBJECT)

@@ -54,7 +54,7 @@ def forget() -> None:
 
 def default_of(dtype: str, position: int) -> str:
     """Who does a class where that is neither pinned nor measured."""
-    return static_choice(dtype, position, blas_core())
+    return static_choice(dtype, position, blas_core(), default_engine().host().vector_bytes)
 
 
 def key_of(dtype: str, position: int) -> Key:

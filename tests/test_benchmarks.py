@@ -18,7 +18,7 @@ from benchmarks import limits
 from benchmarks.case import Case, Target, Work
 from benchmarks.cases import CASES
 from benchmarks.measure import TOLERANCE, difference, prepare
-from benchmarks.peers import PEERS
+from benchmarks.peers import PEERS, openblas
 from benchmarks.report import MARKS, Row, means, with_short
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +56,17 @@ def test_a_system_that_takes_too_long_is_absent(monkeypatch: pytest.MonkeyPatch)
     calls, absent = prepare(case, case.dtypes[0], ["torch", "numpy"], case.small, patience=0.2)
     assert list(calls) == ["numpy"] and absent == {"torch": "not ready after 0.2 s"}
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_kernels_that_this_processor_cannot_run_are_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(level: str) -> None:
+        raise ValueError(f"PULLBACK_CPU={level}: this CPU has no {level}f")
+
+    monkeypatch.setattr(openblas, "find_host", lacking)
+    monkeypatch.setattr(openblas.ctypes, "CDLL", None)
+    product = next(case for case in CASES if case.workload == "matmul")
+    _, absent = prepare(product, "float32", ["openblas_avx512"], product.small)
+    assert absent == {"openblas_avx512": "NotImplementedError: OpenBLAS for SkylakeX: this CPU has no avx512f"}
 
 
 def test_a_limit_above_a_measured_time_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:

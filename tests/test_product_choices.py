@@ -137,16 +137,18 @@ def test_kernels_know_the_classes(dtype: str) -> None:
 
 def test_machines_without_wide_registers_have_no_choice() -> None:
     kernel = plain("f64")
-    for machine in (Target(32), Target(16, has_fma=False), Target(64, has_fma=False)):
+    for machine in (Target(16), Target(32, has_fma=False), Target(64, has_fma=False)):
         assert not has_choice(machine) and owned(kernel, machine) is kernel
         names = [i.op.name for i in owned(kernel, machine, always=True).instructions]
         assert "product" in names and "gemm" not in names and "chosen" not in names
-    assert has_choice(Target(64))
+    assert has_choice(Target(64)) and has_choice(Target(32))
 
 
 def test_the_table_goes_by_what_kernels_the_library_has() -> None:
-    assert static_choice("f64", MIDDLE, "SkylakeX") == static_choice("f64", MIDDLE, "") == LIBRARY
-    assert static_choice("f64", MIDDLE, "Haswell") == static_choice("f64", MIDDLE, "Zen") == OURS
+    assert static_choice("f64", MIDDLE, "SkylakeX", 64) == static_choice("f64", MIDDLE, "", 64) == LIBRARY
+    assert static_choice("f64", MIDDLE, "Haswell", 64) == static_choice("f64", MIDDLE, "Zen", 64) == OURS
+    assert {static_choice("f32", k, "SkylakeX", 32) for k in range(len(CLASSES))} == {LIBRARY}
+    assert static_choice("f32", LARGE, "Haswell", 32) == OURS
 
 
 # what is settled
@@ -337,7 +339,8 @@ def test_the_command_measures(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> N
 
 
 def test_the_command_says_where_nothing_is_to_be_chosen(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(product_classes, "REGISTER", 0)
+    monkeypatch.setattr(product_classes, "REGISTER", 128)
     assert main(["tune"]) == 0 and "here all are the library's" in capsys.readouterr().out
+    assert main(["doctor"]) == 0 and "products   all are the library's" in capsys.readouterr().out
     monkeypatch.setattr(caches, "_default", KernelCache())
     assert main(["tune"]) == 1 and "nothing can be remembered" in capsys.readouterr().out

@@ -23,7 +23,7 @@ def around(machine: str, dtype: str) -> list[tuple[int, int, int]]:
     """Rows, terms and columns on both sides of where another way begins."""
     shape = shape_for(MACHINES[machine], DTYPES[dtype])
     high, wide = shape.rows, shape.columns
-    low = (shape.low, shape.low + 1, high + shape.low, 2 * high + shape.low - 1) if shape.low else ()
+    low = tuple(m for rows in shape.lows for m in (rows, rows + 1, high + rows, 2 * high + rows - 1))
     few = [(m, k, n) for m in (1, high - 1, high, high + 1, FLAT * high, FLAT * high + 1, *low) for k, n in (
         (RUN, wide), (RUN + 1, wide - 1), (3 * RUN - 1, 3 * wide + 1), (1, 5 * wide), (200, 4096 // shape.lanes + wide + 3))]
     return few + [(5 * high + e, k, 2 * wide + e) for e in (0, 1) for k in (1, 30, shape.terms, shape.terms + 1)]

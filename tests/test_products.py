@@ -4,6 +4,7 @@ same bits whatever the number of threads."""
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from products import MACHINES, compiled_product, fenced, product_text
 
 from pullback.codegen import product_blocks
 from pullback.codegen.product_shapes import Shape, shape_for
+from pullback.codegen.product_tile import Tile
 from pullback.codegen.schedule import schedule
-from pullback.ir import Module
+from pullback.ir import Block, Function, Module
 from pullback.ir.text import parse_module, print_module
 from pullback.ir.types import F32, F64
 from pullback.runtime import own_memory, threads
@@ -114,12 +116,15 @@ def test_shapes_fit_registers_and_caches(machine: str, dtype: Any) -> None:
     target = MACHINES[machine]
     shape = shape_for(target, dtype)
     registers = 32 if target.vector_bytes == 64 else 16
-    assert shape.rows * shape.vectors + shape.vectors + 1 <= registers
+    for rows in (shape.rows, *shape.lows):
+        passes = shape.passes(rows)
+        assert [r for some in passes for r in some] == list(range(rows))
+        assert max(map(len, passes)) * shape.vectors + shape.vectors + 1 <= registers
     assert shape.rows * shape.terms * dtype.bytes <= 32 << 10
     assert shape.most_wide * shape.terms * shape.columns * dtype.bytes <= target.cache or shape.most_wide == 1
 
 
-TINY = Shape(rows=4, vectors=1, lanes=4, terms=8, most_wide=2, most_high=2)
+TINY = Shape(rows=4, vectors=1, sums=4, lanes=4, terms=8, most_wide=2, most_high=2)
 
 
 def test_text(monkeypatch: pytest.MonkeyPatch, bless: bool, request: pytest.FixtureRequest) -> None:
@@ -129,5 +134,15 @@ def test_text(monkeypatch: pytest.MonkeyPatch, bless: bool, request: pytest.Fixt
     found = print_module(Module((schedule(kernel),)))
     if bless:
         path.parent.mkdir(exist_ok=True)
+        path.write_text(found)
+    assert path.read_text() == found
+
+
+def test_text_of_a_tile_in_halves(bless: bool, request: pytest.FixtureRequest) -> None:
+    """Of whose sums registers hold half: columns are asked for in the first pass alone, the two other places in one pass each."""
+    path = request.path.parent / "products" / "scheduled" / "halves.ir"
+    tile = Tile(F32, replace(TINY, rows=2, sums=1), has_fma=True)
+    found = print_module(Module((Function("k", Block((), (tile.define(),), ()), "kernel"),)))
+    if bless:
         path.write_text(found)
     assert path.read_text() == found

@@ -16,10 +16,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.case import Arguments, Case
+from pullback.runtime.machine import find_host
 
 Call = Callable[[], Any]
 ROWS, PLAIN = 101, 111
 """CBLAS_ORDER and CBLAS_TRANSPOSE of arrays in C's order."""
+LEVELS = {"SkylakeX": "avx512", "Haswell": "avx2"}
+"""What kernels need of a processor: the library runs those that it is told, on any."""
 SIZES = ctypes.c_int64
 POINTER = ctypes.c_void_p
 
@@ -58,7 +61,12 @@ def gemm(core: str, char: str) -> Any:
 
 @functools.cache
 def library(core: str) -> ctypes.CDLL:
-    """A copy of NumPy's OpenBLAS that runs the kernels of that name. Raises NotImplementedError if there is none."""
+    """A copy of NumPy's OpenBLAS that runs the kernels of that name. Raises NotImplementedError if there is none, or this
+    processor cannot run them."""
+    try:
+        find_host(LEVELS[core])
+    except ValueError as error:
+        raise NotImplementedError(f"OpenBLAS for {core}: {str(error).partition(': ')[2]}") from error
     place = Path(np.__file__).parent.parent / "numpy.libs"
     found = sorted(place.glob("libscipy_openblas64_*.so"))
     if not found:

@@ -16,12 +16,19 @@ from benchmarks.peers.unrolled import fori_loop, scan
 
 Array = Any
 Call = Callable[[], Any]
+MOST_FORMS = 64
+"""So many forms of a function are compiled in a process, of the cases of a workload; of more than 8 torch would compile none."""
 
 
 def library() -> Any:
     torch = importlib.import_module("torch")
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     return torch
+
+
+def compiled(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    importlib.import_module("torch._dynamo").config.recompile_limit = MOST_FORMS
+    return torch.compile(function, dynamic=False)
 
 
 def namespace(torch: Any) -> types.SimpleNamespace:
@@ -126,7 +133,7 @@ def prepare_torch(case: Case, arguments: Arguments) -> Call:
 
 def prepare_tcompile(case: Case, arguments: Arguments) -> Call:
     torch = library()
-    function = torch.compile(targeted(torch, case), dynamic=False)
+    function = compiled(torch, targeted(torch, case))
     return eager_call(torch, function, case, arguments) if case.wanted else plain_call(torch, function, arguments)
 
 
@@ -134,5 +141,5 @@ def prepare_tcompile_fn(case: Case, arguments: Arguments) -> Call:
     torch = library()
     if not case.wanted:
         raise NotImplementedError("the same as tcompile")
-    function = torch.compile(value_and_grad(torch, targeted(torch, case), case.wanted), dynamic=False)
+    function = compiled(torch, value_and_grad(torch, targeted(torch, case), case.wanted))
     return plain_call(torch, function, arguments)
