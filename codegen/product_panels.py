@@ -38,6 +38,11 @@ class Panels:
         self.step, self.apart = (1, size) if term == 0 else (self.planes, 1)
         self.line = LINE // self.dtype.bytes // self.planes
 
+    @property
+    def is_light(self) -> bool:
+        """Whether an element is little code."""
+        return len(self.region.instructions) <= LIGHT * self.planes
+
     def at(self, p: Value, k: Value) -> tuple[Value, Value]:
         """The arguments of the region for a term and a row or column."""
         return (p, k) if self.term == 0 else (k, p)
@@ -67,7 +72,13 @@ class Panels:
         if self.is_turned:
             self.turn(b, panel, terms, of[0])
             return
-        serial(b, terms[1], lambda b, p: self.part(b, panel, p, b.add(terms[0], p), of))
+        if not self.is_light or self.size < self.lanes:
+            serial(b, terms[1], lambda b, p: self.part(b, panel, p, b.add(terms[0], p), of))
+            return
+        is_whole = b.eq(of[1], number(b, self.size))
+        whole_, rest = (b.select(holds, terms[1], number(b, 0)) for holds in (is_whole, b.bitnot(is_whole)))
+        serial(b, whole_, lambda b, p: self.whole_part(b, panel, p, terms[0], of[0]))
+        serial(b, rest, lambda b, p: self.part(b, panel, p, b.add(terms[0], p), of))
 
     def part(self, b: Builder, panel: Value, p: Value, at: Value, of: Span) -> None:
         """One term of such a panel."""
@@ -108,12 +119,13 @@ class Panels:
         serial(b, number(b, self.size // together), group)
 
     def whole_part(self, b: Builder, panel: Value, p: Value, first_term: Value, first: Value) -> None:
-        """One term of a panel that has all its columns, in as many vectors at a time as are little code."""
+        """One term of a panel that has all its rows or columns, in as many vectors at a time as are little code: a last one that
+        is not full begins among those before. (Stores of parts of vectors are slow on many processors.)"""
         at = b.add(first_term, p)
-        step = self.lanes if len(self.region.instructions) <= LIGHT * self.planes else self.size
+        step = self.lanes if self.is_light else self.size
 
         def store(b: Builder, v: Value) -> None:
-            places = [b.add(v, number(b, x)) for x in range(0, self.size, step)]
+            places = [b.add(v, number(b, min(x, self.size - step))) for x in range(0, self.size, step)]
             found = [self.elements(b, at, b.add(first, k)) for k in places]
             for values, k in zip(found, places, strict=True):
                 self.put(b, values, panel, p, k)
