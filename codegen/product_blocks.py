@@ -7,8 +7,8 @@ element by element, where the product's last region takes them. Where that is a 
 there is one run of terms.
 
 Of few rows, each panel of columns is packed just before its first tile, in short runs of terms: nobody waits for memory while
-nothing is multiplied. The order of additions is that of the terms, in runs whose length depends on the numbers of rows, columns
-and terms alone.
+nothing is multiplied. Not so where registers hold the sums of half a tile, which begins and ends too often for short runs. The
+order of additions is that of the terms, in runs whose length depends on the numbers of rows, columns and terms alone.
 
 Memory is asked for while tiles are computed: the sums of a tile when it begins, with each tile its share of the left rows that
 are packed next and of where the results go, and with each term of few rows what is packed in the next run.
@@ -59,10 +59,9 @@ EACH = 4
 """Of fewer blocks a thread, each gets equally many."""
 FLAT, NARROW = 6, 8
 """Blocks of so few panels of rows have at most so many of columns that are packed together: these are read again soon."""
-RUN, AHEAD = 32, 1 << 17
-"""Columns of so few rows that lie side by side are packed panel by panel, so many terms at a time, and so much of a row that a
-run is so many bytes: what comes next is asked for a run ahead. Runs are longer where rows are shorter, and four times as long
-where registers hold the sums of half a panel: a tile begins and ends more often."""
+RUN, ROW = 32, 1 << 12
+"""Columns of so few rows that lie side by side are packed panel by panel, so many terms and bytes of a row at a time: what comes
+next is asked for a run ahead, which is 128 KiB. Runs are longer where rows are shorter."""
 TOGETHER = 16
 """Blocks of so many panels of rows begin at a multiple of the rows that a row of a *part* is for: no two blocks share one."""
 FINE = 1 << 16
@@ -133,14 +132,15 @@ class Blocks:
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))
-        self.run = RUN if len(self.shape.passes(self.shape.rows)) == 1 else 4 * RUN
+        is_whole = len(self.shape.passes(self.shape.rows)) == 1
+        self.by_panel = self.is_flat if is_whole else b.const(False, BOOL)
         self.comes_by_row = not self.right.is_turned
         self.goes: Rows | RowsAt | None = rows_of(self.each) if outermost and is_stored(self.each) else None
-        comes = rows_of(right) if self.comes_by_row and len(right.instructions) <= LIGHT else None
+        comes = rows_of(right) if is_whole and self.comes_by_row and len(right.instructions) <= LIGHT else None
         self.comes: Rows | RowsAt | None = comes if comes is not None and comes.ref.type.dtype is self.dtype else None
         if self.planes > 1:
             self.goes = pairs_of(self.each) if outermost and self.is_light else None
-            self.comes = pairs_of(right) if self.comes_by_row else None
+            self.comes = pairs_of(right) if is_whole and self.comes_by_row else None
 
     @property
     def left_lies(self) -> Lies | None:
@@ -190,8 +190,8 @@ class Blocks:
         for each."""
         b, shape, one = self.b, self.shape, number(self.b, 1)
         down = b.maximum(parts(b, row_panels, shape.most_high), one)
-        narrow = AHEAD // self.run // (shape.columns * self.planes * self.dtype.bytes) if self.comes_by_row else NARROW
-        wide = b.select(self.is_flat, number(b, min(narrow, self.most_wide)), number(b, self.most_wide))
+        narrow = ROW // (shape.columns * self.planes * self.dtype.bytes) if self.comes_by_row else NARROW
+        wide = b.select(self.by_panel, number(b, min(narrow, self.most_wide)), number(b, self.most_wide))
         along = b.maximum(shared(b, column_panels, wide), one)
         if not self.outermost:
             return down, along
@@ -225,7 +225,7 @@ class Blocks:
 
     def keeps(self, b: Builder, panels: Value) -> Value:
         """Whether a block of so many panels of rows keeps those of columns."""
-        found: Value = b.bitor(b.gt(panels, number(b, 1)), b.bitnot(self.is_flat))
+        found: Value = b.bitor(b.gt(panels, number(b, 1)), b.bitnot(self.by_panel))
         return found
 
     def block(self, b: Builder, row_panels: Span, column_panels: Span, given: Mapping[str, Value]) -> None:
@@ -268,7 +268,7 @@ class Blocks:
         def tile(b: Builder, j: Value) -> None:
             c = b.mul(j, number(b, shape.columns))
             column, k = b.add(j0, c), b.add(b.select(block.keeps, j, zero), one)
-            begins = b.bitor(self.is_flat, b.eq(j, zero))
+            begins = b.bitor(self.by_panel, b.eq(j, zero))
             when(b, b.bitand(is_new, begins), lambda b: self.pack(b, block, run, k, c))
             if self.left_lies is None:
                 self.left.ask_for(b, (b.add(p0, b.mul(j, part)), part), b.add(i, number(b, shape.rows)))
@@ -374,7 +374,7 @@ class Blocks:
         if self.comes is None:
             return b.const(False, BOOL)
         is_turned = None if self.packed[1] is None else self.packed[1].known
-        return self.is_flat if is_turned is None else b.bitand(self.is_flat, b.bitnot(is_turned))
+        return self.by_panel if is_turned is None else b.bitand(self.by_panel, b.bitnot(is_turned))
 
     def right_ahead(self, b: Builder, run: Run, r: Value, panels: Value, column: Value) -> tuple[Value, ...]:
         """The columns that are packed in the next run, every other term of them with the tiles of each of two panels of rows."""
@@ -404,7 +404,7 @@ class Blocks:
         """Pack the panel of columns that begins at a column of the block, or that one and all others, to a position and those
         behind it."""
         (j0, width), shape = block.columns, self.shape
-        number_of = b.select(self.is_flat, number(b, 1), block.across)
+        number_of = b.select(self.by_panel, number(b, 1), block.across)
         some = b.minimum(b.mul(number_of, number(b, shape.columns)), b.sub(width, c))
         columns = b.add(j0, c), some
         of = self.packed[1]
@@ -435,9 +435,9 @@ class Blocks:
         most = number(b, self.shape.terms)
         if not self.comes_by_row:
             return most
-        most_ahead = number(b, AHEAD // (self.planes * self.dtype.bytes))
-        short = b.maximum(number(b, self.run), b.idiv(most_ahead, b.maximum(self.columns, number(b, 1))))
-        found: Value = b.select(self.is_flat, b.minimum(most, short), most)
+        most_ahead = number(b, RUN * ROW // (self.planes * self.dtype.bytes))
+        short = b.maximum(number(b, RUN), b.idiv(most_ahead, b.maximum(self.columns, number(b, 1))))
+        found: Value = b.select(self.by_panel, b.minimum(most, short), most)
         return found
 
     def forget(self, b: Builder, block: Block, k: Value, count: Value) -> None:
