@@ -29,6 +29,7 @@ from pullback.codegen.llvm_parts import part, rare, spelled_out
 from pullback.codegen.llvm_positions import met
 from pullback.codegen.llvm_rows import Rows, read_only
 from pullback.codegen.llvm_scan import Scan
+from pullback.codegen.llvm_selected import is_by_bits, selected
 from pullback.codegen.llvm_shared import address, call, calls, define, written
 from pullback.codegen.llvm_sort import argsort_row, settle_row, sort_row
 from pullback.codegen.llvm_streams import written_only
@@ -301,8 +302,11 @@ class Emitter(Accesses):
                 else:
                     self.store(value, place, [self.env[v] for v in i.operands[3 if masked else 2 :]], guard)
             case Prefetch():
-                near = bool(i.params.get("near"))
-                self.prefetch(self.places[i.operands[0]], [self.env[v] for v in i.operands[1:]], near)
+                near, place = bool(i.params.get("near")), self.places[i.operands[0]]
+                if i in self.bases:
+                    self.prefetch_line(self.beside(place, *self.bases[i]), place.type.dtype, near)
+                else:
+                    self.prefetch(place, [self.env[v] for v in i.operands[1:]], near)
             case Sub():
                 self.sub(i)
             case Either():
@@ -377,6 +381,8 @@ class Emitter(Accesses):
             text = cast(self, texts[0], dtype, i.params["dtype"], width, bool(i.params.get("in_range")))
         elif spelling == "bitcast":
             text = self.let(f"bitcast {wide(element(dtype), width)} {texts[0]} to {wide(element(i.params['dtype']), width)}")
+        elif op.gives == "select" and width > 1 and is_by_bits(self.target, operands, dtype):
+            text = selected(self, operands, dtype)
         elif spelling == "parts":
             text = part(self, op.name, texts, dtype, width)
         elif spelling == "lookup":

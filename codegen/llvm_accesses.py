@@ -227,11 +227,14 @@ class Accesses(Values):
     def prefetch(self, place: Place, index: Sequence[Lanes], near: bool) -> None:
         """Ask for the lines of elements side by side, each once; of others for none. ``near``: into the first cache."""
         offset = self.offset(place, index)
-        stride = place.type.dtype.bytes * self.width
-        is_new = stride >= LINE or self.part * stride % LINE == 0
         walks = offset.step is not None and offset.step <= 1 and not place.strides
-        if is_new and (walks or offset.is_scalar):
-            pointer = self.pointers(place, Lanes(offset.text))
+        if walks or offset.is_scalar:
+            self.prefetch_line(self.pointers(place, Lanes(offset.text)), place.type.dtype, near)
+
+    def prefetch_line(self, pointer: str, dtype: DType, near: bool) -> None:
+        """Ask for the lines of neighbours, the first at an address, that none before has asked for."""
+        stride = dtype.bytes * self.width
+        if stride >= LINE or self.part * stride % LINE == 0:
             given = [("ptr", pointer), ("i32", "0"), ("i32", "3" if near else "2"), ("i32", "1")]
             self.intrinsic("void", "llvm.prefetch.p0", given)
 

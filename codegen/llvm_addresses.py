@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pullback.codegen.cuda_loops import is_shifted
 from pullback.codegen.lanes import Lanes
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import Load, Store
+from pullback.ir.ops.kernel import Load, Prefetch, Store
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import I64
 
@@ -28,6 +28,7 @@ class Addresses:
     lowest one, for a loop that walks memory in one line. ``body``: what is left of the loop's."""
 
     step = 1
+    of: tuple[type, ...] = (Load, Store, Prefetch)
 
     def __init__(self, e: Emitter, region: Block) -> None:
         self.e, self.index = e, region.parameters[0]
@@ -37,7 +38,7 @@ class Addresses:
         env = e.env
         e.env = {**env, self.index: Lanes("0", self.step)}
         for i in region.instructions:
-            if isinstance(i.op, Load | Store):
+            if isinstance(i.op, self.of):
                 self.find(i)
         e.env = env
         self.body = self.without_positions(region)
@@ -104,6 +105,7 @@ class Walks(Addresses):
     """Those of a serial loop inside a vector loop, for accesses that walk one axis, or none, lanes being neighbours."""
 
     step = 0
+    of = (Load, Store)
 
     def __init__(self, e: Emitter, region: Block) -> None:
         self.behind: dict[Instruction, Sequence[Lanes] | None] = {}
@@ -146,10 +148,10 @@ def varying(region: Block) -> set[Value]:
 
 
 def ref_and_index(access: Instruction) -> tuple[Value, Sequence[Value]]:
-    """The reference and the index of a load or store."""
-    assert isinstance(access.op, Load | Store)
-    position = int(isinstance(access.op, Store))
-    return access.operands[position], access.operands[position + 1 + access.op.masked :]
+    """The reference and the index of a load, a store or what is asked for."""
+    assert isinstance(access.op, Load | Store | Prefetch)
+    position, masked = int(isinstance(access.op, Store)), not isinstance(access.op, Prefetch) and access.op.masked
+    return access.operands[position], access.operands[position + 1 + masked :]
 
 
 def lowest(e: Values, offset: Lanes) -> Lanes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pullback.codegen.lanes import Lanes, element, splat, wide
 from pullback.codegen.llvm_text import Writer
 from pullback.codegen.processors import Target
@@ -48,21 +51,30 @@ class Values(Writer):
 
     def is_early(self, lanes: Lanes) -> bool:
         """Whether a value of a vector loop had better be spread over a vector before it: a scalar from before, one of few."""
-        most = self.target.vector_bytes // EARLY
-        known = self.start is not None and lanes.text[2:].isdigit() and int(lanes.text[2:]) <= self.start[1]
-        return known and lanes.step == 0 and len(self.early) < most
+        return self.is_from_before(lanes) and len(self.early) < self.target.vector_bytes // EARLY
+
+    def is_from_before(self, lanes: Lanes) -> bool:
+        """Whether a value of a vector loop is a scalar from before it."""
+        is_known = self.start is not None and lanes.text[2:].isdigit() and int(lanes.text[2:]) <= self.start[1]
+        return is_known and lanes.step == 0
 
     def spread_early(self, lanes: Lanes, key: tuple[str, str, int | None]) -> str:
         """A vector that is made before the present vector loop."""
+        with self.before_loop():
+            self.early[key] = self.spread(lanes, key[1], self.width)
+        return self.early[key]
+
+    @contextmanager
+    def before_loop(self) -> Iterator[None]:
+        """What is written inside stands before the present vector loop."""
         assert self.start is not None
         place, count = self.start
         later, self.lines[place:] = self.lines[place:], []
         known, self.known = self.known, {}
-        self.early[key] = self.spread(lanes, key[1], self.width)
+        yield
         self.known = known
         self.start = len(self.lines), count
         self.lines += later
-        return self.early[key]
 
     def spread(self, lanes: Lanes, name: str, width: int) -> str:
         t = wide(name, width)
