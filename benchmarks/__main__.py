@@ -11,12 +11,13 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.about import about
 from benchmarks.cases import CASES, SETS, WORKLOADS
+from benchmarks.measure import LATE
 from benchmarks.plot import draw_all
 from benchmarks.report import markdown, with_short
 
@@ -73,13 +74,20 @@ def lines(*command: str) -> Iterator[Result]:
         raise SystemExit(f"{' '.join(command)} ended with code {process.returncode}")
 
 
-def measured(options: argparse.Namespace, workload: str, threads: str) -> Iterator[Result]:
+def measured(options: argparse.Namespace, workload: str, threads: str, before: Sequence[Result]) -> Iterator[Result]:
+    """The results of a workload. ``before``: those of other numbers of threads."""
     command = ["benchmarks.measure", workload, "--threads", threads, "--rounds", str(options.rounds)]
     command += ["--peers", ",".join(["pullback", *options.peers]), "--cases", options.cases]
     command += ["--dtypes", ",".join(DTYPES[d] for d in options.dtypes)]
-    command += ["--set", options.set]
+    command += ["--set", options.set, "--late", ",".join(late(before))]
     command += [f"--{name}" for name in ("small", "large") if getattr(options, name)]
     yield from lines(*command)
+
+
+def late(results: Sequence[Result]) -> list[str]:
+    """The systems that were not ready in time, each behind its case's label and a colon."""
+    absent = ((f"{r['workload']}/{r['case']}-{r['dtype']}", r["absent"]) for r in results)
+    return [f"{label}:{name}" for label, why in absent for name, text in why.items() if text.startswith(LATE)]
 
 
 def peaks(options: argparse.Namespace, workload: str) -> Iterator[tuple[str, dict[str, int]]]:
@@ -115,13 +123,15 @@ def write(path: Path, report: Result) -> None:
 
 def measure(options: argparse.Namespace, report: Result) -> None:
     """Fills the report, written after each result."""
+    found: list[Result] = []
     for number, threads in enumerate(options.threads):
         if options.machine:
             report["machine"][threads] = next(lines("benchmarks.measure", "--machine", "--threads", threads))["machine"]
         for place, workload in enumerate(options.workloads):
             done = number * len(options.workloads) + place
             print(f"[{done + 1}/{len(options.threads) * len(options.workloads)}] {workload}", file=sys.stderr)
-            for result in measured(options, workload, threads):
+            for result in measured(options, workload, threads, found):
+                found.append(result)
                 print(progress(result), flush=True)
                 report["results"][key(result)] = result
                 write(options.json, report)

@@ -48,13 +48,14 @@ def operations(x: Array) -> Array:
     return straight(x, OPERATIONS * 7 // 13)
 
 
-def after_a_product(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Any, ...]:
-    """A function of products in a process that has compiled one: what all of them share, and the native call path, are there."""
-    x = np.ones((200, 200))
+def after_a_product(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: Any = np.float64) -> tuple[Any, ...]:
+    """A function of products in a process that has compiled one of that dtype: what all of them share, and the native call path,
+    are there."""
+    x = np.ones((200, 200), dtype)
     for _ in range(3):
         pb.jit(np.matmul)(x, x)
     time.sleep(SETTLE)
-    return (pb.jit(function), *map(np.ones, shapes))
+    return (pb.jit(function), *(np.ones(shape, dtype) for shape in shapes))
 
 
 def gram(x: Array, y: Array) -> Array:
@@ -65,21 +66,51 @@ def with_bias(x: Array, y: Array, b: Array) -> Array:
     return np.maximum(x @ y + b, 0.0)
 
 
-def with_fortran(*shapes: tuple[int, ...]) -> tuple[Any, ...]:
-    """The same of a plain product, whose last argument lies column by column."""
-    f, *rest, last = after_a_product(np.matmul, *shapes)
-    return (f, *rest, np.asfortranarray(last))
+def with_squares(x: Array, y: Array) -> Array:
+    z = x @ y
+    return np.sum(z * z, axis=-1)
 
 
+def left_turned(x: Array, y: Array) -> Array:
+    return np.einsum("zkm,zkn->zmn", x, y)
+
+
+def right_turned(x: Array, y: Array) -> Array:
+    return np.einsum("zmk,znk->zmn", x, y)
+
+
+def by_vector(v: Array, x: Array) -> Array:
+    return x @ v
+
+
+def along_rows(x: Array) -> Array:
+    return np.sum(x, axis=1)
+
+
+def with_fortran(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Any, ...]:
+    """The same of a function whose matrix of the last shape lies column by column."""
+    f, *given = after_a_product(function, *shapes)
+    return (f, *(np.asfortranarray(x) if x.shape == shapes[-1] else x for x in given))
+
+
+BATCH = (30, 60, 100), (30, 100, 100)
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "demo": lambda: (DEMO.step, *demo_arguments(np.float64)),
     "kernels": lambda: (pb.jit(kernels), np.linspace(0.0, 1.0, 1000)),
     "operations": lambda: (pb.value_and_grad(operations), np.linspace(0.0, 1.0, 1000)),
     "product": lambda: (pb.jit(np.matmul), np.ones((100, 100)), np.ones((100, 100))),
     "again": lambda: after_a_product(gram, (100, 100), (100, 100)),
-    "fortran": lambda: with_fortran((100, 100), (100, 100)),
-    "batch": lambda: after_a_product(np.matmul, (30, 60, 100), (30, 100, 100)),
+    "fortran": lambda: with_fortran(np.matmul, (90, 100), (100, 100)),
+    "layer": lambda: after_a_product(with_bias, (60, 100), (100, 90), (90,)),
+    "squares": lambda: after_a_product(with_squares, (60, 100), (100, 90)),
+    "batch": lambda: after_a_product(np.matmul, *BATCH),
+    "left": lambda: after_a_product(left_turned, (30, 100, 60), (30, 100, 100)),
+    "right": lambda: after_a_product(right_turned, (30, 60, 100), (30, 100, 100)),
     "bias": lambda: after_a_product(with_bias, (30, 60, 100), (30, 100, 90), (90,)),
+    "batch_squares": lambda: after_a_product(with_squares, *BATCH),
+    "complex": lambda: after_a_product(np.matmul, *BATCH, dtype=np.complex128),
+    "vector": lambda: with_fortran(by_vector, (100,), (90, 100)),
+    "sums": lambda: with_fortran(along_rows, (100, 90)),
 }
 TITLES = {
     "demo": "a step of the demo",
@@ -88,8 +119,16 @@ TITLES = {
     "product": "a matrix product",
     "again": "one in another order",
     "fortran": "one in Fortran's order",
+    "layer": "one with a bias and a maximum",
+    "squares": "one with sums of squares along rows",
     "batch": "a batch of them",
+    "left": "a batch, left ones turned",
+    "right": "a batch, right ones turned",
     "bias": "a batch with a bias and a maximum",
+    "batch_squares": "a batch with sums of squares",
+    "complex": "a complex batch after a complex one",
+    "vector": "a Fortran matrix by a vector",
+    "sums": "sums along the rows of a Fortran matrix",
 }
 
 

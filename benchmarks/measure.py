@@ -6,7 +6,8 @@ then.
 Systems take turns in rounds, so that a busy machine slows all alike, and every other round backwards, so that none always
 follows one whose threads still wait for more. A turn is a burst of calls, each timed alone (many at once if they are short),
 whose median counts; a system's time is that of its quietest burst. A call's results die within its time. What takes longer than
-``PATIENCE`` to compile is absent: torch.compile is not done with 6,000 operations after a quarter of an hour.
+``PATIENCE`` to compile is absent: torch.compile is not done with 6,000 operations after a quarter of an hour. ``--late`` names
+what was so on another number of threads, and is not waited for again.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,7 +30,7 @@ WARMED, WARM_SECONDS = 1e-3, 1.0
 SHORTEST = 20e-6
 SLOW = 0.1
 FAR = 8.0
-PATIENCE = 300.0
+PATIENCE, LATE = 300.0, "not ready after"
 DTYPE_BYTES = {"float64": 8, "float32": 4}
 TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
 
@@ -100,9 +101,10 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def prepare(
-    case: Any, dtype: str, names: list[str], sizes: Any, patience: float = PATIENCE
+    case: Any, dtype: str, names: list[str], sizes: Any, patience: float = PATIENCE, late: Collection[str] = ()
 ) -> tuple[dict[str, Call], dict[str, str]]:
-    """The calls that work and are right, and for each other system why not. ``patience``: the seconds that one has to compile."""
+    """The calls that work and are right, and for each other system why not. ``patience``: the seconds that one has to compile;
+    ``late``: those that have not been ready before."""
     from benchmarks.peers import PEERS
 
     arguments = case.make(dtype, **sizes)
@@ -110,12 +112,15 @@ def prepare(
     calls: dict[str, Call] = {}
     absent: dict[str, str] = {}
     for name in names:
+        if name in late:
+            absent[name] = f"{LATE} {patience:g} s on another number of threads"
+            continue
         try:
             with at_most(patience):
                 call = PEERS[name](case, arguments)
                 gap = difference(call(), expected, dtype)
         except TooLong:
-            absent[name] = f"not ready after {patience:g} s"
+            absent[name] = f"{LATE} {patience:g} s"
         except ModuleNotFoundError as error:
             absent[name] = f"{error.name} is not installed"
         except Exception as error:
@@ -169,11 +174,11 @@ def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     return times
 
 
-def compare(case: Any, dtype: str, names: list[str], rounds: int, small: bool) -> dict[str, Any]:
+def compare(case: Any, dtype: str, names: list[str], rounds: int, small: bool, late: Collection[str] = ()) -> dict[str, Any]:
     from benchmarks import limits
 
     sizes = case.small if small else case.sizes
-    calls, absent = prepare(case, dtype, names, sizes)
+    calls, absent = prepare(case, dtype, names, sizes, late=late)
     work = case.work(DTYPE_BYTES[dtype], **sizes) if case.work else None
     try:
         traffic = limits.traffic(work) if work else {}
@@ -203,6 +208,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--late", default="", help="systems by commas, each behind its case's label and a colon")
     parser.add_argument("--set", default="table")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--large", action="store_true")
@@ -224,7 +230,9 @@ def main() -> int:
             continue
         for dtype in case.dtypes:
             if dtype in options.dtypes.split(","):
-                result = compare(case, dtype, options.peers.split(","), options.rounds, options.small)
+                known = (k.partition(":") for k in options.late.split(","))
+                late = [name for label, _, name in known if label == case.label(dtype)]
+                result = compare(case, dtype, options.peers.split(","), options.rounds, options.small, late)
                 print(json.dumps({**result, "threads": options.threads}), flush=True)
                 gc.collect()
     return 0

@@ -54,8 +54,12 @@ def square(e: Emitter, some: Sequence[Instruction], made: Mapping[Value, Instruc
     group = turned(e, some, made, e.width)
     if not group or group[0].operands[0].type.dtype.bytes * e.width <= PART:
         return ()
-    lines = (e.env[i.operands[-1]].step == 1 and not e.places[i.operands[0]].strides for i in loads if i is not None)
-    return group if all(lines) else ()
+    return group if all(_is_line(e, i) for i in loads if i is not None) else ()
+
+
+def _is_line(e: Emitter, load: Instruction) -> bool:
+    """Whether a load is of neighbours."""
+    return load in e.bases or (e.env[load.operands[-1]].step == 1 and not e.places[load.operands[0]].strides)
 
 
 def store_square(e: Emitter, group: Sequence[Instruction], made: Mapping[Value, Instruction]) -> None:
@@ -68,8 +72,12 @@ def store_square(e: Emitter, group: Sequence[Instruction], made: Mapping[Value, 
     for i in group:
         load = made[i.operands[0]]
         source = e.places[load.operands[0]]
-        *outer, inner = (e.env[v].text for v in load.operands[1:])
-        column = e.in_row(source, [*map(Lanes, outer), Lanes(inner, 1)])
+        column: str | None
+        if load in e.bases:
+            column = e.beside(source, *e.bases[load])
+        else:
+            *outer, inner = (e.env[v].text for v in load.operands[1:])
+            column = e.in_row(source, [*map(Lanes, outer), Lanes(inner, 1)])
         assert column is not None
         columns.append(column)
     offset = e.offset(place, [e.env[v] for v in group[0].operands[2:]])

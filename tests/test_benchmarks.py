@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks import limits
+from benchmarks.__main__ import late
 from benchmarks.case import Case, Target, Work
 from benchmarks.cases import CASES
 from benchmarks.measure import TOLERANCE, difference, prepare
@@ -67,6 +68,15 @@ def test_kernels_that_this_processor_cannot_run_are_not_loaded(monkeypatch: pyte
     product = next(case for case in CASES if case.workload == "matmul")
     _, absent = prepare(product, "float32", ["openblas_avx512"], product.small)
     assert absent == {"openblas_avx512": "NotImplementedError: OpenBLAS for SkylakeX: this CPU has no avx512f"}
+
+
+def test_what_was_late_is_not_waited_for_again() -> None:
+    case = CASES[0]
+    result = {"workload": case.workload, "case": case.name, "dtype": "float64"}
+    absent = {"torch": "not ready after 300 s", "jax": "jax is not installed"}
+    assert late([{**result, "absent": absent}]) == [f"{case.label('float64')}:torch"]
+    calls, absent = prepare(case, "float64", ["torch", "numpy"], case.small, late=["torch"])
+    assert list(calls) == ["numpy"] and absent["torch"].startswith("not ready after 300 s on another")
 
 
 def test_a_limit_above_a_measured_time_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
