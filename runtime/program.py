@@ -47,7 +47,7 @@ else:
 
 KEPT_FRAMES = 4
 KEPT_INSTANCES = 64
-MOST_TEXT = 1 << 16
+MOST_TEXT = 1 << 17
 """Programs of more LLVM text get no entry of their own (``fused``)."""
 MOST_OF_LAPACK = 2**31 - 1
 
