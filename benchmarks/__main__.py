@@ -1,6 +1,6 @@
 """Measures pullback beside other systems, prints the table, and keeps it as JSON, Markdown and plots.
 
-    python -m benchmarks                                    everything, one and two threads
+    python -m benchmarks                                    everything, two threads and one
     python -m benchmarks --workloads chain,xent --threads 2 --dtypes f64 --peers numba,jax --rounds 5
 
 Every workload and number of threads has a process of its own, in which the systems take turns. Results of earlier runs
@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--set", choices=SETS, default=SETS[0], help="the table of figures, or what shows slowdowns")
     parser.add_argument("--cases", default="", help="only cases whose names start so, by commas: grad, fwd-n1e6, …")
     parser.add_argument("--peers", type=listed, default=list(PEERS), help=f"some of {','.join(PEERS)}")
-    parser.add_argument("--threads", type=listed, default=["1", "2"], help="numbers of threads, by commas (default: 1,2)")
+    parser.add_argument("--threads", type=listed, default=["2", "1"], help="numbers of threads, by commas (default: 2,1)")
     parser.add_argument("--dtypes", type=listed, default=list(DTYPES), help="f64, f32 or both by a comma")
     parser.add_argument("--rounds", type=int, default=7, help="bursts of each system")
     parser.add_argument("--json", type=Path, default=RESULTS / "latest.json", help="results are merged into this file")
