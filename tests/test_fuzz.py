@@ -449,13 +449,13 @@ def budget(examples: int) -> Any:
     )
 
 
-@budget(150)
+@budget(80)
 @given(st.data())
 def test_programs(data: Any) -> None:
     check_program(lambda n: data.draw(st.integers(0, n - 1)))
 
 
-@budget(40)
+@budget(24)
 @given(st.data())
 def test_gradients(data: Any) -> None:
     check_gradient(lambda n: data.draw(st.integers(0, n - 1)))

@@ -66,9 +66,6 @@ class Own:
     def __setitem__(self, index: tuple[Value, Value], value: Value) -> None:
         self.b.here("store", value, self.room, self.place(index))
 
-    def put_if(self, condition: Value, index: tuple[Value, Value], value: Value) -> None:
-        self.b.here("store_if", value, self.room, condition, self.place(index))
-
 
 def _tuple(index: Value | tuple[Value, ...]) -> tuple[Value, ...]:
     return index if isinstance(index, tuple) else (index,)
@@ -114,15 +111,22 @@ class Lane:
         return found
 
     def exchange(self, own: Own, k: Value, at: Value, columns: Value, first: Value, count: Value) -> None:
-        """Exchange row ``k`` with row ``at``, it or one of ``count`` from ``first`` on. Lanes differ in it: a store under a mask
-        at each place where it may be is cheaper than one that scatters."""
+        """Exchange row ``k`` with row ``at``, it or one of ``count`` from ``first`` on. Lanes differ in it: to go through all
+        places where it may be is cheaper than to gather and to scatter."""
 
         def element(j: Value) -> None:
-            here, there = own[k, j], own[at, j]
+            here = own[k, j]
             if not self.is_one_of_many:
+                there = own[at, j]
                 own[at, j] = here
             else:
-                self.each(first, count, lambda i: own.put_if(self.op("eq", i, at), (i, j), here))
+
+                def place(i: Value, there: Value) -> list[Value]:
+                    is_there, found = self.op("eq", i, at), own[i, j]
+                    own[i, j] = self.op("select", is_there, here, found)
+                    return [self.op("select", is_there, found, there)]
+
+                (there,) = self.carry(first, count, [here], place)
             own[k, j] = there
 
         self.each(None, columns, element)
