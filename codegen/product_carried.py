@@ -32,7 +32,7 @@ from pullback.codegen.product_parts import (
     when,
     whole,
 )  # fmt: skip
-from pullback.codegen.product_shapes import GROUP, MOST_SUMS, Shape, shape_for
+from pullback.codegen.product_shapes import GROUP, HELD, Shape, shape_for
 from pullback.codegen.product_tails import Tail, Tails, tail_for
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
@@ -137,7 +137,7 @@ class Carried:
             return None
         vectors, high = forms[0], self.high(forms[0])
         others = -(-rows // high) * high * -(-columns // (vectors * self.shape.lanes)) * vectors
-        tail = tail_for(rows, columns, self.shape.lanes, others) if self.shape.sums == MOST_SUMS else None
+        tail = tail_for(rows, columns, self.shape.lanes, others) if self.shape.sums == HELD else None
         if tail is None:
             return None
         left = _Tiles(self, tail.vectors, tail.high, 1, tail).left

@@ -25,7 +25,7 @@ ROWS, VECTORS = 12, 2
 """The rows of panels of real numbers, and the vectors of a tile's row."""
 LOW = 8
 """The rows of lower tiles; there are some of half as many where registers hold the sums of fewer."""
-MOST_SUMS = 24
+HELD = 24
 """The registers for sums where there are 32."""
 FIRST_CACHE = 32 << 10
 """The bytes of the first cache; the same for all processors, so that the order of additions is."""
@@ -114,7 +114,7 @@ def shape_for(target: Target, dtype: DType, planes: int = 1) -> Shape:
 def _sums(target: Target, planes: int) -> int:
     """How many registers sums may have: a complex term takes up to six for its operands, a real one up to four."""
     if target.vector_bytes == WIDEST:
-        return MOST_SUMS
+        return HELD
     return 12 if planes == 1 else 8
 
 
