@@ -42,6 +42,7 @@ from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.fourier import Lines
 from pullback.ir.ops.kernel import (
+    AsLine,
     AsRows,
     Chosen,
     Either,
@@ -313,6 +314,8 @@ class Emitter(Accesses):
                 self.either(i)
             case EitherRows():
                 self.either_rows(i)
+            case AsLine():
+                self.as_line(i)
             case AsRows():
                 self.as_rows(i)
             case Local():

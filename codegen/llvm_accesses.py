@@ -283,6 +283,11 @@ class Accesses(Values):
         apart = Lanes(self.let(f"ashr exact i64 {place.strides[turned].text}, {shift}"))
         self.places[i.result] = Place(place.pointer, t, (place.extents[turned], apart), ())
 
+    def as_line(self, i: Instruction) -> None:
+        place, t = self.places[i.operands[0]], i.result.type
+        assert isinstance(t, RefType)
+        self.places[i.result] = Place(place.pointer, t, (self.multiply(*place.extents),), ())
+
     def either_rows(self, i: Instruction) -> None:
         condition, ref, copy, first, long, *left = i.operands
         place, room, t = self.places[ref], self.places[copy], i.result.type

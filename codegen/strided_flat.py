@@ -27,13 +27,14 @@ from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, I64
 
 Found = dict[Instruction, list[Value]]
+TURNED = slice(None, None, -1)
 
 
 class _Strided(GroupKernel):
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         super().__init__(space, layouts, over)
         self.brought = brought(space, layouts)
-        self.turned: set[Value] = set()
+        self.turned: dict[Value, slice] = {}
 
     def run(self) -> Draft:
         b = self.b
@@ -50,16 +51,18 @@ class _Strided(GroupKernel):
         return not others and not any(v.type.rank > 1 for v, _ in self.copies)
 
     def load(self, value: Value, index: tuple[Value, ...], guard: Value | None) -> Value:
-        return super().load(value, index[::-1] if value in self.turned else index, guard)
+        return super().load(value, index[self.turned[value]] if value in self.turned else index, guard)
 
     # the two ways
 
     def along_columns(self, holds: Value) -> Found:
         """All elements in one line, or column by column, if that holds."""
         b, none = self.b, self.b.const(0, I64)
-        before, self.turned = dict(self.refs), {*self.brought}
+        before, self.refs = self.refs, dict(self.refs)
+        as_they_lie, params, index = ("as_line", {}, slice(1)) if self.is_anywhere() else ("as_rows", {"turned": True}, TURNED)
+        self.turned = dict.fromkeys(self.brought, index)
         for value in self.brought:
-            self.refs[value] = b.emit(OPS["as_rows"], (self.refs[value],), {"turned": True})[0]
+            self.refs[value] = b.emit(OPS[as_they_lie], (self.refs[value],), params)[0]
         if self.is_anywhere():
             place = b.open("i")
             found = self.over_elements((place, none), 2)
@@ -68,7 +71,7 @@ class _Strided(GroupKernel):
             column, row = b.open("j"), b.open("i")
             found = self.left(row, self.rows_of, self.over_elements((row, column), 2))
             found = self.left(column, b.select(holds, self.columns_of, none), found)
-        self.refs, self.turned = before, set()
+        self.refs, self.turned = before, {}
         return found
 
     def in_columns(self) -> Value:

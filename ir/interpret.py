@@ -20,6 +20,7 @@ from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.host import Host, Print
 from pullback.ir.ops.kernel import (
     AddTo,
+    AsLine,
     AsRows,
     Chosen,
     Either,
@@ -239,6 +240,8 @@ class _Kernel:
                 return [operands[1] if operands[0] else operands[2]]
             case AsRows():
                 return [operands[0].T if params["turned"] else operands[0]]
+            case AsLine():
+                return [operands[0].reshape(-1, order="F") if operands[0].flags.f_contiguous else operands[0][:0, :0].ravel()]
             case Near():
                 return [operands[0]]
             case EitherRows():

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.extents import product
 from pullback.ir.op import Op, Same
 from pullback.ir.structure import Block, Value, walk
 from pullback.ir.types import I64, RefType, Type, scalar
@@ -167,6 +168,17 @@ class AsRows(Op):
         return (RefType(ref.dtype, ref.shape[::-1] if params["turned"] else ref.shape, "c", ref.space),)
 
 
+class AsLine(Op):
+    """A strided reference of two axes as a dense one of one axis: all its elements, column by column, which lie one behind the
+    other in memory."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        if ref.layout != "strided" or ref.rank != 2:
+            raise TypeError("takes a strided reference of rank 2")
+        return (RefType(ref.dtype, (product(ref.shape),), "c", ref.space),)
+
+
 class Near(Op):
     """Some rows of a strided matrix, the first one and how many are given, as a dense reference that has the indices of the
     matrix: in memory of the kernel's own, unless they lie in rows. Only these rows are there, to be read. With the first column
@@ -309,6 +321,7 @@ sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
 lying = Lying(name="lying", effect="effect", vocabularies=KERNEL)
 either = Either(name="either", vocabularies=KERNEL)
 as_rows = AsRows(name="as_rows", vocabularies=KERNEL)
+as_line = AsLine(name="as_line", vocabularies=KERNEL)
 near = Near(name="near", effect="effect", vocabularies=KERNEL)
 either_rows = EitherRows(name="either_rows", vocabularies=KERNEL)
 prefetch = Prefetch(name="prefetch", effect="effect", vocabularies=KERNEL)
