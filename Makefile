@@ -18,7 +18,8 @@ WORKERS ?= 2
 demo: .venv/.demo
 	$(BIN)/python examples/digits.py
 
-test: lint cuda-host
+test: .venv/.test
+	@$(MAKE) --no-print-directory --jobs=2 lint cuda-host
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 bench: .venv/.bench

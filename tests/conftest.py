@@ -145,9 +145,8 @@ SHARES = {
     "test_unrolled.py": 3,
     "test_vector_loops.py": 3,
 }
-"""By file or folder: of how many neighbours in a table of cases one is run by default; ``-m long`` runs the others."""
-LEAST_CASES = 6
-"""Smaller tables are run whole."""
+"""By file or folder: of how many neighbours in a table of cases one is run by default, of smaller tables one of all; ``-m long``
+runs the others."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -242,7 +241,7 @@ def leave_for_long(items: list[pytest.Item]) -> None:
     for item in items:
         tables[item.nodeid.partition("[")[0], _machine(item)].append(item)
     for (name, _), cases in tables.items():
-        share = SHARES.get(cases[0].path.name) or SHARES.get(cases[0].path.parent.name, 1)
-        for k, item in enumerate(cases if len(cases) >= LEAST_CASES else ()):
+        share = min(SHARES.get(cases[0].path.name) or SHARES.get(cases[0].path.parent.name, 1), len(cases))
+        for k, item in enumerate(cases):
             if crc32(f"{name} {k // share}".encode()) % share != k % share:
                 item.add_marker(pytest.mark.long)

@@ -74,7 +74,7 @@ def test_a_pool_of_processes(method: str) -> None:
     np.testing.assert_allclose(slopes, [2 * np.exp(2 * W), 2 * np.exp(4 * W)])
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading"])
+@pytest.mark.parametrize("backend", [pytest.param("loky", marks=pytest.mark.long), "threading"])
 def test_joblib_with_eight_workers(backend: str) -> None:
     data = np.arange(3.0)
     closure = pb.grad(lambda w, k: np.sum(np.exp(k * w)) + data @ w)

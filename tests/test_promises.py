@@ -10,6 +10,7 @@ import subprocess
 import sys
 import typing
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,34 +72,34 @@ def test_the_wheel_tests_itself(installed: Path, tmp_path: Path) -> None:
     assert done.returncode == 0 and "all ok" in done.stdout, done.stdout + done.stderr
 
 
-def mypy(program: Path, installed: Path, folder: Path) -> set[int]:
-    """The lines of a program at which mypy finds something to say."""
+def mypy(programs: Sequence[Path], installed: Path, folder: Path) -> set[tuple[str, int]]:
+    """The programs and lines at which mypy finds something to say."""
     options = ("--strict", "--follow-imports=silent", "--cache-dir", str(folder))
     environment = os.environ | {"MYPYPATH": str(installed)}
-    done = run(sys.executable, "-m", "mypy", *options, str(program), cwd=folder, env=environment)
+    done = run(sys.executable, "-m", "mypy", *options, *map(str, programs), cwd=folder, env=environment)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    return {int(line) for line in re.findall(rf"{re.escape(program.name)}:(\d+): error", done.stdout)}
+    return {(name, int(line)) for name, line in re.findall(r"(\w+\.py):(\d+): error", done.stdout)}
 
 
-def pyright(program: Path, installed: Path, folder: Path) -> set[int]:
-    """The lines of a program at which pyright finds something to say."""
-    shutil.copy(program, folder)
+def pyright(programs: Sequence[Path], installed: Path, folder: Path) -> set[tuple[str, int]]:
+    """The programs and lines at which pyright finds something to say."""
+    for program in programs:
+        shutil.copy(program, folder)
     settings = {"extraPaths": [str(installed)]}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     command = (sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder))
     done = run(*command, cwd=folder)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     found = json.loads(done.stdout)["generalDiagnostics"]
-    assert json.loads(done.stdout)["summary"]["filesAnalyzed"] == 1
-    return {d["range"]["start"]["line"] + 1 for d in found if d["severity"] == "error"}
+    assert json.loads(done.stdout)["summary"]["filesAnalyzed"] == len(programs)
+    return {(Path(d["file"]).name, d["range"]["start"]["line"] + 1) for d in found if d["severity"] == "error"}
 
 
 @pytest.mark.parametrize("checker", [mypy, pyright])
-@pytest.mark.parametrize("name", ["user_program", "user_mistakes"])
-def test_a_users_program_is_typed(name: str, checker: Any, installed: Path, tmp_path: Path) -> None:
-    program = PROGRAMS / f"{name}.py"
-    marked = {k for k, line in enumerate(program.read_text().splitlines(), 1) if line.endswith("# error")}
-    assert checker(program, installed, tmp_path) == marked
+def test_users_programs_are_typed(checker: Any, installed: Path, tmp_path: Path) -> None:
+    programs = [PROGRAMS / f"{name}.py" for name in ("user_program", "user_mistakes")]
+    lines = [(p.name, k, line) for p in programs for k, line in enumerate(p.read_text().splitlines(), 1)]
+    assert checker(programs, installed, tmp_path) == {(name, k) for name, k, line in lines if line.endswith("# error")}
 
 
 def test_the_page_names_the_api() -> None:
