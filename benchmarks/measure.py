@@ -3,8 +3,8 @@
 Run by `python -m benchmarks`; environment and processors are set before NumPy is imported, since all libraries count them
 then.
 
-Systems take turns in rounds, so that a busy machine slows all alike, and every other round backwards, so that none always
-follows one whose threads still wait for more. A turn is a burst of calls, each timed alone (many at once if they are short),
+Systems take turns in rounds, so that a busy machine slows all alike, each once the threads of the one before sleep: those of
+OpenBLAS keep a processor busy for a tenth of a second after a product. Every other round goes backwards. A turn is a burst of calls, each timed alone (many at once if they are short),
 whose median counts; a system's time is that of its quietest burst. A call's results die within its time. What takes longer than
 ``PATIENCE`` to compile is absent: torch.compile is not done with 6,000 operations after a quarter of an hour. ``--late`` names
 what was so on another number of threads, and is not waited for again.
@@ -28,9 +28,11 @@ BURST_SECONDS = 0.04
 WARMED, WARM_SECONDS = 1e-3, 1.0
 """Calls shorter than the first are made for so long before they count: what compiles beside them, or after many, is there."""
 SHORTEST = 20e-6
+QUIET_SECONDS, LOOK_SECONDS = 0.5, 0.01
+"""A system waits at most so long for the threads of the one before, and looks so often."""
 SLOW = 0.1
 FAR = 8.0
-PATIENCE, LATE = 300.0, "not ready after"
+PATIENCE, AGAIN, LATE = 180.0, 1.0, "not ready after"
 DTYPE_BYTES = {"float64": 8, "float32": 4}
 TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
 
@@ -87,12 +89,13 @@ class TooLong(BaseException):
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Raises TooLong in the midst of what takes longer, as soon as it runs Python."""
+    """Raises TooLong in the midst of what takes longer, as soon as it runs Python; again each second, for a callback of a
+    system's (JAX's of the garbage collector) may swallow it."""
     def stop(*_: object) -> None:
         raise TooLong
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
         yield
     finally:
@@ -133,6 +136,16 @@ def prepare(
     return calls, absent
 
 
+def wait_for_quiet() -> None:
+    """Wait until no thread of this process takes time of a processor, as those do that look for more work before they sleep."""
+    end = time.perf_counter() + QUIET_SECONDS
+    while time.perf_counter() < end:
+        before = time.process_time()
+        time.sleep(LOOK_SECONDS)
+        if time.process_time() - before < LOOK_SECONDS / 10:
+            return
+
+
 def burst(call: Call, number: int, repeats: int) -> float:
     """The median over repeats of the seconds a call takes, `number` calls timed at once."""
     taken = []
@@ -168,6 +181,7 @@ def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
         for name, call in list(calls.items())[:: -1 if turn % 2 else 1]:
             once, number, repeats = plans[name]
             if turn < 2 or once < FAR * fastest:
+                wait_for_quiet()
                 call()
                 times[name].append(burst(call, number, repeats))
     gc.enable()
