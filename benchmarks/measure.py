@@ -4,10 +4,10 @@ Run by `python -m benchmarks`; environment and processors are set before NumPy i
 then.
 
 Systems take turns in rounds, so that a busy machine slows all alike, each once the threads of the one before sleep: those of
-OpenBLAS keep a processor busy for a tenth of a second after a product. Every other round goes backwards. A turn is a burst of calls, each timed alone (many at once if they are short),
-whose median counts; a system's time is that of its quietest burst. A call's results die within its time. What takes longer than
-``PATIENCE`` to compile is absent: torch.compile is not done with 6,000 operations after a quarter of an hour. ``--late`` names
-what was so on another number of threads, and is not waited for again.
+OpenBLAS keep a processor busy for a tenth of a second after a product. Every other round goes backwards. A turn is a burst of
+calls, each timed alone (many at once if they are short), whose median counts; a system's time is that of its quietest burst. A
+call's results die within its time. What takes longer than ``PATIENCE`` to compile is absent: torch.compile is not done with 6,000
+operations after a quarter of an hour. ``--late`` names what was so on another number of threads, and is not waited for again.
 """
 
 import argparse
