@@ -222,7 +222,7 @@ class _Tiles:
         one = number(b, 1)
         if not (self.of.by_rows or self.of.by_terms):
             return one
-        near = b.minimum(b.idiv(number(b, self.of.near), size), number(b, MOST_TOGETHER))
+        near = b.minimum(b.idiv(number(b, self.of.near), b.maximum(size, one)), number(b, MOST_TOGETHER))
         found: Value = b.maximum(b.minimum(share, near), one)
         return found
 

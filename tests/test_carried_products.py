@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -427,3 +428,20 @@ def test_results_are_written_over_what_is_read_in_step() -> None:
     assert ops(form, X, W, X @ W) == ["loops", "product"]
     assert sum(i.op is alloc for i in program.instructions) == 1
     check(form, X, W, X @ W)
+
+
+@pytest.mark.parametrize("spec", ["zmk,zkn->zmn", "zmk,kn->mzn", "mk,zkn->zmn", "zkm,zkn->zmn", "zmk,nk->mzn"])
+def test_batches_without_elements(spec: str) -> None:
+    """Some of the extents are 0, of kernels that serve other extents too."""
+    words = spec.split("->")[0].split(",")
+
+    def call(x: Array, y: Array) -> Any:
+        z = np.einsum(spec, x + 1.0, np.sin(y))
+        return np.tanh(z), z * 2.0
+
+    compiled_call = pb.jit(call)
+    for extents in itertools.product((65, 0, 5), repeat=4):
+        named = dict(zip("zmkn", extents, strict=True))
+        given = [np.full([named[k] for k in word], 0.5) for word in words]
+        for found, expected in zip(compiled_call(*given), call(*given), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=0)
