@@ -18,7 +18,7 @@ from benchmarks import limits
 from benchmarks.__main__ import late
 from benchmarks.case import Case, Target, Work
 from benchmarks.cases import CASES
-from benchmarks.measure import TOLERANCE, difference, prepare
+from benchmarks.measure import PATIENCE, TOLERANCE, difference, prepare
 from benchmarks.peers import PEERS, openblas
 from benchmarks.report import MARKS, Row, means, with_short
 
@@ -76,7 +76,7 @@ def test_what_was_late_is_not_waited_for_again() -> None:
     absent = {"torch": "not ready after 300 s", "jax": "jax is not installed"}
     assert late([{**result, "absent": absent}]) == [f"{case.label('float64')}:torch"]
     calls, absent = prepare(case, "float64", ["torch", "numpy"], case.small, late=["torch"])
-    assert list(calls) == ["numpy"] and absent["torch"].startswith("not ready after 300 s on another")
+    assert list(calls) == ["numpy"] and absent["torch"].startswith(f"not ready after {PATIENCE:g} s on another")
 
 
 def test_a_limit_above_a_measured_time_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
