@@ -27,14 +27,15 @@ from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import BOOL, I64
 
 Found = dict[Instruction, list[Value]]
-TURNED = slice(None, None, -1)
+AS_IS, TURNED, IN_LINE = slice(None), slice(None, None, -1), slice(1)
+"""What of an element's index is one of a matrix as it is read."""
 
 
 class _Strided(GroupKernel):
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         super().__init__(space, layouts, over)
         self.brought = brought(space, layouts)
-        self.turned: dict[Value, slice] = {}
+        self.way = AS_IS
 
     def run(self) -> Draft:
         b = self.b
@@ -51,19 +52,17 @@ class _Strided(GroupKernel):
         return not others and not any(v.type.rank > 1 for v, _ in self.copies)
 
     def load(self, value: Value, index: tuple[Value, ...], guard: Value | None) -> Value:
-        return super().load(value, index[self.turned[value]] if value in self.turned else index, guard)
+        return super().load(value, index[self.way] if value in self.brought else index, guard)
 
     # the two ways
 
     def along_columns(self, holds: Value) -> Found:
         """All elements in one line, or column by column, if that holds."""
         b, none = self.b, self.b.const(0, I64)
-        before, self.refs = self.refs, dict(self.refs)
-        as_they_lie, params, index = ("as_line", {}, slice(1)) if self.is_anywhere() else ("as_rows", {"turned": True}, TURNED)
-        self.turned = dict.fromkeys(self.brought, index)
-        for value in self.brought:
-            self.refs[value] = b.emit(OPS[as_they_lie], (self.refs[value],), params)[0]
-        if self.is_anywhere():
+        before, is_line = self.refs, self.is_anywhere()
+        op, params, self.way = ("as_line", {}, IN_LINE) if is_line else ("as_rows", {"turned": True}, TURNED)
+        self.refs = before | {v: b.emit(OPS[op], (before[v],), params)[0] for v in self.brought}
+        if is_line:
             place = b.open("i")
             found = self.over_elements((place, none), 2)
             found = self.left(place, b.select(holds, b.mul(self.rows_of, self.columns_of), none), found)
@@ -71,7 +70,7 @@ class _Strided(GroupKernel):
             column, row = b.open("j"), b.open("i")
             found = self.left(row, self.rows_of, self.over_elements((row, column), 2))
             found = self.left(column, b.select(holds, self.columns_of, none), found)
-        self.refs, self.turned = before, {}
+        self.refs, self.way = before, AS_IS
         return found
 
     def in_columns(self) -> Value:
