@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.building import written_beside
+from pullback.building import written_beside, written_inputs
 from pullback.entry import Entry
 from pullback.nodes import VALUES, Flat, Want
 from pullback.runtime.layouts import Guard, Reading
@@ -77,6 +77,11 @@ class Surroundings:
         found = self.watch()
         if found is None:
             raise NotNative("what is outside has changed") from None
+        first = len(self._entry.trace.inputs) - len(self._inputs)
+        for k in written_inputs(self._entry.trace):
+            given = self._inputs[k - first] if k >= first else None
+            if isinstance(given, Captured) and found[k - first] is not given.read():
+                raise NotNative("the function writes into an array from outside that is converted where it is read") from None
         self.values = found
         self.wants = self._places = [Want(x, {"input"}) for x in found]
 

@@ -424,6 +424,27 @@ def test_containers_outside(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             assert isinstance(found, Exception) if isinstance(wanted, Exception) else same(found, wanted)
 
 
+class Counter:
+    def __init__(self, *given: Any) -> None:
+        self.total = np.zeros(*given)
+
+    def add(self, x: Any) -> Any:
+        self.total += 1
+        return x * self.total
+
+
+def test_arrays_outside_that_are_written_and_converted() -> None:
+    """One of rank 0 is read as a number, one of another byte order as a copy: neither is what calls write into."""
+    for given in ((), "i8"), ((3,), ">f8"), ((), ">i4"), ((3,), "f8"):
+        counter = Counter(*given)
+        total, x = counter.total, np.arange(3.0)
+        compiled = pb.jit(counter.add)
+        warm(compiled, x)
+        for k in range(3, 9):
+            np.testing.assert_array_equal(compiled(x), x * k)
+            np.testing.assert_array_equal(total, np.full(*given[:1], k))
+
+
 def outcome(call: Callable[..., Any], *args: Any) -> Any:
     try:
         return call(*args)
