@@ -7,14 +7,14 @@ left. What the rows share is read once, and the additions of one row need not wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import Extent, For, Load, Store
-from pullback.ir.structure import Block, Instruction, Value, copied
+from pullback.ir.structure import Block, Instruction, Value, copied, rewired
 from pullback.ir.types import I64
 
 ROWS = 4
@@ -80,7 +80,7 @@ def _jammed(b: Builder, i: Instruction) -> None:
     moved = Builder(i.loc)
     place = Value(at.type, at.name)
     here = moved.add(place, done)
-    for k in _reading(rest.instructions, {rest.parameters[0]: here}):
+    for k in rewired(rest, {rest.parameters[0]: here}).instructions:
         moved.append(k)
     b.append(Instruction(i.op, (b.sub(count, done),), (), i.params, (moved.block((place,), ()),), i.loc))
 
@@ -113,13 +113,3 @@ def _reduced(b: Builder, i: Instruction, envs: Sequence[Env]) -> None:
     b.append(Instruction(i.op, operands, tuple(results), params, (body,), i.loc))
     for row, env in enumerate(envs):
         env.update(zip(i.results, results[row * len(i.results) :], strict=False))
-
-
-def _reading(instructions: Sequence[Instruction], env: Env) -> list[Instruction]:
-    """Instructions, those of regions included, that read other values."""
-    read: Callable[[Sequence[Value]], tuple[Value, ...]] = lambda values: tuple(env.get(v, v) for v in values)  # noqa: E731
-    found = []
-    for i in instructions:
-        regions = tuple(Block(r.parameters, tuple(_reading(r.instructions, env)), read(r.results)) for r in i.regions)
-        found.append(Instruction(i.op, read(i.operands), i.results, i.params, regions, i.loc))
-    return found

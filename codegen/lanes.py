@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pullback.ir.types import DType
 
 NAMES = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
 
 
-@dataclass(frozen=True)
-class Lanes:
+class Lanes(NamedTuple):
     """``step`` None: ``text`` is a vector. 0: a scalar, the same in all lanes. Else: an i64, ``text`` + lane * ``step``. With
     ``each``: an i64, ``text`` + the number of each lane."""
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pullback.codegen.lanes import Lanes, element, literal, mangled, wide
 from pullback.codegen.llvm_accesses import Accesses, Place
 from pullback.codegen.llvm_casts import cast
-from pullback.codegen.llvm_core import core_loop, number_of_threads, private_place, run_apart
+from pullback.codegen.llvm_core import Waiting, core_loop, number_of_threads, private_place, run_apart, write_waiting
 from pullback.codegen.llvm_division import REGISTER, divided, plan
 from pullback.codegen.llvm_each import of_each
 from pullback.codegen.llvm_fourier import fourier_lines
@@ -122,6 +122,7 @@ class Emitter(Accesses):
         self.by_multipliers: set[Value] = set()
         self.scans: dict[Value, Scan] = {}
         self.functions: list[str] = []
+        self.waiting: list[Waiting] = []
         self.elsewhere: set[Instruction] = set()
         self.apart_branches: Set[Instruction] = set()
         self.has_several = sum(i.params.get("map") == "core" for i in kernel.body.instructions) > 1
@@ -205,6 +206,7 @@ class Emitter(Accesses):
         self.status = self.slot("i64")
         self.line(f"store i64 0, ptr {self.status}")
         self.block(self.kernel.body)
+        write_waiting(self)
         self.end()
         body = [*self.functions, f"{self.heading()} {{", "entry:", *self.entry, *self.lines, "}"]
         text = "\n".join([*(() if self.direct else self.declared), "", *body, ""])
@@ -262,7 +264,9 @@ class Emitter(Accesses):
             self.by_multipliers |= plan(block, PROCESSORS[self.target.cpu], self.width)
         made = {v: i for i in block.instructions for v in i.results}
         for k, (i, after) in enumerate(zip(block.instructions, (*block.instructions[1:], None))):
-            if left:
+            if not isinstance(i.op, Store):
+                self.instruction(i)
+            elif left:
                 left -= 1
             elif waiting is not None:
                 store_pair(self, waiting, i)
@@ -280,6 +284,8 @@ class Emitter(Accesses):
 
     def instruction(self, i: Instruction) -> None:
         match i.op:
+            case Elementwise():
+                self.elementwise(i)
             case Extent():
                 self.env[i.result] = self.extent(i.params["size"])
             case Constant():
@@ -357,8 +363,6 @@ class Emitter(Accesses):
                 call(self, i)
             case RowRef():
                 self.row(i)
-            case Elementwise():
-                self.elementwise(i)
             case _:
                 raise NotImplementedError(f"{i.op.name} has no LLVM spelling")
 
@@ -372,11 +376,11 @@ class Emitter(Accesses):
             return
         operands = [self.env[v] for v in i.operands]
         dtypes = [v.type.dtype for v in i.operands]
-        affine = self.affine(op, operands, dtypes) or of_each(self, i, operands)
+        affine = self.affine(op, operands, dtypes) or of_each(self, i, operands) if self.width > 1 else None
         if affine is not None:
             self.env[i.result] = affine
             return
-        width = 1 if all(o.is_scalar for o in operands) else self.width
+        width = 1 if self.width == 1 or all(o.is_scalar for o in operands) else self.width
         texts = [o.text if width == 1 else self.vector(o, d) for o, d in zip(operands, dtypes, strict=True)]
         dtype = dtypes[1] if op.gives == "select" else dtypes[0]
         spelling = op.spelling("llvm", dtype.kind)
@@ -408,7 +412,7 @@ class Emitter(Accesses):
     def affine(self, op: Op, operands: list[Lanes], dtypes: list[DType]) -> Lanes | None:
         """Sums, differences and products of positions stay positions, and so does a choice between two, the same in all lanes.
         Whether two are equal is asked of one lane."""
-        if self.width == 1 or dtypes[-1] is not _I64:
+        if dtypes[-1] is not _I64:
             return None
         if op.name == "add" and any(o.each for o in operands) and any(o.is_scalar for o in operands):
             return self.add(*operands)

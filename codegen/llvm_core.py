@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
     from pullback.codegen.llvm_accesses import Place
 
-LONG, LONG_BRANCH = 250, 200
+LONG, LONG_BRANCH = 250, 150
 """Functions of so many lines are long, and one of several conditions is if so many instructions run on it."""
 _NAME = re.compile(r"[@!][^ (]+")
 FEW = 8
@@ -57,6 +57,10 @@ def core_loop(e: Emitter, i: Instruction) -> None:
     """A loop over chunks, whose number may be below 1."""
     assert e.width == 1 and e.mask is None
     count = e.env[i.operands[0]].text
+    if e.has_several and not e.direct:
+        e.waiting.append(Waiting(e, i))
+        e.lines.append("")
+        return
     if not e.inlined:
         _share_out(e, i, {}, count)
         return
@@ -75,6 +79,28 @@ def core_loop(e: Emitter, i: Instruction) -> None:
     _inline(e, i)
     e.line(f"br label %{after}")
     e.label(after)
+
+
+class Waiting:
+    """A loop of a kernel that has several, with all that is known where it runs: the longest is written first, so that a thread
+    compiles it while the others are written."""
+
+    def __init__(self, e: Emitter, i: Instruction) -> None:
+        self.i, self.line, self.size = i, len(e.lines), sum(1 for _ in walk(i.regions[0]))
+        self.env, self.splats, self.places = dict(e.env), dict(e.splats), dict(e.places)
+        self.known, self.path = dict(e.known), e.path
+
+    def write(self, e: Emitter) -> None:
+        lines, e.lines = e.lines, []
+        e.env, e.splats, e.places, e.known, e.path = self.env, self.splats, self.places, self.known, self.path
+        _share_out(e, self.i, {}, e.env[self.i.operands[0]].text)
+        lines[self.line], e.lines = "\n".join(e.lines), lines
+
+
+def write_waiting(e: Emitter) -> None:
+    """Write the loops that wait, when all that runs between them is there."""
+    for waiting in sorted(e.waiting, key=lambda waiting: -waiting.size):
+        waiting.write(e)
 
 
 def _share_out(e: Emitter, i: Instruction, shown: dict[Value, str], count: str) -> None:

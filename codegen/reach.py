@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 from pullback.codegen.llvm_text import Slot
@@ -20,7 +20,7 @@ from pullback.ir.extents import value_of
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.kernel import Chosen, Extent
 from pullback.ir.structure import Block, Instruction, Value, walk
-from pullback.ir.types import BOOL, I64, scalar
+from pullback.ir.types import BOOL, I64, ArrayType
 
 Path = tuple[Value, ...]
 Told = Callable[[Slot], None]
@@ -29,7 +29,6 @@ Number = int | None
 """What a step gives; None if sizes do not say."""
 
 _LARGEST = 2**63 - 1
-_TYPES = (scalar(I64), scalar(BOOL))
 
 
 def _quotient(x: int, y: int) -> Number:
@@ -45,6 +44,9 @@ _OPS: Mapping[str, Callable[..., Number]] = {
 }  # fmt: skip
 """What ops give for numbers, as they do for i64 and bool."""
 
+_OPERATIONS = {*_OPS, "select"}
+_UNKNOWN = ("unknown",)
+
 
 class Reach:
     """That of the functions that a kernel calls, by their slots. ``told``: called with a slot when a way to its function is met,
@@ -53,6 +55,10 @@ class Reach:
     def __init__(self, body: Block, told: Told | None = None) -> None:
         self._body, self._told = body, told
         self._ways: dict[Slot, dict[Path, None]] = {}
+        self._found: dict[Value, int] = {}
+        self._all: list[tuple[Any, ...]] = []
+        self._needs: list[int] = []
+        self._of: dict[tuple[Path, ...], Steps] = {}
 
     @cached_property
     def _made(self) -> Mapping[Value, Instruction]:
@@ -64,41 +70,62 @@ class Reach:
         if path not in ways:
             ways[path] = None
             if self._told is not None:
-                self._told(self._with_steps(slot, [path]))
+                self._told(self._with_steps(slot, (path,)))
 
     def slot(self, slot: Slot) -> Slot:
         """A slot with the steps that tell whether its function is called, if there are any."""
-        return self._with_steps(slot, list(self._ways.get(slot, ())))
+        return self._with_steps(slot, tuple(self._ways.get(slot, ())))
 
-    def _with_steps(self, slot: Slot, paths: Sequence[Path]) -> Slot:
-        steps = self.steps(paths)
+    def _with_steps(self, slot: Slot, paths: tuple[Path, ...]) -> Slot:
+        if paths not in self._of:
+            self._of[paths] = self.steps(paths)
+        steps = self._of[paths]
         return (*slot, steps) if steps else slot
 
     def steps(self, paths: Sequence[Path]) -> Steps:
         """How to find whether all values of one of some paths are other than 0; no steps if sizes do not say anything of that."""
-        found: dict[Value, int] = {}
+        ends = [tuple(map(self._step_of, path)) for path in paths]
+        if not paths or any(all(self._all[k] == _UNKNOWN for k in end) for end in ends):
+            return ()
+        needed = 0
+        for k in {k for end in ends for k in end}:
+            needed |= self._needs[k]
+        place: dict[int, int] = {}
         steps: list[tuple[Any, ...]] = []
-        waiting = [value for path in reversed(paths) for value in reversed(path)]
+        while needed:
+            k = (needed & -needed).bit_length() - 1
+            needed &= needed - 1
+            place[k] = len(steps)
+            name, *operands = self._all[k]
+            steps.append((name, *map(place.__getitem__, operands)) if name in _OPERATIONS else self._all[k])
+        found = [("all", *map(place.__getitem__, end)) for end in ends]
+        return (*steps, *found, ("any", *range(len(steps), len(steps) + len(found))))
+
+    def _step_of(self, value: Value) -> int:
+        """The step that gives a value, behind those of what it is computed from."""
+        waiting = [value]
         while waiting:
-            value = waiting[-1]
-            made = self._made.get(value)
+            made = self._made.get(waiting[-1])
             operands = made.operands if made is not None and _is_known(made) else ()
-            left = [v for v in operands if v not in found]
-            if value not in found and left:
+            left = [v for v in operands if v not in self._found]
+            if left:
                 waiting += left
                 continue
-            waiting.pop()
-            if value not in found:
-                found[value] = len(steps)
-                steps.append(_step(made, [found[v] for v in operands]))
-        if not paths or any(all(steps[found[v]] == ("unknown",) for v in path) for path in paths):
-            return ()
-        ends = [("all", *(found[v] for v in path)) for path in paths]
-        return (*steps, *ends, ("any", *range(len(steps), len(steps) + len(ends))))
+            at = waiting.pop()
+            if at not in self._found:
+                given = [self._found[v] for v in operands]
+                self._found[at] = len(self._all)
+                self._needs.append(reduce(operator.or_, (self._needs[k] for k in given), 1 << len(self._all)))
+                self._all.append(_step(made, given))
+        return self._found[value]
 
 
 def _is_known(i: Instruction) -> bool:
-    return (i.op.name in _OPS or i.op.name == "select") and all(v.type in _TYPES for v in (*i.operands, *i.results))
+    return i.op.name in _OPERATIONS and all(_is_scalar(v) for v in (*i.operands, *i.results))
+
+
+def _is_scalar(v: Value) -> bool:
+    return isinstance(v.type, ArrayType) and not v.type.shape and v.type.dtype in (I64, BOOL)
 
 
 def _step(i: Instruction | None, operands: Sequence[int]) -> tuple[Any, ...]:
@@ -107,10 +134,10 @@ def _step(i: Instruction | None, operands: Sequence[int]) -> tuple[Any, ...]:
             return "extent", i.params["size"]
         case Chosen() if i is not None:
             return "chosen", i.params["dtype"].name
-        case Constant() if i is not None and i.result.type in _TYPES:
+        case Constant() if i is not None and _is_scalar(i.result):
             value = i.params["value"]
-            return "const", bool(value) if i.result.type == scalar(BOOL) else int(value)
-    return (i.op.name, *operands) if i is not None and operands else ("unknown",)
+            return "const", bool(value) if i.result.type.dtype is BOOL else int(value)
+    return (i.op.name, *operands) if i is not None and operands else _UNKNOWN
 
 
 def is_reached(steps: Steps, sizes: Mapping[str, int], chosen: Callable[[str], Number] = lambda dtype: None) -> bool:

@@ -35,7 +35,7 @@ from pullback.ir.ops.kernel import For
 from pullback.ir.ops.library import Library
 from pullback.ir.ops.parts import cold
 from pullback.ir.ops.shared import Call, shared
-from pullback.ir.structure import Block, Function, Instruction, Loc, Value, key_of, walk
+from pullback.ir.structure import Block, Function, Instruction, Loc, Value, key_of, rewired
 from pullback.ir.types import F32, DType
 
 Known = dict[Any, tuple[Value, ...]]
@@ -81,26 +81,33 @@ def _apart(i: Instruction) -> Instruction:
 def _spelled(body: Block, processor: Processor | None = None) -> Block:
     """A kernel's body in which every op has a spelling, the functions that it rarely calls in front."""
     spelling = _Spelling(processor)
-    if not any(_needs_recipe(i.op, i.operands) for i in walk(body)):
+    if not spelling.has_recipes(body):
         return spelling.in_order(body)
     found = spelling.block(body, {}, {})
     return replace(found, instructions=(*spelling.cold.values(), *found.instructions))
 
 
 def _map(block: Block) -> Block:
-    made = []
+    return _mapped(block)[0]
+
+
+def _mapped(block: Block) -> tuple[Block, bool]:
+    """A block whose loops are told how they run, and whether something in it keeps loops around it from being vectors."""
+    made, is_blocked = [], False
     for i in block.instructions:
+        is_blocked = is_blocked or isinstance(i.op, Library | Call) or may_be_vector(i)
         if not i.regions:
             made.append(i)
             continue
-        inside = list(walk(i.regions[0]))
-        blocked = any(isinstance(k.op, Library | Call) or may_be_vector(k) for k in inside)
+        mapped = [_mapped(r) for r in i.regions]
+        blocked = any(inside for _, inside in mapped)
+        is_blocked = is_blocked or blocked
         how = {"map": "vector" if may_be_vector(i) and not blocked else "serial"} if isinstance(i.op, For) else {}
         if "map" in i.params:
             how = {}
-        regions = tuple(_map(r) for r in i.regions)
+        regions = tuple(region for region, _ in mapped)
         made.append(Instruction(i.op, i.operands, i.results, {**i.params, **how}, regions, i.loc))
-    return Block(block.parameters, tuple(made), block.results)
+    return Block(block.parameters, tuple(made), block.results), is_blocked
 
 
 def may_be_vector(i: Instruction) -> bool:
@@ -179,6 +186,15 @@ class _Spelling:
     def __init__(self, processor: Processor | None) -> None:
         self.processor = processor
         self.cold: Functions = {}
+        self.with_recipes: dict[Block, bool] = {}
+
+    def has_recipes(self, block: Block) -> bool:
+        """Whether something in a block has no spelling of its own."""
+        if block not in self.with_recipes:
+            here = any(_needs_recipe(i.op, i.operands) for i in block.instructions)
+            inside = [self.has_recipes(r) for i in block.instructions for r in i.regions]
+            self.with_recipes[block] = here or any(inside)
+        return self.with_recipes[block]
 
     def work(self, i: Instruction) -> Work:
         """What an instruction takes once it is spelled out."""
@@ -198,6 +214,8 @@ class _Spelling:
 
     def block(self, block: Block, known: Known, env: Mapping[Value, Value]) -> Block:
         """A block in which every op has a spelling; what enclosing blocks computed is known, and has other names."""
+        if not self.has_recipes(block):
+            return self.in_order(rewired(block, env))
         known, env = dict(known), dict(env)
         block = self.paced(block)
         instructions: list[Instruction] = []

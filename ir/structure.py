@@ -151,6 +151,24 @@ def copied(block: Block, given: Sequence[Value] = ()) -> Block:
     return copy(block)
 
 
+def rewired(block: Block, env: Mapping[Value, Value]) -> Block:
+    """The same block, regions included, that reads other values in place of some of its surroundings'."""
+    if not env:
+        return block
+
+    def read(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(env.get(v, v) for v in values)
+
+    def rewire(old: Block) -> Block:
+        made = []
+        for i in old.instructions:
+            regions = tuple(map(rewire, i.regions))
+            made.append(Instruction(i.op, read(i.operands), i.results, i.params, regions, i.loc))
+        return Block(old.parameters, tuple(made), read(old.results))
+
+    return rewire(block)
+
+
 def use_counts(block: Block) -> dict[Value, int]:
     """How often each value is read inside a block, its regions and results included."""
     counts: dict[Value, int] = {}

@@ -166,6 +166,7 @@ def interleaved(t: ArrayType) -> ArrayType:
     return ArrayType(t.dtype.part, (*t.shape, 2))
 
 
+@functools.cache
 def scalar(dtype: DType | str) -> ArrayType:
     """The type of a rank-0 array."""
     return ArrayType(dtype_of(dtype), ())

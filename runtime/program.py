@@ -8,6 +8,7 @@ runs all steps natively. Executables may be called from several threads at once.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -161,7 +162,8 @@ def _emitted_ahead(program: Function, kernels: Sequence[Function], schedule: Sch
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
             launches = [i for i in walk(program.body) if i.op is launch and i.params["kernel"] == kernel.name]
 
-            def reached(steps: Steps, launches: Sequence[Instruction] = launches) -> bool:
+            @functools.cache
+            def reached(steps: Steps, launches: Sequence[Instruction] = tuple(launches)) -> bool:
                 return sizes is None or any(reaches(i, steps, sizes) for i in launches)
 
             def told(slot: Slot, reached: Callable[[Steps], bool] = reached) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,3 +54,17 @@ def test_it_stands_still_while_passes_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert pb.jit(lambda x: np.sum(x * 3.0 + x))(np.ones(3)) == 12.0
     assert seen == [False]
     assert gc.isenabled()
+
+
+def test_what_was_made_is_collected_at_the_end() -> None:
+    with paused():
+        marks = [weakref.ref(type("Made", (), {}))]
+    found: list[int] = []
+    gc.callbacks.append(seen := lambda phase, about: found.append(about["generation"]) if phase == "stop" else None)
+    try:
+        with paused():
+            marks += [weakref.ref(type("Made", (), {}))]
+    finally:
+        gc.callbacks.remove(seen)
+    assert found == [0]
+    assert [mark() for mark in marks] == [None, None]

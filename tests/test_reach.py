@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.codegen.llvm import emit
 from pullback.codegen.processors import Target
 from pullback.codegen.reach import Reach, is_reached
 from pullback.codegen.schedule import schedule
@@ -148,6 +149,18 @@ def test_a_form_is_compiled_when_a_call_needs_it() -> None:
     (built, wide), (_, wider), (new, small), (_, smaller) = made
     assert built == 1 and wide > 1 and new == 0
     assert 1 <= small < wide and wider == smaller == 0
+
+
+@pytest.mark.parametrize("name", ["biased", "squares"])
+def test_the_longest_loop_is_written_first(name: str) -> None:
+    """A thread compiles it while the others are written."""
+    module = pb.jit(FUNCTIONS[name]).stages(*arguments((3, 40, 30, 50), "f8"))["lower"]
+    told: dict[str, None] = {}
+    for kernel in (f for f in parse_module(module).functions if f.kind == "kernel"):
+        emit(schedule(kernel, "cpu", "", Target(64, True)), "", Target(64, True), lambda slot: told.setdefault(slot[2]))
+    lines = [text.count("\n") for text in told if "ptr noalias %context" in text]
+    assert len(lines) > 1
+    assert lines[0] == max(lines)
 
 
 # What steps say, and what the kernel computes.
