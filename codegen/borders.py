@@ -30,7 +30,8 @@ def _split(block: Block, outer: Makers, given: frozenset[Value]) -> Block:
     makers = dict(outer)
     made: list[Instruction] = []
     for i in block.instructions:
-        makers.update((v, i) for v in i.results)
+        for v in i.results:
+            makers[v] = i
         band = bands(i, makers, given)
         if band is not None:
             band.write(Builder(i.loc, made))

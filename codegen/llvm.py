@@ -11,6 +11,7 @@ every 64 and every 4,096 iterations, so that no chain of additions is long.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -258,11 +259,11 @@ class Emitter(Accesses):
     def block(self, block: Block) -> None:
         waiting: Instruction | None = None
         left = 0
-        if self.target.vector_bytes == LANES * _F64.bytes:
+        if self.target.vector_bytes == LANES * _F64.bytes and self.width == LANES:
             self.pairs.update(pairs_of(block))
         if self.target.vector_bytes == REGISTER and self.width > 1 and self.target.cpu in PROCESSORS:
             self.by_multipliers |= plan(block, PROCESSORS[self.target.cpu], self.width)
-        made = {v: i for i in block.instructions for v in i.results}
+        made = {v: i for i in block.instructions for v in i.results} if self.width > 1 else {}
         for k, (i, after) in enumerate(zip(block.instructions, (*block.instructions[1:], None))):
             if not isinstance(i.op, Store):
                 self.instruction(i)
@@ -438,7 +439,6 @@ class Emitter(Accesses):
         return self.multiply(a, b)
 
     def spelled(self, op: Elementwise, spelling: str, texts: list[str], dtype: DType, width: int) -> str:
-        t = wide(element(dtype), width)
         if op.name == "fma" and dtype.bits == 16:
             return self.half_fma(texts, dtype, width)
         if dtype.is_float and dtype.bits == 16 and op.gives != "select":
@@ -447,14 +447,10 @@ class Emitter(Accesses):
             return found if op.gives == "bool" else cast(self, found, _F32, dtype, width, False)
         if op.name == "fma" and not self.target.has_fma:
             return spelled_out(self, "fma", texts, dtype, width)
-        m = mangled(element(dtype), width)
-        text = spelling.format(*texts, t=t, m=m, c=wide("i1", width))
-        if "@" in text:
-            operand_types = "i1" if op.name == "abs" and dtype.is_integer else ""
-            types = [t] * len(texts) + ([operand_types] if operand_types else [])
-            name = text.partition("@")[2].partition("(")[0]
-            self.declared[f"declare {t} @{name}({', '.join(types)})"] = None
-        return self.let(text)
+        text, declared = _spelling(op, spelling, dtype, width)
+        if declared:
+            self.declared[declared] = None
+        return self.let(text.format(*texts))
 
     def half_fma(self, texts: list[str], dtype: DType, width: int) -> str:
         """In float64, where the product of two halves is exact and the sum is too wherever its rounding could matter."""
@@ -491,6 +487,17 @@ class Emitter(Accesses):
         before = self.let(f"load i64, ptr {self.status}")
         first = self.let(f"icmp eq i64 {before}, 0")
         self.line(f"store i64 {self.let(f'select i1 {first}, i64 {status}, i64 {before}')}, ptr {self.status}")
+
+
+@functools.cache
+def _spelling(op: Elementwise, spelling: str, dtype: DType, width: int) -> tuple[str, str]:
+    """The text of an op with places for its operands, and of the function's declaration if it calls one."""
+    t, m = wide(element(dtype), width), mangled(element(dtype), width)
+    text = spelling.format(*(f"{{{k}}}" for k in range(op.arity)), t=t, m=m, c=wide("i1", width))
+    if "@" not in text:
+        return text, ""
+    types = [t] * op.arity + (["i1"] if op.name == "abs" and dtype.is_integer else [])
+    return text, f"declare {t} @{text.partition('@')[2].partition('(')[0]}({', '.join(types)})"
 
 
 def _size_names(kernel: Function) -> set[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element, stored
@@ -159,11 +160,12 @@ def _written(
     if not e.direct:
         block, positions = e.arguments or ("%args", {what: k for k, what in enumerate(e.slots)})
         inside.arguments = captures.take(block, "ptr"), positions
-    inside.sizes = {name: _size(e, inside, captures, name) for name in sorted(_sizes(i)) if name in e.sizes}
+    outer = _outer_values(i)
+    inside.sizes = {name: _size(e, inside, captures, name) for name in sorted(_sizes(i, outer)) if name in e.sizes}
     inside.status = inside.slot("i64")
     inside.line(f"store i64 0, ptr {inside.status}")
     numbers = {} if e.direct else {value: k for k, value in enumerate(e.kernel.parameters)}
-    for value in _outer_values(i):
+    for value in outer:
         if value in numbers:
             inside.parameter(numbers[value], value)
             continue
@@ -232,10 +234,11 @@ def _outer_values(i: Instruction) -> dict[Value, None]:
     read: dict[Value, None] = {}
     for k in walk(region):
         inside.update(k.results)
+        for v in k.operands:
+            read[v] = None
         for inner in k.regions:
             inside.update(inner.parameters)
-        read.update(dict.fromkeys(k.operands))
-        read.update((v, None) for inner in k.regions for v in inner.results)
+            read.update(dict.fromkeys(inner.results))
     return {v: None for v in read if v not in inside}
 
 
@@ -243,10 +246,10 @@ def _size(e: Emitter, inside: Emitter, captures: Captures, name: str) -> Lanes:
     return Lanes(captures.take(e.sizes[name].text, "i64") if e.direct else inside.argument("size", int(name[1:])))
 
 
-def _sizes(i: Instruction) -> set[str]:
-    """The sizes that the body of a loop needs, for itself or for where elements of references are."""
+def _sizes(i: Instruction, outer: Iterable[Value]) -> set[str]:
+    """The sizes that the body of a loop needs, for itself or for where elements of references are, which it reads from around."""
     named = {k.params["size"] for k in walk(i.regions[0]) if "size" in k.params}
-    extents = {extent for v in _outer_values(i) if isinstance(v.type, RefType) for extent in v.type.shape}
+    extents = {extent for v in outer if isinstance(v.type, RefType) for extent in v.type.shape}
     return {name for name in named | extents if isinstance(name, str)}
 
 

@@ -58,6 +58,8 @@ ESTIMATE, SIGN, TEST, BRANCH = 3, 1, 2, 2
 def plan(block: Block, processor: Processor, width: int) -> frozenset[Value]:
     """The quotients and roots of a block of a vector loop that had better come of multiply-adds."""
     found = [i for i in block.instructions if _is_slow(i, width)]
+    if not found:
+        return frozenset()
     ratios = [[i] for i in found if i.op.name == "ratio"]
     families: dict[Value, list[Instruction]] = {}
     for i in found:

@@ -129,15 +129,19 @@ def _is_scalar(v: Value) -> bool:
 
 
 def _step(i: Instruction | None, operands: Sequence[int]) -> tuple[Any, ...]:
-    match None if i is None else i.op:
-        case Extent() if i is not None:
+    if i is None:
+        return _UNKNOWN
+    if operands:
+        return i.op.name, *operands
+    match i.op:
+        case Extent():
             return "extent", i.params["size"]
-        case Chosen() if i is not None:
+        case Chosen():
             return "chosen", i.params["dtype"].name
-        case Constant() if i is not None and _is_scalar(i.result):
+        case Constant() if _is_scalar(i.result):
             value = i.params["value"]
             return "const", bool(value) if i.result.type.dtype is BOOL else int(value)
-    return (i.op.name, *operands) if i is not None and operands else _UNKNOWN
+    return _UNKNOWN
 
 
 def is_reached(steps: Steps, sizes: Mapping[str, int], chosen: Callable[[str], Number] = lambda dtype: None) -> bool:

@@ -30,6 +30,19 @@ class _Makers:
         return self.found.get(value)
 
 
+def _method(name: str) -> Callable[..., Any]:
+    """What makes an op a method of builders."""
+
+    def method(self: Builder, *operands: Value, **params: Any) -> Any:
+        op = OPS.get(name)
+        if op is None:
+            raise AttributeError(f"no op is called {name}")
+        results = self.emit(op, operands, params)
+        return results[0] if len(results) == 1 else results
+
+    return method
+
+
 class Builder:
     def __init__(self, loc: Loc = NOWHERE, instructions: list[Instruction] | None = None, hint: str = "") -> None:
         self.loc = loc
@@ -51,11 +64,12 @@ class Builder:
         self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
     ) -> tuple[Value, ...]:
         """Append an instruction and return its results. Raises TypeError on operands the op does not take."""
+        given = [v.type for v in operands]
         try:
-            params = op.settle([v.type for v in operands], params or {})
-            types = op.infer([v.type for v in operands], params, regions, must_match)
+            params = op.settle(given, params or {})
+            types = op.infer(given, params, regions, must_match)
         except TypeError as error:
-            raise TypeError(f"{op.name}({', '.join(str(v.type) for v in operands)}): {error}") from None
+            raise TypeError(f"{op.name}({', '.join(map(str, given))}): {error}") from None
         results = tuple(Value(t, self.hint) for t in types)
         self.instructions.append(Instruction(op, tuple(operands), results, params, tuple(regions), self.loc))
         return results
@@ -68,15 +82,11 @@ class Builder:
         self.instructions.append(instruction)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        op = OPS.get(name)
-        if op is None:
+        if name not in OPS:
             raise AttributeError(f"no op is called {name}")
-
-        def call(*operands: Value, **params: Any) -> Any:
-            results = self.emit(op, operands, params)
-            return results[0] if len(results) == 1 else results
-
-        return call
+        setattr(Builder, name, _method(name))  # found without this function from now on
+        found: Callable[..., Any] = getattr(self, name)
+        return found
 
     def const(self, value: Any, dtype: DType | str) -> Value:
         """A rank-0 constant."""

@@ -44,6 +44,10 @@ class Elementwise(Op):
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         if len(types) != self.arity:
             raise TypeError(f"takes {self.arity} operands, got {len(types)}")
+        one = types[0]
+        is_usual = self.gives == "same" and isinstance(one, ArrayType) and one.dtype.kind in self.kinds
+        if is_usual and types.count(one) == len(types):
+            return (one,)
         arrays: list[ArrayType] = []
         for t in types:
             if not isinstance(t, ArrayType):
