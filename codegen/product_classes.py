@@ -60,8 +60,9 @@ CLASSES = (
         name="tall", rows=LOW, width=WIDTH, deep=DEEP, results=6, examples=((4, 100_000, 4), (20, 10_000, 20), (12, 9_000, 7)),
     ),
     ShapeClass(name="middle", products=1 << 21, examples=((128, 128, 128), (32, 256, 256), (256, 32, 256), (96, 96, 96))),
-    ShapeClass(name="far", rows=64, right=1 << 21, examples=((8, 2048, 1024), (32, 1024, 2048))),
-    ShapeClass(name="flat", rows=64, examples=((8, 1024, 1024), (32, 512, 512))),
+    ShapeClass(name="few", rows=8, examples=((8, 1024, 1024), (4, 2048, 1024))),
+    ShapeClass(name="far", rows=64, right=1 << 21, examples=((16, 2048, 1024), (32, 1024, 2048))),
+    ShapeClass(name="flat", rows=64, examples=((16, 1024, 1024), (32, 512, 512))),
     ShapeClass(name="narrow", width=64, examples=((1024, 1024, 4), (1024, 1024, 8))),
     ShapeClass(name="thin", terms=32, examples=((1024, 8, 1024), (1024, 32, 1024))),
     ShapeClass(name="large", examples=((256, 256, 256), (400, 400, 400))),
@@ -76,8 +77,8 @@ WIDE = frozenset({"SkylakeX", "Cooperlake", "SapphireRapids", ""})
 """The names by which OpenBLAS has kernels for registers of 64 bytes. A library that has no name may have them, too."""
 _ALL = frozenset(c.name for c in CLASSES)
 STATIC: Mapping[tuple[int, bool, str], frozenset[str]] = {
-    (64, True, "f32"): frozenset({"tall", "far", "flat", "thin", "large"}),
-    (64, True, "f64"): frozenset({"tall", "far", "flat", "thin", "large"}),
+    (64, True, "f32"): frozenset({"tall", "few", "far", "flat", "thin", "large"}),
+    (64, True, "f64"): frozenset({"tall", "few", "far", "flat", "thin", "large"}),
     (64, False, "f32"): _ALL - {"narrow"},
     (64, False, "f64"): _ALL - {"narrow"},
     (64, True, "c64"): _ALL - {"small", "narrow"},
@@ -85,7 +86,7 @@ STATIC: Mapping[tuple[int, bool, str], frozenset[str]] = {
     (64, False, "c64"): _ALL - {"narrow"},
     (64, False, "c128"): _ALL - {"narrow"},
     (32, False, "f32"): _ALL - {"narrow"},
-    (32, False, "f64"): frozenset({"tall", "middle", "thin", "large"}),
+    (32, False, "f64"): frozenset({"tall", "middle", "few", "thin", "large"}),
     (32, False, "c64"): _ALL - {"tall", "narrow"},
     (32, False, "c128"): frozenset({"middle", "thin"}),
 }

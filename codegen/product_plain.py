@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pullback.codegen.processors import Target
 from pullback.codegen.product_blocks import Block, Blocks
 from pullback.codegen.product_either import loading
+from pullback.codegen.product_few import FewRows
 from pullback.codegen.product_functions import Functions
 from pullback.codegen.product_lanes import Strides
 from pullback.codegen.product_narrow import Narrow, Place, Tiles
 from pullback.codegen.product_packs import Lies, operands_of
-from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, rows_of
+from pullback.codegen.product_parts import Rows, RowsAt, is_stored, number, parts, rows_of, shared, when
 from pullback.codegen.product_scales import KNOWN
 from pullback.codegen.product_shapes import Shape
 from pullback.ir.builder import Builder
@@ -138,7 +139,26 @@ class PlainBlocks(Blocks):
         self.name = f"blocks_{self.dtype.name}"
         self.ways(found.left, True)
         self.ways(found.right, False)
+        self.few = FewRows(self.dtype, self.shape)
+        self.is_few: Value | None = None
+        if self.few.is_for(target):
+            functions[self.few.name] = self.few.define()
+            self.is_few = self.few.fits(b, self.rows, self.columns, found.right.turned(b))
         kind.define(self.name, functions, _block(kind))
+
+    def number(self, row_panels: Value, column_panels: Value, is_long: Value) -> tuple[Value, Value]:
+        """Few rows have longer ones, and pack nothing."""
+        b = self.b
+        down, along = super().number(row_panels, column_panels, is_long)
+        if self.is_few is None:
+            return down, along
+        wanted = b.select(is_long, b.emit(OPS["threads"], (), {})[0], number(b, 1))
+        of_few = b.mul(shared(b, parts(b, column_panels, self.few.most // self.shape.columns), wanted), wanted)
+        return down, b.select(self.is_few, of_few, along)
+
+    def memory(self, b: Builder, several: Value, panels: Value, across: Value) -> dict[str, Value]:
+        packed = across if self.is_few is None else b.select(self.is_few, number(b, 1), across)
+        return super().memory(b, several, panels, packed)
 
     def runs(self, b: Builder, block: Block) -> None:
         numbers = (self.rows, self.columns, self.terms, *block.rows, *block.columns, block.across, block.length, block.runs)
@@ -159,19 +179,35 @@ def _block(kind: _Kind) -> Region:
     refs, distances, n = kind.refs(), {name: Value(scalar(I64), f"{name}_apart") for name in REFS}, _numbers(*NUMBERS)
     choices = {name: Value(scalar(BOOL), name) for name in CHOICES}
     packs = _numbers(*PACKS)
-    b = Builder()
-    product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
-    blocks = Blocks(b, product, kind.target, {}, False)
-    left, right, blocks.goes = (RowsAt(refs[name], distances[name]) for name in REFS)
-    blocks.packed = (
-        Lies(left, False, choices["left_turned"], packs["pack_left"]),
-        Lies(right, False, choices["right_turned"], packs["pack_right"]),
-    )
-    blocks.comes = right
-    blocks.runs(b, Block(
-        rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
-        **{name: choices[name] for name in ("several", "keeps", "is_far")}, panels=panels, known=marks, sums=sums,
-    ))  # fmt: skip
+    left, right, out = (RowsAt(refs[name], distances[name]) for name in REFS)
+
+    def in_panels(b: Builder) -> None:
+        product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
+        blocks = Blocks(b, product, kind.target, {}, False)
+        blocks.packed = (
+            Lies(left, False, choices["left_turned"], packs["pack_left"]),
+            Lies(right, False, choices["right_turned"], packs["pack_right"]),
+        )
+        blocks.comes, blocks.goes = right, out
+        blocks.runs(b, Block(
+            rows=(n["i0"], n["panels"]), columns=(n["j0"], n["width"]), across=n["across"], length=n["length"], runs=n["runs"],
+            **{name: choices[name] for name in ("several", "keeps", "is_far")}, panels=panels, known=marks, sums=sums,
+        ))  # fmt: skip
+
+    def as_it_lies(b: Builder) -> None:
+        one, apart, turned = number(b, 1), left.distance, choices["left_turned"]
+        steps = b.select(turned, one, apart), b.select(turned, apart, one), right.distance, out.distance
+        memory = left.ref, right.ref, out.begin(b, number(b, 0), n["j0"])
+        given = *memory, *steps, n["rows"], n["terms"], n["j0"], n["width"]
+        b.emit(OPS["call"], given, {"function": few.name})
+
+    b, few = Builder(), FewRows(kind.dtype, shape)
+    if few.is_for(kind.target):
+        is_few = few.fits(b, n["rows"], n["columns"], choices["right_turned"])
+        when(b, is_few, as_it_lies)
+        when(b, b.bitnot(is_few), in_panels)
+    else:
+        in_panels(b)
     given = {**packs, **n, **choices}
     return b.block([*refs.values(), panels, marks, sums, *distances.values(), *given.values()], [])
 

@@ -89,7 +89,8 @@ def test_examples_are_of_their_classes() -> None:
         assert {class_of(shape, DTYPES[dtype].part.bytes) for shape in each.examples} == {k}
     assert str(CLASSES[LARGE]) == "all others" and len({c.name for c in CLASSES}) == len(CLASSES)
     assert str(CLASSES[1]) == "at most 64 rows, at most 512 bytes of columns, at least 2,048 terms, at least 6 results"
-    assert str(CLASSES[3]) == "at most 64 rows, at least 2,097,152 elements on the right"
+    assert str(CLASSES[3]) == "at most 8 rows"
+    assert str(CLASSES[4]) == "at most 64 rows, at least 2,097,152 elements on the right"
     assert all(names <= {c.name for c in CLASSES} for names in STATIC.values())
 
 
