@@ -32,14 +32,15 @@ VECTORS = 2
 STRIP = 1 << 11
 """The bytes of a row of a block."""
 OPERANDS = ("left", "right", "to")
-NUMBERS = ("row", "term", "apart", "to_apart", "rows", "terms", "first", "width")
+NUMBERS = ("row", "term", "apart", "to_apart", "rows", "terms", "length", "first", "width")
 
 
 @dataclass(frozen=True)
 class FewRows:
     """The function of a block, of products of a dtype. Its parameters: the operands, from their first element on, and where the
     first result goes; how far apart rows and terms of the left operand are, rows of the right one and of the
-    results; how many rows and terms; the first column, and how many."""
+    results; how many rows and terms, and how many of these a run has, which is as in panels, so that results have the same bits
+    wherever operands lie; the first column, and how many."""
 
     dtype: DType
     shape: Shape
@@ -79,7 +80,7 @@ class FewRows:
         }
         given = {name: Value(t, name) for name, t in types.items()}
         b, terms = Builder(), given["terms"]
-        length = number(b, self.shape.terms)
+        length = given["length"]
         given["sums"] = b.local(dtype=self.dtype, shape=(ROWS, self.most))
 
         def run(b: Builder, q: Value) -> None:

@@ -198,7 +198,7 @@ def _block(kind: _Kind) -> Region:
         one, apart, turned = number(b, 1), left.distance, choices["left_turned"]
         steps = b.select(turned, one, apart), b.select(turned, apart, one), right.distance, out.distance
         memory = left.ref, right.ref, out.begin(b, number(b, 0), n["j0"])
-        given = *memory, *steps, n["rows"], n["terms"], n["j0"], n["width"]
+        given = *memory, *steps, n["rows"], n["terms"], n["length"], n["j0"], n["width"]
         b.emit(OPS["call"], given, {"function": few.name})
 
     b, few = Builder(), FewRows(kind.dtype, shape)
