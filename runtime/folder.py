@@ -110,6 +110,8 @@ class Folder:
                 counts[0] += 1
             except Newer:
                 counts[2] += 1
+            except FileNotFoundError:
+                continue  # another process has removed it meanwhile
             except (OSError, Damaged):
                 counts[1] += 1
                 self._remove(path)

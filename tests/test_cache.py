@@ -10,11 +10,13 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pullback.runtime import counters, entries
+from pullback.runtime import counters, entries, folder
 from pullback.runtime.cache import KernelCache, default_folders, generator_stamp, key
 
 NAME = key("a kernel")
@@ -324,6 +326,17 @@ def test_verify_and_clear_leave_other_files_alone(tmp_path: Path) -> None:
     assert store.clear() == 1
     assert store.get(NAME) is None
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["notes.txt", "notes.txt"]
+
+
+def test_verify_counts_nothing_that_another_process_removes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, read = filled(tmp_path), folder.open_entry
+
+    def removed(path: Path, **options: bool) -> AbstractContextManager[tuple[Any, os.stat_result]]:
+        file.unlink()
+        return read(path, **options)
+
+    monkeypatch.setattr(folder, "open_entry", removed)
+    assert KernelCache(tmp_path).verify() == (0, 0, 0)
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
