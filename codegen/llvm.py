@@ -37,7 +37,7 @@ from pullback.codegen.llvm_streams import written_only
 from pullback.codegen.llvm_text import BRIEF, NAMELESS, Emitted, named
 from pullback.codegen.llvm_turned import TURNED, square, store_square, store_turned, turned
 from pullback.codegen.processors import PROCESSORS, Target
-from pullback.codegen.reach import Reach, Steps, Told
+from pullback.codegen.reach import Reach, Reached, Steps, Told
 from pullback.ir.op import Op
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
@@ -72,17 +72,20 @@ from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, StackType
 
 
-def emit(kernel: Function, name: str, target: Target, told: Told | None = None) -> Emitted:
+def emit(
+    kernel: Function, name: str, target: Target, told: Told | None = None, reached: Reached = lambda steps: True
+) -> Emitted:
     """The LLVM text of a kernel scheduled for the CPU, whose symbol is named after the text if ``name`` is empty. ``told``:
-    called with the slots of functions in other modules."""
+    called with the slots of functions in other modules that are ``reached``, which are written first."""
+    reach = functools.partial(Reach, told=told, reached=reached)
     if name:
-        return Emitter(kernel, name, target, told=told).run()
-    found = Emitter(kernel, NAMELESS, target, told=told).run()
+        return Emitter(kernel, name, target, reach=reach).run()
+    found = Emitter(kernel, NAMELESS, target, reach=reach).run()
     text, own = named(found.text, NAMELESS)
     return replace(found, name=own, text=text)
 
 
-def ahead(target: Target, told: Callable[[str], None], reached: Callable[[Steps], bool]) -> Callable[[Instruction, Steps], None]:
+def ahead(target: Target, told: Callable[[str], None], reached: Reached) -> Callable[[Instruction, Steps], None]:
     """Gives what takes functions that kernels share, those first that others call, and steps that tell what sizes reach them; it
     writes those that are reached, and tells of their texts."""
     emitter = Emitter(Function("", Block((), (), ()), "kernel"), "", target)
@@ -99,11 +102,11 @@ class Emitter(Accesses):
     """``direct``, if not empty: the attribute of an internal function of a larger module, whose arguments are parameters."""
 
     def __init__(
-        self, kernel: Function, name: str, target: Target, direct: str = "", told: Told | None = None
+        self, kernel: Function, name: str, target: Target, direct: str = "", reach: Callable[[Block], Reach] = Reach
     ) -> None:
         super().__init__(target)
         self.kernel, self.shared = parted(kernel)
-        self.reach = Reach(self.kernel.body, told)
+        self.reach = reach(self.kernel.body)
         self.path: tuple[Value, ...] = ()
         self.name = name
         self.direct = direct

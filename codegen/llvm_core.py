@@ -22,9 +22,10 @@ from pullback.ir.types import RefType
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
     from pullback.codegen.llvm_accesses import Place
+    from pullback.codegen.reach import Reach
 
-LONG, LONG_BRANCH = 250, 150
-"""Functions of so many lines are long, and one of several conditions is if so many instructions run on it."""
+LONG, LONG_LOOP, LONG_BRANCH = 250, 100, 150
+"""Functions of so many lines are long; loops over chunks, and what runs on one of several conditions, of so many instructions."""
 _NAME = re.compile(r"[@!][^ (]+")
 FEW = 8
 """So many numbers a buffer may have that is small."""
@@ -83,13 +84,16 @@ def core_loop(e: Emitter, i: Instruction) -> None:
 
 
 class Waiting:
-    """A loop of a kernel that has several, with all that is known where it runs: the longest is written first, so that a thread
-    compiles it while the others are written."""
+    """A loop of a kernel that has several, with all that is known where it runs: what the sizes at hand reach is written first,
+    the longest before others, so that a thread compiles it while the others are written."""
 
     def __init__(self, e: Emitter, i: Instruction) -> None:
         self.i, self.line, self.size = i, len(e.lines), sum(1 for _ in walk(i.regions[0]))
         self.env, self.splats, self.places = dict(e.env), dict(e.splats), dict(e.places)
         self.known, self.path = dict(e.known), e.path
+
+    def is_reached(self, reach: Reach) -> bool:
+        return reach.reaches((*self.path, self.i.operands[0]))
 
     def write(self, e: Emitter) -> None:
         lines, e.lines = e.lines, []
@@ -100,7 +104,7 @@ class Waiting:
 
 def write_waiting(e: Emitter) -> None:
     """Write the loops that wait, when all that runs between them is there."""
-    for waiting in sorted(e.waiting, key=lambda waiting: -waiting.size):
+    for waiting in sorted(e.waiting, key=lambda waiting: (not waiting.is_reached(e.reach), -waiting.size)):
         waiting.write(e)
 
 
@@ -121,10 +125,11 @@ def _inline(e: Emitter, i: Instruction) -> None:
 
 
 def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str, Captures]:
-    """The function of a loop's body, and what it captures. A long one of several is a module of its own, and so are those after
-    it: threads compile these at the same time, and what is left does little but call them."""
+    """The function of a loop's body, and what it captures. A long one of several is a module of its own, and so are those that
+    are written after it or that wait with one: threads compile these at the same time, and what is left does little but call."""
     inside, captures, body = _written(e, i, shown, (*e.path, i.operands[0]))
-    if e.direct or not e.has_several or any(inside.functions) or (len(body) < LONG and not e.elsewhere):
+    is_long = len(body) >= LONG or bool(e.elsewhere) or any(waiting.size >= LONG_LOOP for waiting in e.waiting)
+    if e.direct or not e.has_several or any(inside.functions) or not is_long:
         e.functions.append("\n".join([*inside.functions, f"define internal {_heading(inside.name)}", *body]))
         return f"@{inside.name}", captures
     e.elsewhere.add(i)
@@ -192,7 +197,7 @@ def _module(e: Emitter, inside: Emitter, body: list[str]) -> str:
     e.functions.append("")
     name = inside.name
     text = "\n".join([*inside.functions, f"define {_heading(name)}", *body])
-    declared = [line for line in e.declared if any(word in text for word in _NAME.findall(line)[:1])]
+    declared = [line for line in sorted(e.declared) if any(word in text for word in _NAME.findall(line)[:1])]
     text = "\n".join([*declared, "", text])
     if e.name.startswith(NAMELESS):
         text, name = named(text, name)

@@ -42,9 +42,14 @@ class Emitted:
 
 
 def named(text: str, name: str) -> tuple[str, str]:
-    """A text of which the symbols begin with ``name``, or end with it behind a point, and that name, by a hash of the text."""
-    own = "k" + hashlib.sha256(text.encode()).hexdigest()[:24]
-    return text.replace(f"@{name}", f"@{own}").replace(f".{name}", f".{own}"), own
+    """A text of which the symbols begin with ``name``, or end with it behind a point, with another one in its place, and that
+    one: a hash of the text, whatever ``name`` is."""
+
+    def spelled(by: str) -> str:
+        return text.replace(f"@{name}", f"@{by}").replace(f".{name}", f".{by}")
+
+    own = "k" + hashlib.sha256(spelled("").encode()).hexdigest()[:24]
+    return spelled(own), own
 
 
 def is_brief(text: str) -> bool:

@@ -25,6 +25,8 @@ from pullback.ir.types import BOOL, I64, ArrayType
 Path = tuple[Value, ...]
 Told = Callable[[Slot], None]
 Steps = tuple[tuple[Any, ...], ...]
+Reached = Callable[[Steps], bool]
+"""Whether the sizes at hand reach what such steps tell of; what has none is always reached."""
 Number = int | None
 """What a step gives; None if sizes do not say."""
 
@@ -49,11 +51,11 @@ _UNKNOWN = ("unknown",)
 
 
 class Reach:
-    """That of the functions that a kernel calls, by their slots. ``told``: called with a slot when a way to its function is met,
-    and the steps of that way, if there are any."""
+    """That of the functions that a kernel calls, by their slots. ``told``: called with a slot when a way to its function is met
+    that is ``reached``."""
 
-    def __init__(self, body: Block, told: Told | None = None) -> None:
-        self._body, self._told = body, told
+    def __init__(self, body: Block, told: Told | None = None, reached: Reached = lambda steps: True) -> None:
+        self._body, self._told, self._reached = body, told, reached
         self._ways: dict[Slot, dict[Path, None]] = {}
         self._found: dict[Value, int] = {}
         self._all: list[tuple[Any, ...]] = []
@@ -69,18 +71,22 @@ class Reach:
         ways = self._ways.setdefault(slot, {})
         if path not in ways:
             ways[path] = None
-            if self._told is not None:
-                self._told(self._with_steps(slot, (path,)))
+            if self._told is not None and self.reaches(path):
+                self._told(slot)
+
+    def reaches(self, path: Path) -> bool:
+        """Whether all of these conditions and counts may be other than 0 with the sizes at hand."""
+        return self._reached(self._steps((path,)))
 
     def slot(self, slot: Slot) -> Slot:
         """A slot with the steps that tell whether its function is called, if there are any."""
-        return self._with_steps(slot, tuple(self._ways.get(slot, ())))
+        steps = self._steps(tuple(self._ways.get(slot, ())))
+        return (*slot, steps) if steps else slot
 
-    def _with_steps(self, slot: Slot, paths: tuple[Path, ...]) -> Slot:
+    def _steps(self, paths: tuple[Path, ...]) -> Steps:
         if paths not in self._of:
             self._of[paths] = self.steps(paths)
-        steps = self._of[paths]
-        return (*slot, steps) if steps else slot
+        return self._of[paths]
 
     def steps(self, paths: Sequence[Path]) -> Steps:
         """How to find whether all values of one of some paths are other than 0; no steps if sizes do not say anything of that."""

@@ -19,8 +19,8 @@ from weakref import WeakSet
 import numpy as np
 
 from pullback.codegen.driver import Driver, has_control_flow, on_stack
-from pullback.codegen.llvm_text import NO_MEMORY, Emitted, Slot
-from pullback.codegen.reach import Steps
+from pullback.codegen.llvm_text import NO_MEMORY, Emitted
+from pullback.codegen.reach import Reached, Steps, Told
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
 from pullback.ir.later import later
@@ -32,7 +32,7 @@ from pullback.ir.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.text import canonical
 from pullback.ir.types import DTYPES, RefType
 from pullback.runtime import cache, interrupts, memory, polling, threads
-from pullback.runtime.callees import NATIVE, Callees, Sizes, native_address, reaches, steps_of
+from pullback.runtime.callees import NATIVE, Callees, Sizes, native_address, reaches
 from pullback.runtime.engine import Kernel, default_engine
 from pullback.runtime.host import HostStep, raised
 from pullback.runtime.launcher import address_of, fill, launcher
@@ -57,10 +57,13 @@ Table = np.ndarray[Any, Any]
 _BYTE = np.dtype(np.uint8)
 
 
-def emit_kernel(kernel: Function, host: Host | None = None, told: Callable[[Slot], None] | None = None) -> Emitted:
-    """The LLVM text of a scheduled kernel for a machine, this one if none is given; ``told`` as for ``llvm.emit``."""
+def emit_kernel(
+    kernel: Function, host: Host | None = None, told: Told | None = None, reached: Reached = lambda steps: True
+) -> Emitted:
+    """The LLVM text of a scheduled kernel for a machine, this one if none is given. ``told``, ``reached``: as ``llvm.emit`` has
+    them."""
     host = host or default_engine().host()
-    return llvm.emit(kernel, "", host.target, told)
+    return llvm.emit(kernel, "", host.target, told, reached)
 
 
 def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWriter] | None = None) -> Driver:
@@ -166,12 +169,9 @@ def _emitted_ahead(program: Function, kernels: Sequence[Function], schedule: Sch
             def reached(steps: Steps, launches: Sequence[Instruction] = tuple(launches)) -> bool:
                 return sizes is None or any(reaches(i, steps, sizes) for i in launches)
 
-            def told(slot: Slot, reached: Callable[[Steps], bool] = reached) -> None:
-                if reached(steps_of(slot)):
-                    compile_ahead(slot[2])
-
             scheduled = schedule(kernel, llvm.ahead(default_engine().host().target, compile_ahead, reached))
-            found[kernel.name] = emitted = emit_kernel(scheduled, told=told)
+            emitted = emit_kernel(scheduled, told=lambda slot: compile_ahead(slot[2]), reached=reached)
+            found[kernel.name] = emitted
             if len(kernels) == 1 and not shared_with(emitted):
                 return found
             compile_ahead(emitted.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -11,15 +12,18 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.llvm import emit
+from pullback.codegen.llvm_text import Slot
 from pullback.codegen.processors import Target
 from pullback.codegen.reach import Reach, is_reached
 from pullback.codegen.schedule import schedule
 from pullback.ir.extents import value_of
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.kernel import Extent, For, If, Threads
+from pullback.ir.ops.program import launch
 from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.text import parse_function, parse_module
 from pullback.runtime import counters
+from pullback.runtime.callees import reaches, steps_of
 
 Array = Any
 
@@ -161,6 +165,26 @@ def test_the_longest_loop_is_written_first(name: str) -> None:
     lines = [text.count("\n") for text in told if "ptr noalias %context" in text]
     assert len(lines) > 1
     assert lines[0] == max(lines)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["biased", "squares"])
+def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) -> None:
+    """And it is the same, whichever is first: other processes find it."""
+    module = parse_module(pb.jit(FUNCTIONS[name]).stages(*arguments(shape, "f8"))["lower"])
+    kernels = {f.name: f for f in module.functions}
+    forms = 0
+    for i in module.functions[0].instructions:
+        if i.op is launch:
+            kernel = schedule(kernels[i.params["kernel"]], "cpu", "", Target(64, True))
+            reached = functools.partial(reaches, i, sizes={})
+            first, every = list[Slot](), list[Slot]()
+            emitted = emit(kernel, "", Target(64, True), first.append, reached)
+            emit(kernel, "", Target(64, True), every.append)
+            wanted = [slot[:3] for slot in emitted.slots if slot[0] == "shared" and reached(steps_of(slot))]
+            assert set(first) == set(wanted) <= set(every)
+            forms += sum("ptr noalias %context" in slot[2] for slot in first)
+    assert forms or min(shape) < 2
 
 
 # What steps say, and what the kernel computes.
