@@ -433,7 +433,7 @@ def kill_writers(folder: Path, times: int) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX's")
 def test_writers_that_are_killed_leave_a_cache_that_verifies(tmp_path: Path) -> None:
-    kill_writers(tmp_path, 8)
+    kill_writers(tmp_path, 4)
 
 
 @pytest.mark.long

@@ -174,7 +174,7 @@ def run_program(seed: int) -> None:
 BASE: Any = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "phases": (Phase.generate,)}
 
 
-@settings(max_examples=60, derandomize=True, **BASE)
+@settings(max_examples=36, derandomize=True, **BASE)
 @given(st.integers(0, 1 << 40))
 def test_random_calls(seed: int) -> None:
     run_program(seed)

@@ -74,7 +74,7 @@ def of_rows(f: Any, given: Any, seed: int) -> None:
     close(total(a, s), each, "grad of vmap")
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(k, marks=pytest.mark.long) for k in range(2, 6))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.long) for k in range(1, 6))])
 def test_programs(seed: int) -> None:
     check(seed, 1 + seed % 2)
 

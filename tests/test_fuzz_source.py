@@ -261,13 +261,13 @@ def run_gradients(data: st.DataObject | Seeded) -> None:
 LIMITS: Any = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "phases": (Phase.generate,)}
 
 
-@settings(max_examples=60, derandomize=True, **LIMITS)
+@settings(max_examples=36, derandomize=True, **LIMITS)
 @given(st.data())
 def test_random_functions(data: st.DataObject) -> None:
     run_values(data)
 
 
-@settings(max_examples=60, derandomize=True, **LIMITS)
+@settings(max_examples=36, derandomize=True, **LIMITS)
 @given(st.data())
 def test_gradients_of_random_functions(data: st.DataObject) -> None:
     run_gradients(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,10 +53,11 @@ def functions() -> Iterator[Function]:
 
 
 @functools.cache
-def kernels() -> tuple[Function, ...]:
-    """The scheduled kernels of the functions, each once; every second one takes strided arguments."""
+def kernels(every: int = 1) -> tuple[Function, ...]:
+    """The scheduled kernels of the functions, or of one of so many of them, each once; those of every second function take
+    strided arguments."""
     found: dict[str, Function] = {}
-    for number, function in enumerate(functions()):
+    for number, function in enumerate(itertools.islice(functions(), 0, None, every)):
         general = abstract(function).function
         layouts = ["c" if number % 2 else "strided"] * len(general.parameters)
         for kernel in lower(fuse(run(general, OPTIMIZE)), layouts).functions[1:]:
@@ -85,8 +87,8 @@ def become_objects(chosen: Sequence[Function], host: Host) -> None:
 
 
 def some() -> Sequence[Function]:
-    """Every ninth kernel; ``-m long`` takes all."""
-    return kernels()[::9]
+    """Those of every ninth function; ``-m long`` takes all."""
+    return kernels(9)
 
 
 def share(platform: str) -> Sequence[Function]:

@@ -206,6 +206,7 @@ print(repr(loss(np.ones(3), np.arange(12.0).reshape(4, 3))))
 """
 
 
+@pytest.mark.long
 def test_eight_processes_at_once_on_an_empty_cache(tmp_path: Path) -> None:
     environ = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-c", STARTING]
