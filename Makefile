@@ -2,7 +2,7 @@
 #
 #   make demo    train a digit reader by compiled gradients (run it twice)
 #   make test    ruff, mypy, then the tests
-#   make bench   time it beside JAX, PyTorch, Dr.Jit, Numba, C and the machine's limits
+#   make bench   time it beside JAX, PyTorch, Dr.Jit, Numba, C and the machine's limits on two threads, an hour; THREADS=1 on one
 #   make lint    ruff and mypy alone
 #   make gpu     on a machine with a GPU: checks, tests, sanitizer and benchmarks, in ten minutes
 #   make cuda-host   build what the tests of CUDA without a GPU need: PyCUDA and a stand-in driver (about a minute, once)
@@ -11,6 +11,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
+THREADS ?= 2
 
 .PHONY: demo test bench gpu lint cuda-host clean
 .DELETE_ON_ERROR:
@@ -23,7 +24,7 @@ test: .venv/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 bench: .venv/.bench
-	$(BIN)/python -m benchmarks --machine --memory --plot
+	$(BIN)/python -m benchmarks --threads $(THREADS) --machine --memory --plot
 
 # What is found is in build/on_gpu, also if it is ended early. `--rehearse` tries it over the stand-in for a GPU.
 gpu: .venv/.test

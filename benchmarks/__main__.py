@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.about import about
 from benchmarks.cases import CASES, SETS, WORKLOADS
-from benchmarks.measure import LATE
+from benchmarks.measure import LATE, PATIENCE
 from benchmarks.plot import draw_all
 from benchmarks.report import markdown, with_short
 
@@ -28,6 +28,8 @@ PEERS = (
     "jax", "torch", "tcompile", "tcompile_fn", "drjit", "autograd",
 )  # fmt: skip
 DTYPES = {"f64": "float64", "f32": "float32"}
+AFTERWARDS = PATIENCE / 4
+"""The seconds that a system has to compile a case for further numbers of threads."""
 FOR_MEMORY = ("pullback", "jax")
 Result = dict[str, Any]
 
@@ -79,6 +81,7 @@ def measured(options: argparse.Namespace, workload: str, threads: str, before: S
     command = ["benchmarks.measure", workload, "--threads", threads, "--rounds", str(options.rounds)]
     command += ["--peers", ",".join(["pullback", *options.peers]), "--cases", options.cases]
     command += ["--dtypes", ",".join(DTYPES[d] for d in options.dtypes)]
+    command += ["--patience", str(PATIENCE if threads == options.threads[0] else AFTERWARDS)]
     command += ["--set", options.set, "--late", ",".join(late(before))]
     command += [f"--{name}" for name in ("small", "large") if getattr(options, name)]
     yield from lines(*command)

@@ -6,8 +6,9 @@ then.
 Systems take turns in rounds, so that a busy machine slows all alike, each once the threads of the one before sleep: those of
 OpenBLAS keep a processor busy for a tenth of a second after a product. Every other round goes backwards. A turn is a burst of
 calls, each timed alone (many at once if they are short), whose median counts; a system's time is that of its quietest burst. A
-call's results die within its time. What takes longer than ``PATIENCE`` to compile is absent: torch.compile is not done with 6,000
-operations after a quarter of an hour. ``--late`` names what was so on another number of threads, and is not waited for again.
+call's results die within its time. What takes longer than ``--patience`` to compile is absent: torch.compile is not done with
+6,000 operations after a quarter of an hour. ``--late`` names what was so on another number of threads, and is not waited for
+again.
 """
 
 import argparse
@@ -188,11 +189,11 @@ def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     return times
 
 
-def compare(case: Any, dtype: str, names: list[str], rounds: int, small: bool, late: Collection[str] = ()) -> dict[str, Any]:
+def compare(case: Any, dtype: str, names: list[str], options: argparse.Namespace, late: Collection[str] = ()) -> dict[str, Any]:
     from benchmarks import limits
 
-    sizes = case.small if small else case.sizes
-    calls, absent = prepare(case, dtype, names, sizes, late=late)
+    sizes, rounds = case.small if options.small else case.sizes, options.rounds
+    calls, absent = prepare(case, dtype, names, sizes, options.patience, late)
     work = case.work(DTYPE_BYTES[dtype], **sizes) if case.work else None
     try:
         traffic = limits.traffic(work) if work else {}
@@ -222,6 +223,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds that a system has to compile a case")
     parser.add_argument("--late", default="", help="systems by commas, each behind its case's label and a colon")
     parser.add_argument("--set", default="table")
     parser.add_argument("--small", action="store_true")
@@ -246,7 +248,7 @@ def main() -> int:
             if dtype in options.dtypes.split(","):
                 known = (k.partition(":") for k in options.late.split(","))
                 late = [name for label, _, name in known if label == case.label(dtype)]
-                result = compare(case, dtype, options.peers.split(","), options.rounds, options.small, late)
+                result = compare(case, dtype, options.peers.split(","), options, late)
                 print(json.dumps({**result, "threads": options.threads}), flush=True)
                 gc.collect()
     return 0
