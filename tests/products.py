@@ -53,6 +53,34 @@ kernel k(%x: &{dtype}{x}{end}, %w: &{dtype}{w}{end}, %out: &{dtype}[s0,s2]) -> (
 """
 
 
+def batch_text(dtype: str, turned: bool = False) -> str:
+    """out[a] = x[a] @ w[a]; ``turned``: each of w is stored transposed."""
+    w, at_w = ("[s0,s3,s2]", "%j, %q") if turned else ("[s0,s2,s3]", "%q, %j")
+    return f"""pullback-ir 1
+
+kernel k(%x: &{dtype}[s0,s1,s2], %w: &{dtype}{w}, %out: &{dtype}[s0,s1,s3]) -> () {{
+  %b: i64[] = extent {{size=s0}}
+  %m: i64[] = extent {{size=s1}}
+  %k: i64[] = extent {{size=s2}}
+  %n: i64[] = extent {{size=s3}}
+  for %b {{apart=true}} (%a: i64[]) {{
+    product %m, %n, %k (%i: i64[], %p: i64[]) {{
+      %0: {dtype}[] = load %x, %a, %i, %p
+      yield %0
+    }} (%q: i64[], %j: i64[]) {{
+      %1: {dtype}[] = load %w, %a, {at_w}
+      yield %1
+    }} (%i0: i64[], %j0: i64[], %sum: {dtype}[]) {{
+      store %sum, %out, %a, %i0, %j0
+      yield
+    }}
+    yield
+  }}
+  return
+}}
+"""
+
+
 def fenced(array: Any) -> Any:
     """A copy with the same strides that ends at a page that nobody may touch."""
     base = array if array.base is None else array.base

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import products
 import pytest
-from products import MACHINES, compiled_product, fenced, product_text
+from products import MACHINES, batch_text, compiled_product, fenced, product_text
 
 import pullback as pb
 from pullback.codegen.product_few import ROWS, STRIP, TERMS, VECTORS, FewRows
@@ -19,7 +19,7 @@ from pullback.ir.interpret import interpret
 from pullback.ir.structure import Block, Function
 from pullback.ir.text import print_module
 from pullback.ir.types import F32
-from pullback.runtime import product_choices, threads
+from pullback.runtime import threads
 
 RNG = np.random.default_rng(17)
 MACHINE = "AVX2"
@@ -124,29 +124,7 @@ def test_what_is_not_finite_goes_where_it_belongs() -> None:
         assert np.isfinite(out).sum() == np.isfinite(x @ w).sum()
 
 
-BATCH = """pullback-ir 1
-
-kernel k(%x: &f32[s0,s1,s2], %w: &f32[s0,s2,s3], %out: &f32[s0,s1,s3]) -> () {
-  %b: i64[] = extent {size=s0}
-  %m: i64[] = extent {size=s1}
-  %k: i64[] = extent {size=s2}
-  %n: i64[] = extent {size=s3}
-  for %b {apart=true} (%a: i64[]) {
-    product %m, %n, %k (%i: i64[], %p: i64[]) {
-      %0: f32[] = load %x, %a, %i, %p
-      yield %0
-    } (%p0: i64[], %j: i64[]) {
-      %1: f32[] = load %w, %a, %p0, %j
-      yield %1
-    } (%i0: i64[], %j0: i64[], %sum: f32[]) {
-      store %sum, %out, %a, %i0, %j0
-      yield
-    }
-    yield
-  }
-  return
-}
-"""
+BATCH = batch_text("f32")
 SCALED = BATCH.replace("      store %sum", "      %2: f32[] = mul %sum, %sum\n      store %2")
 
 
@@ -170,15 +148,7 @@ FORMS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.fixture
-def by_us(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("PULLBACK_CHOICES", "gemm=ours")
-    product_choices.forget()
-    yield
-    product_choices.forget()
-
-
-@pytest.mark.usefixtures("by_us")
+@pytest.mark.usefixtures("our_products")
 @pytest.mark.parametrize("form", FORMS)
 def test_calls(form: str) -> None:
     """Of the package as users call it, on this machine's own kernels."""

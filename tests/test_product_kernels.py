@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from products import batch_text
 from targets import assert_close, checked
 
 from pullback.codegen.schedule import schedule
@@ -61,31 +62,10 @@ BATCH = """pullback-ir 1
 
 program f(%x: &f32[b,m,k], %w: &f32[b,n,k]) -> (&f32[b,m,n]) {
   %out: &f32[b,m,n] = alloc
-  launch %x, %w, %out {kernel=k0, sizes=[b,m,k,n]}
+  launch %x, %w, %out {kernel=k, sizes=[b,m,k,n]}
   return %out
 }
-
-kernel k0(%x: &f32[s0,s1,s2], %w: &f32[s0,s3,s2], %out: &f32[s0,s1,s3]) -> () {
-  %b: i64[] = extent {size=s0}
-  %m: i64[] = extent {size=s1}
-  %k: i64[] = extent {size=s2}
-  %n: i64[] = extent {size=s3}
-  for %b {apart=true} (%a: i64[]) {
-    product %m, %n, %k (%i: i64[], %p: i64[]) {
-      %0: f32[] = load %x, %a, %i, %p
-      yield %0
-    } (%p0: i64[], %j: i64[]) {
-      %1: f32[] = load %w, %a, %j, %p0
-      yield %1
-    } (%i0: i64[], %j0: i64[], %sum: f32[]) {
-      store %sum, %out, %a, %i0, %j0
-      yield
-    }
-    yield
-  }
-  return
-}
-"""
+""" + batch_text("f32", turned=True).removeprefix("pullback-ir 1\n")
 
 
 @pytest.mark.parametrize("apart", [True, False])
