@@ -53,25 +53,27 @@ kernel k(%x: &{dtype}{x}{end}, %w: &{dtype}{w}{end}, %out: &{dtype}[s0,s2]) -> (
 """
 
 
-def batch_text(dtype: str, turned: bool = False) -> str:
-    """out[a] = x[a] @ w[a]; ``turned``: each of w is stored transposed."""
-    w, at_w = ("[s0,s3,s2]", "%j, %q") if turned else ("[s0,s2,s3]", "%q, %j")
+def batch_text(dtype: str, words: tuple[str, str, str] = ("zmk", "zkn", "zmn")) -> str:
+    """A batch of products; ``words``: the axes of the left and right operands and of the results, by letters."""
+    sizes, index = {"z": "s0", "m": "s1", "k": "s2", "n": "s3"}, {"z": "%z", "m": "%i", "k": "%p", "n": "%j"}
+    refs = [f"&{dtype}[{','.join(sizes[c] for c in word)}]" for word in words]
+    at = [", ".join(index[c] for c in word) for word in words]
     return f"""pullback-ir 1
 
-kernel k(%x: &{dtype}[s0,s1,s2], %w: &{dtype}{w}, %out: &{dtype}[s0,s1,s3]) -> () {{
-  %b: i64[] = extent {{size=s0}}
+kernel k(%x: {refs[0]}, %w: {refs[1]}, %out: {refs[2]}) -> () {{
+  %c: i64[] = extent {{size=s0}}
   %m: i64[] = extent {{size=s1}}
   %k: i64[] = extent {{size=s2}}
   %n: i64[] = extent {{size=s3}}
-  for %b {{apart=true}} (%a: i64[]) {{
+  for %c {{apart=true}} (%z: i64[]) {{
     product %m, %n, %k (%i: i64[], %p: i64[]) {{
-      %0: {dtype}[] = load %x, %a, %i, %p
+      %0: {dtype}[] = load %x, {at[0]}
       yield %0
-    }} (%q: i64[], %j: i64[]) {{
-      %1: {dtype}[] = load %w, %a, {at_w}
+    }} (%p0: i64[], %j: i64[]) {{
+      %1: {dtype}[] = load %w, {at[1].replace("%p", "%p0")}
       yield %1
     }} (%i0: i64[], %j0: i64[], %sum: {dtype}[]) {{
-      store %sum, %out, %a, %i0, %j0
+      store %sum, %out, {at[2].replace("%i", "%i0").replace("%j", "%j0")}
       yield
     }}
     yield

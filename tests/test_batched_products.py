@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from products import MACHINES, compiled_product, fenced
+from products import MACHINES, batch_text, compiled_product, fenced
 
 import pullback as pb
 from pullback.codegen.contractions import contractions
@@ -120,35 +120,6 @@ def test_gradients_to_the_second_order() -> None:
 
 
 # kernels
-
-
-def batch_text(dtype: str, words: tuple[str, str, str]) -> str:
-    sizes, index = {"z": "s0", "m": "s1", "k": "s2", "n": "s3"}, {"z": "%z", "m": "%i", "k": "%p", "n": "%j"}
-    refs = [f"&{dtype}[{','.join(sizes[c] for c in word)}]" for word in words]
-    at = [", ".join(index[c] for c in word) for word in words]
-    return f"""pullback-ir 1
-
-kernel k(%x: {refs[0]}, %w: {refs[1]}, %out: {refs[2]}) -> () {{
-  %c: i64[] = extent {{size=s0}}
-  %m: i64[] = extent {{size=s1}}
-  %k: i64[] = extent {{size=s2}}
-  %n: i64[] = extent {{size=s3}}
-  for %c {{apart=true}} (%z: i64[]) {{
-    product %m, %n, %k (%i: i64[], %p: i64[]) {{
-      %0: {dtype}[] = load %x, {at[0]}
-      yield %0
-    }} (%p0: i64[], %j: i64[]) {{
-      %1: {dtype}[] = load %w, {at[1].replace("%p", "%p0")}
-      yield %1
-    }} (%i0: i64[], %j0: i64[], %sum: {dtype}[]) {{
-      store %sum, %out, {at[2].replace("%i", "%i0").replace("%j", "%j0")}
-      yield
-    }}
-    yield
-  }}
-  return
-}}
-"""
 
 
 def run(words: tuple[str, str, str], machine: str, x: Array, w: Array, sizes: list[int]) -> Array:

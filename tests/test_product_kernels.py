@@ -65,7 +65,7 @@ program f(%x: &f32[b,m,k], %w: &f32[b,n,k]) -> (&f32[b,m,n]) {
   launch %x, %w, %out {kernel=k, sizes=[b,m,k,n]}
   return %out
 }
-""" + batch_text("f32", turned=True).removeprefix("pullback-ir 1\n")
+""" + batch_text("f32", ("zmk", "znk", "zmn")).removeprefix("pullback-ir 1\n")
 
 
 @pytest.mark.parametrize("apart", [True, False])
