@@ -25,6 +25,7 @@ from pullback.runtime import counters
 from pullback.runtime.cache import KernelCache
 from pullback.runtime.fork import Work
 from pullback.runtime.locks import KeyedLocks
+from pullback.tracer.guards import Guard
 
 W = np.array([0.5, -1.0, 2.0])
 SCALE = 2.0
@@ -406,6 +407,14 @@ def test_many_threads_and_functions_with_changing_guards() -> None:
     finally:
         stop.set()
         changer.join()
+
+
+def test_what_is_bound_anew_between_two_reads_is_no_other_object_at_each() -> None:
+    modes = iter(["up", "down", "up", "up"])
+    anew = Guard(read=lambda: next(modes), expected="up", how="identity", describe="mode")
+    assert anew.is_stable()
+    made = Guard(read=object, expected=None, how="identity", describe="made")
+    assert not made.is_stable()
 
 
 def test_keyed_locks() -> None:

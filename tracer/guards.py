@@ -20,6 +20,8 @@ from pullback.tracer.tree import leaf_key, static_key
 
 Read = Callable[[], Any]
 
+READS = 4
+"""So many pairs of reads of a guard that is not stable give different objects."""
 ABSENT = object()
 """What a guarded read gives where there is nothing."""
 
@@ -46,11 +48,11 @@ class Guard:
             return False
 
     def is_stable(self) -> bool:
-        """Whether two reads in a row give the same."""
+        """Whether two reads in a row give the same, at one of a few tries: another thread may bind anew what is read between two."""
         if self.how not in ("identity", "value"):
             return True
         try:
-            return replace(self, expected=self.read()).holds()
+            return any(replace(self, expected=self.read()).holds() for _ in range(READS))
         except Exception:
             return True
 
