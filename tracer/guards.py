@@ -48,7 +48,7 @@ class Guard:
             return False
 
     def is_stable(self) -> bool:
-        """Whether two reads in a row give the same, at one of a few tries: another thread may bind anew what is read between two."""
+        """Whether two reads in a row give the same, at one of a few tries: between two another thread may bind it anew."""
         if self.how not in ("identity", "value"):
             return True
         try:
