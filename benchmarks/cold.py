@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,22 @@ def operations(x: Array) -> Array:
     return straight(x, OPERATIONS * 7 // 13)
 
 
-def after_a_product(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: Any = np.float64) -> tuple[Any, ...]:
-    """A function of products in a process that has compiled one of that dtype: what all of them share, and the native call path,
-    are there."""
-    x = np.ones((200, 200), dtype)
+def after(before: Callable[..., Any], given: Sequence[Array], function: Callable[..., Any], *shapes: Any, dtype: Any) -> Any:
+    """A function in a process that has compiled and called another one."""
     for _ in range(3):
-        pb.jit(np.matmul)(x, x)
+        pb.jit(before)(*given)
     time.sleep(SETTLE)
     return (pb.jit(function), *(np.ones(shape, dtype) for shape in shapes))
+
+
+def after_a_sum(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: Any = np.float64) -> Any:
+    """A first function of products in a process where the native code of the runtime is there: its threads, pool and calls."""
+    return after(np.add, [np.ones(1_000_000)] * 2, function, *shapes, dtype=dtype)
+
+
+def after_a_product(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: Any = np.float64) -> Any:
+    """One where that of a product of the same dtype is there too, with what all of them share."""
+    return after(np.matmul, [np.ones((200, 200), dtype)] * 2, function, *shapes, dtype=dtype)
 
 
 def gram(x: Array, y: Array) -> Array:
@@ -99,6 +107,8 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "kernels": lambda: (pb.jit(kernels), np.linspace(0.0, 1.0, 1000)),
     "operations": lambda: (pb.value_and_grad(operations), np.linspace(0.0, 1.0, 1000)),
     "product": lambda: (pb.jit(np.matmul), np.ones((100, 100)), np.ones((100, 100))),
+    "first": lambda: after_a_sum(np.matmul, (100, 100), (100, 100)),
+    "large": lambda: after_a_sum(np.matmul, (1000, 1000), (1000, 1000)),
     "again": lambda: after_a_product(gram, (100, 100), (100, 100)),
     "fortran": lambda: with_fortran(np.matmul, (90, 100), (100, 100)),
     "layer": lambda: after_a_product(with_bias, (60, 100), (100, 90), (90,)),
@@ -117,6 +127,8 @@ TITLES = {
     "kernels": f"{KERNELS} kernels, two functions each",
     "operations": f"{OPERATIONS:,} operations and their gradient",
     "product": "a matrix product",
+    "first": "the first one of a process that runs",
+    "large": "such a one of 1,000 x 1,000",
     "again": "one in another order",
     "fortran": "one in Fortran's order",
     "layer": "one with a bias and a maximum",
@@ -152,6 +164,7 @@ def measure(name: str) -> dict[str, float]:
 def fresh(name: str) -> dict[str, float]:
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.cold", name, "--here"]
     environment = {**os.environ, "PULLBACK_CACHE_DIR": "off"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles the modules that it imports
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 

@@ -10,7 +10,7 @@ of threads or blocks (``map_loops``), and matrix products tiles (``tiled``).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -166,7 +166,7 @@ def _needs_recipe(op: Op, operands: Sequence[Value]) -> bool:
         return False
     dtype: DType = operands[1 if op.gives == "select" else 0].type.dtype
     spelling = op.spelling("llvm", dtype.kind)
-    return spelling == "recipe" or (dtype in HALF and spelling.startswith("ufunc:"))
+    return spelling == "recipe" or (spelling.startswith("ufunc:") and dtype in HALF)
 
 
 _ALONE: dict[tuple[Any, ...], tuple[Instruction, ...]] = {}
@@ -212,11 +212,11 @@ class _Spelling:
     def paced(self, block: Block) -> Block:
         return block if self.processor is None else paced(block, self.work, self.processor.others)
 
-    def block(self, block: Block, known: Known, env: Mapping[Value, Value]) -> Block:
+    def block(self, block: Block, known: Known, env: dict[Value, Value]) -> Block:
         """A block in which every op has a spelling; what enclosing blocks computed is known, and has other names."""
         if not self.has_recipes(block):
             return self.in_order(rewired(block, env))
-        known, env = dict(known), dict(env)
+        before = len(known)
         block = self.paced(block)
         instructions: list[Instruction] = []
         for i in block.instructions:
@@ -229,4 +229,6 @@ class _Spelling:
             instructions.append(Instruction(i.op, operands, i.results, i.params, regions, i.loc))
             if isinstance(i.op, Elementwise) or i.op is OPS["const"]:
                 known.setdefault(key_of(i.op, operands, i.params), i.results)
+        while len(known) > before:
+            known.popitem()
         return Block(block.parameters, tuple(instructions), tuple(env.get(v, v) for v in block.results))

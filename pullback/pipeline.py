@@ -20,12 +20,13 @@ from pullback.codegen.dependencies import accesses, owners
 from pullback.codegen.processors import Target
 from pullback.ir import OPS, OWN_OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.classes import templated
-from pullback.ir.extents import Abstract, rename
+from pullback.ir.extents import Abstract, rename, value_of
 from pullback.ir.later import later
+from pullback.ir.ops.product import Product
 from pullback.ir.passes.activity import is_pure
 from pullback.ir.structure import walk
 from pullback.ir.text import Notes, canonical, print_module
-from pullback.runtime import collector, counters, stored, threads
+from pullback.runtime import collector, counters, memory, stored, threads
 from pullback.runtime.cuda_errors import warn_of
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import work
@@ -375,6 +376,8 @@ def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -
     module = lowered(found, layouts, device, lambda *found: None, over)
     with counters.timed("schedule"):
         module = multiplied(module, default_engine().host().target)
+    if takes_from_pool(module, found.sizes):
+        memory.begin()
     with counters.timed("compile") as clock:
 
         def prepared(kernel: Function, told: Told | None = None) -> Function:
@@ -383,6 +386,14 @@ def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -
 
         executable = Executable(module, homes(module, over), prepared, found.sizes)
     return template_of(executable)
+
+
+def takes_from_pool(module: Module, sizes: Mapping[str, int]) -> bool:
+    """Whether a lowered program for the CPU with these sizes has large results, or packs operands of products."""
+    program, *kernels = module.functions
+    given = [(tuple(value_of(e, sizes) for e in v.type.shape), v.type.dtype.numpy) for v in program.results]
+    packs = any(isinstance(i.op, Product) for kernel in kernels for i in walk(kernel.body))
+    return packs or any(memory.is_large(shape, dtype) for shape, dtype in given)
 
 
 def template_of(executable: Executable | cuda_program.CudaExecutable, *, is_stored: bool = False) -> Template:

@@ -20,6 +20,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -165,6 +166,14 @@ def make_pool(limit: int) -> Pool:
     pool.trim()
     pool.fields[FIELDS.index("hits")] = pool.fields[FIELDS.index("misses")] = 0
     return pool
+
+
+def begin() -> None:
+    """Have the pool's code compiled meanwhile, by a thread of its own, if the first pool is still to be made."""
+    if "pool" not in _state:
+        with suppress(Unavailable):
+            _limit()
+            default_engine().begin(SOURCE)
 
 
 def pool() -> Pool | None:

@@ -366,6 +366,27 @@ def run(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+COMPILED_MEANWHILE = """
+import numpy as np
+import pullback as pb
+from pullback.runtime import engine
+begin, begun = engine.Engine.begin, []
+engine.Engine.begin = lambda self, text, *others: begun.append("pullback_pool_malloc" in text) or begin(self, text, *others)
+f, size = {"product": (lambda x: x @ x, 40), "large": (lambda x: 2 * x, 400), "small": (lambda x: 2 * x, 4)}["NAME"]
+x = np.ones((size, size))
+assert np.array_equal(pb.jit(f)(x), f(x))
+print(any(begun))
+"""
+
+
+@pytest.mark.parametrize(("name", "limit", "expected"), [
+    ("product", "", "True"), ("large", "", "True"), ("small", "", "False"), ("large", "0", "False"),
+])  # fmt: skip
+def test_it_is_compiled_meanwhile_by_programs_that_take_from_it(name: str, limit: str, expected: str) -> None:
+    code = COMPILED_MEANWHILE.replace("NAME", name)
+    assert run(code, PULLBACK_CACHE_DIR="off", PULLBACK_POOL_BYTES=limit) == expected
+
+
 AT_THE_END = """
 import sys
 import numpy as np
