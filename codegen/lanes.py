@@ -25,7 +25,9 @@ class Lanes(NamedTuple):
     @property
     def literal(self) -> int | None:
         """The value of an int literal."""
-        return int(self.text) if self.step == 0 and self.text.lstrip("-").isdigit() else None
+        if self.step != 0 or self.text.startswith("%"):
+            return None
+        return int(self.text) if self.text.lstrip("-").isdigit() else None
 
 
 def element(dtype: DType) -> str:

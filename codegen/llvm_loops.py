@@ -313,9 +313,10 @@ def lanes_of(vector_bytes: int, region: Block) -> int:
     """The same, for vectors of so many bytes."""
     widest = 1
     for i in walk(region):
-        for value in (*i.results, *(i.operands[:1] if isinstance(i.op, Store) else ())):
-            if isinstance(value.type, ArrayType) and value.type.dtype is not I64 and not value.type.dtype.is_bool:
-                widest = max(widest, value.type.dtype.bytes)
+        for value in i.operands[:1] if isinstance(i.op, Store) else i.results:
+            t = value.type
+            if isinstance(t, ArrayType) and t.dtype.bits > 8 * widest and t.dtype is not I64:
+                widest = t.dtype.bytes
     return max(2, min(vector_bytes // (8 if widest == 1 else widest), MOST_LANES))
 
 

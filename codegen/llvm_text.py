@@ -82,8 +82,9 @@ class Writer:
         """The value of an instruction, which is written once where it is known."""
         found = self.known.get(text)
         if found is None:
-            found = self.fresh()
-            self.line(f"{found} = {text}")
+            self.count += 1
+            found = f"%v{self.count}"
+            self.lines.append(f"  {found} = {text}")
             if text.partition(" ")[0] not in _EACH_TIME:
                 self.known[text] = found
         return found

@@ -89,8 +89,10 @@ class Values(Writer):
 
     def add(self, a: Lanes, b: Lanes) -> Lanes:
         """The sum of two i64 values."""
-        if a.literal == 0 or b.literal == 0:
-            return b if a.literal == 0 else a
+        if a.literal == 0:
+            return b
+        if b.literal == 0:
+            return a
         if (a.each and b.is_scalar) or (b.each and a.is_scalar):
             return Lanes(self.add(Lanes(a.text), Lanes(b.text)).text, None, a.each or b.each)
         if a.step is None or b.step is None:
@@ -102,18 +104,19 @@ class Values(Writer):
 
     def multiply(self, a: Lanes, b: Lanes) -> Lanes:
         """The product of two i64 values."""
-        if a.literal is not None:
-            a, b = b, a
-        if b.literal == 1 or a.literal == 0:
+        known, factor = a.literal, b.literal
+        if known is not None:
+            a, b, known, factor = b, a, factor, known
+        if factor == 1 or known == 0:
             return a
-        if b.literal == 0:
+        if factor == 0:
             return b
-        if a.step is None or b.step is None or (a.step and b.literal is None) or b.step:
+        if a.step is None or b.step is None or (a.step and factor is None) or b.step:
             if a.is_scalar and b.is_scalar:
                 return Lanes(self.let(f"mul i64 {a.text}, {b.text}"))
             i64 = wide("i64", self.width)
             return Lanes(self.let(f"mul {i64} {self.i64(a)}, {self.i64(b)}"), None)
-        return Lanes(self.let(f"mul i64 {a.text}, {b.text}"), a.step * (b.literal or 0))
+        return Lanes(self.let(f"mul i64 {a.text}, {b.text}"), a.step * (factor or 0))
 
     def i64(self, lanes: Lanes) -> str:
         return self.vector(lanes, I64)
