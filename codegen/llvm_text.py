@@ -82,9 +82,8 @@ class Writer:
         """The value of an instruction, which is written once where it is known."""
         found = self.known.get(text)
         if found is None:
-            self.count += 1
-            found = f"%v{self.count}"
-            self.lines.append(f"  {found} = {text}")
+            found = self.fresh()
+            self.line(f"{found} = {text}")
             if text.partition(" ")[0] not in _EACH_TIME:
                 self.known[text] = found
         return found

@@ -213,7 +213,8 @@ class _Spelling:
         return block if self.processor is None else paced(block, self.work, self.processor.others)
 
     def block(self, block: Block, known: Known, env: dict[Value, Value]) -> Block:
-        """A block in which every op has a spelling; what enclosing blocks computed is known, and has other names."""
+        """A block in which every op has a spelling; what enclosing blocks computed is ``known``, which is as before at the end,
+        and has other names in ``env``, which gets those of the block too."""
         if not self.has_recipes(block):
             return self.in_order(rewired(block, env))
         before = len(known)
