@@ -16,6 +16,7 @@ from pullback.ir.ops.contract import Contract, split
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.product import COMBINERS
 from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.reindex import Reindex
 from pullback.ir.structure import Instruction, Value
 from pullback.ir.types import F32, F64, Shape
 
@@ -23,6 +24,9 @@ ALONE = "cuda-alone"
 """The target "cuda" where no library multiplies."""
 TARGETS: frozenset[str] = frozenset({ALONE})
 """The targets whose products with neighbours are as fast as those that they have without."""
+HALVES = ("f16", "bf16")
+HALVING: frozenset[str] = frozenset({"cuda", ALONE})
+"""Those that multiply numbers of 16 bits several times as fast as others, if a product makes float32 of them itself."""
 SUMMING: frozenset[str] = frozenset({"cpu"})
 """Those whose products also sum down their columns."""
 BATCHES: frozenset[str] = frozenset({"cpu"})
@@ -32,20 +36,34 @@ MOST_AFTER = 6
 """So many ops on results of batches share their kernel: sums stay in registers meanwhile."""
 MOST_WORK = 8
 """So many cheap ops between memory and an operand are computed each time that it is read; more go through memory."""
+Maker = Callable[[Value], Instruction | None]
 LEFT, RIGHT = 3, 1
 """How often operands are read, as bits: the left one for each block of columns, the right one once; each once in a batch."""
 
 
-def carries(i: Instruction, target: str) -> bool:
-    """Whether a contraction in canonical form may share a kernel with others."""
+def carries(i: Instruction, target: str, maker: Maker) -> bool:
+    """Whether a contraction in canonical form may share a kernel with others. ``maker(v)``: what makes a value."""
     if not isinstance(i.op, Contract) or i.result.type.dtype not in (F32, F64):
         return False
     if is_batch(i, target):
         return True
-    if target not in TARGETS:
+    if target not in TARGETS and not is_of_halves(i, target, maker):
         return False
     (left, right), out = split(i.params["spec"])
     return all(k in left and k in right for k in out[:-2]) and out[-2] not in right and out[-1] not in left
+
+
+def is_of_halves(i: Instruction, target: str, maker: Maker) -> bool:
+    """Whether a contraction is of numbers of one type of 16 bits, made float32 as it reads them."""
+    if target not in HALVING or not isinstance(i.op, Contract):
+        return False
+    before = []
+    for value in i.operands:
+        made = maker(value)
+        while made is not None and isinstance(made.op, Reindex):
+            made = maker(made.operands[0])
+        before.append(made.operands[0].type.dtype.name if made is not None and made.op.name == "cast" else None)
+    return before[0] in HALVES and before[0] == before[1]
 
 
 def often_read(product: Instruction, target: str) -> tuple[int, int]:
@@ -70,7 +88,7 @@ def is_along(i: Instruction, product: Instruction | None) -> bool:
     return i.result.type.dtype is product.result.type.dtype and all(isinstance(extents[k], int) for k in "mn")
 
 
-def is_near(value: Value, maker: Callable[[Value], Instruction | None]) -> bool:
+def is_near(value: Value, maker: Maker) -> bool:
     """Whether an operand can be computed each time that it is read. ``maker(v)``: what makes a value that need not be stored."""
     work, stack = 0, [value]
     seen: set[Instruction] = set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.codegen.apart import batch_of
+from pullback.codegen.carrying import HALVES
 from pullback.codegen.cuda_loops import OWN, Loops, is_independent
 from pullback.codegen.plain_products import plain_products
 from pullback.ir.builder import Builder
@@ -21,8 +22,6 @@ from pullback.ir.ops.library import gemm
 from pullback.ir.ops.product import Product, product
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import I64, RefType, scalar
-
-HALVES = ("f16", "bf16")
 
 
 def tiled(body: Block) -> Block:

@@ -66,7 +66,7 @@ class Grouping(Paths):
             if isinstance(op, Gather):
                 self.store(instruction.operands[0])
             return
-        if carries(instruction, self.target):
+        if carries(instruction, self.target, self.producer.get):
             self.begin_product(instruction)
             return
         is_whole = any(v.type.dtype.is_complex for v in instruction.operands)
@@ -94,9 +94,10 @@ class Grouping(Paths):
         near = [v for v in instruction.operands if self.is_near(v)]
         if is_batch(instruction, self.target):
             near = [v for v in near if self.is_cheap_again(v, instruction)]
-        self.far[instruction] = [v for v in instruction.operands if v not in near]
-        for value in self.far[instruction]:
-            self.store(value)
+        far = [v for v in instruction.operands if v not in near]
+        self.far[instruction] = [v for v in far if v not in self.widened]
+        for value in far:
+            self.store(self.producer[value].operands[0] if value in self.widened else value)
         self.add(self.new_cluster(instruction.result.type.shape), instruction, self.reads_of(instruction), 0)
 
     def join_summed(self, instruction: Instruction) -> bool:

@@ -28,7 +28,7 @@ def _of_product(i: Instruction, makers: dict[Value, Instruction], target: str) -
     (operand,) = i.operands
     made, flat, shape = makers.get(operand), operand.type.shape, i.result.type.shape
     split = len(shape) - len(flat) + 1
-    return made is not None and carries(made, target) and split > 1 and shape[split:] == flat[1:]
+    return made is not None and carries(made, target, makers.get) and split > 1 and shape[split:] == flat[1:]
 
 
 class _Merging:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from pullback.codegen.carrying import carries, is_near
+from pullback.codegen.carrying import carries, is_near, is_of_halves
 from pullback.codegen.clusters import Cluster, Read
 from pullback.codegen.packed import packed
 from pullback.codegen.stencils import shifted
@@ -25,8 +25,9 @@ class Paths:
     """The instructions of a function by what becomes of them.
 
     ``home``: the groups of members. ``floating``: scalars of parameters and constants alone, with what they weigh. ``far``: the
-    operands of contractions that are read from memory. ``whole``: what is read at other places than where it is computed, or is
-    a result; ``stored``: so, but not what contractions of groups read alone."""
+    operands of contractions that are read from memory. ``widened``: what is made float32 of 16 bits for such contractions alone,
+    which make it as they read. ``whole``: what is read at other places than where it is computed, or is a result; ``stored``: so,
+    but not what contractions of groups read alone."""
 
     def __init__(self, function: Function, target: str) -> None:
         self.function = function
@@ -43,8 +44,9 @@ class Paths:
         self.shifted = shifted(function)
         inside = Elementwise | Reduce | Check | Reindex | Gather | ScatterSum
         readers = [i for i in function.instructions if not isinstance(i.op, inside)]
+        self.widened = {i.result for i in function.instructions if self._is_widened(i)}
         self.whole = {*function.results, *(v for i in readers for v in i.operands)}
-        self.stored = {*function.results, *(v for i in readers if not carries(i, target) for v in i.operands)}
+        self.stored = {*function.results, *(v for i in readers if not carries(i, target, self.producer.get) for v in i.operands)}
 
     def is_path(self, instruction: Instruction) -> bool:
         """Whether an instruction is copied into its readers."""
@@ -55,7 +57,14 @@ class Paths:
             return not self.is_view(instruction)
         if isinstance(op, Constant | Count | Iota | Gather):
             return True
-        return isinstance(op, Elementwise) and (instruction.result in self.floating or instruction.result in self.shifted)
+        copied = self.floating, self.shifted, self.widened
+        return isinstance(op, Elementwise) and any(instruction.result in each for each in copied)
+
+    def _is_widened(self, instruction: Instruction) -> bool:
+        if instruction.op.name != "cast" or instruction.result in self.function.results:
+            return False
+        readers, maker = self.readers.get(instruction.result, []), self.producer.get
+        return bool(readers) and all(is_of_halves(i, self.target, maker) and carries(i, self.target, maker) for i in readers)
 
     def through(self, value: Value) -> Instruction | None:
         """The instruction of a value that is copied into its readers."""

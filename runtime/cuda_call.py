@@ -63,7 +63,7 @@ class Call:
         needed = [row for row in self.waiting if row in piece.arguments] if self.waiting else []
         film = self.film
         is_apart = sum(self.waiting[row].nbytes for row in needed) >= APART
-        if film is None or is_apart or len(piece.steps) < 2:
+        if film is None or is_apart or not piece.is_captured:
             self.each(piece, bool(needed))
             return
         for row in needed:

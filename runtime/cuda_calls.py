@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -158,49 +159,64 @@ def _asked(record: Record, call: Sized, handles: Mapping[str, Handle]) -> int:
     if record.query is None:
         return 0
     handle, found = handles[record.query.library], ctypes.c_int()
-    given = [_value(a, call, handle, lambda a: handle.anchor, 0, 0) for a in record.query.arguments(call.params)]
-    at = len(given) - sum(a[0] == "made" for a in record.query.arguments(call.params))
+    arguments = record.query.arguments(call.params)
+    given = [ctypes.c_void_p(handle.anchor) if a[0] in PLACES else _value(a, call, handle, 0) for a in arguments]
+    at = len(given) - sum(a[0] == "made" for a in arguments)
     with handle.lock:
         handle.call(record.query.name(call.letter), *given[:at], ctypes.byref(found), *given[at:])
     return found.value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """A step with all its arguments but the addresses ``places``, each with its number among the arguments."""
+
+    handle: Handle
+    name: str
+    arguments: Sequence[Any]
+    places: Sequence[tuple[int, Argument]]
 
 
 class _Work:
     """The calls of a routine, for each element of the batch."""
 
     def __init__(self, record: Record, call: Sized, handles: Mapping[str, Handle], operands: Sequence[int], work: int) -> None:
-        self.call, self.work, self.operands = call, work, operands
+        self.call, self.operands = call, operands
         self.own = len(record.own(call.shapes))
-        self.steps: list[tuple[Handle, Step, Sequence[Argument]]] = [
-            (handles[step.library], step, step.arguments(call.params)) for step in record.steps
-        ]
+        self.handles = list(dict.fromkeys(handles[step.library] for step in record.steps))
+        self.steps = [self._prepared(handles[step.library], step, work) for step in record.steps]
         self.turns = 1 if record.at_once else call.batch
 
+    def _prepared(self, handle: Handle, step: Step, work: int) -> _Prepared:
+        given = step.arguments(self.call.params)
+        arguments = [None if a[0] in PLACES else _value(a, self.call, handle, work) for a in given]
+        return _Prepared(handle, step.name(self.call.letter), arguments, [(k, a) for k, a in enumerate(given) if a[0] in PLACES])
+
     def __call__(self, addresses: Sequence[int], stream: Any) -> None:
-        call = self.call
         places = dict(zip(self.operands, addresses, strict=False))
         buffers = addresses[len(self.operands) :]
-        for handle in dict.fromkeys(handle for handle, _, _ in self.steps):
-            handle.lock.acquire()
-        try:
-            for handle in dict.fromkeys(handle for handle, _, _ in self.steps):
+        with ExitStack() as held:
+            for handle in self.handles:
+                held.enter_context(handle.lock)
                 handle.on(stream)
             for turn in range(self.turns):
-
-                def address(a: Argument) -> int:
-                    if a[0] == "ref":
-                        return places[a[1]] + turn * call.step(a[1])  # noqa: B023
-                    return buffers[a[1] if a[0] == "own" else self.own]
-
-                for handle, step, given in self.steps:
-                    handle.call(step.name(call.letter), *(_value(a, call, handle, address, self.work, self.turns) for a in given))
-        finally:
-            for handle in dict.fromkeys(handle for handle, _, _ in self.steps):
-                handle.lock.release()
+                for step in self.steps:
+                    given = [*step.arguments]
+                    for k, a in step.places:
+                        if a[0] == "ref":
+                            at = places[a[1]] + turn * self.call.step(a[1])
+                        else:
+                            at = buffers[a[1] if a[0] == "own" else self.own]
+                        given[k] = ctypes.c_void_p(at)
+                    step.handle.call(step.name, *given)
 
 
-def _value(a: Argument, call: Sized, handle: Handle, address: Callable[[Argument], int], work: int, turns: int) -> Any:
-    """An argument as a C value."""
+PLACES = ("ref", "own", "work")
+"""Arguments that are addresses."""
+
+
+def _value(a: Argument, call: Sized, handle: Handle, work: int) -> Any:
+    """An argument as a C value, if it is no address."""
     match a:
         case ("code" | "integer", int(number)):
             return ctypes.c_int(number)
@@ -219,8 +235,6 @@ def _value(a: Argument, call: Sized, handle: Handle, address: Callable[[Argument
             return ctypes.byref((of * 2)(float(a[0] == "one"), 0.0))
         case ("made", str(function)):
             return handle.made(function)
-        case ("ref" | "own" | "work", *_):
-            return ctypes.c_void_p(address(a))
     raise AssertionError(a)
 
 

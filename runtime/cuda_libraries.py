@@ -116,6 +116,7 @@ class Handle:
         self.lock = threading.RLock()
         self._library = found.library
         self._handle = ctypes.c_void_p()
+        self._stream = 0
         with device:
             self._check(self._function(wanted.create)(ctypes.byref(self._handle)), "start")
             self._anchor = device.take(ANCHOR, f"an address for {wanted.title}")
@@ -143,10 +144,13 @@ class Handle:
 
     def on(self, stream: Any) -> None:
         """What is called from now on goes to a stream; the caller holds the lock."""
+        if stream.handle == self._stream:
+            return
         self._check(self._function(self.wanted.set_stream)(self._handle, ctypes.c_void_p(stream.handle)), "take a stream")
         if self._workspace is not None:
             place, size = ctypes.c_void_p(self._workspace.address), ctypes.c_size_t(WORKSPACE)
             self._check(self._function("cublasSetWorkspace_v2")(self._handle, place, size), "take memory")
+        self._stream = stream.handle
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function of the library with its handle. Raises DeviceError."""

@@ -1,6 +1,7 @@
 """How long a routine takes on a device: by a kernel of ours, or by a library, on memory of its own.
 
-Matrices are far from singular, so that no candidate ends early. Times are the device's, between events on its stream.
+Matrices are far from singular, so that no candidate ends early. Times are the device's, between events on its stream, of a graph
+where there can be one: as programs launch it, and without what the host takes.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from pullback.runtime.choices import Unmeasurable
 from pullback.runtime.cuda_calls import Called, Sized
 from pullback.runtime.cuda_driver import cuda
 from pullback.runtime.cuda_errors import DeviceError
+from pullback.runtime.cuda_graphs import Graph, captured
 
 if TYPE_CHECKING:
     from pullback.runtime.cuda_device import Device
 
-REPEATS, ROUNDS = 4, 3
+REPEATS, ROUNDS = 8, 3
 MOST_BYTES = 256 << 20
-Start = Callable[[Launch, Mapping[int, int]], None]
-"""Gives the device's stream a launch of ours, on operands at these addresses, by their positions."""
+Start = Callable[[Launch, Mapping[int, int], Any], None]
+"""Gives a stream a launch of ours, on operands at these addresses, by their positions."""
 
 
 def seconds(device: Device, start: Start, launch: Launch, call: Sized, library: Called | None, own: Sequence[int]) -> float:
@@ -41,9 +43,9 @@ def seconds(device: Device, start: Start, launch: Launch, call: Sized, library: 
             _fill(device, call, k, size, block.address)
         by_position = {each.position: block.address for each, block in zip(call.routine.operands, blocks, strict=False)}
         if library is None:
-            return timed(device, lambda: start(launch, by_position))
+            return timed(device, lambda stream: start(launch, by_position, stream))
         given = [*(by_position[k] for k in library.operands), *(block.address for block in blocks[len(sizes) :])]
-        return timed(device, lambda: library.call(given, device.stream))
+        return timed(device, lambda stream: library.call(given, stream), library.captures)
     except (DeviceError, MemoryError, cuda.Error) as error:
         raise Unmeasurable(str(error)) from error
 
@@ -65,16 +67,28 @@ def _number(call: Sized, position: int) -> Any:
     return np.result_type(real, np.complex64) if is_complex else real
 
 
-def timed(device: Device, work: Callable[[], None]) -> float:
-    """The least mean time, in seconds, that the device's stream takes for some work."""
-    work()
+def timed(device: Device, work: Callable[[Any], None], captures: bool = True) -> float:
+    """The least mean time, in seconds, that the device takes for some work, which is given a stream."""
+    work(device.stream)
+    repeated = _repeated(device, work) if captures else None
     times = []
     for _ in range(ROUNDS):
         first, last = cuda.Event(), cuda.Event()
         first.record(device.stream)
-        for _ in range(REPEATS):
-            work()
+        if repeated is not None:
+            repeated.launch(device.handle)
+        else:
+            for _ in range(REPEATS):
+                work(device.stream)
         last.record(device.stream)
         last.synchronize()
         times.append(first.time_till(last) * 1e-3 / REPEATS)
     return float(min(times))
+
+
+def _repeated(device: Device, work: Callable[[Any], None]) -> Graph | None:
+    """A graph of some work, one time after the other; None where it cannot be captured."""
+    try:
+        return captured(device, [work] * REPEATS, [(k - 1,) if k else () for k in range(REPEATS)])
+    except (DeviceError, cuda.Error, AttributeError):
+        return None

@@ -155,8 +155,8 @@ class CudaExecutable:
             sizes = {f"s{k}": value_of(e, instance.sizes) for k, e in enumerate(step.params["sizes"])}
 
             def choose(launch: CudaLaunch, buffers: list[tuple[str, int]]) -> tuple[Choice, Called | None] | None:
-                def start(launch: CudaLaunch, addresses: Mapping[int, int]) -> None:
-                    self._start(launch, addresses, sizes)
+                def start(launch: CudaLaunch, addresses: Mapping[int, int], stream: Any) -> None:
+                    self._start(launch, addresses, sizes, stream)
 
                 return chosen(self.device, launch, sizes, buffers, partial(seconds, self.device, start))
 
@@ -167,8 +167,8 @@ class CudaExecutable:
                 self._fall_back(step)
         return found
 
-    def _start(self, launch: CudaLaunch, addresses: Mapping[int, int], sizes: Mapping[str, int]) -> None:
-        """Give the stream one launch of ours that has no operands but references."""
+    def _start(self, launch: CudaLaunch, addresses: Mapping[int, int], sizes: Mapping[str, int], stream: Any) -> None:
+        """Give a stream one launch of ours that has no operands but references."""
         assert self.loaded is not None
         count = launch.blocks(sizes)
         one = started(launch, [count], count, sizes, self.device.room)
@@ -176,7 +176,7 @@ class CudaExecutable:
         for at, position in one.pointers:
             values[at] = addresses[position]
         function, packed = self.loaded.function(one.name, one.shared), one.packing.pack(*values)
-        function._launch_kernel(one.grid, one.block, packed, one.shared, self.device.stream)
+        function._launch_kernel(one.grid, one.block, packed, one.shared, stream)
 
     def _fall_back(self, step: Instruction) -> None:
         """The CPU does a launch that a GPU does with other sizes."""

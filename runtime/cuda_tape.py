@@ -83,7 +83,7 @@ class Tape:
         self.scalars = sorted({*scalars, *(each.scalar for each in steps if isinstance(each, Filled) and each.scalar)})
         self.strided = sorted({position for each in launches for _, position, _ in each.strides})
         self.is_one = len(self.parts) == 1 and isinstance(self.parts[0], Piece)
-        self.is_repeatable = any(len(piece.steps) > 1 for piece in pieces_of(self.parts))
+        self.is_repeatable = any(piece.is_captured for piece in pieces_of(self.parts))
         self.is_exclusive = bool(self.failing) or not self.is_one
         self.packer = struct.Struct("".join(KEYS.get(dtype[0], "?" if dtype == "bool" else "d") for _, dtype in self.scalars))
         parameters = executable.program.parameters

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from cuda_libraries import library
 from cuda_solver import Library
 from cuda_stand_in import device, order
+from test_cuda_programs import close
 from test_cuda_runtime import both
 
 import pullback as pb
 from pullback.codegen import carrying
 from pullback.pipeline import fused_for
-from pullback.runtime import cuda_libraries
+from pullback.runtime import choices, cuda_call, cuda_calls, cuda_libraries, cuda_measure
+from pullback.runtime.cache import KernelCache
+from pullback.runtime.cuda_device import Device
 from pullback.runtime.cuda_program import CudaExecutable
 
 __all__ = ["device", "library", "order"]
@@ -57,6 +64,98 @@ def test_gradients_and_calls_that_come_again(library: Library) -> None:
         wanted, host = step(host, x, y)
         np.testing.assert_allclose(float(value), wanted, rtol=1e-11)
     assert len(library.calls) >= 8 * 3
+
+
+class Repeated:
+    """Stands for a graph of work that the stand-in of a library does when it is called: at each launch all of it is done."""
+
+    def __init__(self, stream: Any, works: Sequence[Callable[[Any], None]]) -> None:
+        self.stream, self.works, self.launches = stream, works, 0
+
+    def launch(self, stream: int) -> None:
+        assert stream == self.stream.handle
+        self.launches += 1
+        for work in self.works:
+            work(self.stream)
+
+
+@pytest.fixture
+def graphs(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
+    """What is captured meanwhile."""
+    made: list[Repeated] = []
+
+    def captured(device: Device, works: Sequence[Callable[[Any], None]], after: Any) -> Repeated:
+        made.append(Repeated(device.stream, works))
+        return made[-1]
+
+    monkeypatch.setattr(cuda_call, "captured", captured)
+    monkeypatch.setattr(cuda_measure, "captured", captured)
+    return made
+
+
+def test_a_product_alone_is_a_graph_too(library: Library, graphs: list[Repeated]) -> None:
+    rng = np.random.default_rng(0)
+    f, a, kernel, x = pb.jit(lambda a, b: a @ b), rng.normal(size=(5, 7)), pb.jit(lambda x: x + 1), pb.device_put(np.ones(3))
+    given, b = pb.device_put((a, a.T)), a.T
+    for _ in range(8):
+        close([np.asarray(f(*given))], [a @ b])
+    assert len(graphs) in (1, 2) and sum(graph.launches for graph in graphs) >= 5
+    # What a graph would save of a kernel's launch is less than what it takes.
+    before = len(graphs)
+    for _ in range(8):
+        kernel(x)
+    assert len(graphs) == before
+
+
+@pytest.fixture
+def measured(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> choices.Choices:
+    """Choices that nobody has made yet."""
+    cache = KernelCache(tmp_path / "cache")
+    made = choices.Choices(lambda: cache, {})
+    monkeypatch.setattr(cuda_calls, "choices", made)
+    return made
+
+
+def test_the_choice_is_measured_as_programs_run(measured: choices.Choices, graphs: list[Repeated]) -> None:
+    f = pb.jit(lambda a, b: a @ b)
+    a = np.random.default_rng(0).normal(size=(40, 40))
+    close([np.asarray(f(*pb.device_put((a, a))))], [a @ a])
+    assert [len(graph.works) for graph in graphs] == [cuda_measure.REPEATS] * 2
+    assert [graph.launches for graph in graphs] == [cuda_measure.ROUNDS] * 2
+    assert [choice.how for choice in measured.made()] == ["measured"]
+
+
+def test_what_cannot_be_captured_is_measured_step_by_step(measured: choices.Choices) -> None:
+    f = pb.jit(lambda a, b: a @ b)
+    a = np.random.default_rng(0).normal(size=(40, 40))
+    close([np.asarray(f(*pb.device_put((a, a))))], [a @ a])
+    assert [choice.how for choice in measured.made()] == ["measured"]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_products_of_16_bits_are_ours(library: Library, dtype: Any) -> None:
+    """Their tiles multiply numbers of 16 bits; what is read between products are such numbers."""
+    rng = np.random.default_rng(0)
+    w, v, x, b = (rng.normal(size=s).astype(dtype) for s in ((7, 9), (9, 4), (6, 7), (9,)))
+
+    def loss(w: Any, v: Any, x: Any, b: Any) -> Any:
+        return np.sum(np.tanh(np.maximum(x @ w + b, 0) @ v) ** 2)
+
+    f = pb.jit(pb.grad(loss, argnums=(0, 1, 2)), device="cuda")
+    found, wanted = f(w, v, x, b), pb.jit(pb.grad(loss, argnums=(0, 1, 2)))(w, v, x, b)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.astype(np.float32), other.astype(np.float32), rtol=0.05, atol=0.02)
+    assert not library.calls
+    stages = f.stages(w, v, x, b)
+    units = set(re.findall(r"unit = (\w+)<", stages["cuda"]))
+    assert units == {f"pb_unit_{'f16' if dtype is np.float16 else 'bf16'}"}
+    assert not re.search(r"alloc.*f32|: &f32\[.*= alloc", stages["schedule"])
+
+
+def test_products_of_both_widths_are_a_librarys(library: Library) -> None:
+    a = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
+    both(lambda a, b: a @ b, a, a.astype(np.float16))
+    assert library.calls
 
 
 def test_no_rows(library: Library) -> None:
