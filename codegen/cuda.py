@@ -222,9 +222,10 @@ class _Emitter:
             self.saved[value] = self.reserve(number, f"{self.names.of(value)}_saved", value.type.dtype, ())
             w.line(f"{self.memory(w, self.saved[value], True)}[0] = {stored(w.value(value), value.type.dtype)};")
 
-    def reserve(self, launch: int, name: str, dtype: DType, shape: Shape) -> int:
+    def reserve(self, launch: int, name: str, dtype: DType, shape: Shape, is_private: bool = False) -> int:
         """The number of a new scratch buffer."""
-        self.scratch.append(Scratch(name=self.names.fresh(name), dtype=dtype, shape=shape, launch=launch))
+        made = Scratch(name=self.names.fresh(name), dtype=dtype, shape=shape, launch=launch, is_private=is_private)
+        self.scratch.append(made)
         return len(self.scratch) - 1
 
     def memory(self, w: Writer, number: int, is_stored: bool = False) -> str:
@@ -258,7 +259,8 @@ class _Emitter:
         local = tuple((shape, ref.type.dtype.bytes) for shape, ref in zip(copied, self.own, strict=True))
         return {
             "threads": THREADS if is_grid else LONG_THREADS, "count": count, "per_block": THREADS if is_grid else 1,
-            "copied": tuple(copied), "local": local, "along": along, "width": packs.width if packs else 1,
+            "copied": tuple(copied), "is_private": {*stage.fates.values()} <= {OWN, PRIVATE}, "local": local, "along": along,
+            "width": packs.width if packs else 1,
         }  # fmt: skip
 
     def extent(self, count: Value) -> int | str:
@@ -271,7 +273,8 @@ class _Emitter:
         """Give each block a copy of what it writes, filled with what changes nothing."""
         place = w.places[ref]
         t = place.type
-        index = self.reserve(number, f"{place.text}_{'rows' if fate == PRIVATE else 'parts'}", t.dtype, t.shape)
+        is_private = fate == PRIVATE
+        index = self.reserve(number, f"{place.text}_{'rows' if is_private else 'parts'}", t.dtype, t.shape, is_private)
         self.copies[(stage_loop(self.stages[number]), ref)] = index
         name, own, size = stored_name(t.dtype), self.names.fresh(f"{place.text}_own"), w.product(t.shape)
         if not self.own:

@@ -99,15 +99,23 @@ template <class T, int N> struct alignas(N * sizeof(T)) pb_pack { T at[N]; };
 template <int N, class T> __device__ bool pb_is_whole(const T* place, int count) {
     return count == N && (unsigned long long)place % (N * sizeof(T)) == 0;
 }""",
+    "pb_packs": """\
+// The turns of a thread, each of ``size`` elements. ``each`` is there twice: for packs that are whole, of which it need not ask
+// how many elements they have and where they lie, and for others.
+template <int size, class F> __device__ void pb_packs(long long first, long long end, long long step, bool whole, F each) {
+    if (whole)
+        for (; first + size <= end; first += step) each(first, true);
+    for (; first < end; first += step) each(first, false);
+}""",
     "pb_count": """\
 // How many elements a pack has: ``width``, or what is left.
 template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }""",
     "pb_read": """\
-// A pack of so many elements; the rest of it are the first one again.
-template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+// A pack of so many elements; the rest of it are the first one again. ``whole``: it is known to lie as a word does.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count, bool whole = false) {
     typedef typename pb_word<N * sizeof(T)>::type word;
     word found;
-    if (pb_is_whole<N>(place, count)) {
+    if (whole || pb_is_whole<N>(place, count)) {
         found = *(const word*)place;
     } else {
         pb_pack<T, N> each;
@@ -117,8 +125,8 @@ template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int c
     return pb_bitcast<pb_pack<T, N>>(found);
 }""",
     "pb_write": """\
-template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
-    if (pb_is_whole<N>(place, count)) {
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count, bool whole = false) {
+    if (whole || pb_is_whole<N>(place, count)) {
         typedef typename pb_word<N * sizeof(T)>::type word;
         *(word*)place = pb_bitcast<word>(given);
         return;
@@ -330,6 +338,13 @@ template <class T> __device__ T pb_pow(T x, T y) {
     "pb_maximum": """\
 // NaN wins; +0 is above -0: of two equal ones, the bits that both have.
 template <class T> __device__ T pb_maximum(T x, T y) {
+#if __CUDA_ARCH__ >= 800 && !defined(__CUDA_HOST__)
+    if constexpr (T(0.5) != T(0) && sizeof(T) == 4) {
+        T found;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
+        return found;
+    }
+#endif
     T equal = x;
     if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) & pb_bits(y));
     return x == y ? equal : x > y || x != x ? x : y;
@@ -337,6 +352,13 @@ template <class T> __device__ T pb_maximum(T x, T y) {
     "pb_minimum": """\
 // NaN wins; -0 is below +0: of two equal ones, the bits that one has.
 template <class T> __device__ T pb_minimum(T x, T y) {
+#if __CUDA_ARCH__ >= 800 && !defined(__CUDA_HOST__)
+    if constexpr (T(0.5) != T(0) && sizeof(T) == 4) {
+        T found;
+        asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
+        return found;
+    }
+#endif
     T equal = x;
     if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
     return x == y ? equal : x < y || x != x ? x : y;

@@ -27,6 +27,9 @@ MOST_SHARED = 48 << 10
 ALIGNED = 16
 """At multiples of so many bytes begin a block's arrays in shared memory."""
 MOST_COPIED = 1 << 25
+MANY, TURNS = 8, 4
+"""So many times as many blocks are there where a block costs nothing but its launch, if each has so many turns: those that find
+no room on the device at first would leave most of it idle at the end, were they few and long."""
 FEW_SUMS = 256
 """Products of so many results, of few terms, have a thread for each."""
 ENOUGH_TILES = 128
@@ -37,12 +40,14 @@ LEAST_TERMS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Scratch:
-    """Memory of a kernel's own: an array of ``shape`` for each block of the launch numbered ``launch``."""
+    """Memory of a kernel's own: an array of ``shape`` for each block of the launch numbered ``launch``. ``is_private``: it is of
+    no use where the block has it in shared memory."""
 
     name: str
     dtype: DType
     shape: Shape
     launch: int
+    is_private: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +162,9 @@ class Launch:
     ("width",), an int, how many elements a thread takes at once, ("chunks",), an int, into how many chunks a line is cut.
     ``threads`` are the most; ``along``: the extents that the threads of a block share out, ``around`` those that they share out
     together. ``count``: the extents that are shared out, ``per_block`` of their iterations a block; ``copied``: the shapes of
-    which each block has a copy; ``only``: an extent and what it must be above. ``width``: the most elements of the last extent
-    that a thread takes at once. ``routine``: what a library may do instead; without a ``name`` nothing else does it.
+    which each block has a copy, which nobody else reads if it ``is_private``; ``only``: an extent and what it must be above.
+    ``width``: the most elements of the last extent that a thread takes at once. ``routine``: what a library may do instead;
+    without a ``name`` nothing else does it.
     """
 
     name: str
@@ -167,6 +173,7 @@ class Launch:
     count: Shape
     per_block: int
     copied: tuple[Shape, ...] = ()
+    is_private: bool = False
     cut: Cut | None = None
     only: tuple[Extent, int] | None = None
     along: Shape = ()
@@ -226,6 +233,8 @@ class Launch:
         most = MOST_THREADS // self.threads_for(sizes)
         if self.shared(sizes):
             most = min(most, MOST_BLOCKS)
+        if not copied or (self.is_private and self.shared(sizes)):
+            copied, most = 0, max(most, min(MANY * most, iterations // (self.per_block * TURNS)))
         return max(1, min(-(-iterations // self.per_block), most, MOST_COPIED // max(copied, 1)))
 
 

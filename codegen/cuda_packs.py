@@ -7,6 +7,7 @@ depends on that: what is not aligned, or is the end of a row, is read and writte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,12 +158,45 @@ def _weight(body: Sequence[Instruction]) -> int:
     return found
 
 
+def _known(w: Writer, region: Block, packs: Packs) -> str:
+    """What is true before a loop if its first elements lie as words do, and so all whole packs; "" if it is not known then."""
+    counter = region.parameters[0]
+    inside = {v for i in region.instructions for v in i.results}
+    accesses = (*packs.loads, *packs.stores)
+    if any(_index(i)[-1] is not counter or not inside.isdisjoint(_index(i)[:-1]) for i in accesses):
+        return ""
+    name, w.texts[counter] = w.texts.get(counter, ""), "0"
+    places = [re.sub(r"^&(\w+)\[0\]$", r"\1", f"&{w.at(w.places[_ref(i)], _index(i))}") for i in accesses]
+    w.texts[counter] = name
+    return " && ".join(f"pb_is_whole<{packs.width}>({place}, {packs.width})" for place in dict.fromkeys(places))
+
+
 @contextmanager
-def packed(w: Writer, region: Block, packs: Packs, first: str, left: str, width: str, parts: Sequence[Part]) -> Iterator[None]:
+def turns(w: Writer, region: Block, packs: Packs, first: str, places: tuple[str, str, str]) -> Iterator[str]:
+    """A loop whose counter is ``first``, from, to and by ``places``. Where it can be known before that all packs lie as words do,
+    the loop is there twice: such packs take a third to a half of the instructions. Gives the name of what is true of them."""
+    (start, end, step), known = places, _known(w, region, packs)
+    if not known:
+        with w.braces(f"for (long long {first} = {start}; {first} < {end}; {first} += {step}) {{"):
+            yield ""
+        return
+    whole = w.names.fresh("whole")
+    w.line(f"bool {whole} = {known};")
+    head = f"pb_packs<{packs.width}>({start}, {end}, {step}, {whole}, [&](long long {first}, bool {whole}) {{"
+    with w.braces(head, "});"):
+        yield whole
+
+
+@contextmanager
+def packed(
+    w: Writer, region: Block, packs: Packs, first: str, left: str, width: str, whole: str, parts: Sequence[Part]
+) -> Iterator[None]:
     """The body of a loop over packs, the first index of which is ``first``, with ``left`` elements from there on; what is written
-    inside the ``with`` is run for each element."""
+    inside the ``with`` is run for each element. ``whole``: what is true where a pack is whole and lies as a word does."""
     counter, names = region.parameters[0], {}
-    count, k = w.let_int("count", f"pb_count<{packs.width}>({left}, {width})"), w.names.fresh("k")
+    number = f"pb_count<{packs.width}>({left}, {width})"
+    count, k = w.let_int("count", f"{whole} ? {packs.width} : {number}" if whole else number), w.names.fresh("k")
+    given = f"{count}, {whole}" if whole else count
     name, w.texts[counter] = w.texts.get(counter, ""), first
     for i in packs.head:
         w.instruction(i)
@@ -172,7 +206,7 @@ def packed(w: Writer, region: Block, packs: Packs, first: str, left: str, width:
         names[i] = w.names.fresh(f"{place.text}_{packs.width}")
         places[i] = f"&{w.at(place, _index(i))}"
         if i in packs.loads:
-            w.line(f"pb_pack<{t}, {packs.width}> {names[i]} = pb_read<{packs.width}>({places[i]}, {count});")
+            w.line(f"pb_pack<{t}, {packs.width}> {names[i]} = pb_read<{packs.width}>({places[i]}, {given});")
         else:
             w.line(f"pb_pack<{t}, {packs.width}> {names[i]};")
     packing = Packing(packs, count, k, names, {})
@@ -195,7 +229,7 @@ def packed(w: Writer, region: Block, packs: Packs, first: str, left: str, width:
     for text, total in packing.sums.items():
         w.line(f"{text}.add({total});")
     for i in packs.stores:
-        w.line(f"pb_write({places[i]}, {names[i]}, {count});")
+        w.line(f"pb_write({places[i]}, {names[i]}, {given});")
 
 
 @contextmanager

@@ -69,14 +69,14 @@ class Writer(PartTexts):
         self.lines.append("    " * self.depth + text)
 
     @contextmanager
-    def braces(self, opening: str) -> Iterator[None]:
+    def braces(self, opening: str, closing: str = "}") -> Iterator[None]:
         self.line(opening)
         self.depth += 1
         self.loc = NOWHERE
         yield
         self.depth -= 1
         self.loc = NOWHERE
-        self.line("}")
+        self.line(closing)
 
     def sync(self) -> None:
         """A barrier of the block, unless one stands here already."""
@@ -343,10 +343,10 @@ class Writer(PartTexts):
         packs = cuda_packs.find(self, i.regions[0]) if is_lane else None
         if packs is not None:
             first, width = self.names.fresh("first"), str(packs.width)
-            step = f"{first} += {width} * blockDim.x"
-            with self.braces(f"for (long long {first} = {width} * {start}; {first} < {count}; {step}) {{"):
+            places = f"{width} * {start}", count, f"{width} * blockDim.x"
+            with cuda_packs.turns(self, i.regions[0], packs, first, places) as whole:
                 self.in_block = False
-                with cuda_packs.packed(self, i.regions[0], packs, first, f"{count} - {first}", width, parts):
+                with cuda_packs.packed(self, i.regions[0], packs, first, f"{count} - {first}", width, whole, parts):
                     yield
             self.in_block = outside
             return
@@ -434,7 +434,7 @@ class Writer(PartTexts):
                     if i is not below:
                         self.instruction(i)
             left = f"{counts[-1]} - {first}"
-            with cuda_packs.packed(self, inner.regions[0], packs, first, left, width, parts):
+            with cuda_packs.packed(self, inner.regions[0], packs, first, left, width, "", parts):
                 yield
 
 

@@ -17,7 +17,7 @@ from pullback.runtime.choices import Choice
 from pullback.runtime.cuda_calls import Called
 
 if TYPE_CHECKING:
-    from pullback.codegen.cuda_launch import Launch, Launches
+    from pullback.codegen.cuda_launch import Launch, Launches, Scratch
 
 LETTERS = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "i16": "h", "i8": "b", "u64": "Q", "u32": "I", "u16": "H", "u8": "B"}
 """What packs a scalar; of other dtypes the bits, as an unsigned integer."""
@@ -63,9 +63,7 @@ Choose = Callable[["Launch", list[tuple[str, int]]], "tuple[Choice, Called | Non
 def bound(kernel: Launches, sizes: Mapping[str, int], choose: Choose, room: int) -> Bound:
     """A kernel with its sizes s0, s1, ..., on a device that gives a block ``room`` bytes of shared memory."""
     blocks = [each.blocks(sizes) for each in kernel.launches]
-    scratch = [
-        (s.name, blocks[s.launch] * math.prod(value_of(e, sizes) for e in s.shape) * s.dtype.bytes) for s in kernel.scratch
-    ]
+    scratch = [(s.name, _bytes(s, kernel.launches[s.launch], blocks[s.launch], sizes, room)) for s in kernel.scratch]
     starts: list[Started | Called] = []
     choices: list[Choice] = []
     for each, count in zip(kernel.launches, blocks, strict=True):
@@ -83,6 +81,13 @@ def bound(kernel: Launches, sizes: Mapping[str, int], choose: Choose, room: int)
             starts.append(started(each, blocks, count, sizes, room))
     has_status = any(isinstance(start, Started) and start.status for start in starts)
     return Bound(tuple(starts), tuple(scratch), has_status, False, tuple(choices))
+
+
+def _bytes(own: Scratch, launch: Launch, blocks: int, sizes: Mapping[str, int], room: int) -> int:
+    """What a kernel's own memory takes, which is there even if it is of no use."""
+    if own.is_private and launch.shared(sizes, room):
+        return own.dtype.bytes
+    return blocks * math.prod(value_of(e, sizes) for e in own.shape) * own.dtype.bytes
 
 
 def started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int], room: int) -> Started:

@@ -14,6 +14,8 @@ from golden import assert_same
 
 import pullback as pb
 from pullback.codegen import cuda_launch
+from pullback.codegen.cuda_launch import Launches
+from pullback.runtime.cuda_launch import bound
 
 ODD = (1, 2, 3, 5, 8, 31, 64, 333)
 
@@ -94,24 +96,46 @@ def test_long_bodies_have_a_thread_for_each_element(machine: Make) -> None:
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_sums_are_the_same_wherever_arrays_begin(machine: Make, at: int) -> None:
     """Bit for bit: which thread takes an element does not depend on it."""
-    module, found = scheduled(traced(lambda x: (np.sum(x * x), x * 2, np.sum(np.sin(x))), some(999))[0])
+    module, _ = scheduled(traced(lambda x: (np.sum(x * x), x * 2, np.sum(np.sin(x))), some(999))[0])
     values = (np.random.default_rng(0).random(1003) - 0.5).astype("f4")
     given = some(1003)
     given[at : at + 999] = values[:999]
-    results = [_launched(machine, module, found, a) for a in (values[:999].copy(), given[at : at + 999])]
+    results = [_launched(machine, module, a, (), (999,), ()) for a in (values[:999].copy(), given[at : at + 999])]
     assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
 
 
-def _launched(machine: Make, module: Any, found: Any, array: Any) -> Sequence[Any]:
+@on_each
+@pytest.mark.parametrize("columns", [100, 111])
+def test_rows_are_the_same_wherever_they_begin(machine: Make, columns: int) -> None:
+    """Bit for bit, in packs that are known to be whole, and in others."""
+
+    def call(x: Any) -> Any:
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True), x.sum(axis=1)
+
+    size = 9 * columns
+    module, _ = scheduled(traced(call, some(9, columns))[0])
+    values = (np.random.default_rng(0).random(size) - 0.5).astype("f4")
+    results = []
+    for at in range(4):
+        given = some(size + 4)
+        given[at : at + size] = values
+        results.append(_launched(machine, module, given[at : at + size].reshape(9, columns), (9, columns), (9,)))
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def _launched(machine: Make, module: Any, array: Any, *shapes: tuple[int, ...]) -> Sequence[Any]:
     """The results of the one kernel of a program on an array as it lies."""
     (kernel,) = emitted(module)
     made = machine([kernel])
-    results = [np.zeros((), "f4"), np.zeros(999, "f4"), np.zeros((), "f4")]
-    (launch,) = [i for i in module.functions[0].body.instructions if i.op.name == "launch"]
-    order = [*results]
-    outs = iter(order)
-    given = [array if v in module.functions[0].parameters else next(outs) for v in launch.operands]
-    assert launch_all(made, kernel, given, {"s0": 999}) == 0
+    sizes = {f"s{k}": size for k, size in enumerate(array.shape)}
+    results = [np.zeros(shape, "f4") for shape in shapes]
+    program = module.functions[0]
+    (launch,) = [i for i in program.body.instructions if i.op.name == "launch"]
+    by_value = {**dict.fromkeys(program.parameters, array), **dict(zip(program.body.results, results, strict=True))}
+    given = [by_value[v] if v in by_value else np.zeros(array.shape, "f4") for v in launch.operands]
+    assert launch_all(made, kernel, given, sizes) == 0
     return results
 
 
@@ -121,6 +145,33 @@ def test_what_is_packed_is_seen_in_the_text() -> None:
     assert re.findall(r"pb_read<(\d)>", text_of(lambda a: a * 2, some(50, dtype="f2"))) == ["8"]
     assert "pb_read" not in text_of(lambda a: a[::-1] * 2, some(50))
     assert text_of(lambda a: np.exp(a - a.max(axis=1, keepdims=True)), x).count("pb_read<4>") == 2
+    assert text_of(lambda a: np.exp(a - a.max(axis=1, keepdims=True)), x).count("pb_packs<4>(") == 2
+    shifted = text_of(lambda a: (a[:, 1:] - a[:, :-1]).sum(axis=1), x)
+    assert "pb_read<4>" in shifted and "pb_packs" not in shifted
+
+
+def test_blocks_that_cost_nothing_are_many() -> None:
+    """More than a device has room for, so that it is busy to the end, but not where each has memory, or little to do."""
+
+    def softmax(x: Any) -> Any:
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+
+    (rows,), (total, _) = (emitted(scheduled(traced(f, some(4, 64))[0])[0])[0].launches for f in (softmax, np.sum))
+    assert [rows.blocks({"s0": n, "s1": 4096}) for n in (100, 1000, 4096, 8192, 1 << 16)] == [100, 1000, 1024, 2048, 8192]
+    assert rows.blocks({"s0": 1 << 16, "s1": 40000}) == 512
+    assert [total.blocks({"s0": 1 << n}) for n in (19, 21, 24, 28)] == [512, 1024, 4096, 8192]
+
+
+def test_rows_in_shared_memory_take_no_other() -> None:
+    (kernel,) = emitted(scheduled(traced(lambda x: np.exp(x) / np.exp(x).sum(axis=1, keepdims=True), some(4, 64))[0])[0])
+    launches = Launches(name=kernel.name, launches=kernel.launches, scratch=kernel.scratch)
+
+    def bytes_of(columns: int, room: int) -> list[int]:
+        found = bound(launches, {"s0": 100, "s1": columns}, lambda *_: None, room << 10)
+        return [size for _, size in found.scratch]
+
+    assert [bytes_of(4096, 48), bytes_of(40000, 48), bytes_of(40000, 227)] == [[4], [100 * 40000 * 4], [4]]
 
 
 def test_few_elements_have_a_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,11 +38,11 @@ template <int N, class T> __device__ bool pb_is_whole(const T* place, int count)
 // How many elements a pack has: ``width``, or what is left.
 template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }
 
-// A pack of so many elements; the rest of it are the first one again.
-template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+// A pack of so many elements; the rest of it are the first one again. ``whole``: it is known to lie as a word does.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count, bool whole = false) {
     typedef typename pb_word<N * sizeof(T)>::type word;
     word found;
-    if (pb_is_whole<N>(place, count)) {
+    if (whole || pb_is_whole<N>(place, count)) {
         found = *(const word*)place;
     } else {
         pb_pack<T, N> each;
@@ -52,8 +52,8 @@ template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int c
     return pb_bitcast<pb_pack<T, N>>(found);
 }
 
-template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
-    if (pb_is_whole<N>(place, count)) {
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count, bool whole = false) {
+    if (whole || pb_is_whole<N>(place, count)) {
         typedef typename pb_word<N * sizeof(T)>::type word;
         *(word*)place = pb_bitcast<word>(given);
         return;
@@ -127,6 +127,13 @@ template <class T> __device__ T pb_mod(T x, T y) {
 
 // NaN wins; +0 is above -0: of two equal ones, the bits that both have.
 template <class T> __device__ T pb_maximum(T x, T y) {
+#if __CUDA_ARCH__ >= 800 && !defined(__CUDA_HOST__)
+    if constexpr (T(0.5) != T(0) && sizeof(T) == 4) {
+        T found;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
+        return found;
+    }
+#endif
     T equal = x;
     if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) & pb_bits(y));
     return x == y ? equal : x > y || x != x ? x : y;
@@ -134,6 +141,13 @@ template <class T> __device__ T pb_maximum(T x, T y) {
 
 // NaN wins; -0 is below +0: of two equal ones, the bits that one has.
 template <class T> __device__ T pb_minimum(T x, T y) {
+#if __CUDA_ARCH__ >= 800 && !defined(__CUDA_HOST__)
+    if constexpr (T(0.5) != T(0) && sizeof(T) == 4) {
+        T found;
+        asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
+        return found;
+    }
+#endif
     T equal = x;
     if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
     return x == y ? equal : x < y || x != x ? x : y;

@@ -46,12 +46,12 @@ def test_emitted_text_without_a_mistake() -> None:
             ["k0, block (", "thread (", "shared memory", "line "],
         ),
         ("__shfl_down_sync(0xffffffffu", "__shfl_down_sync(0x0000ffffu", ["k0, block (", "a shuffle with mask 0000ffff"]),
-        ("x[i * s1 + first2]", "x[i * s1 + first2 + s1]", ["illegal memory", "k0, block (", "behind the end of an", "line "]),
+        ("x[i * s1 + first2]", "x[i * s1 + first2 + 4 * s1]", ["illegal memory", "k0, block (", "behind the end of an", "line "]),
         ("x[i * s1 + first2]", "x[i * s1 + first2 - 1200]", ["illegal memory access", "k0, block (", "before an allocation"]),
-        ("&p[i * s1 + first3]", "&p[i * s1 + first3 - 1]", ["k0 wrote 4 bytes before an allocation of 1400 bytes"]),
+        ("&p[i * s1 + first3]", "&p[i * s1 + first3 - 4]", ["k0 wrote 16 bytes before an allocation of 1400 bytes"]),
         ("shared ? (float*)(pb_shared) : row2_rows + blockIdx.x * s1", "row2_rows + 0 * s1", ["k0", "a race between blocks"]),
     ],
-    ids=["barrier", "mask", "behind", "before", "one place too low", "the row of another block"],
+    ids=["barrier", "mask", "behind", "before", "one pack too low", "the row of another block"],
 )
 def test_a_mistake_planted_in_emitted_text(bench: Any, old: str, new: str, words: list[str]) -> None:
     with bench.fails(*words):
