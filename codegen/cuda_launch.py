@@ -20,8 +20,11 @@ UNKNOWN = MOST_BLOCKS * THREADS
 """What stands for an extent that a kernel computes: it asks for as many blocks as there may be."""
 PACKED_FROM = MOST_THREADS
 """Of more elements than these, a thread of a grid takes several at once."""
-EACH, EACH_OF_LONG = 8, 16
-"""A thread of a block for each row takes so many elements of it, if there are enough; of a long one."""
+EACH, EACH_OF_LONG, EACH_OF_MANY = 8, 16, 32
+"""A thread of a block for each row takes so many elements of it, if there are enough; of a long one; at most, of many rows: what
+threads found is joined once a row, which takes as long as ten elements and more."""
+LEAST_THREADS = 64
+"""As many as a block must have for a device to be full of threads: it holds 32 blocks for each of its processors."""
 MOST_SHARED = 48 << 10
 """Bytes of shared memory that every device gives a block, without being asked for more."""
 ALIGNED = 16
@@ -194,10 +197,11 @@ class Launch:
             return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
         if not self.along:
             return self.threads
-        most = max(value_of(e, sizes) for e in self.along)
+        most, rows = max(value_of(e, sizes) for e in self.along), max(1, math.prod(value_of(e, sizes) for e in self.count))
         if most == UNKNOWN:
-            most = EACH * MOST_THREADS // max(1, math.prod(value_of(e, sizes) for e in self.count))
-        wanted = max(min(-(-most // EACH), THREADS), -(-most // EACH_OF_LONG))
+            most = EACH * MOST_THREADS // rows
+        each = max(EACH, min(rows * most // MOST_THREADS, EACH_OF_MANY))
+        wanted = max(min(-(-most // each), THREADS), -(-most // max(each, EACH_OF_LONG)), min(-(-most // EACH), LEAST_THREADS))
         return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
 
     def parts(self, sizes: Mapping[str, int]) -> int:
@@ -234,7 +238,7 @@ class Launch:
         if self.shared(sizes):
             most = min(most, MOST_BLOCKS)
         if not copied or (self.is_private and self.shared(sizes)):
-            copied, most = 0, max(most, min(MANY * most, iterations // (self.per_block * TURNS)))
+            copied, most = 0, max(most, min(MANY * MOST_BLOCKS, iterations // (self.per_block * TURNS)))
         return max(1, min(-(-iterations // self.per_block), most, MOST_COPIED // max(copied, 1)))
 
 

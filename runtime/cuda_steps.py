@@ -90,14 +90,14 @@ def helper(name: str, blocks: int, threads: int, arguments: Sequence[tuple[str, 
 
 class Piece:
     """Steps between which the host decides nothing. ``arguments``: the rows up to ``count`` that they touch. ``is_captured``:
-    when they come again a graph has them, several steps or one of a library, which takes longer to ask for than a graph."""
+    a graph has them when they come again."""
 
     __slots__ = ("_after", "arguments", "is_captured", "steps")
 
     def __init__(self, steps: Sequence[Step], count: int) -> None:
         self.steps = tuple(steps)
         self.arguments = frozenset(t.row for step in steps for t in step.touches if 0 <= t.row < count)
-        self.is_captured = len(steps) > 1 or any(isinstance(step, Elsewhere) and step.called.captures for step in steps)
+        self.is_captured = all(step.called.captures for step in steps if isinstance(step, Elsewhere))
         self._after: list[tuple[int, ...]] | None = None
 
     @property
