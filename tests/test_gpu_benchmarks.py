@@ -10,9 +10,11 @@ import pytest
 from cuda_stand_in import device
 
 from benchmarks.gpu import __main__ as program
+from benchmarks.gpu import products
 from benchmarks.gpu.__main__ import HEAD, limit, lines_of, row
 from benchmarks.gpu.cases import CASES, GpuCase
 from benchmarks.gpu.worker import Worker
+from pullback.runtime.cuda_device import Device
 
 __all__ = ["device"]
 
@@ -51,6 +53,18 @@ def test_the_program_writes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [line.split(" | ")[0] for line in table.read_text().splitlines()[4:]] == ["| row_sums", "| small_grad"]
     times = json.loads(results.read_text())["times"]
     assert set(times["row_sums-float32"]["pullback"]) == {"difference", "first", "seconds", "returns"}
+
+
+def test_products_are_timed_and_compared(
+    device: Device, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "SHAPES", ((5, 3, 7), (1, 90, 9), (90, 90, 9)))
+    monkeypatch.setattr(products, "MOST_CALLS", 2)
+    products.main(["float32", "float16", "--way", "measured", "--systems", "", "--most", "64"])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    shapes = ["5 x 3 x 7", "1 x 90 x 9"]
+    assert [cells[:3] for cells in rows] == [["measured", dtype, text] for dtype in ("float32", "float16") for text in shapes]
+    assert all(float(cells[4]) < (1e-6 if cells[1] == "float32" else 1e-3) for cells in rows)
 
 
 def test_a_row_says_what_missed_its_aim() -> None:

@@ -1,0 +1,94 @@
+"""Plain matrix products on a GPU beside PyTorch's: `python -m benchmarks.gpu.products [float32 float64 float16]`.
+
+Each way of doing them is in a process of its own: as it is measured, by kernels of ours, by a library. A time is the median of
+bursts of calls that follow each other without waiting; errors are those beside NumPy's product in float64. Calls of small
+products take what it costs the host to make them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu.cases import GpuCase
+from benchmarks.gpu.systems import SYSTEMS, Prepared
+from benchmarks.gpu.worker import clocked
+
+WAYS = ("measured", "ours", "library")
+DTYPES = ("float32", "float64", "float16")
+SHAPES = (
+    (64, 64, 64), (256, 256, 256), (512, 512, 512), (1000, 1000, 1000), (1024, 1024, 1024), (2048, 2048, 2048),
+    (4096, 4096, 4096), (32, 1024, 1024), (8192, 256, 32), (100000, 20, 20), (20, 20, 100000), (1, 4096, 4096),
+)  # fmt: skip
+"""Rows, columns and terms."""
+BURST_FLOPS, MOST_CALLS, BURSTS = 4e11, 200, 3
+
+
+def product(x: Any, y: Any) -> Any:
+    return x @ y
+
+
+def operands(dtype: Any, m: int, n: int, k: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
+
+
+def seconds(prepared: Prepared, calls: int) -> float:
+    """Of a call, in a burst of them."""
+
+    def burst() -> None:
+        for _ in range(calls):
+            prepared.call()
+        prepared.wait()
+
+    burst()
+    return statistics.median(clocked(burst) for _ in range(BURSTS)) / calls
+
+
+def row(dtype: str, m: int, n: int, k: int, others: Sequence[str]) -> list[str]:
+    """A product's row: its rate, how far it is from the right result, and its time over that of others."""
+    sizes = {"m": m, "n": n, "k": k}
+    case = GpuCase(name="product", function=product, make=operands, sizes=sizes, small=sizes)
+    arguments, flops = operands(np.dtype(dtype).type, **sizes), 2 * m * n * k
+    calls = int(min(max(BURST_FLOPS / flops, 5), MOST_CALLS))
+    prepare: Callable[[str], Prepared] = lambda system: SYSTEMS[system](case, arguments)  # noqa: E731
+    ours = prepare("pullback")
+    taken = seconds(ours, calls)
+    wanted = arguments[0].astype(np.float64) @ arguments[1].astype(np.float64)
+    error = np.linalg.norm(ours.fetch(ours.call()).astype(np.float64) - wanted) / np.linalg.norm(wanted)
+    ratios = [f"{taken / seconds(prepare(system), calls):.2f}" for system in others]
+    return [dtype, f"{m} x {n} x {k}", f"{flops / taken / 1e12:.3g}", f"{error:.0e}", *ratios]
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.products", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("dtypes", nargs="*", help=f"of {', '.join(DTYPES)} (all)")
+    parser.add_argument("--way", choices=WAYS, help="in this process, by what PULLBACK_CHOICES says")
+    parser.add_argument("--systems", default="torch", help="beside which, comma-separated")
+    parser.add_argument("--most", type=int, default=4096, help="no larger extents than this, but for narrow matrices")
+    options = parser.parse_args(given)
+    dtypes, others = options.dtypes or DTYPES, [name for name in options.systems.split(",") if name]
+    if options.way:
+        for dtype in dtypes:
+            for m, n, k in SHAPES:
+                if sorted((m, n, k))[1] <= options.most:
+                    print(f"| {' | '.join([options.way, *row(dtype, m, n, k, others)])} |", flush=True)
+        return
+    print(f"| by | dtype | product | TFLOP/s | error | {' | '.join(f'ours / {name}' for name in others)} |")
+    print(f"{'| --- ' * (5 + len(others))}|", flush=True)
+    for way in WAYS:
+        pinned = {} if way == "measured" else {"PULLBACK_CHOICES": way}
+        rest = ["--systems", options.systems, "--most", str(options.most)]
+        command = [sys.executable, "-m", "benchmarks.gpu.products", *dtypes, "--way", way, *rest]
+        subprocess.run(command, env={**os.environ, "PULLBACK_CACHE_DIR": "off", **pinned}, check=False)
+
+
+if __name__ == "__main__":
+    main()
