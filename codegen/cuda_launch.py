@@ -190,6 +190,11 @@ class Launch:
     fixed: int = 0
     """The most bytes of shared memory that the function takes besides."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether another block costs nothing but its launch, but for what it has in shared memory."""
+        return not self.copied or self.is_private
+
     def threads_for(self, sizes: Mapping[str, int]) -> int:
         """How many threads a block has, a power of two from 32 on."""
         if self.around:
@@ -200,7 +205,7 @@ class Launch:
         most, rows = max(value_of(e, sizes) for e in self.along), max(1, math.prod(value_of(e, sizes) for e in self.count))
         if most == UNKNOWN:
             most = EACH * MOST_THREADS // rows
-        each = max(EACH, min(rows * most // MOST_THREADS, EACH_OF_MANY))
+        each = max(EACH, min(rows * most // MOST_THREADS, EACH_OF_MANY)) if self.is_free else EACH
         wanted = max(min(-(-most // each), THREADS), -(-most // max(each, EACH_OF_LONG)), min(-(-most // EACH), LEAST_THREADS))
         return max(32, min(self.threads, 1 << max(wanted - 1, 0).bit_length()))
 
@@ -237,7 +242,7 @@ class Launch:
         most = MOST_THREADS // self.threads_for(sizes)
         if self.shared(sizes):
             most = min(most, MOST_BLOCKS)
-        if not copied or (self.is_private and self.shared(sizes)):
+        if self.is_free and (not copied or self.shared(sizes)):
             copied, most = 0, max(most, min(MANY * MOST_BLOCKS, iterations // (self.per_block * TURNS)))
         return max(1, min(-(-iterations // self.per_block), most, MOST_COPIED // max(copied, 1)))
 

@@ -160,6 +160,8 @@ def test_blocks_that_cost_nothing_are_many() -> None:
     (rows,), (total, _) = (emitted(scheduled(traced(f, some(4, 64))[0])[0])[0].launches for f in (softmax, np.sum))
     assert [rows.blocks({"s0": n, "s1": 4096}) for n in (100, 1000, 4096, 8192, 1 << 16)] == [100, 1000, 1024, 2048, 8192]
     assert rows.blocks({"s0": 1 << 16, "s1": 40000}) == 512
+    assert [rows.threads_for({"s0": n, "s1": 4096}) for n in (10, 1000, 1 << 16)] == [256, 256, 128]
+    assert [rows.threads_for({"s0": n, "s1": 700}) for n in (10, 1 << 16)] == [128, 64]
     assert [total.blocks({"s0": 1 << n}) for n in (19, 21, 24, 28)] == [512, 1024, 4096, 8192]
 
 
