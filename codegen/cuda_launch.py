@@ -57,7 +57,9 @@ class Scratch:
 class Cut:
     """Lines of ``length`` steps cut into chunks of ``least`` or more, each taken by one of ``most`` units at a time, at most
     ``chunks`` a line. ``is_whole``: the launch is made only where lines are one chunk (True) or several (False). ``once``: the
-    launch itself has a block for each line."""
+    launch itself has a block for each line. ``joined``: lines of more steps than that are cut, and what their chunks come to is
+    joined, a step for each chunk, between two launches with the steps of all chunks: all of it is shortest where a chunk has the
+    root of half the line."""
 
     length: Extent
     least: int
@@ -65,10 +67,14 @@ class Cut:
     chunks: int = MOST_BLOCKS
     is_whole: bool | None = None
     once: bool = False
+    joined: int | None = None
 
     def number(self, lines: int, sizes: Mapping[str, int]) -> int:
         """How many chunks a line has."""
-        return max(1, min(-(-value_of(self.length, sizes) // self.least), self.most // max(lines, 1), self.chunks))
+        length, steps = value_of(self.length, sizes), self.least
+        if self.joined is not None:
+            steps = length if length <= self.joined else max(self.least, math.isqrt(length // 2))
+        return max(1, min(-(-length // max(steps, 1)), self.most // max(lines, 1), self.chunks))
 
     def units(self, lines: int, sizes: Mapping[str, int]) -> int:
         """How many blocks or threads a launch has work for."""

@@ -24,8 +24,10 @@ from pullback.codegen.cuda_words import bare, literal, loaded, stored, type_name
 from pullback.codegen.cuda_writer import Writer, digits
 from pullback.ir.structure import Instruction
 
-LEAST_BY_BLOCK, LEAST_BY_THREAD = 2048, 64
+LEAST_BY_BLOCK, LEAST_BY_THREAD = 2048, 1
 """A chunk has so many steps, if a block or a thread takes it."""
+WHOLE = 64
+"""Lines of so many steps are not cut: two more launches take longer."""
 MOST_UNITS, MOST_OF_LINE = 1 << 17, 1 << 12
 """Threads that have chunks, and chunks of a line whose totals one thread joins."""
 
@@ -57,7 +59,7 @@ class ScanText:
         length = self.e.extent(loop.operands[0])
         least, most = (LEAST_BY_BLOCK, MOST_BLOCKS) if by_block else (LEAST_BY_THREAD, MOST_UNITS)
         cut = Cut(
-            length=length, least=least, most=most, chunks=MOST_BLOCKS if by_block else MOST_OF_LINE,
+            length=length, least=least, most=most, chunks=MOST_BLOCKS if by_block else MOST_OF_LINE, joined=WHOLE,
             once=stage.kind == "scan_begin", is_whole=None if stage.kind == "scan" else False,
         )  # fmt: skip
         return {"threads": THREADS, "count": lines, "per_block": 1 if by_block else THREADS, "cut": cut}

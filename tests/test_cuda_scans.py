@@ -164,6 +164,7 @@ def test_lines_are_cut_into_chunks() -> None:
     assert [launch.chunks_for({"s0": 10**7}) for launch in kernel.launches] == [4096] * 3
     assert [launch.blocks({"s0": 10**7}) for launch in kernel.launches] == [16, 1, 16]
     assert [launch.blocks({"s0": 60}) for launch in kernel.launches] == [0, 0, 1]
+    assert [launch.chunks_for({"s0": n}) for n in (64, 65, 128, 1000) for launch in kernel.launches[2:]] == [1, 13, 16, 46]
 
 
 
