@@ -212,6 +212,9 @@ class Elements:
                 return self.choose(self.sources(made, index, guard), value)
             case Gather():
                 return self.gather(made, index, guard)
+        known = self.memo.get((value, index, None))
+        if known is not None:
+            return known
         raise AssertionError(f"{made.op.name} is not known at this place of its group")
 
     def choose(self, sources: Any, value: Value) -> Value:

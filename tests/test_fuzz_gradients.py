@@ -152,6 +152,12 @@ def test_random_gradients(seed: int) -> None:
     run_program(seed)
 
 
+@pytest.mark.parametrize("seed", [138])
+def test_what_failed_once(seed: int) -> None:
+    """138: a sum that its own kernel reads where a pad has it."""
+    run_program(seed, compiled)
+
+
 @pytest.mark.long
 @settings(max_examples=2000, **BASE)
 @given(st.integers(0, 1 << 40))

@@ -64,6 +64,13 @@ __device__ long long pb_chunk_size(long long steps, long long chunks, long long 
 
 // NaN wins; -0 is below +0: of two equal ones, the bits that one has.
 template <class T> __device__ T pb_minimum(T x, T y) {
+#if __CUDA_ARCH__ >= 800 && !defined(__CUDA_HOST__)
+    if constexpr (T(0.5) != T(0) && sizeof(T) == 4) {
+        T found;
+        asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
+        return found;
+    }
+#endif
     T equal = x;
     if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
     return x == y ? equal : x < y || x != x ? x : y;

@@ -15,14 +15,22 @@ template <int N, class T> __device__ bool pb_is_whole(const T* place, int count)
     return count == N && (unsigned long long)place % (N * sizeof(T)) == 0;
 }
 
+// The turns of a thread, each of ``size`` elements. ``each`` is there twice: for packs that are whole, of which it need not ask
+// how many elements they have and where they lie, and for others.
+template <int size, class F> __device__ void pb_packs(long long first, long long end, long long step, bool whole, F each) {
+    if (whole)
+        for (; first + size <= end; first += step) each(first, true);
+    for (; first < end; first += step) each(first, false);
+}
+
 // How many elements a pack has: ``width``, or what is left.
 template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }
 
-// A pack of so many elements; the rest of it are the first one again.
-template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+// A pack of so many elements; the rest of it are the first one again. ``whole``: it is known to lie as a word does.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count, bool whole = false) {
     typedef typename pb_word<N * sizeof(T)>::type word;
     word found;
-    if (pb_is_whole<N>(place, count)) {
+    if (whole || pb_is_whole<N>(place, count)) {
         found = *(const word*)place;
     } else {
         pb_pack<T, N> each;
@@ -32,8 +40,8 @@ template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int c
     return pb_bitcast<pb_pack<T, N>>(found);
 }
 
-template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
-    if (pb_is_whole<N>(place, count)) {
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count, bool whole = false) {
+    if (whole || pb_is_whole<N>(place, count)) {
         typedef typename pb_word<N * sizeof(T)>::type word;
         *(word*)place = pb_bitcast<word>(given);
         return;
@@ -215,19 +223,21 @@ extern "C" __global__ void __launch_bounds__(512, 1) k0_2(
                 x1_z3[i2 * s1 + j2] = t2;
             }
         }
-        for (long long first = 2 * threadIdx.x; first < s1; first += 2 * blockDim.x) {
-            int count = pb_count<2>(s1 - first, 2);
+        bool whole = pb_is_whole<2>(x2_z3, 2);
+        pb_packs<2>(2 * threadIdx.x, s1, 2 * blockDim.x, whole, [&](long long first, bool whole) {
+            int count = whole ? 2 : pb_count<2>(s1 - first, 2);
             pb_pack<long long, 2> x2_z3_2;
 #pragma unroll
             for (int k = 0; k < 2; ++k) {
                 long long i3 = first + k;
                 x2_z3_2.at[k] = i3;
             }
-            pb_write(&x2_z3[first], x2_z3_2, count);
-        }
-        for (long long first2 = 2 * threadIdx.x; first2 < s1; first2 += 2 * blockDim.x) {
-            int count2 = pb_count<2>(s1 - first2, 2);
-            pb_pack<int, 2> x4_z3_2 = pb_read<2>(&x4_z3[first2], count2);
+            pb_write(&x2_z3[first], x2_z3_2, count, whole);
+        });
+        bool whole2 = pb_is_whole<2>(x4_z3, 2) && pb_is_whole<2>(x2_z3, 2);
+        pb_packs<2>(2 * threadIdx.x, s1, 2 * blockDim.x, whole2, [&](long long first2, bool whole2) {
+            int count2 = whole2 ? 2 : pb_count<2>(s1 - first2, 2);
+            pb_pack<int, 2> x4_z3_2 = pb_read<2>(&x4_z3[first2], count2, whole2);
             pb_pack<long long, 2> x2_z3_2_2;
 #pragma unroll
             for (int k2 = 0; k2 < 2; ++k2) {
@@ -237,8 +247,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) k0_2(
                 long long t5 = (long long)((unsigned long long)t4 - (unsigned long long)1LL);
                 x2_z3_2_2.at[k2] = t5;
             }
-            pb_write(&x2_z3[first2], x2_z3_2_2, count2);
-        }
+            pb_write(&x2_z3[first2], x2_z3_2_2, count2, whole2);
+        });
     }
 }
 

@@ -35,14 +35,22 @@ template <int N, class T> __device__ bool pb_is_whole(const T* place, int count)
     return count == N && (unsigned long long)place % (N * sizeof(T)) == 0;
 }
 
+// The turns of a thread, each of ``size`` elements. ``each`` is there twice: for packs that are whole, of which it need not ask
+// how many elements they have and where they lie, and for others.
+template <int size, class F> __device__ void pb_packs(long long first, long long end, long long step, bool whole, F each) {
+    if (whole)
+        for (; first + size <= end; first += step) each(first, true);
+    for (; first < end; first += step) each(first, false);
+}
+
 // How many elements a pack has: ``width``, or what is left.
 template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }
 
-// A pack of so many elements; the rest of it are the first one again.
-template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+// A pack of so many elements; the rest of it are the first one again. ``whole``: it is known to lie as a word does.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count, bool whole = false) {
     typedef typename pb_word<N * sizeof(T)>::type word;
     word found;
-    if (pb_is_whole<N>(place, count)) {
+    if (whole || pb_is_whole<N>(place, count)) {
         found = *(const word*)place;
     } else {
         pb_pack<T, N> each;
@@ -52,8 +60,8 @@ template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int c
     return pb_bitcast<pb_pack<T, N>>(found);
 }
 
-template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
-    if (pb_is_whole<N>(place, count)) {
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count, bool whole = false) {
+    if (whole || pb_is_whole<N>(place, count)) {
         typedef typename pb_word<N * sizeof(T)>::type word;
         *(word*)place = pb_bitcast<word>(given);
         return;
@@ -89,6 +97,13 @@ template <auto combine, class T> __device__ T pb_warps(T x) {
 
 // NaN wins; -0 is below +0: of two equal ones, the bits that one has.
 template <class T> __device__ T pb_minimum(T x, T y) {
+#if __CUDA_ARCH__ >= 800 && !defined(__CUDA_HOST__)
+    if constexpr (T(0.5) != T(0) && sizeof(T) == 4) {
+        T found;
+        asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
+        return found;
+    }
+#endif
     T equal = x;
     if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
     return x == y ? equal : x < y || x != x ? x : y;
@@ -502,12 +517,13 @@ extern "C" __global__ void __launch_bounds__(512, 1) k1_1(
     pb_sum<double> add_part;
     for (long long i2 = blockIdx.x; i2 < s1; i2 += gridDim.x) {
         pb_sum<double> add_part2;
-        for (long long first2 = 2 * threadIdx.x; first2 < s0; first2 += 2 * blockDim.x) {
-            int count2 = pb_count<2>(s0 - first2, 2);
-            pb_pack<double, 2> y_2 = pb_read<2>(&y[i2 * s0 + first2], count2);
-            pb_pack<double, 2> b_2 = pb_read<2>(&b[first2], count2);
-            pb_pack<double, 2> h_2 = pb_read<2>(&h[i2 * s0 + first2], count2);
-            pb_pack<double, 2> d_own_2 = pb_read<2>(&d_own[first2], count2);
+        bool whole = pb_is_whole<2>(&y[i2 * s0], 2) && pb_is_whole<2>(b, 2) && pb_is_whole<2>(&h[i2 * s0], 2) && pb_is_whole<2>(d_own, 2);
+        pb_packs<2>(2 * threadIdx.x, s0, 2 * blockDim.x, whole, [&](long long first2, bool whole) {
+            int count2 = whole ? 2 : pb_count<2>(s0 - first2, 2);
+            pb_pack<double, 2> y_2 = pb_read<2>(&y[i2 * s0 + first2], count2, whole);
+            pb_pack<double, 2> b_2 = pb_read<2>(&b[first2], count2, whole);
+            pb_pack<double, 2> h_2 = pb_read<2>(&h[i2 * s0 + first2], count2, whole);
+            pb_pack<double, 2> d_own_2 = pb_read<2>(&d_own[first2], count2, whole);
             pb_pack<double, 2> d_own_2_2;
             pb_pack<double, 2> h_2_2;
             double add_part2_2 = 0;
@@ -539,9 +555,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) k1_1(
                 if (k2 < count2) add_part2_2 += q;
             }
             add_part2.add(add_part2_2);
-            pb_write(&d_own[first2], d_own_2_2, count2);
-            pb_write(&h[i2 * s0 + first2], h_2_2, count2);
-        }
+            pb_write(&d_own[first2], d_own_2_2, count2, whole);
+            pb_write(&h[i2 * s0 + first2], h_2_2, count2, whole);
+        });
         double add_all2 = pb_block<pb_add<double>>(add_part2.total());
         add_part.add(add_all2);
     }

@@ -34,14 +34,22 @@ template <int N, class T> __device__ bool pb_is_whole(const T* place, int count)
     return count == N && (unsigned long long)place % (N * sizeof(T)) == 0;
 }
 
+// The turns of a thread, each of ``size`` elements. ``each`` is there twice: for packs that are whole, of which it need not ask
+// how many elements they have and where they lie, and for others.
+template <int size, class F> __device__ void pb_packs(long long first, long long end, long long step, bool whole, F each) {
+    if (whole)
+        for (; first + size <= end; first += step) each(first, true);
+    for (; first < end; first += step) each(first, false);
+}
+
 // How many elements a pack has: ``width``, or what is left.
 template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }
 
-// A pack of so many elements; the rest of it are the first one again.
-template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+// A pack of so many elements; the rest of it are the first one again. ``whole``: it is known to lie as a word does.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count, bool whole = false) {
     typedef typename pb_word<N * sizeof(T)>::type word;
     word found;
-    if (pb_is_whole<N>(place, count)) {
+    if (whole || pb_is_whole<N>(place, count)) {
         found = *(const word*)place;
     } else {
         pb_pack<T, N> each;
@@ -51,8 +59,8 @@ template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int c
     return pb_bitcast<pb_pack<T, N>>(found);
 }
 
-template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
-    if (pb_is_whole<N>(place, count)) {
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count, bool whole = false) {
+    if (whole || pb_is_whole<N>(place, count)) {
         typedef typename pb_word<N * sizeof(T)>::type word;
         *(word*)place = pb_bitcast<word>(given);
         return;
@@ -77,6 +85,13 @@ template <auto combine, class T> __device__ T pb_block(T x) {
 
 // NaN wins; +0 is above -0: of two equal ones, the bits that both have.
 template <class T> __device__ T pb_maximum(T x, T y) {
+#if __CUDA_ARCH__ >= 800 && !defined(__CUDA_HOST__)
+    if constexpr (T(0.5) != T(0) && sizeof(T) == 4) {
+        T found;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
+        return found;
+    }
+#endif
     T equal = x;
     if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) & pb_bits(y));
     return x == y ? equal : x > y || x != x ? x : y;
@@ -95,20 +110,22 @@ extern "C" __global__ void __launch_bounds__(512, 1) k0(
     float* row2_own = shared ? (float*)(pb_shared) : row2_rows + blockIdx.x * s1;
     for (long long i = blockIdx.x; i < s0; i += gridDim.x) {
         float maximum_part = (float)(-PB_INF);
-        for (long long first = 4 * threadIdx.x; first < s1; first += 4 * blockDim.x) {
-            int count = pb_count<4>(s1 - first, 4);
-            pb_pack<float, 4> x_4 = pb_read<4>(&x[i * s1 + first], count);
+        bool whole = pb_is_whole<4>(&x[i * s1], 4);
+        pb_packs<4>(4 * threadIdx.x, s1, 4 * blockDim.x, whole, [&](long long first, bool whole) {
+            int count = whole ? 4 : pb_count<4>(s1 - first, 4);
+            pb_pack<float, 4> x_4 = pb_read<4>(&x[i * s1 + first], count, whole);
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 float x2 = x_4.at[k];
                 if (k < count) maximum_part = pb_maximum(maximum_part, x2);
             }
-        }
+        });
         float maximum_all = pb_block<pb_maximum<float>>(maximum_part);
         pb_sum<float> add_part;
-        for (long long first2 = 4 * threadIdx.x; first2 < s1; first2 += 4 * blockDim.x) {
-            int count2 = pb_count<4>(s1 - first2, 4);
-            pb_pack<float, 4> x_4_2 = pb_read<4>(&x[i * s1 + first2], count2);
+        bool whole2 = pb_is_whole<4>(&x[i * s1], 4) && pb_is_whole<4>(row2_own, 4);
+        pb_packs<4>(4 * threadIdx.x, s1, 4 * blockDim.x, whole2, [&](long long first2, bool whole2) {
+            int count2 = whole2 ? 4 : pb_count<4>(s1 - first2, 4);
+            pb_pack<float, 4> x_4_2 = pb_read<4>(&x[i * s1 + first2], count2, whole2);
             pb_pack<float, 4> row2_own_4;
             float add_4 = 0;
 #pragma unroll
@@ -122,12 +139,13 @@ extern "C" __global__ void __launch_bounds__(512, 1) k0(
                 if (k2 < count2) add_4 += e;
             }
             add_part.add(add_4);
-            pb_write(&row2_own[first2], row2_own_4, count2);
-        }
+            pb_write(&row2_own[first2], row2_own_4, count2, whole2);
+        });
         float add_all = pb_block<pb_add<float>>(add_part.total());
-        for (long long first3 = 4 * threadIdx.x; first3 < s1; first3 += 4 * blockDim.x) {
-            int count3 = pb_count<4>(s1 - first3, 4);
-            pb_pack<float, 4> row2_own_4_2 = pb_read<4>(&row2_own[first3], count3);
+        bool whole3 = pb_is_whole<4>(row2_own, 4) && pb_is_whole<4>(&p[i * s1], 4);
+        pb_packs<4>(4 * threadIdx.x, s1, 4 * blockDim.x, whole3, [&](long long first3, bool whole3) {
+            int count3 = whole3 ? 4 : pb_count<4>(s1 - first3, 4);
+            pb_pack<float, 4> row2_own_4_2 = pb_read<4>(&row2_own[first3], count3, whole3);
             pb_pack<float, 4> p_4;
 #pragma unroll
             for (int k3 = 0; k3 < 4; ++k3) {
@@ -137,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) k0(
                 float p2 = e2 / add_all;
                 p_4.at[k3] = p2;
             }
-            pb_write(&p[i * s1 + first3], p_4, count3);
-        }
+            pb_write(&p[i * s1 + first3], p_4, count3, whole3);
+        });
     }
 }

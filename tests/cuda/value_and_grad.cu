@@ -35,11 +35,11 @@ template <int N, class T> __device__ bool pb_is_whole(const T* place, int count)
 // How many elements a pack has: ``width``, or what is left.
 template <int N> __device__ int pb_count(long long left, int width) { return left < width ? (int)left : width; }
 
-// A pack of so many elements; the rest of it are the first one again.
-template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count) {
+// A pack of so many elements; the rest of it are the first one again. ``whole``: it is known to lie as a word does.
+template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int count, bool whole = false) {
     typedef typename pb_word<N * sizeof(T)>::type word;
     word found;
-    if (pb_is_whole<N>(place, count)) {
+    if (whole || pb_is_whole<N>(place, count)) {
         found = *(const word*)place;
     } else {
         pb_pack<T, N> each;
@@ -49,8 +49,8 @@ template <int N, class T> __device__ pb_pack<T, N> pb_read(const T* place, int c
     return pb_bitcast<pb_pack<T, N>>(found);
 }
 
-template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count) {
-    if (pb_is_whole<N>(place, count)) {
+template <int N, class T> __device__ void pb_write(T* place, pb_pack<T, N> given, int count, bool whole = false) {
+    if (whole || pb_is_whole<N>(place, count)) {
         typedef typename pb_word<N * sizeof(T)>::type word;
         *(word*)place = pb_bitcast<word>(given);
         return;
