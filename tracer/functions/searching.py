@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_traced, cast, emit, full, promote, static_array
+from pullback.tracer.array import as_traced, cast, created, emit, full, promote, static_array
 from pullback.tracer.functions.common import xp
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
@@ -82,7 +82,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 @implements(np.isin)
 def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Any:
-    """By a search among the sorted elements; NaN is not among them."""
+    """By a search among the sorted elements; NaN is not among them. What it says of a number is an array, too."""
     x, y = promote(as_traced(element), xp.ravel(as_traced(test_elements)))
     if kind not in (None, "sort", "table"):
         raise ValueError(f"Invalid kind: '{kind}'. Please use None, 'sort' or 'table'.")
@@ -91,14 +91,18 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
             "The 'table' method is only supported for boolean or integer arrays. Please select 'sort' or None for kind."
         )
     if not y.size:
-        return full(x.shape, bool(invert), bool)
+        return _array(full(x.shape, bool(invert), bool))
     if x.dtype.kind == "c":
         found = xp.any(xp.expand_dims(x, -1) == y, axis=-1)
     else:
         ordered = xp.sort(y)
         place = xp.minimum(count_before(ordered, x, "left"), y.size - 1)
         found = xp.take(ordered, place) == x
-    return ~found if invert else found
+    return _array(~found if invert else found)
+
+
+def _array(x: TracedArray) -> TracedArray:
+    return x if x.ndim else created(x)
 
 
 @implements(np.interp)
