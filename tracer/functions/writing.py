@@ -90,7 +90,8 @@ def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None
 
 @register_method("fill")
 def fill(x: TracedArray, value: Any) -> None:
-    if x.ndim or x.is_cell:
+    # Of a number nothing is filled, as NumPy has it; one on a device is an array, which says that it does not change.
+    if x.ndim or x.is_cell or x.readonly:
         update(x, value, casting="unsafe")
 
 
@@ -100,7 +101,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     source = as_traced(src)
     if not isinstance(dst, TracedArray):
         raise not_made("np.copyto into an array that the traced function did not make", "return the value instead")
-    if not (dst.ndim or dst.is_cell):
+    if not (dst.ndim or dst.is_cell or dst.readonly):
         raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype.name}")
     if not source.weak and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
         raise TypeError(
