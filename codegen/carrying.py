@@ -60,7 +60,7 @@ def is_of_halves(i: Instruction, target: str, maker: Maker) -> bool:
     before = []
     for value in i.operands:
         made = maker(value)
-        while made is not None and isinstance(made.op, Reindex):
+        while made is not None and isinstance(made.op, Reindex) and len(made.operands) == 1:
             made = maker(made.operands[0])
         before.append(made.operands[0].type.dtype.name if made is not None and made.op.name == "cast" else None)
     return before[0] in HALVES and before[0] == before[1]

@@ -158,11 +158,12 @@ class Handle:
 
     def made(self, name: str) -> Any:
         """What the function ``name`` makes besides handles, once."""
-        if name not in self.known:
-            found = ctypes.c_void_p()
-            self._check(self._function(name)(ctypes.byref(found)), f"do {name}")
-            self.known[name] = found
-        return self.known[name]
+        with self.lock:
+            if name not in self.known:
+                found = ctypes.c_void_p()
+                self._check(self._function(name)(ctypes.byref(found)), f"do {name}")
+                self.known[name] = found
+            return self.known[name]
 
     def _check(self, status: int, what: str) -> None:
         if status:

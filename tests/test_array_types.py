@@ -259,3 +259,15 @@ def test_refused(value: Any, words: str) -> None:
 def test_matrices_are_refused() -> None:
     with pytest.raises(pb.TraceError, match="is a matrix"):
         pb.jit(polynomial)(np.matrix(X))
+
+
+def test_isin_says_an_array_of_a_number_too() -> None:
+    def call(x: Any) -> Any:
+        found = np.isin(x, [1, 2])
+        before = found.copy()
+        found.fill(True)
+        return before, found
+
+    for x in (np.array(-1), np.array([1, 3])):
+        for a, b in zip(pb.jit(call)(x), call(x), strict=True):
+            np.testing.assert_array_equal(a, b)

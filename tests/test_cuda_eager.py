@@ -234,3 +234,12 @@ def test_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", first=x)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), H)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["first"], H)
+
+
+@pytest.mark.parametrize("write", [lambda x: x.fill(2), lambda x: np.copyto(x, 2)], ids=["fill", "copyto"])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_compiled_functions_do_not_change_it_either(write: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
+    x = pb.device_put(np.zeros(shape))
+    with pytest.raises(pb.TraceError, match="an array on a device, which does not change"):
+        pb.jit(write)(x)
+    assert not np.asarray(x).any()
