@@ -212,6 +212,7 @@ class Elements:
                 return self.choose(self.sources(made, index, guard), value)
             case Gather():
                 return self.gather(made, index, guard)
+        # What loops gave is known under any guard.
         known = self.memo.get((value, index, None))
         if known is not None:
             return known

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.gpu.cases import GpuCase
 from benchmarks.gpu.systems import SYSTEMS, Prepared
-from benchmarks.gpu.worker import clocked
+from benchmarks.gpu.worker import in_bursts
 
 WAYS = ("measured", "ours", "library")
 DTYPES = ("float32", "float64", "float16")
@@ -28,7 +27,7 @@ SHAPES = (
     (4096, 4096, 4096), (32, 1024, 1024), (8192, 256, 32), (100000, 20, 20), (20, 20, 100000), (1, 4096, 4096),
 )  # fmt: skip
 """Rows, columns and terms."""
-BURST_FLOPS, MOST_CALLS, BURSTS = 4e11, 200, 3
+BURST_FLOPS, MOST_CALLS, WARM = 4e11, 200, 5
 
 
 def product(x: Any, y: Any) -> Any:
@@ -41,15 +40,11 @@ def operands(dtype: Any, m: int, n: int, k: int) -> tuple[Any, ...]:
 
 
 def seconds(prepared: Prepared, calls: int) -> float:
-    """Of a call, in a burst of them."""
-
-    def burst() -> None:
-        for _ in range(calls):
-            prepared.call()
-        prepared.wait()
-
-    burst()
-    return statistics.median(clocked(burst) for _ in range(BURSTS)) / calls
+    """Of a call in a burst of them; the first ones compile, choose and make graphs."""
+    for _ in range(WARM):
+        prepared.call()
+    prepared.wait()
+    return in_bursts(prepared, calls)
 
 
 def row(dtype: str, m: int, n: int, k: int, others: Sequence[str]) -> list[str]:
@@ -58,12 +53,11 @@ def row(dtype: str, m: int, n: int, k: int, others: Sequence[str]) -> list[str]:
     case = GpuCase(name="product", function=product, make=operands, sizes=sizes, small=sizes)
     arguments, flops = operands(np.dtype(dtype).type, **sizes), 2 * m * n * k
     calls = int(min(max(BURST_FLOPS / flops, 5), MOST_CALLS))
-    prepare: Callable[[str], Prepared] = lambda system: SYSTEMS[system](case, arguments)  # noqa: E731
-    ours = prepare("pullback")
+    ours = SYSTEMS["pullback"](case, arguments)
     taken = seconds(ours, calls)
     wanted = arguments[0].astype(np.float64) @ arguments[1].astype(np.float64)
     error = np.linalg.norm(ours.fetch(ours.call()).astype(np.float64) - wanted) / np.linalg.norm(wanted)
-    ratios = [f"{taken / seconds(prepare(system), calls):.2f}" for system in others]
+    ratios = [f"{taken / seconds(SYSTEMS[system](case, arguments), calls):.2f}" for system in others]
     return [dtype, f"{m} x {n} x {k}", f"{flops / taken / 1e12:.3g}", f"{error:.0e}", *ratios]
 
 

@@ -71,18 +71,12 @@ class Worker:
         assert self.prepared is not None
         calls = int(min(max(BURST_SECONDS / clocked(self.once), 3), MOST_CALLS))
 
-        def burst() -> None:
-            assert self.prepared is not None
-            for _ in range(calls):
-                self.prepared.call()
-            self.prepared.wait()
-
-        bursts = [clocked(burst) / calls for _ in range(3)]
+        taken = in_bursts(self.prepared, calls)
         alone = []
         for _ in range(min(calls, SHORT)):
             alone.append(clocked(self.prepared.call))
             self.prepared.wait()
-        return {"seconds": statistics.median(bursts), "returns": statistics.median(alone)}
+        return {"seconds": taken, "returns": statistics.median(alone)}
 
     def do_drop(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self.prepared = None
@@ -104,6 +98,17 @@ def reference(case: GpuCase, arguments: Any) -> Any:
 
     call = pb.value_and_grad(case.function, argnums=case.wanted) if case.wanted else pb.jit(case.function)
     return call(*[x.astype(np.float64) if x.dtype.kind == "f" else x for x in arguments])
+
+
+def in_bursts(prepared: Prepared, calls: int) -> float:
+    """Seconds of a call among so many that follow each other without waiting: the median of three bursts."""
+
+    def burst() -> None:
+        for _ in range(calls):
+            prepared.call()
+        prepared.wait()
+
+    return statistics.median(clocked(burst) for _ in range(3)) / calls
 
 
 def clocked(call: Callable[[], Any]) -> float:
