@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element
 from pullback.codegen.llvm_accesses import Place
-from pullback.ir.ops.kernel import For
+from pullback.codegen.llvm_text import TIERED
+from pullback.ir.ops.kernel import For, Load
 from pullback.ir.ops.shared import Call, CallAt
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
@@ -40,11 +41,17 @@ def call(e: Emitter, i: Instruction) -> None:
 
 
 def address(e: Emitter, i: Instruction) -> Lanes:
-    """Where a shared function is, which is given nothing but its own arguments."""
+    """Where a shared function is, which is given nothing but its own arguments; with an operand, 0 if that is false."""
     name = i.params["function"]
     made = _made(e, name)
     assert not made.natives, f"{name} calls other functions"
-    return Lanes(e.native("shared", name, made.text))
+    path = e.path
+    e.path = (*path, *i.operands)
+    found = e.native("shared", name, made.text)
+    e.path = path
+    for condition in i.operands:
+        found = e.let(f"select i1 {e.env[condition].text}, i64 {found}, i64 0")
+    return Lanes(found)
 
 
 def calls(body: Block, elsewhere: Set[Instruction] = frozenset()) -> bool:
@@ -96,7 +103,19 @@ def _text(e: Emitter, region: Block) -> _Text:
     given = [f"{_type(v)} %p{k}" for k, v in enumerate(region.parameters)]
     given += [f"i64 {v}" for v in (*strides, *natives.values())]
     heading = f"define void @{e.name}({', '.join(given)}) nounwind {{"
-    return _Text("\n".join([*e.declared, "", heading, "entry:", *e.entry, *e.lines, "}", ""]), tuple(natives))
+    text = "\n".join([*e.declared, "", heading, "entry:", *e.entry, *e.lines, "}", ""])
+    return _Text(TIERED + text if _only_calls(region) else text, tuple(natives))
+
+
+def _only_calls(region: Block) -> bool:
+    """Whether what takes time is in functions that it calls: floats are moved at most."""
+    inside = list(walk(region))
+    floats = (i for i in inside if not isinstance(i.op, Load) and any(_is_float(v) for v in i.results))
+    return any(isinstance(i.op, Call) for i in inside) and not any(floats)
+
+
+def _is_float(v: Value) -> bool:
+    return not isinstance(v.type, RefType) and v.type.dtype.is_inexact
 
 
 def _type(v: Value) -> str:

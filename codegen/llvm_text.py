@@ -18,6 +18,9 @@ NO_MEMORY = 0xFFFFFFFE
 RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
 BRIEF = "; brief\n"
 """What a module begins with that does little but call others: to compile it better would take longer than it ever runs."""
+TIERED = "; tiered\n"
+"""What a module begins with that is compiled as a brief one for the call that waits for it, and well by a thread later on, for
+who asks for it then."""
 _EACH_TIME = frozenset({"load", "call", "alloca"})
 """The words that instructions begin with that may give another value when written again."""
 _OF_MEMORY = "llvm.masked."
@@ -54,6 +57,10 @@ def named(text: str, name: str) -> tuple[str, str]:
 
 def is_brief(text: str) -> bool:
     return text.startswith(BRIEF)
+
+
+def is_tiered(text: str) -> bool:
+    return text.startswith(TIERED)
 
 
 class Writer:

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from pullback.codegen.complex_tile import ComplexTile
 from pullback.codegen.processors import Target
+from pullback.codegen.product_functions import Functions
 from pullback.codegen.product_packs import Lies, Pack, operands_of, pack, pairs_lie
 from pullback.codegen.product_pairs import pairs_of
 from pullback.codegen.product_panels import Panels, Span
@@ -110,7 +110,7 @@ class Blocks:
     """One product, or a batch of them: how many, and the value that tells in the regions which."""
 
     def __init__(
-        self, b: Builder, i: Instruction, target: Target, functions: dict[str, Instruction], outermost: bool,
+        self, b: Builder, i: Instruction, target: Target, functions: Functions, outermost: bool,
         batch: tuple[Value, Value] | None = None,
     ) -> None:  # fmt: skip
         self.b, self.outermost, self.batch = b, outermost, batch
@@ -124,8 +124,13 @@ class Blocks:
         self.apart = COLUMNS // self.shape.columns
         self.most_wide = self.shape.most_wide // self.apart * self.apart if self.across else self.shape.most_wide
         self.tile = (Tile if self.planes == 1 else ComplexTile)(self.dtype, self.shape, target.has_fma)
-        self.low = [replace(self.tile, low=rows) for rows in self.shape.lows]
-        functions |= {tile.name: tile.define() for tile in (self.tile, *self.low)}
+        functions[self.tile.name] = self.tile.define()
+        self.lower = [replace(self.tile, low=rows) for rows in self.shape.lows]
+        self.lows: list[Value] | None = None
+        self.is_worth = [b.le(self.rows, number(b, self.shape.most_rows(rows))) for rows in self.shape.lows]
+        for tile, is_worth in zip(self.lower, self.is_worth, strict=True):
+            with functions.under(b, is_worth):
+                functions[tile.name] = tile.define()
         self.scales = Scales.of_shape(self.dtype, self.shape)
         self.functions = functions
         self.packed = operands_of(i) if self.planes == 1 else (pairs_lie(left), pairs_lie(right))
@@ -258,9 +263,8 @@ class Blocks:
         self.pack_rows(b, block, run, (i, height))
         strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
         is_new = b.eq(r, zero)
-        tile_of = self.tile_of(b, height)
-        heights = [number(b, rows) for rows in (shape.rows, *shape.lows)]
-        is_whole = b.bitand(reduce(b.bitor, [b.eq(height, rows) for rows in heights]), run.is_last)
+        tile_of, of_tile = self.tile_of(b, height)
+        is_whole = b.bitand(b.eq(height, of_tile), run.is_last)
         part = shared(b, b.select(block.is_far, count, zero), block.across) if self.left_lies is None else zero
         ends = b.bitand(block.is_far, run.is_last)
         left_ahead = self.left_ahead(b, block, run, r, i)
@@ -294,14 +298,21 @@ class Blocks:
         if not self.is_light:
             when(b, run.is_last, lambda b: self.finish(b, strip, (i, height), (j0, width)))
 
-    def tile_of(self, b: Builder, height: Value) -> Callable[..., None]:
-        """What calls the tile for a panel of so many rows."""
-        if not self.low:
-            return self.tile.call
-        found, *lower = (b.emit(OPS["address"], (), {"function": tile.name})[0] for tile in (self.tile, *self.low))
-        for rows, low in zip(self.shape.lows, lower, strict=True):
-            found = b.select(b.le(height, number(b, rows)), low, found)
-        return lambda b, *given: b.emit(OPS["call_at"], (found, *given), {})
+    def low_tiles(self, b: Builder) -> list[Value]:
+        """Where the lower tiles are; 0 for those that are not worth it."""
+        pairs = zip(self.lower, self.is_worth, strict=True)
+        return [b.emit(OPS["address"], (is_worth,), {"function": tile.name})[0] for tile, is_worth in pairs]
+
+    def tile_of(self, b: Builder, height: Value) -> tuple[Callable[..., None], Value]:
+        """What calls the tile for a panel of so many rows, and of how many rows that has sums."""
+        rows = number(b, self.shape.rows)
+        if not self.lower:
+            return self.tile.call, rows
+        found = b.emit(OPS["address"], (), {"function": self.tile.name})[0]
+        for of_low, low in zip(self.shape.lows, self.lows or self.low_tiles(b), strict=True):
+            fits = b.bitand(b.le(height, number(b, of_low)), b.ne(low, number(b, 0)))
+            found, rows = b.select(fits, low, found), b.select(fits, number(b, of_low), rows)
+        return lambda b, *given: b.emit(OPS["call_at"], (found, *given), {}), rows
 
     # where sums wait, and what the terms of a tile ask for meanwhile
 

@@ -22,6 +22,7 @@ class Functions(dict[str, Instruction]):
         super().__init__()
         self.told = told
         self.steps: Steps = ()
+        self.path: tuple[Value, ...] = ()
 
     def __setitem__(self, name: str, made: Instruction) -> None:
         super().__setitem__(name, made)
@@ -36,12 +37,14 @@ class Functions(dict[str, Instruction]):
     @contextmanager
     def under(self, b: Builder, *path: Value) -> Iterator[None]:
         """What is defined inside is called where all of these conditions and counts are other than 0."""
+        around = self.path, self.steps
         if self.told is not None:
-            self.steps = Reach(Block((), tuple(b.instructions), ())).steps([path])
+            self.path += path
+            self.steps = Reach(Block((), tuple(b.instructions), ())).steps([self.path])
         try:
             yield
         finally:
-            self.steps = ()
+            self.path, self.steps = around
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("functions are defined one at a time")

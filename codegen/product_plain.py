@@ -35,6 +35,7 @@ REFS = ("left", "right", "out")
 NUMBERS = ("rows", "columns", "terms", "i0", "panels", "j0", "width", "across", "length", "runs")
 CHOICES = ("several", "keeps", "is_far", "left_turned", "right_turned")
 PACKS = ("pack_left", "pack_right")
+LOWS = ("low", "lower")
 OF_BATCH = ("rows", "columns", "terms", "first", "products", "panel", "panels")
 
 
@@ -137,14 +138,14 @@ class PlainBlocks(Blocks):
         assert found is not None
         self.access, kind = found, _Kind(self.dtype, (False, False), target, self.shape)
         self.name = f"blocks_{self.dtype.name}"
-        self.ways(found.left, True)
-        self.ways(found.right, False)
         self.few = FewRows(self.dtype, self.shape)
         self.is_few: Value | None = None
         if self.few.is_for(target):
             functions[self.few.name] = self.few.define()
             self.is_few = self.few.fits(b, self.rows, self.columns, found.right.turned(b))
         kind.define(self.name, functions, _block(kind))
+        self.ways(found.left, True)
+        self.ways(found.right, False)
 
     def number(self, row_panels: Value, column_panels: Value, is_long: Value) -> tuple[Value, Value]:
         """Few rows have longer ones, and pack nothing."""
@@ -165,7 +166,7 @@ class PlainBlocks(Blocks):
         choices = (block.several, block.keeps, block.is_far, *self.access.choices(b))
         own = (block.panels, block.known, block.sums)
         packs = self.packing(b, self.access.left, True), self.packing(b, self.access.right, False)
-        given = (*self.access.begins(b), *own, *self.access.distances(b), *packs, *numbers, *choices)
+        given = (*self.access.begins(b), *own, *self.access.distances(b), *packs, *self.low_tiles(b), *numbers, *choices)
         b.emit(OPS["call"], given, {"function": self.name})
 
 
@@ -178,12 +179,13 @@ def _block(kind: _Kind) -> Region:
     sums = Value(RefType(kind.dtype, (shape.most_high, shape.rows, shape.strip), space="stack"), "sums")
     refs, distances, n = kind.refs(), {name: Value(scalar(I64), f"{name}_apart") for name in REFS}, _numbers(*NUMBERS)
     choices = {name: Value(scalar(BOOL), name) for name in CHOICES}
-    packs = _numbers(*PACKS)
+    packs, lows = _numbers(*PACKS), _numbers(*LOWS[: len(shape.lows)])
     left, right, out = (RowsAt(refs[name], distances[name]) for name in REFS)
 
     def in_panels(b: Builder) -> None:
         product = Instruction(OPS["product"], (n["rows"], n["columns"], n["terms"]), (), {}, kind.regions(refs, distances))
-        blocks = Blocks(b, product, kind.target, {}, False)
+        blocks = Blocks(b, product, kind.target, Functions(), False)
+        blocks.lows = list(lows.values())
         blocks.packed = (
             Lies(left, False, choices["left_turned"], packs["pack_left"]),
             Lies(right, False, choices["right_turned"], packs["pack_right"]),
@@ -208,7 +210,7 @@ def _block(kind: _Kind) -> Region:
         when(b, b.bitnot(is_few), in_panels)
     else:
         in_panels(b)
-    given = {**packs, **n, **choices}
+    given = {**packs, **lows, **n, **choices}
     return b.block([*refs.values(), panels, marks, sums, *distances.values(), *given.values()], [])
 
 

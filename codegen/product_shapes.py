@@ -25,6 +25,8 @@ ROWS, VECTORS = 12, 2
 """The rows of panels of real numbers, and the vectors of a tile's row."""
 LOW = 8
 """The rows of lower tiles; there are some of half as many where registers hold the sums of fewer."""
+SAVED = 100
+"""A lower tile is not worth its compilation if it saves less than one row in so many."""
 HELD = 24
 """The registers for sums where there are 32."""
 FIRST_CACHE = 32 << 10
@@ -62,6 +64,10 @@ class Shape:
         if self.rows <= LOW or self.planes > 1:
             return ()
         return (LOW,) if self.high(self.vectors) > LOW else (LOW, LOW // 2)
+
+    def most_rows(self, low: int) -> int:
+        """The rows of the largest product for which a lower tile is worth it."""
+        return SAVED * (self.rows - low)
 
     def high(self, vectors: int) -> int:
         """Of how many rows of so many vectors the sums are in registers at a time."""

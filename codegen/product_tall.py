@@ -48,15 +48,15 @@ class Tall:
         of = PlainNarrow(b, i, target, batch, functions)
         self.of, self.shape, self.dtype = of, of.shape, of.dtype
 
-    def spell(self) -> Value:
-        """Spells it out if it is, and tells whether. One without rows, as that of a library is here, asks nothing of threads."""
-        b = self.b
         some = b.gt(self.rows, number(b, 0))
-        found: Value = b.bitand(some, is_tall(b, (self.rows, self.terms, self.columns), self.shape.lanes))
-        with self.functions.under(b, found):
+        self.found: Value = b.bitand(some, is_tall(b, (self.rows, self.terms, self.columns), self.shape.lanes))
+        """Whether it is. One without rows, as that of a library is here, asks nothing of threads."""
+
+    def spell(self) -> None:
+        """Spells it out if it is."""
+        with self.functions.under(self.b, self.found):
             self.tiles = PlainTiles(self.of, VECTORS, self.shape.high(VECTORS))
-            when(b, found, self.parts)
-        return found
+            when(self.b, self.found, self.parts)
 
     def parts(self, b: Builder) -> None:
         """All parts, and their sums."""

@@ -41,11 +41,14 @@ def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, out
     if plain is None or not outermost:
         Blocks(b, i, target, functions, outermost).spell()
         return
-    is_tall = Tall(b, i, target, functions).spell()
+    tall = Tall(b, i, target, functions)
     rows, *others = i.operands
-    i = replace(i, operands=(b.select(is_tall, b.const(0, I64), rows), *others))
+    i = replace(i, operands=(b.select(tall.found, b.const(0, I64), rows), *others))
     with functions.under(b, i.operands[0]):
-        PlainBlocks(b, i, target, functions, outermost).spell()
+        blocks = PlainBlocks(b, i, target, functions, outermost)  # its functions are more than the others, and compiled first
+    tall.spell()
+    with functions.under(b, i.operands[0]):
+        blocks.spell()
 
 
 def _spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions, batch: tuple[Value, Value]) -> None:

@@ -261,9 +261,9 @@ class _Kernel:
                 (self.cold[params["function"]],) = instruction.regions
                 return []
             case Address():
-                return [np.int64(list(self.cold).index(params["function"]))]
+                return [np.int64(1 + list(self.cold).index(params["function"])) if all(operands) else np.int64(0)]
             case CallAt():
-                return self.call([*self.cold.values()][int(operands[0])], operands[1:], env)
+                return self.call([*self.cold.values()][int(operands[0]) - 1], operands[1:], env)
             case Call():
                 return self.call(self.cold[params["function"]], operands, env)
             case RowRef():

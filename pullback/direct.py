@@ -19,6 +19,7 @@ from pullback.nodes import NUMBERS, Flat
 from pullback.outputs import out_of
 from pullback.runtime import abi
 from pullback.runtime.ahead import Begun
+from pullback.runtime.engine import default_engine
 from pullback.runtime.entrance import Entry as Entrance
 from pullback.runtime.entrance import Unavailable, begin, load
 from pullback.runtime.fork import work
@@ -63,7 +64,9 @@ def method_address() -> int:
 
 def is_underway() -> bool:
     """Whether the code of the native call path is being compiled, which a thread begins to do at the first question. Nobody has
-    to wait: calls go through Python meanwhile. Never where the path is asked for by name."""
+    to wait: calls go through Python meanwhile. Never where the path is asked for by name. Whoever asks has called before, so what
+    was compiled quickly for that is compiled well now."""
+    default_engine().improve()
     if "entrance" in _state or abi.wanted() in abi.NATIVE:
         return False
     if "code" not in _begun:

@@ -18,7 +18,7 @@ as soon as nobody is inside.
 
 from __future__ import annotations
 
-from pullback.codegen.llvm_text import THREADS
+from pullback.codegen.llvm_text import THREADS, TIERED
 from pullback.runtime import crew_library, products
 from pullback.runtime.crew_members import life, member, now, waiting
 from pullback.runtime.crew_state import INSIDE, OPEN, RANGE, RANGES, at, call
@@ -42,7 +42,7 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 def source(is_x86: bool) -> str:
     """The module. What only some processors have: a pause that spares a neighbour, and the mode of floating-point arithmetic."""
     parts = [waiting(is_x86), HELD, _work(), member(is_x86), life(), ALONE, _shared_out(is_x86)]
-    return "".join([*parts, crew_library.source(), products.source(SMALL), PROCESSORS if is_x86 else "", DECLARED])
+    return "".join([TIERED, *parts, crew_library.source(), products.source(SMALL), PROCESSORS if is_x86 else "", DECLARED])
 
 
 HELD = f"""

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pullback.codegen.llvm_text import is_brief
+from pullback.codegen.llvm_text import BRIEF, is_brief, is_tiered
 from pullback.runtime import counters
 from pullback.runtime.accepted import CompileError, check_symbols, refuse
 from pullback.runtime.ahead import Ahead, Begun
@@ -87,6 +87,7 @@ class Engine:
         self._dead: deque[Any] = deque()
         self._ahead: dict[str, bytes] = {}
         self._begun: dict[str, Begun] = {}
+        self._quick: dict[str, Passes] = {}
         self._linker: Any = None
         self._libraries = 0
 
@@ -123,6 +124,9 @@ class Engine:
         Raises CompileError where the text is not accepted, needs a symbol from outside, or defines no such
         function.
         """
+        whole, text = text, self._for_now(text, passes)
+        if text is not whole:
+            self._quick[whole] = passes
         name = self.key(text, passes=passes)
         found = self._loaded.get(name)
         if found is not None and all(symbol in found.addresses for symbol in symbols):
@@ -291,6 +295,7 @@ class Engine:
         added: set[str] = set()
 
         def add(text: str) -> None:
+            text = self._for_now(text, passes)
             if text not in added and self.key(text, passes=passes) not in self._ahead and self.where(text, passes=passes) is None:
                 added.add(text)
                 ahead.add(text)
@@ -310,17 +315,38 @@ class Engine:
     def begin(self, text: str, passes: Passes = "light") -> Begun | None:
         """Have a text of the package's own compiled by a thread that is likely to be asked for soon, and stored, in case it is
         not. A fork waits for that. None if it is compiled already."""
+        text = self._for_now(text, passes)
         name = self.key(text, passes=passes)
-
-        def compile_apart(text: str) -> bytes:
-            payload = self._compile(text, passes, self._machine_for(text))
-            self._cache.put(name, payload, kind="object", meta={"cpu": self._host.cpu, "triple": self._host.triple})
-            return payload
-
         with work.underway(), self._alone():
             if name not in self._begun and self.where(text, passes=passes) is None:
-                self._begun[name] = Begun(compile_apart, text)
+                self._begun[name] = Begun(lambda text: self._compiled_apart(text, passes), text)
             return self._begun.get(name)
+
+    def improve(self) -> None:
+        """Have a thread compile well what tiered texts were compiled quickly, for whoever asks for one from then on. A fork waits
+        for that."""
+        if not self._quick:
+            return
+
+        def work_on(_: str) -> bytes:
+            for text, passes in quick.items():
+                self._compiled_apart(text, passes)
+            return b""
+
+        with work.underway():
+            with self._alone():
+                quick, self._quick = self._quick, {}
+            Begun(work_on, "")
+
+    def _compiled_apart(self, text: str, passes: Passes) -> bytes:
+        payload = self._compile(text, passes, self._machine_for(text))
+        about = {"cpu": self._host.cpu, "triple": self._host.triple}
+        self._cache.put(self.key(text, passes=passes), payload, kind="object", meta=about)
+        return payload
+
+    def _for_now(self, text: str, passes: Passes) -> str:
+        """The text that is compiled for who waits for a text: of a tiered one that nobody has compiled, a brief one."""
+        return text if not is_tiered(text) or self.where(text, passes=passes) is not None else BRIEF + text
 
     def _compile(self, text: str, passes: Passes, machine: Any) -> bytes:
         with self._module(text, passes, machine) as module, counters.timed("emit object"):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.codegen.llvm_text import TIERED
 from pullback.runtime import counters
 from pullback.runtime.engine import default_engine
 
@@ -22,7 +23,7 @@ LIST_ITEMS = 24
 ARRAY_DATA = 16
 HEADER = ("functions", "offsets", "steps", "targets", "sources", "shifts", "pointers", "arguments", "results")
 
-RUNNER = f"""
+RUNNER = f"""{TIERED}
 define i64 @pullback_run(ptr %header, ptr %arguments, ptr %results, i64 %arena, ptr %block) {{
 entry:
 {

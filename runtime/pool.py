@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import mmap
 
+from pullback.codegen.llvm_text import TIERED
+
 LARGE_BYTES = 1 << 16
 POOL_BLOCKS = 64
 HUGE_BYTES = 4 << 20
@@ -29,7 +31,7 @@ STATE_BYTES = 8 * len(FIELDS) + 16 * POOL_BLOCKS
 ALLOCATOR = ("malloc", "calloc", "realloc", "free")
 SERVICES = ("trim", "acquire", "release")
 
-SOURCE = f"""
+SOURCE = f"""{TIERED}
 %block = type {{ ptr, i64 }}
 %pool = type {{ i64, i64, i64, i64, i64, i64, ptr, ptr, ptr, ptr, [{POOL_BLOCKS} x %block] }}
 

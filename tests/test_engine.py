@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pullback.codegen.llvm_text import BRIEF, TIERED
 from pullback.runtime import counters
 from pullback.runtime.accepted import CompileError
 from pullback.runtime.cache import KernelCache, key
@@ -349,6 +351,37 @@ def test_forked_children_compile(tmp_path: Path) -> None:
     environ = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path / "c")}
     run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=20)
     assert (run.stdout.strip(), run.stderr) == (str([0] * 10), "")
+
+
+def test_tiered_texts_are_compiled_twice(tmp_path: Path) -> None:
+    """At once for who waits, and well after that, for who asks then."""
+    engine, text = Engine(KernelCache(tmp_path)), TIERED + axpy("f_tiered")
+    first = engine.kernel(text, symbols=["f_tiered"])
+    assert engine.where(text) is None and engine.where(BRIEF + text) == "memory"
+    assert engine.kernel(text, symbols=["f_tiered"]) is first
+    engine.improve()
+    deadline = time.monotonic() + 60
+    while engine.where(text) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    second = engine.kernel(text, symbols=["f_tiered"])
+    assert second is not first
+    for kernel in (first, second, Engine(KernelCache(tmp_path)).kernel(text, symbols=["f_tiered"])):
+        np.testing.assert_array_equal(run_axpy(kernel.addresses["f_tiered"]), expected_axpy())
+    assert len(engine.object_code(engine.key(text)) or b"") < len(engine.object_code(engine.key(BRIEF + text)) or b"")
+
+
+@pytest.mark.parametrize("how", ["begin", "ahead"])
+def test_tiered_texts_that_threads_compile(tmp_path: Path, how: str) -> None:
+    engine, text = Engine(KernelCache(tmp_path)), TIERED + axpy("f_apart")
+    if how == "begin":
+        engine.begin(text)
+    else:
+        with engine.ahead(1) as add:
+            add(text)
+    before = counters.snapshot().seconds.get("emit object", 0.0)
+    np.testing.assert_array_equal(run_axpy(engine.load(text, symbols=["f_apart"])["f_apart"]), expected_axpy())
+    assert engine.where(BRIEF + text) == "memory" and engine.where(text) is None
+    assert how == "begin" or counters.snapshot().seconds.get("emit object", 0.0) == before
 
 
 def test_keys_are_cache_keys(engine: Engine) -> None:

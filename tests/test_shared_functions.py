@@ -15,6 +15,7 @@ from pullback.codegen.llvm_text import is_brief
 from pullback.codegen.processors import Target
 from pullback.codegen.product_classes import has_choice
 from pullback.codegen.product_stored import StoredBlocks
+from pullback.codegen.reach import is_reached
 from pullback.codegen.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
@@ -83,9 +84,18 @@ BY_ADDRESS = TWICE.replace("  %rows: i64[] =", OTHER + "  %rows: i64[] =").repla
 """,
 )
 """The same by a function that is chosen as the kernel runs."""
+IF_WANTED = BY_ADDRESS.replace("address {function=clear}", "address %is_none {function=clear}").replace(
+    "  %which: i64[] = select %is_some, %this, %that\n",
+    """  %is_some: bool[] = eq %that, %none
+  %which: i64[] = select %is_some, %this, %that
+""",
+).replace("  %is_some: bool[] = gt %rows, %one\n", "").replace(
+    "  %this: i64[] =", "  %is_none: bool[] = lt %rows, %one\n  %this: i64[] ="
+)  # fmt: skip
+"""The same by a function that is nowhere, which another one stands in for."""
 
 
-@pytest.mark.parametrize("text, number", [(TWICE, 1), (BY_ADDRESS, 2)])
+@pytest.mark.parametrize("text, number", [(TWICE, 1), (BY_ADDRESS, 2), (IF_WANTED, 2)])
 def test_interpreted_and_compiled(text: str, number: int) -> None:
     module = verify_module(parse_module(text))
     assert print_module(parse_module(print_module(module))) == print_module(module)
@@ -240,6 +250,32 @@ def test_tiles_of_high_panels_have_a_lower_one() -> None:
         slots = emit(schedule(kernel, "cpu", "", machine), "k", machine).slots
         found = sorted(slot[1] for slot in slots if slot[0] == "shared" and slot[1].startswith("tile"))
         assert found == [f"tile_f64_{tile}" for tile in tiles]
+
+
+@pytest.mark.parametrize("vector_bytes", [64, 32])
+def test_a_lower_tile_is_compiled_where_it_saves_much(vector_bytes: int) -> None:
+    (kernel,) = parse_module(product_text("f64")).functions
+    machine = Target(vector_bytes, True)
+    slots = emit(schedule(kernel, "cpu", "", machine), "k", machine).slots
+    reached = {}
+    for rows in (400, 401, 800, 801):
+        sizes = {"s0": rows, "s1": 500, "s2": 500}
+        found = (slot for slot in slots if slot[0] == "shared" and "_low" in slot[1])
+        reached[rows] = sorted(slot[1].partition("_low")[2] for slot in found if is_reached(slot[3], sizes))
+    lower = ["4"] if vector_bytes == 32 else []
+    assert reached == {400: [*lower, "8"], 401: lower, 800: lower, 801: []}
+
+
+@pytest.mark.parametrize("machine", ["AVX-512", "AVX2", "SSE"])
+def test_high_panels_of_few_rows(machine: str) -> None:
+    """Tiles of the whole height stand in for lower ones, also where sums leave them from registers."""
+    rng = np.random.default_rng(3)
+    y = rng.standard_normal((150, 70))
+    made = compiled_product(product_text("f64"), machine)
+    for rows in (401, 404, 408, 409, 804, 808):
+        x, out = rng.standard_normal((rows, 150)), np.zeros((rows, 70))
+        assert made([x, y, out], [rows, 150, 70]) == 0
+        np.testing.assert_allclose(out, x @ y, rtol=1e-12, atol=1e-12)
 
 
 def test_a_kernel_is_named_after_its_text() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pullback.ir.op import Op, Same
 from pullback.ir.ops.kernel import KERNEL
 from pullback.ir.structure import Block, Function
-from pullback.ir.types import I64, RefType, Type, scalar
+from pullback.ir.types import BOOL, I64, RefType, Type, scalar
 
 FAR = 1 << 40
 """The extent of a row of which only who reads it knows where it ends."""
@@ -37,11 +37,12 @@ class Call(Op):
 
 
 class Address(Op):
-    """Where the code of ``function`` is: a number that ``call_at`` takes. Such a function calls no other one."""
+    """Where the code of ``function`` is: a number that ``call_at`` takes. Such a function calls no other one. With an operand,
+    0 if that is false: the function need not be there then."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
-        if types:
-            raise TypeError("takes no operands")
+        if list(types) not in ([], [scalar(BOOL)]):
+            raise TypeError("takes a condition at most")
         return (scalar(I64),)
 
 
