@@ -71,6 +71,8 @@ from pullback.ir.types import F64 as _F64
 from pullback.ir.types import I64 as _I64
 from pullback.ir.types import ArrayType, DType, StackType
 
+_NOTHING = Function("", Block((), (), ()), "kernel")
+
 
 def emit(
     kernel: Function, name: str, target: Target, told: Told | None = None, reached: Reached = lambda steps: True
@@ -88,7 +90,7 @@ def emit(
 def ahead(target: Target, told: Callable[[str], None], reached: Reached) -> Callable[[Instruction, Steps], None]:
     """Gives what takes functions that kernels share, those first that others call, and steps that tell what sizes reach them; it
     writes those that are reached, and tells of their texts."""
-    emitter = Emitter(Function("", Block((), (), ()), "kernel"), "", target)
+    emitter = Emitter(_NOTHING, "", target)
 
     def take(function: Instruction, steps: Steps) -> None:
         define(emitter, function)
@@ -136,7 +138,7 @@ class Emitter(Accesses):
 
     def inner(self, name: str) -> Emitter:
         """The writer of a function beside this one."""
-        made = self.apart(name)
+        made = Emitter(self.kernel, name, self.target)
         made.declared, made.constants = self.declared, self.constants
         made.cold, made.shared, made.reach = self.cold, self.shared, self.reach
         made.written_only, made.read_only, made.kernel_asks = self.written_only, self.read_only, self.kernel_asks
@@ -144,7 +146,7 @@ class Emitter(Accesses):
 
     def apart(self, name: str) -> Emitter:
         """The writer of a function of a module of its own."""
-        return Emitter(self.kernel, name, self.target)
+        return Emitter(_NOTHING, name, self.target)
 
     def native(self, *what: object) -> str:
         if what[0] == "shared":

@@ -295,7 +295,7 @@ class Body(Sizes):
                 return self.word({"realloc": "@reallocate", "free": "@release"}[name])
             case "room", [str(name)]:
                 return "0" if name == "state" else self.word(f"@{name}_room")
-            case "shared", [str(name), str(), *_]:
+            case "shared", [str(name), *_]:
                 self.declared[f"declare void @{name}()"] = None
                 return self.word(f"@{name}")
         for k, need in enumerate(self.interface.needs):

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element
 from pullback.codegen.llvm_accesses import Place
-from pullback.codegen.llvm_text import TIERED
-from pullback.ir.ops.kernel import For, Load
-from pullback.ir.ops.shared import Call, CallAt
+from pullback.codegen.llvm_text import TIERED, Unwritten
+from pullback.ir.ops.create import Constant
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import For, If, Load, Prefetch, Store, Sub
+from pullback.ir.ops.shared import Call, CallAt, RowRef
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 class _Text:
     """The module of a shared function, and the native functions that it is given the addresses of, behind its own arguments."""
 
-    text: str
+    text: str | Unwritten
     natives: tuple[tuple[object, ...], ...]
 
 
@@ -72,7 +74,7 @@ def define(e: Emitter, function: Instruction) -> None:
 
 def written(e: Emitter, function: Instruction) -> str:
     """The module of a shared function, which may call those that are defined."""
-    return _made(e, function.params["function"]).text
+    return str(_made(e, function.params["function"]).text)
 
 
 def _made(e: Emitter, name: str) -> _Text:
@@ -81,8 +83,19 @@ def _made(e: Emitter, name: str) -> _Text:
     if key not in _TEXTS:
         inner = e.apart(name)
         inner.shared = e.shared
-        _TEXTS[key] = _text(inner, region)
+        _TEXTS[key] = _Text(Unwritten(lambda: _alone(inner, region)), ()) if _is_alone(region) else _text(inner, region)
     return _TEXTS[key]
+
+
+def _is_alone(region: Block) -> bool:
+    """Whether a function is sure to need nothing from outside."""
+    return all(isinstance(i.op, _ALONE) and i.params.get("map") != "core" for i in walk(region))
+
+
+def _alone(e: Emitter, region: Block) -> str:
+    made = _text(e, region)
+    assert not made.natives, f"{e.name} needs {made.natives}"
+    return str(made.text)
 
 
 def _text(e: Emitter, region: Block) -> _Text:
@@ -122,4 +135,5 @@ def _type(v: Value) -> str:
     return "ptr" if isinstance(v.type, RefType) else element(v.type.dtype)
 
 
+_ALONE = (Elementwise, Constant, Load, Store, Prefetch, Sub, RowRef, For, If)
 _TEXTS: dict[tuple[Any, ...], _Text] = {}

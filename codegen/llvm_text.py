@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,13 +31,34 @@ Slot = tuple[Any, ...]
 """What an argument of a kernel is: see ``Emitted``."""
 
 
+class Unwritten:
+    """A text that is written when somebody asks for it, by ``str``."""
+
+    def __init__(self, write: Callable[[], str]) -> None:
+        self._write: Callable[[], str] | None = write
+        self._text = ""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether somebody has."""
+        return self._write is None
+
+    def __str__(self) -> str:
+        write = self._write
+        if write is not None:
+            self._text = write()
+            self._write = None
+        return self._text
+
+
 @dataclass(frozen=True)
 class Emitted:
     """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
     position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("gemm", name), ("sort", name),
     ("ufunc", name, types, part), ("threads",), ("room", "state", "take" or "give"): memory for the kernel alone, ("choice",
-    subject, dtype, extents): what was chosen, as bits, ("shared", name, text): a function of another module, and ("shared", name,
-    text, steps): one that is called only if the kernel's sizes reach it (``reach``); it need not be there for others."""
+    subject, dtype, extents): what was chosen, as bits, ("shared", name, text): a function of another module, whose text
+    may be ``Unwritten``, and ("shared", name, text, steps): one that is called only if the kernel's sizes reach it (``reach``);
+    it need not be there for others."""
 
     name: str
     text: str

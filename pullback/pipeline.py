@@ -335,27 +335,33 @@ def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], devic
     with collector.paused():
         name = stored_key(key, found, device)
         template = None if name is None else _loaded(name, found.function.name, device)
-        return template or _built_and_kept(name, found, layouts, device, over)
+        if template is not None:
+            return template
+        start = time.perf_counter()
+        template = build(found, layouts, device, over)
+        seconds = time.perf_counter() - start
+        if name is not None:
+            with counters.timed("store program"):
+                (stored.keep if device == "cpu" else cuda_make.keep)(name, template.executable, seconds)
+        return template
 
 
 def _loaded(name: str, title: str, device: str) -> Template | None:
     with counters.timed("load program"):
         of_cuda = device != "cpu"
-        executable: Any = cuda_make.find(name, device, title, scheduled_kernel) if of_cuda else stored.find(name)
+        executable: Any
+        if of_cuda:
+            executable = cuda_make.find(name, device, title, scheduled_kernel)
+        else:
+            executable = stored.find(name, lambda kernel: scheduled_kernel(kernel, device))
     if executable is not None and of_cuda:
         warn_of(executable.title, executable.device.name, executable.fallbacks)
     return None if executable is None else template_of(executable, is_stored=True)
 
 
-def _built_and_kept(name: str | None, found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
-    """Run every pass on an abstract function, load the result, and keep it if there is a name for it."""
-    start = time.perf_counter()
-    template = (_built if device == "cpu" else _built_for_cuda)(found, layouts, device, over)
-    seconds = time.perf_counter() - start
-    if name is not None:
-        with counters.timed("store program"):
-            (stored.keep if device == "cpu" else cuda_make.keep)(name, template.executable, seconds)
-    return template
+def build(found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
+    """Run every pass on an abstract function and load the result."""
+    return (_built if device == "cpu" else _built_for_cuda)(found, layouts, device, over)
 
 
 def _built_for_cuda(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:

@@ -23,7 +23,7 @@ def native_address(slot: Slot) -> int:
     if slot[0] == "threads":
         return threads.table()
     if slot[0] == "shared":
-        return default_engine().load(slot[2], symbols=[slot[1]])[slot[1]]
+        return default_engine().load(str(slot[2]), symbols=[slot[1]])[slot[1]]
     if slot[0] in ("library", "gemm"):
         threads.tame_library()
     if slot[0] in ("library", "gemm", "sort"):
@@ -70,6 +70,6 @@ class Callees:
         if new:
             with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
                 for slot in new:
-                    compile_ahead(slot[2])
+                    compile_ahead(str(slot[2]))
             self._addresses.update((slot, native_address(slot)) for slot in new)
         return [{slot: chosen(slot[2]) if slot[0] == "choice" else self._addresses[slot] for slot in each} for each in found]

@@ -19,7 +19,7 @@ from weakref import WeakSet
 import numpy as np
 
 from pullback.codegen.driver import Driver, has_control_flow, on_stack
-from pullback.codegen.llvm_text import NO_MEMORY, Emitted
+from pullback.codegen.llvm_text import NO_MEMORY, Emitted, Slot, Unwritten
 from pullback.codegen.reach import Reached, Steps, Told
 from pullback.ir.extents import value_of
 from pullback.ir.interpret import seen_as
@@ -85,7 +85,7 @@ def parts_of(module: Module) -> list[str]:
 
 def shared_with(emitted: Emitted | Driver) -> list[str]:
     """The texts of the functions that code shares with other code."""
-    return [slot[2] for slot in emitted.slots if slot[0] == "shared"]
+    return [str(slot[2]) for slot in emitted.slots if slot[0] == "shared"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +133,16 @@ class Frame:
 
 class LoadedKernel:
     """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are. ``text``:
-    what it was made of; empty where the kernels of the program are long."""
+    what it was made of; empty where the kernels of the program are long. ``source``: the kernel before it was scheduled, where
+    texts in its slots may be unwritten."""
 
-    __slots__ = ("address", "code", "key", "slots", "symbol", "text")
+    __slots__ = ("address", "code", "key", "slots", "source", "symbol", "text")
 
-    def __init__(self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...], text: str) -> None:
+    def __init__(
+        self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...], text: str, source: Function | None = None
+    ) -> None:
         self.text = text
+        self.source = source
         self.code = code
         self.symbol = symbol
         self.key = key
@@ -146,10 +150,17 @@ class LoadedKernel:
         self.slots = slots
 
 
-def _load(emitted: Emitted | Driver) -> LoadedKernel:
+def _load(emitted: Emitted | Driver, source: Function | None = None) -> LoadedKernel:
     engine = default_engine()
     code = engine.kernel(emitted.text, symbols=[emitted.name])
-    return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots, emitted.text)
+    if not any(is_unwritten(slot) for slot in emitted.slots):
+        source = None
+    return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots, emitted.text, source)
+
+
+def is_unwritten(slot: Slot) -> bool:
+    """Whether a slot is a function of another module whose text nobody has asked for."""
+    return slot[0] == "shared" and isinstance(slot[2], Unwritten) and not slot[2].is_written
 
 
 Schedule = Callable[..., Function]
@@ -170,9 +181,9 @@ def _emitted_ahead(program: Function, kernels: Sequence[Function], schedule: Sch
                 return sizes is None or any(reaches(i, steps, sizes) for i in launches)
 
             scheduled = schedule(kernel, llvm.ahead(default_engine().host().target, compile_ahead, reached))
-            emitted = emit_kernel(scheduled, told=lambda slot: compile_ahead(slot[2]), reached=reached)
+            emitted = emit_kernel(scheduled, told=lambda slot: compile_ahead(str(slot[2])), reached=reached)
             found[kernel.name] = emitted
-            if len(kernels) == 1 and not shared_with(emitted):
+            if len(kernels) == 1 and not any(slot[0] == "shared" for slot in emitted.slots):
                 return found
             compile_ahead(emitted.text)
         for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
@@ -203,7 +214,8 @@ class Executable:
         if has_control_flow(program):
             driver = emit_driver(Module((program, *map(schedule, kernels))), writer=self.writer)
         if driver is None:
-            loaded = {name: _load(emitted) for name, emitted in _emitted_ahead(program, kernels, schedule, sizes).items()}
+            emitted, sources = _emitted_ahead(program, kernels, schedule, sizes), {kernel.name: kernel for kernel in kernels}
+            loaded = {name: _load(each, sources[name]) for name, each in emitted.items()}
         else:
             loaded = {driver.name: _load(driver)}
         self._set(program, loaded, driver, home)

@@ -1,29 +1,32 @@
 """Programs as bytes: what an ``Executable`` is made of, but no trace, so that a known program starts without any pass.
 
-An entry holds the program's IR as text, the argument slots of its kernels (or of its driver) as JSON, and their object code.
+An entry holds the program's IR as text, the argument slots of its kernels (or of its driver) as JSON, and their object code. Of
+functions that nobody has needed yet it has no text, but the IR of the kernel, of which they are made when sizes reach them.
 Values and instructions are named by their order in the text. Places in the user's files are left out: a failure is placed by
 the trace at hand. Read back, an entry gives a program equal to what the passes would have made, or none.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pullback.codegen.driver import Driver, has_control_flow
+from pullback.codegen.llvm_text import Slot, Unwritten
 from pullback.ir.ops.program import launch
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.text import canonical, parse_function, print_function
 from pullback.runtime.cache import Origin
 from pullback.runtime.engine import Object, default_engine
-from pullback.runtime.program import Executable, LoadedKernel
+from pullback.runtime.program import Executable, LoadedKernel, emit_kernel, is_unwritten
 
 SIZE = struct.Struct("<I")
 
@@ -43,14 +46,17 @@ def key_of(template: bytes) -> str | None:
     return engine.program_key(f"numpy {np.__version__}", template.hex())
 
 
-def find(key: str) -> Executable | None:
-    """The program that was kept under a key."""
+Schedule = Callable[[Function], Function]
+
+
+def find(key: str, schedule: Schedule) -> Executable | None:
+    """The program that was kept under a key. ``schedule``: of a kernel."""
     cache = default_engine().cache
     found = cache.find(key)
     if found is None:
         return None
     try:
-        return decoded(*found)
+        return decoded(*found, schedule)
     except Unreadable:
         cache.discard(key)
         return None
@@ -81,23 +87,56 @@ def encoded(executable: Executable) -> bytes | None:
         payload = default_engine().object_code(kernel.key)
         if payload is None:
             return None
-        kernels.append([name, kernel.symbol, kernel.key, kernel.slots, len(payload), kernel.text])
+        source = _source(kernel)
+        slots = [_slot_data(slot, bool(source)) for slot in kernel.slots]
+        kernels.append([name, kernel.symbol, kernel.key, slots, len(payload), kernel.text, source])
         payloads.append(payload)
     made = {"program": text, "kernels": kernels, "driver": driver, "home": sorted(executable.home.items())}
     data = json.dumps(made, separators=(",", ":")).encode()
     return b"".join([SIZE.pack(len(data)), data, *payloads])
 
 
-def decoded(payload: bytes, origin: Origin) -> Executable:
-    """The program of such bytes, which were found in memory or on "disk". Raises Unreadable."""
+def _source(kernel: LoadedKernel) -> str:
+    """The IR of a kernel that has unwritten texts; empty if there is none, or it does not say everything."""
+    if kernel.source is None:
+        return ""
+    try:
+        text = print_function(kernel.source)
+        return text if canonical(parse_function(text)) == canonical(kernel.source) else ""
+    except (TypeError, KeyError, ValueError):
+        return ""
+
+
+def _slot_data(slot: Slot, may_wait: bool) -> Slot:
+    if slot[0] != "shared":
+        return slot
+    return (*slot[:2], None if may_wait and is_unwritten(slot) else str(slot[2]), *slot[3:])
+
+
+def _slots_of(data: Any, source: str, schedule: Schedule) -> tuple[Slot, ...]:
+    @functools.cache
+    def texts() -> Mapping[str, object]:
+        emitted = emit_kernel(schedule(parse_function(source)))
+        return {slot[1]: slot[2] for slot in emitted.slots if slot[0] == "shared"}
+
+    def slot_of(slot: Slot) -> Slot:
+        if slot[0] != "shared" or slot[2] is not None:
+            return slot
+        return (*slot[:2], Unwritten(lambda: str(texts()[slot[1]])), *slot[3:])
+
+    return tuple(map(slot_of, _tuples(data)))
+
+
+def decoded(payload: bytes, origin: Origin, schedule: Schedule) -> Executable:
+    """The program of such bytes, which were found in memory or on "disk". ``schedule``: of a kernel. Raises Unreadable."""
     try:
         (size,) = SIZE.unpack_from(payload)
         data = json.loads(payload[SIZE.size : SIZE.size + size])
         program = parse_function(data["program"])
         at, kernels = SIZE.size + size, []
-        for name, symbol, key, slots, length, text in data["kernels"]:
+        for name, symbol, key, slots, length, text, source in data["kernels"]:
             code = Object(key=str(key), symbol=str(symbol), payload=payload[at : at + length])
-            kernels.append((str(name), _tuples(slots), code, str(text)))
+            kernels.append((str(name), _slots_of(slots, str(source), schedule), code, str(text)))
             at += length
         if at != len(payload):
             raise Unreadable("the sizes do not add up")
@@ -175,7 +214,7 @@ def _driver_data(driver: Driver, program: Function) -> Mapping[str, Any]:
     steps = {id(i): k for k, i in enumerate(walk(program.body))}
     return {
         "name": driver.name,
-        "slots": driver.slots,
+        "slots": [_slot_data(slot, False) for slot in driver.slots],
         "buffers": [values[v] for v in driver.buffers],
         "sizes": driver.sizes,
         "hosts": [steps[id(i)] for i in driver.hosts],

@@ -1,5 +1,6 @@
 """What every test stands on: a kernel cache of its own, the verifier after every pass, `--bless` and `--schedules`."""
 
+import functools
 import gc
 import os
 import tempfile
@@ -182,12 +183,12 @@ def chosen_products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 def read_back(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under `--stored`, what the passes made is written as an entry of the cache is, and read."""
     if request.config.getoption("--stored"):
-        build = pipeline.build
+        build, schedule = pipeline.build, functools.partial(pipeline.scheduled_kernel, device="cpu")
 
         def built(*arguments: Any) -> pipeline.Template:
             payload = stored.encoded(build(*arguments).executable)
             assert payload is not None
-            return pipeline.template_of(stored.decoded(payload, "memory"))
+            return pipeline.template_of(stored.decoded(payload, "memory", schedule))
 
         monkeypatch.setattr(pipeline, "build", built)
 

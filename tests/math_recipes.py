@@ -151,7 +151,7 @@ def _loaded(name: str, dtype: str, arity: int, level: str, vector_bytes: int) ->
     made = engine(level)
     emitted = emit(schedule(parse_function(text)), "f", Target(vector_bytes or made.host().vector_bytes, made.host().has_fma))
     address = made.load(emitted.text, symbols=["f"])["f"]
-    slots = tuple(("address", made.load(s[2], symbols=[s[1]])[s[1]]) if s[0] == "shared" else s for s in emitted.slots)
+    slots = tuple(("address", made.load(str(s[2]), symbols=[s[1]])[s[1]]) if s[0] == "shared" else s for s in emitted.slots)
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address), slots
 
 

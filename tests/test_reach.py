@@ -161,7 +161,7 @@ def test_the_longest_loop_is_written_first(name: str) -> None:
     module = pb.jit(FUNCTIONS[name]).stages(*arguments((3, 40, 30, 50), "f8"))["lower"]
     told: dict[str, None] = {}
     for kernel in (f for f in parse_module(module).functions if f.kind == "kernel"):
-        emit(schedule(kernel, "cpu", "", Target(64, True)), "", Target(64, True), lambda slot: told.setdefault(slot[2]))
+        emit(schedule(kernel, "cpu", "", Target(64, True)), "", Target(64, True), lambda slot: told.setdefault(str(slot[2])))
     lines = [text.count("\n") for text in told if "ptr noalias %context" in text]
     assert len(lines) > 1
     assert lines[0] == max(lines)
@@ -183,7 +183,7 @@ def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) ->
             emit(kernel, "", Target(64, True), every.append)
             wanted = [slot[:3] for slot in emitted.slots if slot[0] == "shared" and reached(steps_of(slot))]
             assert set(first) == set(wanted) <= set(every)
-            forms += sum("ptr noalias %context" in slot[2] for slot in first)
+            forms += sum("ptr noalias %context" in str(slot[2]) for slot in first)
     assert forms or min(shape) < 2
 
 

@@ -215,7 +215,7 @@ def test_long_loops_of_several_are_modules_of_their_own() -> None:
         (kernel,) = verify_module(parse_module(text)).functions
         told: list[Any] = []
         emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE, told.append)
-        assert list(dict.fromkeys(slot[2] for slot in told)) == shared_with(emitted)
+        assert list(dict.fromkeys(str(slot[2]) for slot in told)) == shared_with(emitted)
         own = [slot[1] for slot in emitted.slots if slot[0] == "shared" and str(slot[1]).startswith("k_")]
         assert own == ([] if number == 1 else ["k_0", "k_1"]) and is_brief(emitted.text) == (number > 1)
         made, out = compiled_product(text, "AVX2"), np.zeros_like(x)

@@ -27,6 +27,7 @@ from pullback.runtime import counters, stored
 from pullback.runtime.cache import KernelCache
 from pullback.runtime.engine import Engine, default_engine
 from pullback.runtime.machine import find_host
+from pullback.runtime.program import is_unwritten
 from pullback.runtime.stored import Unreadable, decoded, encoded
 
 SCRIPT = Path(__file__).parent / "stored_programs.py"
@@ -89,6 +90,49 @@ def test_other_features_and_versions_are_other_keys(monkeypatch: pytest.MonkeyPa
     assert before is not None and before != stored.key_of(b"another")
     monkeypatch.setattr(np, "__version__", "9.9.9")
     assert stored.key_of(b"template") != before
+
+
+PRODUCTS = """
+import numpy as np, pullback as pb
+f = pb.jit(lambda x, y: np.maximum(x @ y, 0.1))
+for m, k, n in [(20, 20, 20), (150, 200, 170), (450, 20, 600)]:
+    x, y = np.arange(m * k, dtype=float).reshape(m, k) % 7 - 3, np.arange(k * n, dtype=float).reshape(k, n) % 5 - 2
+    np.testing.assert_allclose(f(x, y), np.maximum(x @ y, 0.1))
+    if FIRST:
+        break
+found = pb.cache_info()
+print(found.templates_built, found.templates_loaded)
+"""
+
+
+def test_functions_that_nobody_needed_are_made_later(tmp_path: Path) -> None:
+    """An entry has no text of those: another process makes it of the kernel's IR, when sizes reach them."""
+    environ = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path / "cache"), "PULLBACK_VERIFY": "0"}
+    environ["PULLBACK_CHOICES"] = "gemm=ours"
+    found = []
+    for first in ("True", "False"):
+        code = PRODUCTS.replace("FIRST", first)
+        done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+        found.append(done.stdout.split())
+    assert found == [["1", "0"], ["0", "1"]]
+
+
+def test_texts_are_the_same_whenever_they_are_made() -> None:
+    f = pb.jit(lambda x, y: (y @ x[0].T, np.maximum(y @ y.T, 0.1), y.T @ np.exp(y), np.einsum("zij,zkj->zik", x, x)))
+    f(np.ones((2, 3, 4)), np.ones((3, 4)))
+    checked = 0
+    for (entry,) in f._entries.by_key.values():
+        made = entry.program.template.executable
+        payload = encoded(made)
+        assert payload is not None
+        again = decoded(payload, "memory", lambda kernel: pipeline.scheduled_kernel(kernel, "cpu"))
+        for name, kernel in made.kernels.items():
+            before, after = kernel.slots, again.kernels[name].slots
+            checked += sum(map(is_unwritten, after))
+            assert [(*s[:2], *s[3:]) for s in before] == [(*s[:2], *s[3:]) for s in after]
+            pairs = [(s[2], t[2]) for s, t in zip(before, after, strict=True) if s[0] == "shared"]
+            assert all(str(one) == str(other) for one, other in pairs)
+    assert checked
 
 
 SLOPE = "\n" * 3 + "def slope(a):\n    return np.sum(np.linalg.cholesky(a))\n"
@@ -196,7 +240,7 @@ def test_a_bad_program_is_a_miss_and_replaced(monkeypatch: pytest.MonkeyPatch) -
     for payload in bad:
         monkeypatch.setattr(default_engine(), "_loaded", WeakValueDictionary())
         with pytest.raises(Unreadable):
-            decoded(payload, "disk")
+            decoded(payload, "disk", lambda kernel: kernel)
         cache.put(key, payload, kind="program")
         again(monkeypatch)
         before = counters.snapshot()
