@@ -11,8 +11,8 @@ from pullback.codegen.llvm_accesses import Place
 from pullback.codegen.llvm_text import TIERED, Unwritten
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import For, If, Load, Prefetch, Store, Sub
-from pullback.ir.ops.shared import Call, CallAt, RowRef
+from pullback.ir.ops.kernel import For, If, Load, Local, Prefetch, Store, Sub
+from pullback.ir.ops.shared import Address, Call, CallAt, RowRef
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
 
@@ -83,18 +83,29 @@ def _made(e: Emitter, name: str) -> _Text:
     if key not in _TEXTS:
         inner = e.apart(name)
         inner.shared = e.shared
-        _TEXTS[key] = _Text(Unwritten(lambda: _alone(inner, region)), ()) if _is_alone(region) else _text(inner, region)
+        if (natives := _natives(inner, region)) is None:
+            _TEXTS[key] = _text(inner, region)
+        else:
+            _TEXTS[key] = _Text(Unwritten(lambda: _later(inner, region, natives)), natives)
     return _TEXTS[key]
 
 
-def _is_alone(region: Block) -> bool:
-    """Whether a function is sure to need nothing from outside."""
-    return all(isinstance(i.op, _ALONE) and i.params.get("map") != "core" for i in walk(region))
+def _natives(e: Emitter, region: Block) -> tuple[tuple[object, ...], ...] | None:
+    """The functions that one is given the addresses of, as far as that shows before it is written; None if it does not."""
+    found: dict[tuple[object, ...], None] = {}
+    for i in walk(region):
+        if isinstance(i.op, Call | Address) and not isinstance(i.op, CallAt):
+            name = i.params["function"]
+            made = _made(e, name)
+            found |= dict.fromkeys([("shared", name, made.text), *(made.natives if isinstance(i.op, Call) else ())])
+        elif not isinstance(i.op, _KNOWN) or i.params.get("map") == "core" or (isinstance(i.op, Local) and i.operands):
+            return None
+    return tuple(found)
 
 
-def _alone(e: Emitter, region: Block) -> str:
+def _later(e: Emitter, region: Block, natives: Sequence[tuple[object, ...]]) -> str:
     made = _text(e, region)
-    assert not made.natives, f"{e.name} needs {made.natives}"
+    assert made.natives == natives, f"{e.name} needs {made.natives}"
     return str(made.text)
 
 
@@ -135,5 +146,6 @@ def _type(v: Value) -> str:
     return "ptr" if isinstance(v.type, RefType) else element(v.type.dtype)
 
 
-_ALONE = (Elementwise, Constant, Load, Store, Prefetch, Sub, RowRef, For, If)
+_KNOWN = (Elementwise, Constant, Load, Store, Prefetch, Local, Sub, RowRef, For, If, CallAt)
+"""What needs nothing from outside that does not show."""
 _TEXTS: dict[tuple[Any, ...], _Text] = {}

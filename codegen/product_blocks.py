@@ -124,6 +124,11 @@ class Blocks:
         self.apart = COLUMNS // self.shape.columns
         self.most_wide = self.shape.most_wide // self.apart * self.apart if self.across else self.shape.most_wide
         self.tile = (Tile if self.planes == 1 else ComplexTile)(self.dtype, self.shape, target.has_fma)
+        self.functions = functions
+        self.packed = operands_of(i) if self.planes == 1 else (pairs_lie(left), pairs_lie(right))
+        for of, is_left in zip(self.packed, (True, False), strict=True):
+            if of is not None and of.packed_by is None:
+                self.ways(of, is_left)  # shorter than tiles, so that a thread has something to compile at once
         functions[self.tile.name] = self.tile.define()
         self.lower = [replace(self.tile, low=rows) for rows in self.shape.lows]
         self.lows: list[Value] | None = None
@@ -132,8 +137,6 @@ class Blocks:
             with functions.under(b, is_worth):
                 functions[tile.name] = tile.define()
         self.scales = Scales.of_shape(self.dtype, self.shape)
-        self.functions = functions
-        self.packed = operands_of(i) if self.planes == 1 else (pairs_lie(left), pairs_lie(right))
         self.left = Panels(left, 1, self.rows, self.shape.rows, self.shape.lanes)
         self.right = Panels(right, 0, self.columns, self.shape.columns, self.shape.lanes)
         self.is_flat = b.le(self.rows, number(b, FLAT * self.shape.rows))

@@ -144,8 +144,6 @@ class PlainBlocks(Blocks):
             functions[self.few.name] = self.few.define()
             self.is_few = self.few.fits(b, self.rows, self.columns, found.right.turned(b))
         kind.define(self.name, functions, _block(kind))
-        self.ways(found.left, True)
-        self.ways(found.right, False)
 
     def number(self, row_panels: Value, column_panels: Value, is_long: Value) -> tuple[Value, Value]:
         """Few rows have longer ones, and pack nothing."""
