@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -330,13 +330,15 @@ class Engine:
 
         def work_on(_: str) -> bytes:
             for text, passes in quick.items():
-                self._compiled_apart(text, passes)
+                if self.where(text, passes=passes) is None:
+                    self._compiled_apart(text, passes)
             return b""
 
         with work.underway():
             with self._alone():
                 quick, self._quick = self._quick, {}
-            Begun(work_on, "")
+            with suppress(RuntimeError):  # no thread can be had, as at the end of the interpreter
+                Begun(work_on, "")
 
     def _compiled_apart(self, text: str, passes: Passes) -> bytes:
         payload = self._compile(text, passes, self._machine_for(text))
