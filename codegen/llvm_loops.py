@@ -32,6 +32,8 @@ UNROLL_STORES = ((10, 2),)
 """The same for other bodies. No addition waits for another, and a processor stores one vector a cycle."""
 MOST_SUMS = 24
 """So many vectors of results an iteration has, if it takes several: registers hold them."""
+LAP = 64
+"""After so many iterations partial sums move up a tier."""
 SHORT = 64
 """So many elements a loop may have that is written once, masked, and sums in one tier."""
 CALL = 6
@@ -164,7 +166,7 @@ def _combining_loop(e: Emitter, i: Instruction) -> list[Lanes]:
 def _in_tiers(
     e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, run: Callable[[str], None], is_last: str = "false"
 ) -> None:
-    """``run`` runs iterations up to a limit. Every 64 move the partial sums of floats up a tier, every 4,096 those; those of
+    """``run`` runs iterations up to a limit. Every ``LAP`` move the partial sums of floats up a tier, every 4,096 those; those of
     the last iteration stay where they are."""
     if not sums.sums:
         run(limit)
@@ -176,7 +178,7 @@ def _in_tiers(
     index = e.let(f"load i64, ptr {slot}")
     e.line(f"br i1 {e.let(f'icmp slt i64 {index}, {limit}')}, label %{inside}, label %{end}")
     e.label(inside, follows=True)
-    far = e.let(f"add i64 {index}, {64 * step}")
+    far = e.let(f"add i64 {index}, {LAP * step}")
     until = e.intrinsic("i64", "llvm.smin.i64", [("i64", far), ("i64", limit)])
     with e.aside():
         run(until)
@@ -185,7 +187,7 @@ def _in_tiers(
             e.line(f"br i1 {is_last}, label %{end}, label %{kept}")
             e.label(kept, follows=True)
         sums.flush(0)
-        low = e.let(f"and i64 {far}, {64 * 64 * step - 1}")
+        low = e.let(f"and i64 {far}, {LAP * LAP * step - 1}")
         e.line(f"br i1 {e.let(f'icmp eq i64 {low}, 0')}, label %{full}, label %{head}")
         e.label(full, follows=True)
         sums.flush(1)
@@ -233,10 +235,11 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     combine = i.params.get("combine") or ()
     e.width = width = choose_width(e, region)
     weight = weigh(region, combine)
-    short = is_short(region)
+    short, most = is_short(region), i.params.get("most")
+    has_one_tier = short or (most is not None and most <= LAP * width)
     is_whole = i.params.get("multiple", 1) % width == 0
-    unroll = 1 if e.inlined or short or is_whole else choose_unroll(weight, width, count.literal, len(i.results))
-    sums = Accumulators(e, combine, dtypes, width, unroll, short)
+    unroll = 1 if e.inlined or has_one_tier or is_whole else choose_unroll(weight, width, count.literal, len(i.results))
+    sums = Accumulators(e, combine, dtypes, width, unroll, has_one_tier)
     e.scans.update(scans.by_parameter(unroll))
     addresses = Addresses(e, region)
     outer, e.again = e.env, addresses.again()
@@ -270,7 +273,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     heavy = weight > MOST_TWICE and masks_are_cheap(e, region)
     if is_whole and count.literal == width and not combine and not scans.number:
         body("0", 0)
-    elif short or (not is_whole and (heavy or (e.target.vector_bytes == 64 and i.params.get("few")))):
+    elif short or (not is_whole and (heavy or (e.target.vector_bytes == 64 and (i.params.get("few") or most is not None)))):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     elif _can_end_masked(e, i, weight, addresses) and not (rows := Rows(e, region, addresses)).of and not is_whole:
         _with_rest(e, slot, count.text, sums, body)

@@ -499,7 +499,8 @@ class Blocks:
                 yields = element(inner, inner.add(start, k))
                 few = b.minimum(number(b, COLUMNS), b.sub(count, start))
                 operands = (few, *identities(b, self.across, yields))
-                totals = b.emit(OPS["for"], operands, {"combine": self.across}, [inner.block([k], yields)])
+                params = {"combine": self.across, "most": COLUMNS}
+                totals = b.emit(OPS["for"], operands, params, [inner.block([k], yields)])
                 at = b.add(b.idiv(j0, number(b, COLUMNS)), q)
                 b.instructions.extend(copied(self.ends[0], (i, at, *totals)).instructions)
 

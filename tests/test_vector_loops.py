@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from products import MACHINES, compiled_product
 
 from pullback.codegen import llvm_streams
 from pullback.codegen.llvm import emit
 from pullback.codegen.processors import Target
+from pullback.codegen.schedule import schedule
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Function, Value
+from pullback.ir.text import parse_module
 from pullback.ir.types import DTYPES, ArrayType
+from pullback.ir.verify import verify_module
 from pullback.runtime.program import parts_of
 from tests.cases import sample
 from tests.targets import assert_close, compiled, layout_of, run_targets
@@ -140,3 +144,39 @@ def test_alignment_does_not_change_bits(monkeypatch: pytest.MonkeyPatch) -> None
                 place[:] = value
             found.append([np.asarray(r).tobytes() for r in call.run(moved)])
     assert all(f == found[0] for f in found)
+
+
+ROWS = """pullback-ir 1
+
+kernel k(%x: &f64[s0,s1], %out: &f64[s0]) -> () {
+  %m: i64[] = extent {size=s0}
+  %n: i64[] = extent {size=s1}
+  %zero: f64[] = const {value=0.0}
+  for %m (%i: i64[]) {
+    %0: f64[] = for %n, %zero {combine=[add]MOST} (%j: i64[]) {
+      %1: f64[] = load %x, %i, %j
+      yield %1
+    }
+    store %0, %out, %i
+    yield
+  }
+  return
+}
+"""
+
+
+@pytest.mark.parametrize("machine", ["AVX-512", "AVX2", "SSE"])
+def test_sums_of_loops_that_are_known_to_be_short_have_one_tier(machine: str) -> None:
+    """Up to 64 vectors; a longer chain of additions would lose digits."""
+    most = 64 * MACHINES[machine].vector_bytes // 8
+    rng = np.random.default_rng(5)
+    for number, tiers in ((None, True), (most, False), (most + 1, True)):
+        text = ROWS.replace("MOST", "" if number is None else f", most={number}")
+        target = MACHINES[machine]
+        (kernel,) = verify_module(parse_module(text)).functions
+        assert ("tier" in emit(schedule(kernel, "cpu", target.cpu, target), "k", target).text) == tiers
+        made = compiled_product(text, machine)
+        for n in (0, 1, 7, 33, most):
+            x, out = dyadic(rng, ArrayType(DTYPES["f64"], (5, n))), np.full(5, np.nan)
+            assert made([x, out], [5, n]) == 0
+            np.testing.assert_array_equal(out, x.sum(axis=1))

@@ -235,6 +235,7 @@ class For(Op):
     """Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the carried
     values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result. ``scan``:
     a list of combiners, too; their values come first, are carried, and each yields what its combiner makes of it and an element.
+    ``most``: how many iterations there are at most, where that is known.
     """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
