@@ -184,6 +184,8 @@ class _Tiles(Elements):
         whose elements wait in a result asks for their memory, too."""
         writing = {self.passes[v] for v, _ in self.copies if self.is_element(v)}
         passes = sorted((n for n in range(self.last + 1) if self.roots(n)), key=lambda n: (n in writing, -n))
+        if not passes:
+            return {}
         operands = [ref for v, ref in self.refs.items() if self.is_element(v) and isinstance(ref.type, RefType)]
         turns = [(ref, passes[k % len(passes)]) for k, ref in enumerate(operands)]
         waiting = [(out.ref, self.passes[v]) for v, out in self.places.items() if self.is_element(v) and not out.last]

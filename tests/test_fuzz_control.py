@@ -79,6 +79,11 @@ def test_programs(seed: int) -> None:
     check(seed, 1 + seed % 2)
 
 
+def test_what_failed_once() -> None:
+    """121: rows of a kernel that looks numbers up in a matrix, of which no pass walks the elements."""
+    check(121)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 300))
 def test_more_programs(seed: int) -> None:

@@ -27,6 +27,8 @@ from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.tracer import trace, unflatten
 
 MOST_CALLS = 12
+COARSE = 5e-3
+"""What differences over 2e-5 are worth where numbers are rounded to float32 on the way."""
 NOT_FOUND = "no derivative|no gradient|does not depend|not supported|static|depends on"
 """What a TraceError says where there is no derivative to compare."""
 
@@ -104,7 +106,7 @@ def compare(lines: Sequence[str], arguments: Sequence[Any], target: Callable[...
     expected = slope(lambda t: loss(*moved(t)), 1.0)
     if expected is None or (not np.isfinite(first) and has_fixed_zeros(lines, points, moved(1e-3))):
         return
-    agree("order 1", first, expected, 1e-4)
+    agree("order 1", first, expected, COARSE if any("'f4'" in line for line in lines) else 1e-4)
     agree("forward mode", forward, first, 1e-7)
     again = slope(lambda t: target(along, moved(t)), 1.0)
     if again is not None:
@@ -152,9 +154,9 @@ def test_random_gradients(seed: int) -> None:
     run_program(seed)
 
 
-@pytest.mark.parametrize("seed", [138])
+@pytest.mark.parametrize("seed", [138, 1515501])
 def test_what_failed_once(seed: int) -> None:
-    """138: a sum that its own kernel reads where a pad has it."""
+    """1515501: numbers that are float32 for a while. 138: a sum that its own kernel reads where a pad has it."""
     run_program(seed, compiled)
 
 
