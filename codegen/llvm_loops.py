@@ -273,7 +273,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     heavy = weight > MOST_TWICE and masks_are_cheap(e, region)
     if is_whole and count.literal == width and not combine and not scans.number:
         body("0", 0)
-    elif short or (not is_whole and (heavy or (e.target.vector_bytes == 64 and (i.params.get("few") or most is not None)))):
+    elif short or (not is_whole and (heavy or (e.target.vector_bytes == 64 and (i.params.get("few") or has_one_tier)))):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     elif _can_end_masked(e, i, weight, addresses) and not (rows := Rows(e, region, addresses)).of and not is_whole:
         _with_rest(e, slot, count.text, sums, body)

@@ -45,7 +45,7 @@ def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, out
     rows, *others = i.operands
     i = replace(i, operands=(b.select(tall.found, b.const(0, I64), rows), *others))
     with functions.under(b, i.operands[0]):
-        blocks = PlainBlocks(b, i, target, functions, outermost)  # its functions are more than the others, and compiled first
+        blocks = PlainBlocks(b, i, target, functions, outermost)  # first, so that its functions are compiled meanwhile
     tall.spell()
     with functions.under(b, i.operands[0]):
         blocks.spell()
