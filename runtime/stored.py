@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.text import canonical, parse_function, print_function
 from pullback.runtime.cache import Origin
 from pullback.runtime.engine import Object, default_engine
-from pullback.runtime.program import Executable, LoadedKernel, emit_kernel, is_unwritten
+from pullback.runtime.program import Executable, LoadedKernel, Schedule, emit_kernel, is_unwritten
 
 SIZE = struct.Struct("<I")
 
@@ -44,9 +44,6 @@ def key_of(template: bytes) -> str | None:
     if engine.cache.path is None or os.environ.get("PULLBACK_VERIFY") == "1":
         return None
     return engine.program_key(f"numpy {np.__version__}", template.hex())
-
-
-Schedule = Callable[[Function], Function]
 
 
 def find(key: str, schedule: Schedule) -> Executable | None:
