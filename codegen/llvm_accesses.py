@@ -19,6 +19,8 @@ from pullback.ir.types import BOOL, DType, RefType
 
 MOST_ON_STACK = 1 << 14
 """The bytes that memory of the kernel's own whose size it computes takes at most on the stack."""
+ROOM = ("take", "state", "give")
+"""What other memory of its own needs: the words of slots ("room", ...)."""
 
 
 @dataclass(frozen=True)
@@ -311,12 +313,11 @@ class Accesses(Values):
     def local(self, i: Instruction) -> None:
         t = i.result.type
         assert isinstance(t, RefType)
-        numbers = math.prod(e for e in t.shape if isinstance(e, int))
-        if i.operands and numbers * t.dtype.bytes > MOST_ON_STACK:
-            count = self.multiply(self.env[i.operands[0]], Lanes(str(numbers // max(int(t.shape[0]), 1) * t.dtype.bytes)))
-            pointer = self.heap(count.text)
+        if is_on_stack(i):
+            pointer = self.at_entry(f"alloca [{_numbers(t)} x {stored(t.dtype)}], align 64")
         else:
-            pointer = self.at_entry(f"alloca [{numbers} x {stored(t.dtype)}], align 64")
+            count = self.multiply(self.env[i.operands[0]], Lanes(str(_numbers(t) // max(int(t.shape[0]), 1) * t.dtype.bytes)))
+            pointer = self.heap(count.text)
         self.places[i.result] = Place(pointer, t, tuple(self.extent(e) for e in t.shape), ())
 
     def heap(self, count: str) -> str:
@@ -348,3 +349,14 @@ class Accesses(Values):
     def leave(self, status: int) -> None:
         """Go where the function gives back what it holds and returns; its status becomes another unless it has one."""
         raise NotImplementedError
+
+
+def is_on_stack(i: Instruction) -> bool:
+    """Whether memory of a function's own is so little that it needs nobody who gives it."""
+    t = i.result.type
+    assert isinstance(t, RefType)
+    return not i.operands or _numbers(t) * t.dtype.bytes <= MOST_ON_STACK
+
+
+def _numbers(t: RefType) -> int:
+    return math.prod(e for e in t.shape if isinstance(e, int))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element, stored
-from pullback.codegen.llvm_text import NAMELESS, THREADS, Writer, named
+from pullback.codegen.llvm_shared import natives
+from pullback.codegen.llvm_text import NAMELESS, THREADS, Slot, Unwritten, Writer, named
 from pullback.ir.ops.kernel import MOST_PRIVATE, If
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
@@ -22,7 +23,7 @@ from pullback.ir.types import RefType
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
     from pullback.codegen.llvm_accesses import Place
-    from pullback.codegen.reach import Reach
+    from pullback.codegen.reach import Path, Reach
 
 LONG, LONG_LOOP, LONG_BRANCH = 250, 100, 150
 """Functions of so many lines are long; loops over chunks, and what runs on one of several conditions, of so many instructions."""
@@ -85,10 +86,10 @@ def core_loop(e: Emitter, i: Instruction) -> None:
 
 class Waiting:
     """A loop of a kernel that has several, with all that is known where it runs: what the sizes at hand reach is written first,
-    the longest before others, so that a thread compiles it while the others are written."""
+    the longest before others, so that a thread compiles it while the others are written. ``number``: its own among the loops."""
 
     def __init__(self, e: Emitter, i: Instruction) -> None:
-        self.i, self.line, self.size = i, len(e.lines), sum(1 for _ in walk(i.regions[0]))
+        self.i, self.line, self.size, self.number = i, len(e.lines), sum(1 for _ in walk(i.regions[0])), len(e.waiting)
         self.env, self.splats, self.places = dict(e.env), dict(e.splats), dict(e.places)
         self.known, self.path = dict(e.known), e.path
 
@@ -98,8 +99,36 @@ class Waiting:
     def write(self, e: Emitter) -> None:
         lines, e.lines = e.lines, []
         e.env, e.splats, e.places, e.known, e.path = self.env, self.splats, self.places, self.known, self.path
-        _share_out(e, self.i, {}, e.env[self.i.operands[0]].text)
+        needed = self.needed(e)
+        function, captures = _outlined(e, self.i, {}) if needed is None else self.form(e, needed)
+        _run(e, function, captures, e.env[self.i.operands[0]].text)
         lines[self.line], e.lines = "\n".join(e.lines), lines
+
+    def needed(self, e: Emitter) -> list[tuple[Slot, Path]] | None:
+        """The native functions that the loop's body needs; None if that does not show, or it is no single module of its own."""
+        (region,) = self.i.regions
+        is_module = any(waiting.size >= LONG_LOOP for waiting in e.waiting) and not _long_branches(region)
+        return natives(e, region, (*self.path, self.i.operands[0])) if is_module else None
+
+    def form(self, e: Emitter, needed: Sequence[tuple[Slot, Path]]) -> tuple[str, Captures]:
+        """What calls the function of the loop's body, which is a module of its own, and what it captures. It needs these native
+        functions, so that what no sizes reach need not be written."""
+        name = f"form{self.number}" if e.name.startswith(NAMELESS) else f"{e.name}_form{self.number}"
+        inside, captures = _begun(e, self.i, {}, (*self.path, self.i.operands[0]), name)
+        for what, path in needed:
+            if what[0] == "shared":
+                e.reach.meet(what, path)
+            inside.given(*what)
+        count = len(captures.names)
+
+        def write() -> str:
+            body = _finished(inside, self.i)
+            assert len(captures.names) == count, f"{name} needs {list(captures.names)[count:]}"
+            return _module_text(e, inside, body)
+
+        e.elsewhere.add(self.i)
+        text = write() if self.is_reached(e.reach) else Unwritten(write)
+        return _called(e, inside, ("shared", name, text)), captures
 
 
 def write_waiting(e: Emitter) -> None:
@@ -109,7 +138,11 @@ def write_waiting(e: Emitter) -> None:
 
 
 def _share_out(e: Emitter, i: Instruction, shown: dict[Value, str], count: str) -> None:
-    function, captures = _outlined(e, i, shown)
+    _run(e, *_outlined(e, i, shown), count)
+
+
+def _run(e: Emitter, function: str, captures: Captures, count: str) -> None:
+    """Have threads run a function for so many chunks."""
     context = captures.block(e)
     threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
     run = e.let(f"load ptr, ptr {threads}")
@@ -157,8 +190,15 @@ def _written(
 ) -> tuple[Emitter, Captures, list[str]]:
     """The writer of a function of a region, whose parameter is its number, what it captures, and its lines. ``path``: what has to
     be other than 0 for it to run."""
-    (region,) = i.regions
-    inside = e.inner(f"{e.name}_{len(e.functions)}")
+    inside, captures = _begun(e, i, shown, path, f"{e.name}_{len(e.functions)}")
+    return inside, captures, _finished(inside, i)
+
+
+def _begun(
+    e: Emitter, i: Instruction, shown: dict[Value, str], path: tuple[Value, ...], name: str
+) -> tuple[Emitter, Captures]:
+    """The same before it is written, with all that it captures but native functions."""
+    inside = e.inner(name)
     inside.path = path
     captures = Captures(inside)
     inside.natives_of = lambda *what: captures.take(e.given(*what), "i64")
@@ -181,11 +221,16 @@ def _written(
             lanes = e.env[value]
             inside.env[value] = Lanes(captures.take(lanes.text, element(value.type.dtype)))
     inside.know_extents()
-    inside.apart_branches = set() if e.direct else _long_branches(region)
-    inside.env.update((parameter, Lanes("%chunk")) for parameter in region.parameters)
-    inside.block(region)
+    inside.apart_branches = set() if e.direct else _long_branches(i.regions[0])
+    inside.env.update((parameter, Lanes("%chunk")) for parameter in i.regions[0].parameters)
+    return inside, captures
+
+
+def _finished(inside: Emitter, i: Instruction) -> list[str]:
+    """The lines of one that was begun."""
+    inside.block(i.regions[0])
     inside.end()
-    return inside, captures, ["entry:", *inside.entry, *inside.lines, "}", ""]
+    return ["entry:", *inside.entry, *inside.lines, "}", ""]
 
 
 def _heading(name: str) -> str:
@@ -195,13 +240,19 @@ def _heading(name: str) -> str:
 def _module(e: Emitter, inside: Emitter, body: list[str]) -> str:
     """Tells of a function as a module; gives what calls it."""
     e.functions.append("")
-    name = inside.name
-    text = "\n".join([*inside.functions, f"define {_heading(name)}", *body])
-    declared = [line for line in sorted(e.declared) if any(word in text for word in _NAME.findall(line)[:1])]
-    text = "\n".join([*declared, "", text])
+    name, text = inside.name, _module_text(e, inside, body)
     if e.name.startswith(NAMELESS):
         text, name = named(text, name)
-    slot = "shared", name, text
+    return _called(e, inside, ("shared", name, text))
+
+
+def _module_text(e: Emitter, inside: Emitter, body: list[str]) -> str:
+    text = "\n".join([*inside.functions, f"define {_heading(inside.name)}", *body])
+    declared = [line for line in sorted(e.declared) if any(word in text for word in _NAME.findall(line)[:1])]
+    return "\n".join([*declared, "", text])
+
+
+def _called(e: Emitter, inside: Emitter, slot: Slot) -> str:
     e.reach.meet(slot, inside.path)
     return e.let(f"inttoptr i64 {e.given(*slot)} to ptr")
 

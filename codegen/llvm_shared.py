@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element
-from pullback.codegen.llvm_accesses import Place
-from pullback.codegen.llvm_text import TIERED, Unwritten
+from pullback.codegen.llvm_accesses import ROOM, Place, is_on_stack
+from pullback.codegen.llvm_text import TIERED, Slot, Unwritten
+from pullback.codegen.reach import Path
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
 from pullback.ir.ops.kernel import For, If, Load, Local, Prefetch, Store, Sub
@@ -19,26 +20,27 @@ from pullback.ir.types import RefType
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
 
+
 @dataclass(frozen=True)
 class _Text:
     """The module of a shared function, and the native functions that it is given the addresses of, behind its own arguments."""
 
     text: str | Unwritten
-    natives: tuple[tuple[object, ...], ...]
+    natives: tuple[Slot, ...]
 
 
 def call(e: Emitter, i: Instruction) -> None:
     """A call of a shared function; outside vector loops."""
     operands: Sequence[Value] = i.operands
-    natives: Sequence[tuple[object, ...]] = ()
+    of_it: Sequence[Slot] = ()
     if isinstance(i.op, CallAt):
         callee, operands = e.let(f"inttoptr i64 {e.env[operands[0]].text} to ptr"), operands[1:]
     else:
         made = _made(e, i.params["function"])
-        callee, natives = e.callee("shared", i.params["function"], made.text), made.natives
+        callee, of_it = e.callee("shared", i.params["function"], made.text), made.natives
     given = [f"{_type(v)} {e.places[v].pointer if isinstance(v.type, RefType) else e.env[v].text}" for v in operands]
     given += [f"i64 {stride.text}" for v in operands if v in e.places for stride in e.places[v].strides]
-    given += [f"i64 {e.native(*what)}" for what in natives]
+    given += [f"i64 {e.native(*what)}" for what in of_it]
     e.line(f"call void {callee}({', '.join(given)}) nounwind")
 
 
@@ -83,36 +85,54 @@ def _made(e: Emitter, name: str) -> _Text:
     if key not in _TEXTS:
         inner = e.apart(name)
         inner.shared = e.shared
-        if (natives := _natives(inner, region)) is None:
+        if (needed := natives(inner, region)) is None:
             _TEXTS[key] = _text(inner, region)
         else:
-            _TEXTS[key] = _Text(Unwritten(lambda: _later(inner, region, natives)), natives)
+            given = tuple(dict.fromkeys(what for what, _ in needed))
+            _TEXTS[key] = _Text(Unwritten(lambda: _later(inner, region, given)), given)
     return _TEXTS[key]
 
 
-def _natives(e: Emitter, region: Block) -> tuple[tuple[object, ...], ...] | None:
-    """The functions that one is given the addresses of, as far as that shows before it is written; None if it does not."""
-    found: dict[tuple[object, ...], None] = {}
-    for i in walk(region):
+def natives(e: Emitter, region: Block, path: Path = ()) -> list[tuple[Slot, Path]] | None:
+    """The native functions that a region calls, as far as that shows before it is written, and the conditions for it; None if it
+    does not. ``path``: what has to be other than 0 for the region to run."""
+    found: list[tuple[Slot, Path]] = []
+    for i in region.instructions:
         if isinstance(i.op, Call | Address) and not isinstance(i.op, CallAt):
             name = i.params["function"]
             made = _made(e, name)
-            found |= dict.fromkeys([("shared", name, made.text), *(made.natives if isinstance(i.op, Call) else ())])
-        elif not isinstance(i.op, _KNOWN) or i.params.get("map") == "core" or (isinstance(i.op, Local) and i.operands):
+            found.append((("shared", name, made.text), (*path, *i.operands) if isinstance(i.op, Address) else path))
+            found += [(what, path) for what in made.natives if isinstance(i.op, Call)]
+        elif isinstance(i.op, Local) and not is_on_stack(i):
+            found += [(("room", what), path) for what in ROOM]
+        elif not isinstance(i.op, _KNOWN) or i.params.get("map") == "core" or is_of_library(i):
             return None
-    return tuple(found)
+        for inside in i.regions:
+            further = natives(e, inside, (*path, i.operands[0]) if isinstance(i.op, If) else path)
+            if further is None:
+                return None
+            found += further
+    return found
 
 
-def _later(e: Emitter, region: Block, natives: Sequence[tuple[object, ...]]) -> str:
+def is_of_library(i: Instruction) -> bool:
+    """Whether an op is a call of a function of NumPy's."""
+    if not isinstance(i.op, Elementwise):
+        return False
+    dtype = i.operands[1 if i.op.gives == "select" else 0].type.dtype
+    return i.op.spelling("llvm", dtype.kind).startswith("ufunc:")
+
+
+def _later(e: Emitter, region: Block, given: Sequence[Slot]) -> str:
     made = _text(e, region)
-    assert made.natives == natives, f"{e.name} needs {made.natives}"
+    assert made.natives == given, f"{e.name} needs {made.natives}"
     return str(made.text)
 
 
 def _text(e: Emitter, region: Block) -> _Text:
     e.kernel_asks = True
-    natives: dict[tuple[object, ...], str] = {}
-    e.natives_of = lambda *what: natives.setdefault(what, f"%n{len(natives)}")
+    given_natives: dict[Slot, str] = {}
+    e.natives_of = lambda *what: given_natives.setdefault(what, f"%n{len(given_natives)}")
     strides: list[str] = []
     for k, v in enumerate(region.parameters):
         t = v.type
@@ -125,10 +145,10 @@ def _text(e: Emitter, region: Block) -> _Text:
     e.block(region)
     e.line("ret void")
     given = [f"{_type(v)} %p{k}" for k, v in enumerate(region.parameters)]
-    given += [f"i64 {v}" for v in (*strides, *natives.values())]
+    given += [f"i64 {v}" for v in (*strides, *given_natives.values())]
     heading = f"define void @{e.name}({', '.join(given)}) nounwind {{"
     text = "\n".join([*e.declared, "", heading, "entry:", *e.entry, *e.lines, "}", ""])
-    return _Text(TIERED + text if _only_calls(region) else text, tuple(natives))
+    return _Text(TIERED + text if _only_calls(region) else text, tuple(given_natives))
 
 
 def _only_calls(region: Block) -> bool:

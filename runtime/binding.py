@@ -1,4 +1,4 @@
-"""`llvmlite.binding`, which is imported and initialised at the first need, and its object code."""
+"""`llvmlite.binding`, which is imported and initialised at the first need, and what of it takes long."""
 
 from __future__ import annotations
 
@@ -20,25 +20,34 @@ def llvm_binding() -> Any:
 
 
 @functools.cache
-def _unlocked() -> Any:
-    """The function of llvmlite's that emits code, without the lock that llvmlite holds for each call; None if it is not as known.
+def _unlocked(name: str, count: int) -> Any:
+    """A function of llvmlite's of so many arguments, without the lock that it holds for each call; None if it is not as known.
     Threads that share no context and no machine may be in LLVM at once."""
     from llvmlite.binding import ffi
 
     try:
-        known = ffi.lib.LLVMPY_TargetMachineEmitToMemory
-        found = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+        known = getattr(ffi.lib, name)
+        found = getattr(ctypes.CDLL(ffi.lib._name), name)
         found.argtypes, found.restype = known.argtypes, known.restype
     except (AttributeError, OSError):
         return None
-    return found if found.argtypes is not None and len(found.argtypes) == 4 else None
+    return found if found.argtypes is not None and len(found.argtypes) == count else None
+
+
+def run_passes(manager: Any, module: Any, builder: Any) -> None:
+    """Run the passes of a manager on a module."""
+    run = _unlocked("LLVMPY_RunNewModulePassManager", 3)
+    if run is None:
+        manager.run(module, builder)
+    else:
+        run(manager, module, builder)
 
 
 def emit_object(machine: Any, module: Any) -> bytes:
     """The object file of a module. Raises RuntimeError."""
     from llvmlite.binding import ffi
 
-    emit = _unlocked()
+    emit = _unlocked("LLVMPY_TargetMachineEmitToMemory", 4)
     if emit is None:
         return bytes(machine.emit_object(module))
     with ffi.OutputString() as reason:

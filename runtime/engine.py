@@ -21,7 +21,7 @@ from pullback.codegen.llvm_text import BRIEF, is_brief, is_tiered
 from pullback.runtime import counters
 from pullback.runtime.accepted import CompileError, check_symbols, refuse
 from pullback.runtime.ahead import Ahead, Begun
-from pullback.runtime.binding import emit_object, know_all_targets, llvm_binding, llvm_version, unheld
+from pullback.runtime.binding import emit_object, know_all_targets, llvm_binding, llvm_version, run_passes, unheld
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache import key as cache_key
 from pullback.runtime.fork import hold_over_fork, work
@@ -459,7 +459,7 @@ class Engine:
         options.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, options)
         if passes == "full":
-            builder.getModulePassManager().run(module, builder)
+            run_passes(builder.getModulePassManager(), module, builder)
             return
         manager = llvm.create_new_module_pass_manager()
         manager.add_always_inliner_pass()
@@ -469,7 +469,7 @@ class Engine:
         manager.add_loop_rotate_pass()
         manager.add_new_gvn_pass()
         manager.add_dead_code_elimination_pass()
-        manager.run(module, builder)
+        run_passes(manager, module, builder)
 
 
 _default_lock = threading.Lock()

@@ -12,7 +12,7 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.llvm import emit
-from pullback.codegen.llvm_text import Slot
+from pullback.codegen.llvm_text import Slot, Unwritten
 from pullback.codegen.processors import Target
 from pullback.codegen.reach import Reach, is_reached
 from pullback.codegen.schedule import schedule
@@ -185,6 +185,25 @@ def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) ->
             assert set(first) == set(wanted) <= set(every)
             forms += sum("ptr noalias %context" in str(slot[2]) for slot in first)
     assert forms or min(shape) < 2
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("name", ["biased", "squares"])
+def test_forms_that_no_sizes_reach_are_not_written(name: str, width: int) -> None:
+    """And when they are, their texts are those that they would have been."""
+    module = parse_module(pb.jit(FUNCTIONS[name]).stages(*arguments((3, 40, 30, 50), "f8"))["lower"])
+    (kernel,) = (f for f in module.functions if f.kind == "kernel")
+    target = Target(width, True)
+    scheduled = schedule(kernel, "cpu", "", target)
+    texts, waiting = [], []
+    none, some = ({f"s{k}": extent for k in range(9)} for extent in (0, 30))
+    for reached in (lambda steps: True, lambda steps: is_reached(steps, none), lambda steps: is_reached(steps, some)):
+        emitted = emit(scheduled, "", target, reached=reached)
+        forms = {slot[1]: slot[2] for slot in emitted.slots if slot[0] == "shared" and str(slot[1]).startswith("form")}
+        waiting.append(sum(isinstance(text, Unwritten) for text in forms.values()))
+        texts.append({name: str(text) for name, text in forms.items()})
+    assert waiting[0] == 0 < waiting[2] < waiting[1] == len(forms)
+    assert texts[0] == texts[1] == texts[2]
 
 
 # What steps say, and what the kernel computes.

@@ -118,7 +118,11 @@ def test_functions_that_nobody_needed_are_made_later(tmp_path: Path) -> None:
 
 
 def test_texts_are_the_same_whenever_they_are_made() -> None:
-    f = pb.jit(lambda x, y: (y @ x[0].T, np.maximum(y @ y.T, 0.1), y.T @ np.exp(y), np.einsum("zij,zkj->zik", x, x)))
+    def function(x: Any, y: Any) -> Any:
+        of_batch = np.einsum("zij,zkj->zik", x, x), np.sum(np.square(x @ y.T), axis=-1)
+        return y @ x[0].T, np.maximum(y @ y.T, 0.1), y.T @ np.exp(y), *of_batch
+
+    f = pb.jit(function)
     f(np.ones((2, 3, 4)), np.ones((3, 4)))
     checked = 0
     for (entry,) in f._entries.by_key.values():
