@@ -300,7 +300,7 @@ def average(
     x, keep = as_traced(a), bool(given(keepdims, False))
     if weights is None:
         found = mean(x, axis, keepdims=keep)
-        count = x.size / found.size if found.size else math.nan
+        count = x.size / found.size  # NumPy divides here too, and raises for results without elements
         return (found, full(found.shape, count, found.dtype)) if returned else found
     w = _weights(x, axis, as_traced(weights))
     kinds = [x.dtype, w.dtype, *([np.dtype(np.float64)] if x.dtype.kind in "biu" else [])]
