@@ -18,9 +18,10 @@ from dataclasses import replace
 from pullback.codegen.lanes import Lanes, element, literal, mangled, wide
 from pullback.codegen.llvm_accesses import Accesses, Place
 from pullback.codegen.llvm_casts import cast
-from pullback.codegen.llvm_core import Waiting, core_loop, number_of_threads, private_place, run_apart, write_waiting
+from pullback.codegen.llvm_core import core_loop, number_of_threads, private_place, run_apart
 from pullback.codegen.llvm_division import REGISTER, divided, plan
 from pullback.codegen.llvm_each import of_each
+from pullback.codegen.llvm_forms import Part, Waiting, run_part, wait, write_waiting
 from pullback.codegen.llvm_fourier import fourier_lines
 from pullback.codegen.llvm_lookup import LANES, lookup, lookup_pair, pairs_of
 from pullback.codegen.llvm_loops import loop
@@ -131,6 +132,7 @@ class Emitter(Accesses):
         self.waiting: list[Waiting] = []
         self.elsewhere: set[Instruction] = set()
         self.apart_branches: Set[Instruction] = set()
+        self.parts: dict[Instruction, Part] = {}
         self.has_several = sum(i.params.get("map") == "core" for i in kernel.body.instructions) > 1
         self.cold: dict[str, Block] = {}
         self.natives_of: Callable[..., str] | None = None
@@ -341,8 +343,12 @@ class Emitter(Accesses):
                 self.env[i.result] = Lanes(self.native("choice", i.params["subject"], dtype, extents))
             case Private():
                 self.places[i.result] = private_place(self, i) if self.natives_of else self.places[i.operands[0]]
+            case For() if i.params.get("map") == "core" and self.has_several and not self.direct:
+                wait(self, i)
             case For() if i.params.get("map") == "core":
                 core_loop(self, i)
+            case For() if i in self.parts:
+                run_part(self, i)
             case For():
                 self.loop(i)
             case If():

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.lanes import Lanes, element, stored
-from pullback.codegen.llvm_shared import natives
-from pullback.codegen.llvm_text import NAMELESS, THREADS, Slot, Unwritten, Writer, named
+from pullback.codegen.llvm_text import NAMELESS, THREADS, Slot, Writer, named
 from pullback.ir.ops.kernel import MOST_PRIVATE, If
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
@@ -23,7 +22,6 @@ from pullback.ir.types import RefType
 if TYPE_CHECKING:
     from pullback.codegen.llvm import Emitter
     from pullback.codegen.llvm_accesses import Place
-    from pullback.codegen.reach import Path, Reach
 
 LONG, LONG_LOOP, LONG_BRANCH = 250, 100, 150
 """Functions of so many lines are long; loops over chunks, and what runs on one of several conditions, of so many instructions."""
@@ -60,19 +58,15 @@ def core_loop(e: Emitter, i: Instruction) -> None:
     """A loop over chunks, whose number may be below 1."""
     assert e.width == 1 and e.mask is None
     count = e.env[i.operands[0]].text
-    if e.has_several and not e.direct:
-        e.waiting.append(Waiting(e, i))
-        e.lines.append("")
-        return
     if not e.inlined:
-        _share_out(e, i, {}, count)
+        share_out(e, *outlined(e, i, {}), count)
         return
     e.count += 1
     several, one, alone, after = (f"{word}{e.count}" for word in ("several", "one", "alone", "after"))
     e.line(f"br i1 {e.let(f'icmp sgt i64 {count}, 1')}, label %{several}, label %{one}")
     e.label(several)
     shown = _shown(e, i)
-    _share_out(e, i, shown, count)
+    share_out(e, *outlined(e, i, shown), count)
     for value, pointer in shown.items():
         _move(e, value.type, pointer, e.places[value].pointer)
     e.line(f"br label %{after}")
@@ -84,64 +78,7 @@ def core_loop(e: Emitter, i: Instruction) -> None:
     e.label(after)
 
 
-class Waiting:
-    """A loop of a kernel that has several, with all that is known where it runs: what the sizes at hand reach is written first,
-    the longest before others, so that a thread compiles it while the others are written. ``number``: its own among the loops."""
-
-    def __init__(self, e: Emitter, i: Instruction) -> None:
-        self.i, self.line, self.size, self.number = i, len(e.lines), sum(1 for _ in walk(i.regions[0])), len(e.waiting)
-        self.env, self.splats, self.places = dict(e.env), dict(e.splats), dict(e.places)
-        self.known, self.path = dict(e.known), e.path
-
-    def is_reached(self, reach: Reach) -> bool:
-        return reach.reaches((*self.path, self.i.operands[0]))
-
-    def write(self, e: Emitter) -> None:
-        lines, e.lines = e.lines, []
-        e.env, e.splats, e.places, e.known, e.path = self.env, self.splats, self.places, self.known, self.path
-        needed = self.needed(e)
-        function, captures = _outlined(e, self.i, {}) if needed is None else self.form(e, needed)
-        _run(e, function, captures, e.env[self.i.operands[0]].text)
-        lines[self.line], e.lines = "\n".join(e.lines), lines
-
-    def needed(self, e: Emitter) -> list[tuple[Slot, Path]] | None:
-        """The native functions that the loop's body needs; None if that does not show, or it is no single module of its own."""
-        (region,) = self.i.regions
-        is_module = any(waiting.size >= LONG_LOOP for waiting in e.waiting) and not _long_branches(region)
-        return natives(e, region, (*self.path, self.i.operands[0])) if is_module else None
-
-    def form(self, e: Emitter, needed: Sequence[tuple[Slot, Path]]) -> tuple[str, Captures]:
-        """What calls the function of the loop's body, which is a module of its own, and what it captures. It needs these native
-        functions, so that what no sizes reach need not be written."""
-        name = f"form{self.number}" if e.name.startswith(NAMELESS) else f"{e.name}_form{self.number}"
-        inside, captures = _begun(e, self.i, {}, (*self.path, self.i.operands[0]), name)
-        for what, path in needed:
-            if what[0] == "shared":
-                e.reach.meet(what, path)
-            inside.given(*what)
-        count = len(captures.names)
-
-        def write() -> str:
-            body = _finished(inside, self.i)
-            assert len(captures.names) == count, f"{name} needs {list(captures.names)[count:]}"
-            return _module_text(e, inside, body)
-
-        e.elsewhere.add(self.i)
-        text = write() if self.is_reached(e.reach) else Unwritten(write)
-        return _called(e, inside, ("shared", name, text)), captures
-
-
-def write_waiting(e: Emitter) -> None:
-    """Write the loops that wait, when all that runs between them is there."""
-    for waiting in sorted(e.waiting, key=lambda waiting: (not waiting.is_reached(e.reach), -waiting.size)):
-        waiting.write(e)
-
-
-def _share_out(e: Emitter, i: Instruction, shown: dict[Value, str], count: str) -> None:
-    _run(e, *_outlined(e, i, shown), count)
-
-
-def _run(e: Emitter, function: str, captures: Captures, count: str) -> None:
+def share_out(e: Emitter, function: str, captures: Captures, count: str) -> None:
     """Have threads run a function for so many chunks."""
     context = captures.block(e)
     threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
@@ -157,7 +94,7 @@ def _inline(e: Emitter, i: Instruction) -> None:
     e.env, e.splats, e.places = saved
 
 
-def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str, Captures]:
+def outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str, Captures]:
     """The function of a loop's body, and what it captures. A long one of several is a module of its own, and so are those that
     are written after it or that wait with one: threads compile these at the same time, and what is left does little but call."""
     inside, captures, body = _written(e, i, shown, (*e.path, i.operands[0]))
@@ -169,12 +106,12 @@ def _outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str,
     return _module(e, inside, body), captures
 
 
-def _long_branches(body: Block) -> set[Instruction]:
+def long_branches(body: Block) -> set[Instruction]:
     """What is long and runs under one of several conditions."""
     found: set[Instruction] = set()
     if sum(1 for _ in walk(body)) >= 2 * LONG_BRANCH:
         long = {i for i in body.instructions if isinstance(i.op, If) and sum(1 for _ in walk(i.regions[0])) >= LONG_BRANCH}
-        found = long if len(long) > 1 else set().union(*(_long_branches(r) for i in body.instructions for r in i.regions))
+        found = long if len(long) > 1 else set().union(*(long_branches(r) for i in body.instructions for r in i.regions))
     return found
 
 
@@ -190,11 +127,11 @@ def _written(
 ) -> tuple[Emitter, Captures, list[str]]:
     """The writer of a function of a region, whose parameter is its number, what it captures, and its lines. ``path``: what has to
     be other than 0 for it to run."""
-    inside, captures = _begun(e, i, shown, path, f"{e.name}_{len(e.functions)}")
-    return inside, captures, _finished(inside, i)
+    inside, captures = begun(e, i, shown, path, f"{e.name}_{len(e.functions)}")
+    return inside, captures, finished(inside, i)
 
 
-def _begun(
+def begun(
     e: Emitter, i: Instruction, shown: dict[Value, str], path: tuple[Value, ...], name: str
 ) -> tuple[Emitter, Captures]:
     """The same before it is written, with all that it captures but native functions."""
@@ -221,12 +158,12 @@ def _begun(
             lanes = e.env[value]
             inside.env[value] = Lanes(captures.take(lanes.text, element(value.type.dtype)))
     inside.know_extents()
-    inside.apart_branches = set() if e.direct else _long_branches(i.regions[0])
+    inside.apart_branches = set() if e.direct else long_branches(i.regions[0])
     inside.env.update((parameter, Lanes("%chunk")) for parameter in i.regions[0].parameters)
     return inside, captures
 
 
-def _finished(inside: Emitter, i: Instruction) -> list[str]:
+def finished(inside: Emitter, i: Instruction) -> list[str]:
     """The lines of one that was begun."""
     inside.block(i.regions[0])
     inside.end()
@@ -240,19 +177,19 @@ def _heading(name: str) -> str:
 def _module(e: Emitter, inside: Emitter, body: list[str]) -> str:
     """Tells of a function as a module; gives what calls it."""
     e.functions.append("")
-    name, text = inside.name, _module_text(e, inside, body)
+    name, text = inside.name, module_text(e, inside, body)
     if e.name.startswith(NAMELESS):
         text, name = named(text, name)
-    return _called(e, inside, ("shared", name, text))
+    return called(e, inside, ("shared", name, text))
 
 
-def _module_text(e: Emitter, inside: Emitter, body: list[str]) -> str:
+def module_text(e: Emitter, inside: Emitter, body: list[str]) -> str:
     text = "\n".join([*inside.functions, f"define {_heading(inside.name)}", *body])
     declared = [line for line in sorted(e.declared) if any(word in text for word in _NAME.findall(line)[:1])]
     return "\n".join([*declared, "", text])
 
 
-def _called(e: Emitter, inside: Emitter, slot: Slot) -> str:
+def called(e: Emitter, inside: Emitter, slot: Slot) -> str:
     e.reach.meet(slot, inside.path)
     return e.let(f"inttoptr i64 {e.given(*slot)} to ptr")
 

@@ -12,7 +12,7 @@ from pullback.codegen.llvm_text import TIERED, Slot, Unwritten
 from pullback.codegen.reach import Path
 from pullback.ir.ops.create import Constant
 from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import For, If, Load, Local, Prefetch, Store, Sub
+from pullback.ir.ops.kernel import Extent, For, If, Load, Local, Prefetch, Store, Sub
 from pullback.ir.ops.shared import Address, Call, CallAt, RowRef
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import RefType
@@ -166,6 +166,6 @@ def _type(v: Value) -> str:
     return "ptr" if isinstance(v.type, RefType) else element(v.type.dtype)
 
 
-_KNOWN = (Elementwise, Constant, Load, Store, Prefetch, Local, Sub, RowRef, For, If, CallAt)
+_KNOWN = (Elementwise, Constant, Extent, Load, Store, Prefetch, Local, Sub, RowRef, For, If, CallAt)
 """What needs nothing from outside that does not show."""
 _TEXTS: dict[tuple[Any, ...], _Text] = {}

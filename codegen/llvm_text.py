@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,8 +32,11 @@ Slot = tuple[Any, ...]
 """What an argument of a kernel is: see ``Emitted``."""
 
 
+_writing = threading.RLock()
+
+
 class Unwritten:
-    """A text that is written when somebody asks for it, by ``str``."""
+    """A text that is written when somebody asks for it, by ``str``: once, whatever threads do."""
 
     def __init__(self, write: Callable[[], str]) -> None:
         self._write: Callable[[], str] | None = write
@@ -44,10 +48,12 @@ class Unwritten:
         return self._write is None
 
     def __str__(self) -> str:
-        write = self._write
-        if write is not None:
-            self._text = write()
-            self._write = None
+        if self._write is not None:
+            with _writing:
+                write = self._write
+                if write is not None:
+                    self._text = write()
+                    self._write = None
         return self._text
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.text import parse_function, parse_module
 from pullback.runtime import counters
 from pullback.runtime.callees import reaches, steps_of
+from pullback.runtime.program import is_unwritten
 
 Array = Any
 
@@ -167,6 +170,11 @@ def test_the_longest_loop_is_written_first(name: str) -> None:
     assert lines[0] == max(lines)
 
 
+def texts(slots: Sequence[Slot]) -> set[tuple[str, str]]:
+    """The names of functions and their texts."""
+    return {(slot[1], str(slot[2])) for slot in slots}
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ["biased", "squares"])
 def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) -> None:
@@ -181,8 +189,8 @@ def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) ->
             first, every = list[Slot](), list[Slot]()
             emitted = emit(kernel, "", Target(64, True), first.append, reached)
             emit(kernel, "", Target(64, True), every.append)
-            wanted = [slot[:3] for slot in emitted.slots if slot[0] == "shared" and reached(steps_of(slot))]
-            assert set(first) == set(wanted) <= set(every)
+            wanted = [slot for slot in emitted.slots if slot[0] == "shared" and reached(steps_of(slot))]
+            assert texts(first) == texts(wanted) <= texts(every)
             forms += sum("ptr noalias %context" in str(slot[2]) for slot in first)
     assert forms or min(shape) < 2
 
@@ -195,15 +203,39 @@ def test_forms_that_no_sizes_reach_are_not_written(name: str, width: int) -> Non
     (kernel,) = (f for f in module.functions if f.kind == "kernel")
     target = Target(width, True)
     scheduled = schedule(kernel, "cpu", "", target)
-    texts, waiting = [], []
+    found, waiting = [], []
     none, some = ({f"s{k}": extent for k in range(9)} for extent in (0, 30))
     for reached in (lambda steps: True, lambda steps: is_reached(steps, none), lambda steps: is_reached(steps, some)):
         emitted = emit(scheduled, "", target, reached=reached)
-        forms = {slot[1]: slot[2] for slot in emitted.slots if slot[0] == "shared" and str(slot[1]).startswith("form")}
-        waiting.append(sum(isinstance(text, Unwritten) for text in forms.values()))
-        texts.append({name: str(text) for name, text in forms.items()})
+        forms = [slot for slot in emitted.slots if slot[0] == "shared" and str(slot[1]).startswith("form")]
+        waiting.append(sum(map(is_unwritten, forms)))
+        found.append(texts(forms))
     assert waiting[0] == 0 < waiting[2] < waiting[1] == len(forms)
-    assert texts[0] == texts[1] == texts[2]
+    assert found[0] == found[1] == found[2]
+
+
+def test_threads_that_ask_at_once_have_a_text_written_once() -> None:
+    made = []
+
+    def write() -> str:
+        made.append(len(made))
+        time.sleep(0.02)
+        return f"text {len(made)}"
+
+    text = Unwritten(write)
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(str, [text] * 8)) == {"text 1"}
+
+
+def test_threads_reach_forms_at_once() -> None:
+    """Calls of other sizes, that need functions of one kernel which nobody has needed."""
+    function = pb.jit(lambda x, w, b: np.sum(np.square(np.abs(x @ w) - b), axis=-1) - b[0])  # no other test has this kernel
+    function(*arguments(SHAPES[0], "f8"))
+    given = [arguments((z + k, m, n, c), "f8") for z, m, n, c in SHAPES[1:4] for k in range(3)]
+    with ThreadPoolExecutor(len(given)) as pool:
+        found = list(pool.map(lambda each: function(*each), given))
+    for (x, w, b), result in zip(given, found, strict=True):
+        np.testing.assert_allclose(result, np.sum(np.square(np.abs(x @ w) - b), axis=-1) - b[0], rtol=1e-12)
 
 
 # What steps say, and what the kernel computes.
