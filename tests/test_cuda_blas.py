@@ -123,7 +123,7 @@ def test_the_choice_is_measured_as_programs_run(measured: choices.Choices, graph
 
 def test_what_cannot_be_captured_is_measured_step_by_step(measured: choices.Choices) -> None:
     f = pb.jit(lambda a, b: a @ b)
-    a = np.random.default_rng(0).normal(size=(40, 40))
+    a = np.random.default_rng(0).normal(size=(41, 41))
     close([np.asarray(f(*pb.device_put((a, a))))], [a @ a])
     assert [choice.how for choice in measured.made()] == ["measured"]
 
