@@ -79,6 +79,10 @@ def with_squares(x: Array, y: Array) -> Array:
     return np.sum(z * z, axis=-1)
 
 
+def scaled(x: Array, y: Array) -> Array:
+    return (0.5 * x) @ y
+
+
 def left_turned(x: Array, y: Array) -> Array:
     return np.einsum("zkm,zkn->zmn", x, y)
 
@@ -118,6 +122,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "right": lambda: after_a_product(right_turned, (30, 60, 100), (30, 100, 100)),
     "bias": lambda: after_a_product(with_bias, (30, 60, 100), (30, 100, 90), (90,)),
     "batch_squares": lambda: after_a_product(with_squares, *BATCH),
+    "batch_scaled": lambda: after_a_product(scaled, *BATCH),
     "complex": lambda: after_a_product(np.matmul, *BATCH, dtype=np.complex128),
     "vector": lambda: with_fortran(by_vector, (100,), (90, 100)),
     "sums": lambda: with_fortran(along_rows, (100, 90)),
@@ -138,6 +143,7 @@ TITLES = {
     "right": "a batch, right ones turned",
     "bias": "a batch with a bias and a maximum",
     "batch_squares": "a batch with sums of squares",
+    "batch_scaled": "a batch with a scaled left operand",
     "complex": "a complex batch after a complex one",
     "vector": "a Fortran matrix by a vector",
     "sums": "sums along the rows of a Fortran matrix",
