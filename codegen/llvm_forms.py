@@ -26,7 +26,8 @@ from pullback.codegen.llvm_shared import natives
 from pullback.codegen.llvm_text import NAMELESS, TIERED, Slot, Unwritten
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
-from pullback.ir.ops.kernel import For
+from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.kernel import For, Load, Store
 from pullback.ir.ops.shared import Call
 from pullback.ir.structure import Block, Instruction, Value, walk
 
@@ -121,8 +122,8 @@ class Part:
 
 
 def own_work(body: Block) -> Sequence[Instruction]:
-    """The loops in which all that takes time is done that no called function does; none if nothing is called, or it is not all in
-    such loops."""
+    """The loops in which all that takes time is done that no called function does; none if nothing is called, or numbers are
+    computed or moved outside such loops."""
     if not any(isinstance(i.op, Call) for i in walk(body)):
         return ()
     made = {v: i for i in walk(body) for v in i.results}
@@ -130,23 +131,36 @@ def own_work(body: Block) -> Sequence[Instruction]:
 
     def look(block: Block) -> bool:
         for i in block.instructions:
-            inside = [k for r in i.regions for k in walk(r)]
-            is_work = any(_is_vectors(k, made) for k in (i, *inside))
-            if is_work and isinstance(i.op, For) and not i.results and not any(isinstance(k.op, Call) for k in inside):
+            inside = [i, *(k for r in i.regions for k in walk(r))]
+            has_vectors = any(_is_of_vectors(k, made) for k in inside)
+            if _is_one_vector(i, made) or not (has_vectors or any(map(_is_of_numbers, inside))):
+                continue
+            if has_vectors and isinstance(i.op, For) and not i.results and not any(isinstance(k.op, Call) for k in inside):
                 found.append(i)
-            elif (isinstance(i.op, For) and is_work and i.params.get("map") == "vector") or not all(map(look, i.regions)):
+            elif _is_of_numbers(i) or _is_of_vectors(i, made) or not all(map(look, i.regions)):
                 return False
         return True
 
     return found if look(body) else ()
 
 
-def _is_vectors(i: Instruction, made: Mapping[Value, Instruction]) -> bool:
-    """Whether something is a loop of vectors, and not of a single one."""
-    if not isinstance(i.op, For) or i.params.get("map") != "vector":
+def _is_of_numbers(i: Instruction) -> bool:
+    """Whether something computes a float, or moves one."""
+    if isinstance(i.op, Elementwise | Load):
+        return any(v.type.dtype.is_inexact for v in i.results)
+    return isinstance(i.op, Store) and i.operands[0].type.dtype.is_inexact
+
+
+def _is_of_vectors(i: Instruction, made: Mapping[Value, Instruction]) -> bool:
+    return i.params.get("map") == "vector" and not _is_one_vector(i, made)
+
+
+def _is_one_vector(i: Instruction, made: Mapping[Value, Instruction]) -> bool:
+    """Whether something is a loop of a single vector."""
+    if i.params.get("map") != "vector":
         return False
     count = made.get(i.operands[0])
-    return count is None or not isinstance(count.op, Constant) or count.params["value"] != i.params.get("multiple")
+    return count is not None and isinstance(count.op, Constant) and count.params["value"] == i.params.get("multiple")
 
 
 def run_part(e: Emitter, i: Instruction) -> None:

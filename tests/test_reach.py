@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.llvm import emit
-from pullback.codegen.llvm_text import Slot, Unwritten
+from pullback.codegen.llvm_text import Slot
 from pullback.codegen.processors import Target
 from pullback.codegen.reach import Reach, is_reached
 from pullback.codegen.schedule import schedule
@@ -26,7 +24,6 @@ from pullback.ir.structure import Function, Instruction, Value, walk
 from pullback.ir.text import parse_function, parse_module
 from pullback.runtime import counters
 from pullback.runtime.callees import reaches, steps_of
-from pullback.runtime.program import is_unwritten
 
 Array = Any
 
@@ -193,49 +190,6 @@ def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) ->
             assert texts(first) == texts(wanted) <= texts(every)
             forms += sum("ptr noalias %context" in str(slot[2]) for slot in first)
     assert forms or min(shape) < 2
-
-
-@pytest.mark.parametrize("width", [16, 32, 64])
-@pytest.mark.parametrize("name", ["biased", "squares"])
-def test_forms_that_no_sizes_reach_are_not_written(name: str, width: int) -> None:
-    """And when they are, their texts are those that they would have been."""
-    module = parse_module(pb.jit(FUNCTIONS[name]).stages(*arguments((3, 40, 30, 50), "f8"))["lower"])
-    (kernel,) = (f for f in module.functions if f.kind == "kernel")
-    target = Target(width, True)
-    scheduled = schedule(kernel, "cpu", "", target)
-    found, waiting = [], []
-    none, some = ({f"s{k}": extent for k in range(9)} for extent in (0, 30))
-    for reached in (lambda steps: True, lambda steps: is_reached(steps, none), lambda steps: is_reached(steps, some)):
-        emitted = emit(scheduled, "", target, reached=reached)
-        forms = [slot for slot in emitted.slots if slot[0] == "shared" and str(slot[1]).startswith("form")]
-        waiting.append(sum(map(is_unwritten, forms)))
-        found.append(texts(forms))
-    assert waiting[0] == 0 < waiting[2] < waiting[1] == len(forms)
-    assert found[0] == found[1] == found[2]
-
-
-def test_threads_that_ask_at_once_have_a_text_written_once() -> None:
-    made = []
-
-    def write() -> str:
-        made.append(len(made))
-        time.sleep(0.02)
-        return f"text {len(made)}"
-
-    text = Unwritten(write)
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(str, [text] * 8)) == {"text 1"}
-
-
-def test_threads_reach_forms_at_once() -> None:
-    """Calls of other sizes, that need functions of one kernel which nobody has needed."""
-    function = pb.jit(lambda x, w, b: np.sum(np.square(np.abs(x @ w) - b), axis=-1) - b[0])  # no other test has this kernel
-    function(*arguments(SHAPES[0], "f8"))
-    given = [arguments((z + k, m, n, c), "f8") for z, m, n, c in SHAPES[1:4] for k in range(3)]
-    with ThreadPoolExecutor(len(given)) as pool:
-        found = list(pool.map(lambda each: function(*each), given))
-    for (x, w, b), result in zip(given, found, strict=True):
-        np.testing.assert_allclose(result, np.sum(np.square(np.abs(x @ w) - b), axis=-1) - b[0], rtol=1e-12)
 
 
 # What steps say, and what the kernel computes.
