@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,10 @@ BRIEF = "; brief\n"
 """What a module begins with that does little but call others: to compile it better would take longer than it ever runs."""
 TIERED = "; tiered\n"
 """What a module begins with that is compiled as a brief one for the call that waits for it, and well by a thread later on, for
-who asks for it then."""
+who asks for it then, and if it is one function for who has it already."""
+BETTER = "better"
+"""The variable of a module that is compiled quickly in which the address of its function is put that was compiled well."""
+_DEFINED = re.compile(r"^define (\w+) @([\w.$-]+)\((.*)\)(.*) \{$", re.MULTILINE)
 _EACH_TIME = frozenset({"load", "call", "alloca"})
 """The words that instructions begin with that may give another value when written again."""
 _OF_MEMORY = "llvm.masked."
@@ -88,6 +92,38 @@ def is_brief(text: str) -> bool:
 
 def is_tiered(text: str) -> bool:
     return text.startswith(TIERED)
+
+
+def quick(text: str) -> str:
+    """A tiered text as it is compiled quickly. If it is one function, that runs the one in ``BETTER``, once this is there."""
+    found = _DEFINED.findall(text)
+    if len(found) != 1 or " global " in text:
+        return BRIEF + text
+    result, name, parameters, attributes = found[0]
+    given = ", ".join(f"{parameter.split()[0]} {parameter.split()[-1]}" for parameter in parameters.split(", ") if parameter)
+    ways = {"quick": f"@{name}.quick", "well": "%found"}
+    calls = {way: f"call {result} {callee}({given})" for way, callee in ways.items()}
+    if result == "void":
+        ends = {way: f"{call}\n  ret void" for way, call in calls.items()}
+    else:
+        ends = {way: f"%of.{way} = {call}\n  ret {result} %of.{way}" for way, call in calls.items()}
+    written = "\n".join(f"{way}:\n  {end}" for way, end in ends.items())
+    inside = _DEFINED.sub(f"define internal {result} @{name}.quick({parameters}){attributes} {{", text)
+    return f"""{BRIEF}{inside}
+@{BETTER} = dso_local global ptr null
+
+define {result} @{name}({parameters}){attributes} {{
+  %found = load atomic ptr, ptr @{BETTER} monotonic, align 8
+  %is.quick = icmp eq ptr %found, null
+  br i1 %is.quick, label %quick, label %well
+{written}
+}}
+"""
+
+
+def has_better(text: str) -> bool:
+    """Whether a quick text looks for a better function."""
+    return is_brief(text) and f"@{BETTER} = " in text
 
 
 class Writer:

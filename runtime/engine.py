@@ -8,6 +8,7 @@ asked for by address alone (``Engine.load``) stays for the life of the process.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 import weakref
@@ -17,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pullback.codegen.llvm_text import BRIEF, is_brief, is_tiered
+from pullback.codegen.llvm_text import BETTER, has_better, is_brief, is_tiered, quick
 from pullback.runtime import counters
 from pullback.runtime.accepted import CompileError, check_symbols, refuse
 from pullback.runtime.ahead import Ahead, Begun
@@ -48,15 +49,21 @@ class Kernel:
     Unloading waits for the next load: it enters LLVM, which an object that dies at any moment, in any thread, must not.
     """
 
-    __slots__ = ("__weakref__", "_code", "_dead", "addresses")
+    __slots__ = ("__weakref__", "_better", "_code", "_dead", "addresses")
 
     def __init__(self, addresses: Mapping[str, int], code: Any, dead: deque[Any]) -> None:
         self.addresses = addresses
+        self._better: Kernel | None = None
         self._code = code
         self._dead = dead
 
     def __del__(self) -> None:
         self._dead.append(self._code)
+
+    def runs(self, better: Kernel, symbol: str) -> None:
+        """Have who calls the quick function ``symbol`` of this code run that of other code from now on."""
+        self._better = better
+        ctypes.c_void_p.from_address(self.addresses[BETTER]).value = better.addresses[symbol]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +94,7 @@ class Engine:
         self._dead: deque[Any] = deque()
         self._ahead: dict[str, bytes] = {}
         self._begun: dict[str, Begun] = {}
-        self._quick: dict[str, Passes] = {}
+        self._quick: dict[str, tuple[Passes, list[str], weakref.ref[Kernel]]] = {}
         self._linker: Any = None
         self._libraries = 0
 
@@ -124,9 +131,14 @@ class Engine:
         Raises CompileError where the text is not accepted, needs a symbol from outside, or defines no such
         function.
         """
-        whole, text = text, self._for_now(text, passes)
-        if text is not whole:
-            self._quick[whole] = passes
+        now = self._for_now(text, passes)
+        if now is text:
+            return self._kernel(text, symbols, meta, passes)
+        found = self._kernel(now, [*symbols, BETTER] if has_better(now) else symbols, meta, passes)
+        self._quick[text] = passes, list(symbols), weakref.ref(found)
+        return found
+
+    def _kernel(self, text: str, symbols: Sequence[str], meta: Mapping[str, Any] | None, passes: Passes) -> Kernel:
         name = self.key(text, passes=passes)
         found = self._loaded.get(name)
         if found is not None and all(symbol in found.addresses for symbol in symbols):
@@ -323,20 +335,22 @@ class Engine:
             return self._begun.get(name)
 
     def improve(self) -> None:
-        """Have a thread compile well what tiered texts were compiled quickly, for whoever asks for one from then on. A fork waits
-        for that."""
+        """Have a thread compile well what tiered texts were compiled quickly, for who asks for one from then on, and for who has its
+        quick code if it is one function. A fork waits for that."""
         if not self._quick:
             return
 
         def work_on(_: str) -> bytes:
-            for text, passes in quick.items():
+            for text, (passes, symbols, kernel) in made.items():
                 if self.where(text, passes=passes) is None:
                     self._compiled_apart(text, passes)
+                if (running := kernel()) is not None and BETTER in running.addresses:
+                    self._replace(running, text, symbols, passes)
             return b""
 
         with work.underway():
             with self._alone():
-                quick, self._quick = self._quick, {}
+                made, self._quick = self._quick, {}
             with suppress(RuntimeError):  # no thread can be had, as at the end of the interpreter
                 Begun(work_on, "")
 
@@ -346,9 +360,20 @@ class Engine:
         self._cache.put(self.key(text, passes=passes), payload, kind="object", meta=about)
         return payload
 
+    def _replace(self, running: Kernel, text: str, symbols: Sequence[str], passes: Passes) -> None:
+        """Have who calls quick code run what ``text`` was compiled to."""
+        name = self.key(text, passes=passes)
+        payload = self._cache.get(name)
+        with self._alone():
+            better = self._loaded.get(name)
+            if better is None and payload is not None:
+                better = self._loaded[name] = self._link(payload, symbols)
+            if better is not None:
+                running.runs(better, symbols[0])
+
     def _for_now(self, text: str, passes: Passes) -> str:
-        """The text that is compiled for who waits for a text: of a tiered one that nobody has compiled, a brief one."""
-        return text if not is_tiered(text) or self.where(text, passes=passes) is not None else BRIEF + text
+        """The text that is compiled for who waits for a text: of a tiered one that nobody has compiled, a quick one."""
+        return text if not is_tiered(text) or self.where(text, passes=passes) is not None else quick(text)
 
     def _compile(self, text: str, passes: Passes, machine: Any) -> bytes:
         with self._module(text, passes, machine) as module, counters.timed("emit object"):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pullback.codegen.llvm_text import BRIEF, TIERED
+from pullback.codegen.llvm_text import BETTER, TIERED, has_better, quick
 from pullback.runtime import counters
 from pullback.runtime.accepted import CompileError
 from pullback.runtime.cache import KernelCache, key
@@ -353,21 +356,62 @@ def test_forked_children_compile(tmp_path: Path) -> None:
     assert (run.stdout.strip(), run.stderr) == (str([0] * 10), "")
 
 
+def improve(engine: Engine, is_done: Callable[[], object]) -> None:
+    """Have tiered texts compiled well, and wait for that."""
+    engine.improve()
+    deadline = time.monotonic() + 60
+    while not is_done() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def test_tiered_texts_are_compiled_twice(tmp_path: Path) -> None:
     """At once for who waits, and well after that, for who asks then."""
     engine, text = Engine(KernelCache(tmp_path)), TIERED + axpy("f_tiered")
     first = engine.kernel(text, symbols=["f_tiered"])
-    assert engine.where(text) is None and engine.where(BRIEF + text) == "memory"
+    assert engine.where(text) is None and engine.where(quick(text)) == "memory"
     assert engine.kernel(text, symbols=["f_tiered"]) is first
-    engine.improve()
-    deadline = time.monotonic() + 60
-    while engine.where(text) is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    improve(engine, lambda: engine.where(text))
     second = engine.kernel(text, symbols=["f_tiered"])
     assert second is not first
     for kernel in (first, second, Engine(KernelCache(tmp_path)).kernel(text, symbols=["f_tiered"])):
         np.testing.assert_array_equal(run_axpy(kernel.addresses["f_tiered"]), expected_axpy())
-    assert len(engine.object_code(engine.key(text)) or b"") < len(engine.object_code(engine.key(BRIEF + text)) or b"")
+    assert len(engine.object_code(engine.key(text)) or b"") < len(engine.object_code(engine.key(quick(text))) or b"")
+
+
+@pytest.mark.parametrize("result", ["void", "i64"])
+def test_who_has_quick_code_runs_better_code_when_it_is_there(result: str) -> None:
+    text = f"""{TIERED}define {result} @f_where(ptr noalias %place, i64 %x, i1 %all) nounwind {{
+entry:
+  %ours = load i64, ptr %place
+  %more = add i64 %ours, %x
+  store i64 %more, ptr %place
+  ret {result}{" %more" if result == "i64" else ""}
+}}
+"""
+    engine = Engine(KernelCache())
+    first = engine.kernel(text, symbols=["f_where"])
+    returned = ctypes.c_int64 if result == "i64" else None
+    f = ctypes.CFUNCTYPE(returned, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool)(first.addresses["f_where"])
+    place = ctypes.c_int64(5)
+    better = ctypes.c_void_p.from_address(first.addresses[BETTER])
+    assert f(ctypes.addressof(place), 10, True) == (15 if returned else None) and place.value == 15 and better.value is None
+    improve(engine, lambda: better.value)
+    second = engine.kernel(text, symbols=["f_where"])
+    assert second is not first and better.value == second.addresses["f_where"]
+    assert f(ctypes.addressof(place), 20, True) == (35 if returned else None) and place.value == 35
+    held = weakref.ref(second)
+    del second
+    gc.collect()
+    assert held() is not None  # by the first one
+    del first
+    gc.collect()
+    assert held() is None
+
+
+def test_modules_that_keep_something_are_not_replaced() -> None:
+    kept = TIERED + "@state = internal global i64 0\n" + axpy("f_kept")
+    several = TIERED + axpy("f_one") + axpy("f_two")
+    assert has_better(quick(TIERED + axpy("f_one"))) and not has_better(quick(kept)) and not has_better(quick(several))
 
 
 @pytest.mark.parametrize("how", ["begin", "ahead"])
@@ -380,7 +424,7 @@ def test_tiered_texts_that_threads_compile(tmp_path: Path, how: str) -> None:
             add(text)
     before = counters.snapshot().seconds.get("emit object", 0.0)
     np.testing.assert_array_equal(run_axpy(engine.load(text, symbols=["f_apart"])["f_apart"]), expected_axpy())
-    assert engine.where(BRIEF + text) == "memory" and engine.where(text) is None
+    assert engine.where(quick(text)) == "memory" and engine.where(text) is None
     assert how == "begin" or counters.snapshot().seconds.get("emit object", 0.0) == before
 
 
