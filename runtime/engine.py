@@ -335,8 +335,8 @@ class Engine:
             return self._begun.get(name)
 
     def improve(self) -> None:
-        """Have a thread compile well what tiered texts were compiled quickly, for who asks for one from then on, and for who has its
-        quick code if it is one function. A fork waits for that."""
+        """Have a thread compile well what tiered texts were compiled quickly: for who asks for one from then on, and, if it is
+        one function, for who has its quick code. A fork waits for that."""
         if not self._quick:
             return
 
