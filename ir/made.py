@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -155,3 +156,9 @@ KINDS.add(Made)
 def made(sizes: Sizes, atom: int, value: Any) -> Any:
     """The number or the array of an atom."""
     return (Made if isinstance(value, np.ndarray) else Number)(sizes, atom, value)
+
+
+def is_masked(x: object) -> bool:
+    """Whether an object is a masked array. None is before somebody has imported NumPy's module for them, which we do not do for
+    the question: it takes long, and a fork meanwhile would leave the child waiting."""
+    return isinstance(x, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))

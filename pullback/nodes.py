@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.made import is_masked
 from pullback.runtime.layouts import Node
 from pullback.runtime.records import NodeOf, NotNative
 from pullback.tracer.tree import EQUAL, ROW_MAJOR, as_array, container_of, is_array_like, leaf_key
@@ -127,7 +128,7 @@ def node_of(x: Any, how: str, first: int) -> tuple[NodeOf, Inside]:
     if how != GIVEN:
         return _static(x, how, first)
     kind = type(x)
-    if isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray):
+    if isinstance(x, np.ndarray) and not is_masked(x):
         dense = int(x.flags.num & ROW_MAJOR == ROW_MAJOR)
         return NodeOf(kind=Node.ARRAY, type=kind, a=x.dtype, shape=x.shape, first=dense), []
     if kind in NUMBERS:

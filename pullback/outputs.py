@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.made import is_masked
 from pullback.ir.remote import Remote
 from pullback.ir.types import ArrayType, Type
 from pullback.pipeline import Outcome
@@ -63,7 +64,7 @@ def _inside(tree: TreeDef, label: str) -> Iterator[str]:
 
 def _check(given: Any, label: str, t: Type) -> None:
     assert isinstance(t, ArrayType)
-    if not isinstance(given, np.ndarray | Remote) or isinstance(given, np.ma.MaskedArray):
+    if not isinstance(given, np.ndarray | Remote) or is_masked(given):
         raise TypeError(f"{label} is an array of {t}, or None; found a {type(given).__name__}")
     if given.dtype != t.dtype.numpy or given.shape != t.shape:
         shape = ",".join(map(str, given.shape))

@@ -412,7 +412,8 @@ class Engine:
         except RuntimeError as error:
             raise CompileError(text, str(error)) from None
         counters.count("compiles")
-        about = {"symbols": symbols, "cpu": self._host.cpu, "triple": self._host.triple, **seconds, **meta}
+        shown = [symbol for symbol in symbols if symbol != BETTER]
+        about = {"symbols": shown, "cpu": self._host.cpu, "triple": self._host.triple, **seconds, **meta}
         self._cache.put(name, payload, kind="object", meta=about)
         return found
 

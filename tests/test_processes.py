@@ -134,6 +134,23 @@ def test_fork_after_use(work: Callable[[], None]) -> None:
     check(call(1.0), 1.0)
 
 
+def test_calls_do_not_import_masked_arrays() -> None:
+    """A fork amid the import, which takes long, would leave the child waiting."""
+    code = """
+import sys, numpy as np, pullback as pb
+f = pb.jit(lambda x, y: x @ y + 1)
+for _ in range(5):
+    f(np.ones((2, 3)), np.ones((3, 2)))
+print("numpy.ma" in sys.modules)
+try:
+    f(np.ma.masked_array([[1.0, 2.0, 3.0]]), np.ones((3, 2)))
+except pb.TraceError as error:
+    print("MaskedArray" in str(error))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True"]
+
+
 @pytest.mark.skipif(not FORKS, reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_fork_while_other_threads_compile() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import OPS, Op, Value
-from pullback.ir.made import Made
+from pullback.ir.made import Made, is_masked
 from pullback.ir.sizes import as_float, extent_of, is_size, lifted
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
@@ -120,7 +120,7 @@ def is_special_array(x: Any) -> bool:
     if kind is np.ndarray or kind is Made or not isinstance(x, np.ndarray):
         return False
     own = (kind.__array_ufunc__, kind.__array_function__) != (np.ndarray.__array_ufunc__, np.ndarray.__array_function__)
-    return own or isinstance(x, np.ma.MaskedArray | np.matrix)
+    return own or is_masked(x) or isinstance(x, np.matrix)
 
 
 def holds_traced(x: Any) -> bool:
