@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from pullback.codegen.dependencies import accesses, owners
 from pullback.codegen.processors import Target
@@ -343,7 +343,22 @@ def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], devic
         if name is not None:
             with counters.timed("store program"):
                 (stored.keep if device == "cpu" else cuda_make.keep)(name, template.executable, seconds)
+            if device == "cpu":
+                _keep_later(name, template.executable)
         return template
+
+
+def _keep_later(name: str, executable: Executable) -> None:
+    """Have a program kept again when calls needed functions whose texts its entry does not have."""
+    of = ref(executable)
+
+    def keep() -> None:
+        found = of()
+        if found is not None:
+            with counters.timed("store program"):
+                stored.keep(name, found)
+
+    executable.keep = keep
 
 
 def _loaded(name: str, title: str, device: str) -> Template | None:
@@ -354,6 +369,8 @@ def _loaded(name: str, title: str, device: str) -> Template | None:
             executable = cuda_make.find(name, device, title, scheduled_kernel)
         else:
             executable = stored.find(name, lambda kernel: scheduled_kernel(kernel, device))
+            if executable is not None:
+                _keep_later(name, executable)
     if executable is not None and of_cuda:
         warn_of(executable.title, executable.device.name, executable.fallbacks)
     return None if executable is None else template_of(executable, is_stored=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from pullback.codegen.llvm_text import Slot
+from pullback.codegen.llvm_text import Slot, Unwritten
 from pullback.codegen.reach import Steps, is_reached
 from pullback.ir.extents import value_of
 from pullback.ir.ops.program import Launch
@@ -57,6 +57,8 @@ class Callees:
         own = {name: [slot for slot in each if slot[0] in ("shared", "choice")] for name, each in slots.items()}
         self._steps = [(i, own[i.params["kernel"]] if isinstance(i.op, Launch) else []) for i in steps]
         self._addresses: dict[Slot, int] = {}
+        self.has_written = False
+        """Whether texts were written for calls that no entry of the cache has: see ``Executable.keep``."""
 
     def of(self, sizes: Sizes) -> Sequence[Mapping[Slot, int]]:
         """For each step what these slots hold with these sizes, but for functions that are not called. What no call has reached
@@ -68,6 +70,8 @@ class Callees:
         called = dict.fromkeys(slot for each in found for slot in each if slot[0] == "shared")
         new = [slot for slot in called if slot not in self._addresses]
         if new:
+            waiting = [slot[2] for slot in new if isinstance(slot[2], Unwritten)]
+            self.has_written |= any(self._addresses or not text.is_written for text in waiting)
             with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
                 for slot in new:
                     compile_ahead(str(slot[2]))

@@ -133,13 +133,14 @@ class Frame:
 
 class LoadedKernel:
     """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are. ``text``:
-    what it was made of; empty where the kernels of the program are long. ``source``: the kernel before it was scheduled, where
-    texts in its slots may be unwritten."""
+    what it was made of; empty where the kernels of the program are long. ``source``: the kernel before it was scheduled, or its
+    text, where texts in its slots may be unwritten."""
 
     __slots__ = ("address", "code", "key", "slots", "source", "symbol", "text")
 
     def __init__(
-        self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...], text: str, source: Function | None = None
+        self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...], text: str,
+        source: Function | str | None = None,
     ) -> None:
         self.text = text
         self.source = source
@@ -202,6 +203,8 @@ class Executable:
 
     writer: type[ProgramWriter] | None = None
     """What writes the driver, if not the ordinary writer."""
+    keep: Callable[[], None] | None = None
+    """Keeps the program again, with the texts of functions that its entry in the cache does not have."""
     laps: Table | None = None
     """Where a driver that reads the clock adds up what its steps take."""
 
@@ -262,6 +265,9 @@ class Executable:
             if len(self.instances) >= KEPT_INSTANCES:
                 self.instances.pop(next(iter(self.instances.copy())), None)
             found = self.instances.setdefault(key, self.instantiate(sizes))
+            if self.callees.has_written and self.keep is not None:
+                self.callees.has_written = False
+                self.keep()
         return found
 
     def call(self, instance: Instance, arguments: list[Any], chosen: Sequence[Any] | None = None) -> list[Any]:

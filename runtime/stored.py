@@ -59,13 +59,14 @@ def find(key: str, schedule: Schedule) -> Executable | None:
         return None
 
 
-def keep(key: str, executable: Executable, seconds: float) -> None:
-    """Keep a program, if it can be. ``seconds`` that its making took."""
+def keep(key: str, executable: Executable, seconds: float | None = None) -> None:
+    """Keep a program, if it can be. ``seconds`` that its making took, if that is known."""
     payload = encoded(executable)
     if payload is not None:
         host = default_engine().host()
-        made = {"program": executable.program.name, "kernels": len(executable.kernels), "seconds": round(seconds, 4)}
-        meta = {**made, "cpu": host.cpu, "triple": host.triple}
+        made = {"program": executable.program.name, "kernels": len(executable.kernels)}
+        taken = {} if seconds is None else {"seconds": round(seconds, 4)}
+        meta = {**made, **taken, "cpu": host.cpu, "triple": host.triple}
         default_engine().cache.put(key, payload, kind="program", meta=meta)
 
 
@@ -95,8 +96,8 @@ def encoded(executable: Executable) -> bytes | None:
 
 def _source(kernel: LoadedKernel) -> str:
     """The IR of a kernel that has unwritten texts; empty if there is none, or it does not say everything."""
-    if kernel.source is None:
-        return ""
+    if kernel.source is None or isinstance(kernel.source, str):
+        return kernel.source or ""
     try:
         text = print_function(kernel.source)
         return text if canonical(parse_function(text)) == canonical(kernel.source) else ""
@@ -133,19 +134,19 @@ def decoded(payload: bytes, origin: Origin, schedule: Schedule) -> Executable:
         at, kernels = SIZE.size + size, []
         for name, symbol, key, slots, length, text, source in data["kernels"]:
             code = Object(key=str(key), symbol=str(symbol), payload=payload[at : at + length])
-            kernels.append((str(name), _slots_of(slots, str(source), schedule), code, str(text)))
+            kernels.append((str(name), _slots_of(slots, str(source), schedule), code, str(text), str(source)))
             at += length
         if at != len(payload):
             raise Unreadable("the sizes do not add up")
         driver = None if data["driver"] is None else _driver_of(data["driver"], program)
         home = {int(result): int(parameter) for result, parameter in data["home"]}
         _check_whole(program, {name for name, *_ in kernels}, driver)
-        codes = default_engine().load_objects([code for _, _, code, _ in kernels], origin)
+        codes = default_engine().load_objects([code for _, _, code, *_ in kernels], origin)
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from None
     loaded = {
-        name: LoadedKernel(code, each.symbol, each.key, slots, text)
-        for (name, slots, each, text), code in zip(kernels, codes, strict=True)
+        name: LoadedKernel(code, each.symbol, each.key, slots, text, source)
+        for (name, slots, each, text, source), code in zip(kernels, codes, strict=True)
     }
     return Executable.of(program, loaded, driver, home)
 

@@ -93,28 +93,40 @@ def test_other_features_and_versions_are_other_keys(monkeypatch: pytest.MonkeyPa
 
 
 PRODUCTS = """
+import sys
 import numpy as np, pullback as pb
 f = pb.jit(lambda x, y: np.maximum(x @ y, 0.1))
-for m, k, n in [(20, 20, 20), (150, 200, 170), (450, 20, 600)]:
+for m, k, n in [(20, 20, 20), (150, 200, 170), (20, 3000, 8)]:
     x, y = np.arange(m * k, dtype=float).reshape(m, k) % 7 - 3, np.arange(k * n, dtype=float).reshape(k, n) % 5 - 2
     np.testing.assert_allclose(f(x, y), np.maximum(x @ y, 0.1))
     if FIRST:
         break
 found = pb.cache_info()
-print(found.templates_built, found.templates_loaded)
+print(found.templates_built, found.templates_loaded, "pullback.codegen.products" in sys.modules)
 """
 
 
 def test_functions_that_nobody_needed_are_made_later(tmp_path: Path) -> None:
-    """An entry has no text of those: another process makes it of the kernel's IR, when sizes reach them."""
+    """An entry has no text of those: another process makes it of the kernel's IR, when sizes reach them, and keeps it."""
     environ = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path / "cache"), "PULLBACK_VERIFY": "0"}
     environ["PULLBACK_CHOICES"] = "gemm=ours"
     found = []
-    for first in ("True", "False"):
+    for first in ("True", "False", "False"):
         code = PRODUCTS.replace("FIRST", first)
         done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
         found.append(done.stdout.split())
-    assert found == [["1", "0"], ["0", "1"]]
+    assert found == [["1", "0", "True"], ["0", "1", "True"], ["0", "1", "False"]]
+
+
+def test_what_a_later_call_needed_is_kept(tmp_path: Path) -> None:
+    environ = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path / "cache"), "PULLBACK_VERIFY": "0"}
+    environ["PULLBACK_CHOICES"] = "gemm=ours"
+    code = PRODUCTS.replace("FIRST", "False")
+    found = [
+        subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True).stdout.split()
+        for _ in range(2)
+    ]
+    assert found == [["1", "0", "True"], ["0", "1", "False"]]
 
 
 def test_texts_are_the_same_whenever_they_are_made() -> None:
