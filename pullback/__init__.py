@@ -19,6 +19,7 @@ from pullback.runtime.program import trim
 from pullback.runtime.threadpools import announce as _announce
 from pullback.runtime.threads import get_num_threads, set_num_threads
 from pullback.tracer import TraceError
+from pullback.tracer.checkpoint import CheckpointWarning
 from pullback.tracer.unrolled import UnrollWarning
 from pullback.tree import ravel as flatten
 
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
     from pullback.solvers import fixed_point, odeint
 
 __all__ = [
-    "CacheInfo", "DeviceArray", "DeviceError", "DeviceExport", "DeviceFault", "DeviceMemoryError", "DeviceWarning",
-    "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
+    "CacheInfo", "CheckpointWarning", "DeviceArray", "DeviceError", "DeviceExport", "DeviceFault", "DeviceMemoryError",
+    "DeviceWarning", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
     "deriv", "device_put", "elementwise_grad",
     "ExportError", "ExportWarning", "Exported", "Loaded", "export", "extend", "find_nan",

@@ -307,11 +307,13 @@ def checkpoint(
     The gradient computes those values again when it comes to them: less memory for more time. Values and derivatives are the
     same, at every order; forward mode keeps nothing anyway.
 
-    ``policy``: what is kept beside the arguments: "nothing", the results of "contractions" (matrix products), "everything" that
-    would be kept without ``pb.checkpoint``, or a function of the name of an op and of its place, "model.py:12", that says whether
-    its results are kept. ``budget``: a number of bytes up to which results of matrix products, reductions, loops, sorts and
-    ``np.linalg`` are kept, those first that cost most to compute for their bytes; the arguments do not count. Raises ValueError
-    on other policies and budgets.
+    ``policy``: what is kept beside the arguments: "nothing", the results of "contractions" (matrix products), "everything"
+    that would be kept without ``pb.checkpoint``, or a function of the name of an op and of its place, "model.py:12", that
+    says whether its results are kept. ``budget``: bytes that results of matrix products, reductions, loops, sorts and
+    ``np.linalg`` take at any time of the gradient, those that are kept and those that are computed again together; the
+    arguments do not count. The function is divided into segments, each of which is computed again when the reverse reaches
+    it. Where no division stays within the budget, a ``pb.CheckpointWarning`` gives the least bytes there are. Raises
+    ValueError on other policies and budgets.
     """
     if not (callable(policy) or policy in POLICIES):
         raise ValueError(f"policy={policy!r}: takes {', '.join(map(repr, POLICIES))} or a function of an op's name and its place")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import warnings
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,7 @@ import scipy.linalg
 
 import pullback as pb
 from pullback.pipeline import template_counts
+from pullback.tree import leaves as tree_leaves
 from tests.face import traces
 
 Array = Any
@@ -426,7 +429,65 @@ def test_a_budget_is_spent_on_products() -> None:
     def flops(**options: Any) -> int:
         return pb.grad(lambda ws: in_blocks(pb.checkpoint(chain, **options), ws, x)).cost(weights).total.flops
 
-    assert flops(budget=1 << 30) == flops(policy="contractions") < flops(budget=20_000) < flops(budget=0) == flops()
+    assert flops(budget=1 << 30) == flops(policy="contractions") < flops(budget=20_000) < flops()
+    with pytest.warns(pb.CheckpointWarning, match="needs 16,384 bytes more: it keeps 8,192 bytes, and computes 8,192 again"):
+        assert flops(budget=0) == flops(budget=20_000)
+
+
+LAYER = 256 * 32 * 8
+"""Bytes of one layer of the networks below."""
+
+NETWORKS: dict[str, Callable[[list[Array], Array], Any]] = {
+    "a chain": lambda ws, x: np.sum(chain(x, ws) ** 2),
+    "skips": lambda ws, x: np.sum(functools.reduce(lambda h, w: h + np.tanh(h @ w), ws, x) ** 2),
+    "a skip from the first": lambda ws, x: np.sum(functools.reduce(lambda h, w: np.tanh(h @ w) + x @ ws[0], ws[1:], x) ** 2),
+    "norms": lambda ws, x: np.sum(functools.reduce(lambda h, w: (h @ w) / (1 + np.sum(h**2, axis=1, keepdims=True)), ws, x) ** 2),
+    "a loop amid": lambda ws, x: np.sum(
+        chain(pb.fori_loop(0, 3, lambda k, h: np.sin(h @ ws[0]), chain(x, ws[:6])), ws[6:]) ** 2
+    ),
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS.keys())
+@pytest.mark.parametrize("layers", [6, 8])
+def test_a_budget_of_a_whole_function_bounds_the_peak(network: Callable[..., Any], layers: int) -> None:
+    weights, x = list(RNG.normal(size=(12, 32, 32)) / 8), RNG.normal(size=(256, 32))
+    plain = pb.value_and_grad(lambda ws: network(ws, x))
+    short = pb.value_and_grad(pb.checkpoint(lambda ws: network(ws, x), budget=layers * LAYER))
+    for a, b in zip(tree_leaves(short(weights)), tree_leaves(plain(weights)), strict=True):
+        close(a, b)
+    others = 5 * LAYER + 2 * 12 * 32 * 32 * 8 + 64
+    """The data, two cotangents, what a kernel reads and writes at a time; weights and their gradients; a few scalars."""
+    assert short.memory(weights).peak_bytes <= layers * LAYER + others < plain.memory(weights).peak_bytes
+
+
+def test_a_budget_that_no_division_keeps_says_by_how_much() -> None:
+    weights, x = list(RNG.normal(size=(12, 32, 32)) / 8), RNG.normal(size=(256, 32))
+    f = pb.grad(pb.checkpoint(lambda ws: np.sum(chain(x, ws) ** 2), budget=2 * LAYER))
+    with pytest.warns(pb.CheckpointWarning, match=r"budget=131_072, .* needs .* bytes more: .*; give budget=") as said:
+        f(weights)
+    assert said[0].filename == __file__
+    with warnings.catch_warnings(action="error"):
+        f(weights)
+
+
+def test_segments_end_where_few_bytes_cross() -> None:
+    """Wide layers alternate with narrow ones: the narrow results are kept."""
+    narrow, wide = RNG.normal(size=(32, 4)), RNG.normal(size=(4, 32))
+    x = RNG.normal(size=(256, 4))
+
+    def f(narrow: Array, wide: Array) -> Any:
+        h = x
+        for _ in range(6):
+            h = np.tanh(np.tanh(h @ wide) @ narrow)
+        return np.sum(h**2)
+
+    budget = 256 * 8 * (32 + 6 * 4) + 8
+    """The narrow results, one wide one, the sum."""
+    with warnings.catch_warnings(action="error"):
+        short = pb.grad(pb.checkpoint(f, budget=budget), argnums=(0, 1))
+        for a, b in zip(short(narrow, wide), pb.grad(f, argnums=(0, 1))(narrow, wide), strict=True):
+            close(a, b)
 
 
 @pytest.mark.parametrize("options", [{"policy": "all"}, {"budget": -1}, {"budget": 1.5}, {"budget": True}])

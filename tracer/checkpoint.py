@@ -1,26 +1,29 @@
 """A function whose derivatives compute its values anew: a ``custom`` instruction whose rules differentiate another copy of it.
 
 What a policy keeps are residuals of that instruction. In the copy they stand, behind ``known``, in the place of what would be
-computed again.
+computed again. With a budget the function is one such instruction for each segment that ``ir.passes.segments`` divides it into.
 """
 
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pullback.ir import OPS, Block, Builder, Instruction, Value
-from pullback.ir.ops.contract import Contract, split
-from pullback.ir.passes.residuals import CHEAP
+from pullback.ir.ops.contract import Contract
+from pullback.ir.passes.segments import Cuts, cut, is_dear, segments
 from pullback.ir.sizes import extent_of
 from pullback.ir.structure import copied
 from pullback.ir.text import print_file
 from pullback.ir.types import ArrayType
-from pullback.tracer.array import as_traced
+from pullback.tracer.array import as_traced, wrap
 from pullback.tracer.errors import user_loc
 from pullback.tracer.frame import frame_of
+from pullback.tracer.ownership import user_frame
 from pullback.tracer.region import Closed, Region, follow, restore
 from pullback.tracer.trace import parameters_of
 from pullback.tracer.traced import TracedArray
@@ -60,14 +63,52 @@ def _like(x: Any, leaf: Any) -> Any:
     return x
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint keeps, or computes again at a time, more bytes than its budget."""
+
+    __module__ = "pullback"
+
+
 def _emitted(closed: Closed, policy: Policy, budget: int | None) -> list[TracedArray]:
+    kept = [v for i in closed.block.instructions if _is_kept(i, policy) for v in i.results]
+    if budget is None or not closed.block.instructions:
+        return _custom(closed, kept)
+    dear = [v for i in closed.block.instructions if is_dear(i) for v in i.results]
+    if sum(map(_bytes, dict.fromkeys((*kept, *dear)))) <= budget:
+        return _custom(closed, list(dict.fromkeys((*kept, *dear))))
+    cuts = cut(closed.block, budget, set(kept), _bytes)
+    if cuts.total > budget:
+        _warn(cuts, budget)
+    frame = frame_of()
+    known = dict(zip(closed.block.parameters, (frame.lift(x) for x in closed.given), strict=True))
+    parts = segments(closed.block, cuts.after)
+    for part in parts:
+        block = part.block
+        crossing = () if part is parts[-1] else block.results
+        inside = dict.fromkeys(v for i in block.instructions for v in i.results if v in kept or v in crossing)
+        results = _custom(Closed(block=block, given=tuple(wrap(known[v]) for v in part.reads)), list(inside))
+        known.update(zip(block.results, (frame.lift(x) for x in results), strict=True))
+    return [wrap(known[v]) for v in closed.block.results]
+
+
+def _warn(cuts: Cuts, budget: int) -> None:
+    frame = user_frame(sys._getframe(1))
+    message = (
+        f"a checkpoint has budget={budget:_}, and its gradient needs {cuts.total - budget:,} bytes more: it keeps {cuts.kept:,} "
+        f"bytes, and computes {cuts.again:,} again at a time; give budget={cuts.total:_}, or checkpoint a smaller part"
+    )
+    file, line = ("pullback", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn_explicit(message, CheckpointWarning, file, line)
+
+
+def _custom(closed: Closed, kept: Sequence[Value]) -> list[TracedArray]:
+    """The results of a ``custom`` instruction of the region, of which a derivative keeps the operands and ``kept``."""
     frame, loc = frame_of(), user_loc()
     values = [frame.lift(x, loc) for x in closed.given]
     own = _inexact(closed.block.results)
     by = tuple(k for k in _inexact(values) if not frame.is_outside(values[k]))
     if not own or not by:
         return closed.inline()
-    kept = _kept(closed.block, policy, budget)
     rules = [_rule(closed, values, own, by, kept, is_vjp) for is_vjp in (True, False)]
     params = {"name": "checkpoint", "outputs": len(closed.block.results), "vjp": by, "jvp": by}
     block = replace(closed.block, results=(*closed.block.results, *kept))
@@ -79,24 +120,9 @@ def _inexact(values: Sequence[Value]) -> tuple[int, ...]:
     return tuple(k for k, v in enumerate(values) if v.type.dtype.is_inexact)
 
 
-def _kept(block: Block, policy: Policy, budget: int | None) -> list[Value]:
-    """The values of a block that a derivative keeps; within a budget those that cost most to compute, for their bytes."""
-    found = []
-    for i in block.instructions:
-        is_array = all(isinstance(v.type, ArrayType) for v in i.results)
-        if is_array and (_is_kept(i, policy) or (budget is not None and not isinstance(i.op, CHEAP))):
-            found += [(_work(i) / max(_bytes(v), 1), v) for v in i.results]
-    if budget is None:
-        return [v for _, v in found]
-    chosen = set()
-    for _, value in sorted(found, key=lambda pair: -pair[0]):
-        if _bytes(value) <= budget:
-            budget -= _bytes(value)
-            chosen.add(value)
-    return [v for _, v in found if v in chosen]
-
-
 def _is_kept(i: Instruction, policy: Policy) -> bool:
+    if not all(isinstance(v.type, ArrayType) for v in i.results):
+        return False
     if callable(policy):
         return bool(policy(i.op.name, f"{print_file(i.loc.file)}:{i.loc.line}"))
     return policy == "contractions" and isinstance(i.op, Contract)
@@ -104,15 +130,6 @@ def _is_kept(i: Instruction, policy: Policy) -> bool:
 
 def _bytes(value: Value) -> int:
     return math.prod(map(extent_of, value.type.shape)) * value.type.dtype.bytes
-
-
-def _work(i: Instruction) -> int:
-    """About how many numbers an instruction goes through."""
-    if isinstance(i.op, Contract):
-        letters, _ = split(i.params["spec"])
-        return math.prod({x: int(e) for v, word in zip(i.operands, letters) for x, e in zip(word, v.type.shape)}.values())
-    inner = sum(_work(k) for region in i.regions for k in region.instructions)
-    return inner * max((int(v.type.shape[0]) for v in i.results if v.type.shape), default=1) + sum(map(_bytes, i.operands))
 
 
 def _rule(
