@@ -20,6 +20,7 @@ from pullback.runtime.threadpools import announce as _announce
 from pullback.runtime.threads import get_num_threads, set_num_threads
 from pullback.tracer import TraceError
 from pullback.tracer.checkpoint import CheckpointWarning
+from pullback.tracer.twins import twin_in as _twin_in
 from pullback.tracer.unrolled import UnrollWarning
 from pullback.tree import ravel as flatten
 
@@ -72,6 +73,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _announce()
+_twin_in("pullback.solvers", "scipy.integrate.odeint")
 
 
 def __dir__() -> list[str]:

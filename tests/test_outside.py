@@ -88,7 +88,7 @@ def same(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-@pytest.mark.parametrize("text", list(programs("values", "objects", "python")))
+@pytest.mark.parametrize("text", list(programs("values", "objects", "super", "python")))
 def test_calls_see_what_changed(text: str, tmp_path: Path) -> None:
     program, changes = split(text, "-->")
     user = module("outside_program", tmp_path, program)

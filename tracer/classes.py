@@ -12,9 +12,8 @@ import enum
 import functools
 import inspect
 import sys
-from collections.abc import Callable
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,7 @@ import numpy as np
 from pullback.tracer.errors import TraceError
 from pullback.tracer.guards import ABSENT
 from pullback.tracer.outside import CONVERSIONS, Outside, converted
-from pullback.tracer.ownership import users_bases
+from pullback.tracer.ownership import is_users_class, users_bases
 from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import real_class
 
@@ -126,8 +125,10 @@ def _metaclass(real: type, names: Names) -> type:
     meta: Any = type(real)
     members: dict[str, Any] = {
         "__setattr__": _set, "__delattr__": _delete, "__getattr__": lambda cls, name: _missing(names, cls, name),
-        "__instancecheck__": lambda cls, x: type.__instancecheck__(cls, x) or isinstance(x, real_class(cls)),
-        "__subclasscheck__": lambda cls, kind: issubclass(real_class(kind), real_class(cls)),
+        "__instancecheck__": lambda cls, x: (
+            type.__instancecheck__(cls, x) or meta.__instancecheck__(real_class(cls), x)
+        ),
+        "__subclasscheck__": lambda cls, kind: meta.__subclasscheck__(real_class(cls), real_class(kind)),
     }  # fmt: skip
     for base in users_bases(meta):
         members |= {name: _MetaLazy(name, names) for name in vars(base) if not name.startswith("__")}
@@ -198,25 +199,29 @@ def bind(names: Names, raw: Any, instance: Any, owner: Any) -> Any:
 
 
 class Super:
-    """What ``super()`` gives in a trace: the attributes of the classes after one in an object's order of lookup."""
+    """What ``super()`` gives in a trace: the attributes of the classes after one in an object's order of lookup. As of Python's
+    own, every name is looked up in those classes, ``__init__`` too."""
 
-    def __init__(self, names: Names, after: type, bound: Any) -> None:
-        real = object.__getattribute__(bound, "_real") if _is_outside(bound) else bound
-        kind = real if isinstance(real, type) else type(real)
-        order = list(dict.fromkeys(real_class(k) for k in kind.__mro__ if k is not _NoHook))
-        rest = order[order.index(real_class(after)) + 1 :]
-        self.__dict__.update(_names=names, _bound=bound, _owner=kind, _rest=rest)
+    __slots__ = ("_bound", "_names", "_owner", "_rest")
 
-    def __getattr__(self, name: str) -> Any:
-        names, bound = self._names, self._bound
-        for kind in self._rest:
+    def __init__(self, names: Names, rest: list[type], bound: Any, owner: type) -> None:
+        for name, value in (("_names", names), ("_rest", rest), ("_bound", bound), ("_owner", owner)):
+            object.__setattr__(self, name, value)
+
+    def __getattribute__(self, name: str) -> Any:
+        names, rest, bound, owner = map(partial(object.__getattribute__, self), ("_names", "_rest", "_bound", "_owner"))
+        if name in _OF_SUPER:
+            return {"__class__": names.builtins["super"], "__self__": bound, "__self_class__": owner}[name]
+        for kind in rest:
             if name in vars(kind):
                 break
         else:
             raise AttributeError(f"'super' object has no attribute {name!r}")
-        raw, is_class = vars(kind)[name], isinstance(bound, type)
+        raw, is_class = vars(kind)[name], bound is owner
+        if names.is_made(kind):
+            return raw.__get__(None if is_class else bound, owner) if hasattr(raw, "__get__") else raw
         if kind not in users_bases(kind):
-            return _of_library(raw, name, bound, self._owner)
+            return _of_library(raw, name, bound, owner)
         read = partial(vars(kind).__getitem__, name)
         if not hasattr(type(raw), "__get__"):
             return names.resolve(raw, read, f"{kind.__qualname__}.{name}")
@@ -231,7 +236,7 @@ def _of_library(raw: Any, name: str, bound: Any, owner: type) -> Any:
     """An attribute of a library's class, bound."""
     if not hasattr(raw, "__get__"):
         return raw
-    if isinstance(bound, type):
+    if bound is owner:
         return raw.__get__(None, owner)
     if _is_outside(bound) and name in ("__setattr__", "__delattr__"):
         raise TraceError(f"the traced function writes an attribute of <{owner.__name__}>; return the value instead")
@@ -243,18 +248,52 @@ def _is_outside(value: Any) -> bool:
     return issubclass(type(value), Outside)
 
 
-def super_of(names: Names) -> Callable[..., Any]:
+_OF_SUPER = ("__class__", "__self__", "__self_class__")
+
+
+class SuperTwin:
     """``super`` for a trace."""
 
-    def call(*args: Any) -> Any:
-        if not args:
-            frame = sys._getframe(1)
-            args = frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]]
-        if len(args) != 2:
-            raise TraceError("super(type) without an object; use super() or super(type, self)")
-        return Super(names, *args)
+    def __init__(self, names: Names) -> None:
+        self._names = names
 
-    return call
+    def __call__(self, *args: Any) -> Any:
+        after, bound = args if len(args) == 2 else _of_method(args, sys._getframe(1))
+        real = object.__getattribute__(bound, "_real") if _is_outside(bound) else bound
+        if not isinstance(after, type):
+            raise TypeError(f"super() argument 1 must be a type, not {type(after).__name__}")
+        after = real_class(after)
+        owner = real if issubclass(type(real), type) and issubclass(real_class(real), after) else type(real)
+        order = list(dict.fromkeys(real_class(k) for k in owner.__mro__ if k is not _NoHook))
+        if after not in order:
+            raise TypeError("super(type, obj): obj must be an instance or subtype of type")
+        rest = order[order.index(after) + 1 :]
+        if real is bound and not any(not self._names.is_made(k) and is_users_class(k) for k in rest):
+            return super(after, bound)
+        return Super(self._names, rest, bound, owner)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, super) or type(value) is Super
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is super
+
+    def __hash__(self) -> int:
+        return hash(super)
+
+
+def _of_method(args: tuple[Any, ...], frame: FrameType) -> tuple[type, Any]:
+    """What ``super()`` without arguments stands for in the method that calls it; raises as Python does outside of one."""
+    if args:
+        raise TraceError("super(type) without an object; use super() or super(type, self)")
+    if not frame.f_code.co_argcount:
+        raise RuntimeError("super(): no arguments")
+    if "__class__" not in frame.f_locals:
+        raise RuntimeError("super(): __class__ cell not found")
+    first = frame.f_code.co_varnames[0]
+    if first not in frame.f_locals:
+        raise RuntimeError("super(): arg[0] deleted")
+    return frame.f_locals["__class__"], frame.f_locals[first]
 
 
 class TypeTwin:

@@ -31,7 +31,7 @@ from pullback.ir.remote import Remote
 from pullback.ir.sizes import is_size
 from pullback.tracer.asked import Known
 from pullback.tracer.callees import catches, renamed
-from pullback.tracer.classes import TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow, super_of
+from pullback.tracer.classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
 from pullback.tracer.containers import container, item, mutable, same_items
 from pullback.tracer.door import Door
 from pullback.tracer.effects import Effects, effect, generators_in
@@ -105,7 +105,7 @@ class Names:
         self._stand_ins: dict[type, type[OutsideObject]] = {}
         self.builtins = {
             **vars(builtins), **traced_builtins(), "isinstance": traced_isinstance, "type": TypeTwin(self),
-            "super": super_of(self), "__import__": self._import, "__build_class__": build_class, "eval": no_eval,
+            "super": SuperTwin(self), "__import__": self._import, "__build_class__": build_class, "eval": no_eval,
             "exec": no_eval, "open": no_file, "input": no_file,
         }  # fmt: skip
         self.builtins |= {k: self.follow(v) for k, v in vars(builtins).items() if _BUILTINS.get(k) is not v}
@@ -363,7 +363,11 @@ class Names:
             return True
         if not is_users_object(value) or real_class(kind) is not kind or issubclass(kind, Outside):
             return False
-        return not any(k in self.made or _is_made_in_trace(k) for k in kind.__mro__)
+        return not any(map(self.is_made, kind.__mro__))
+
+    def is_made(self, kind: type) -> bool:
+        """Whether the traced function made a class."""
+        return kind in self.made or any(isinstance(getattr(v, "__globals__", None), Namespace) for v in vars(kind).values())
 
     # functions
 
@@ -567,7 +571,3 @@ def is_filled(cell: CellType) -> bool:
 
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, int | float | complex | str | bytes)
-
-
-def _is_made_in_trace(kind: type) -> bool:
-    return any(isinstance(getattr(v, "__globals__", None), Namespace) for v in vars(kind).values())

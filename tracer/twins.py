@@ -10,6 +10,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from types import FunctionType, MethodType, TracebackType
 from typing import Any
 
@@ -64,6 +65,13 @@ def twin_of(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
+def twin_in(module: str, *functions: str) -> None:
+    """Says that a module of this name, when it is imported, registers the twins of these functions, given by their dotted names.
+    It is imported where a traced program meets the first of them."""
+    for name in functions:
+        _put(_late, name, _In(module))
+
+
 def kind_twin(*names: str) -> Callable[[Callable[[Any, Any], Any]], Callable[[Any, Any], Any]]:
     """Decorator: ``make(object, names of the trace)`` gives what stands for an outside object of the classes with these
     dotted names."""
@@ -103,6 +111,13 @@ class _OfTraced:
         self.replacement = replacement
 
 
+class _In:
+    """Stands for a twin that the module of this name registers when it is imported."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+
 def _put(table: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
     module, _, name = dotted.rpartition(".")
     table.setdefault(module, {})[name] = value
@@ -138,6 +153,10 @@ def library_twin(value: Any) -> Any:
     """The traced twin of a library's function, or None."""
     _settle()
     found = TWINS.get(id(value))
+    if found is not None and isinstance(found[1], _In):
+        import_module(found[1].module)
+        _settle()
+        found = TWINS[id(value)]
     if found is not None:
         return found[1]
     if isinstance(value, np.ufunc):
