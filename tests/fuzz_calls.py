@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -94,14 +95,25 @@ class Program:
 
     def __post_init__(self) -> None:
         for k in range(1 + self.pick(3)):
-            self.values[f"a{k}"] = argument(self.one(self.dtypes), self.shape(), self.rng)
+            self.values[f"a{k}"] = self.argument()
         self.arguments = copy.deepcopy(list(self.values.values()))
 
     def one(self, options: Sequence[Any]) -> Any:
         return options[self.pick(len(options))]
 
+    def argument(self) -> Any:
+        return argument(self.one(self.dtypes), self.shape(), self.rng)
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        """What a call may read beside arrays: numbers, as text."""
+        return NUMBERS
+
     def shape(self) -> tuple[int, ...]:
         return tuple(self.one(EXTENTS) for _ in range(self.one((0, 1, 1, 2, 2, 3))))
+
+    def is_fit(self, value: Any) -> bool:
+        return is_fit(value)
 
     def text(self, lines: Sequence[str] | None = None) -> str:
         return text_of(self.lines if lines is None else lines, len(self.arguments))
@@ -112,7 +124,7 @@ class Program:
         names = [n for n, v in self.values.items() if isinstance(v, np.ndarray | np.generic)]
         exact = [n for n in names if n not in self.rough]
         from_these = exact if kind is JUMPS and exact else names
-        x, y = self.one(from_these[-6:]), self.one([*from_these[-6:], *NUMBERS])
+        x, y = self.one(from_these[-6:]), self.one([*from_these[-6:], *self.numbers])
         value = self.values[x]
         line = self.one(kind).format(x=x, y=y, i=self.pick(3), a=self.pick(3) - 1, s=self.shape())
         new = x if kind is WRITES else f"v{len(self.lines)}"
@@ -129,7 +141,7 @@ class Program:
                 self.refused = True
             return
         is_rough = kind is ROUGH or bool({x, y} & self.rough)
-        if not all(map(is_fit, found.values())) or (is_rough and not np.isfinite(found[new]).all()):
+        if not all(map(self.is_fit, found.values())) or (is_rough and not np.isfinite(found[new]).all()):
             return
         self.lines.append(whole)
         self.values = found
@@ -146,11 +158,12 @@ def text_of(lines: Sequence[str], count: int) -> str:
     return f"def f({', '.join(arguments)}):\n{body}\n"
 
 
-def is_fit(value: Any) -> bool:
+def is_fit(value: Any, chars: str = "?bBhHiIlLqQfdFD") -> bool:
+    """Whether a value is small and of one of the dtypes."""
     if not isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
         return False
     found = np.asarray(value)
-    if found.size > MOST_ELEMENTS or found.dtype.kind not in "?biufc" or found.dtype.itemsize > 16 or found.dtype.char in "eg":
+    if found.size > MOST_ELEMENTS or found.dtype.char not in chars:
         return False
     with np.errstate(all="ignore"):
         sizes = np.abs(found.astype(complex))
@@ -173,8 +186,9 @@ def rearranged(made: Any, rng: np.random.Generator) -> Any:
     return np.repeat(made, 2, axis=0)[::2] if order == 2 else made[::-1].copy()[::-1] if order == 3 else made
 
 
-def defined(text: str) -> Callable[..., Any]:
-    space: dict[str, Any] = {"np": np}
+def defined(text: str, known: Mapping[str, Any] = MappingProxyType({"np": np})) -> Callable[..., Any]:
+    """The function of a text, in which some names are known."""
+    space: dict[str, Any] = dict(known)
     exec(text, space)
     found: Callable[..., Any] = space["f"]
     return found

@@ -38,9 +38,10 @@ def loss_of(lines: Sequence[str], arguments: Sequence[Any]) -> Callable[..., Any
     function = defined(text_of(lines, len(arguments)))
     shown = quiet(function, *copy.deepcopy(list(arguments)))
     names = [name for name, value in shown.items() if np.asarray(value).dtype.kind in "fc"]
+    are_arrays = [isinstance(x, np.ndarray) for x in arguments]
 
     def loss(*values: Any) -> Any:
-        found = function(*[np.array(x) for x in values])
+        found = function(*[np.array(x) if is_array else x for x, is_array in zip(values, are_arrays, strict=True)])
         total = 0.0
         for place, name in enumerate(names):
             x = found[name]
@@ -80,22 +81,32 @@ def slope(f: Callable[[float], float], size: float) -> float | None:
     return float(near)
 
 
-def compare(lines: Sequence[str], arguments: Sequence[Any], target: Callable[..., Any]) -> None:
-    """Raises Mismatch where two ways to a derivative disagree."""
+def is_varied(x: Any) -> bool:
+    """Whether derivatives are taken by an argument: by float64, of NumPy or Python."""
+    return bool(isinstance(x, float) or getattr(x, "dtype", None) == np.float64)
+
+
+def compare(lines: Sequence[str], arguments: Sequence[Any], target: Callable[..., Any], *, is_whole: bool = True) -> None:
+    """Raises Mismatch where two ways to a derivative disagree; unless ``is_whole`` the first derivatives alone are looked at."""
     rng = np.random.default_rng(len(lines))
-    points = [x + 0.1 * rng.normal(size=np.shape(x)) for x in arguments]
-    directions = [rng.normal(size=np.shape(x)) for x in points]
-    loss, every = loss_of(lines, points), tuple(range(len(points)))
+    wrt = [k for k, x in enumerate(arguments) if is_varied(x)]
+    points = [_moved(arguments[k], 0.1 * rng.normal(size=np.shape(arguments[k]))) for k in wrt]
+    directions = [float(rng.normal()) if isinstance(x, float) else rng.normal(size=np.shape(x)) for x in points]
+    every = tuple(range(len(points)))
+    whole_loss = loss_of(lines, whole(arguments, wrt, points))
+
+    def loss(*values: Any) -> Any:
+        return whole_loss(*whole(arguments, wrt, values))
 
     def along(*values: Any) -> Any:
         return sum(np.sum(g * d) for g, d in zip(pb.grad(loss, argnums=every)(*values), directions))
 
     def derivatives(*values: Any) -> Any:
         forward = pb.jvp(loss, values, tuple(directions))[1]
-        return along(*values), forward, pb.grad(along, argnums=every)(*values)
+        return along(*values), forward, pb.grad(along, argnums=every)(*values) if is_whole else None
 
     def moved(t: float) -> list[Any]:
-        return [x + t * d for x, d in zip(points, directions)]
+        return [_moved(x, t * d) for x, d in zip(points, directions)]
 
     found = outcome(target, derivatives, points)
     if isinstance(found, pb.TraceError) and re.search(NOT_FOUND, str(found)):
@@ -104,16 +115,33 @@ def compare(lines: Sequence[str], arguments: Sequence[Any], target: Callable[...
         raise Mismatch(f"{type(found).__name__}: {found}")
     first, forward, second = found
     expected = slope(lambda t: loss(*moved(t)), 1.0)
-    if expected is None or (not np.isfinite(first) and has_fixed_zeros(lines, points, moved(1e-3))):
+    if expected is None or (
+        not np.isfinite(first) and has_fixed_zeros(lines, whole(arguments, wrt, points), whole(arguments, wrt, moved(1e-3)))
+    ):
         return
     agree("order 1", first, expected, COARSE if any("'f4'" in line for line in lines) else 1e-4)
     agree("forward mode", forward, first, 1e-7)
+    if not is_whole:
+        return
     again = slope(lambda t: target(along, moved(t)), 1.0)
     if again is not None:
         agree("order 2", sum(np.sum(s * d) for s, d in zip(second, directions)), again, 1e-3)
     rows = [np.stack([x, y]) for x, y in zip(points, moved(1e-3))]
     batched = target(pb.vmap(along), rows)
     agree("a batch", batched[0], first, 1e-7)
+
+
+def _moved(x: Any, by: Any) -> Any:
+    """A value and a number, of the value's type."""
+    return np.asarray(x + by) if isinstance(x, np.ndarray) else type(x)(x + by)
+
+
+def whole(arguments: Sequence[Any], wrt: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    """The arguments with other values at some positions."""
+    found = list(arguments)
+    for k, value in zip(wrt, values, strict=True):
+        found[k] = value
+    return found
 
 
 def has_fixed_zeros(lines: Sequence[str], here: Sequence[Any], there: Sequence[Any]) -> bool:
