@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 if not Path(__file__).parent.joinpath("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
+# First: it notes the files that all other modules come from.
+from pullback.runtime import sources as _sources  # noqa: F401
+
+# isort: split
 from pullback import tree
 from pullback.api import grad, jit, value_and_grad
 from pullback.control import associative_scan, cond, fori_loop, map, scan, switch, while_loop

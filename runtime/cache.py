@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.resources
 import os
+import secrets
 import struct
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache as memoised
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
+from pullback.runtime import sources
 from pullback.runtime.entries import Entry, Kind, check_key, decode, encode
 from pullback.runtime.folder import Folder, Verified
 from pullback.runtime.fork import hold_over_fork
@@ -46,23 +46,19 @@ def key(*parts: str) -> str:
     return digest.hexdigest()
 
 
-def _source_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for item in sorted(folder.iterdir(), key=lambda item: item.name):
-        if item.is_dir():
-            yield from _source_files(item, f"{prefix}{item.name}/")
-        elif item.name.endswith(".py"):
-            yield prefix + item.name, item
-
-
 @memoised
 def generator_stamp() -> str:
-    """A hash of our own sources that decide what programs, their kernels and the code of those are; read once in a process."""
-    digest = hashlib.sha256()
-    for package in ("pullback.codegen", "pullback.ir", "pullback.runtime"):
-        for name, file in _source_files(importlib.resources.files(package), package + "/"):
-            digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-    digest.update((importlib.resources.files("pullback") / "pipeline.py").read_bytes())
-    return digest.hexdigest()
+    """A hash of our own sources that decide what programs, their kernels and the code of those are, as they were imported.
+
+    Where files were replaced meanwhile, one that no other process has.
+    """
+    cache = default_cache()
+
+    def keep(key: str, payload: bytes) -> None:
+        cache.put(key, payload, kind="text", meta={"of": "sources of pullback", "chosen": payload[:12].decode()})
+
+    stamp = sources.imported.stamp(cache.get, keep, is_kept=bool(cache.folders))
+    return f"of this process alone {secrets.token_hex(16)}" if stamp is None else stamp
 
 
 def default_folders(environ: Mapping[str, str] | None = None) -> list[Path | None]:
@@ -143,7 +139,7 @@ class KernelCache:
             if payload is not None:
                 self._memory.move_to_end(key)
                 return payload, "memory"
-        for folder in self.folders:
+        for folder in self.folders if self._may_use_disk() else ():
             payload = folder.read(key)
             if payload is not None:
                 self._remember(key, payload)
@@ -156,7 +152,7 @@ class KernelCache:
         with self.lock:
             if key in self._memory:
                 return "memory"
-        return "disk" if any(folder.has(key) for folder in self.folders) else None
+        return "disk" if self._may_use_disk() and any(folder.has(key) for folder in self.folders) else None
 
     def put(self, key: str, payload: bytes, *, kind: Kind, meta: Mapping[str, Any] | None = None) -> None:
         """Stores `payload`, replacing what `key` held.
@@ -167,7 +163,7 @@ class KernelCache:
         check_key(key)
         data = encode(key, payload, kind, meta or {})
         self._remember(key, payload)
-        if self._first is not None:
+        if self._first is not None and self._may_use_disk():
             self._first.write(key, data)
 
     def get_or_make(self, key: str, make: Callable[[], bytes], *, kind: Kind, meta: Mapping[str, Any] | None = None) -> bytes:
@@ -222,7 +218,7 @@ class KernelCache:
         """The path (None where the disk is off), what is stored there, the limits, the last problem; the other folders."""
         counts = [_measured(folder) for folder in self.folders]
         first = counts[0] if self._first is not None else (0, 0)
-        problems = [folder.problem for folder in self.folders if folder.problem is not None]
+        problems = [problem for problem in (*(f.problem for f in self.folders), sources.imported.changed) if problem is not None]
         with self.lock:
             return {
                 "path": None if self.path is None else str(self.path),
@@ -235,6 +231,14 @@ class KernelCache:
                 "problem": problems[0] if problems else None,
                 "others": [(str(f.path), *n) for f, n in zip(self.folders, counts, strict=True) if not f.owned and f.path],
             }
+
+    def _may_use_disk(self) -> bool:
+        """Whether what is on disk belongs to the modules that run: none of their files was replaced since. Warns once if not."""
+        if not self.folders or sources.imported.are_as_imported():
+            return bool(self.folders)
+        if sources.imported.changed is not None:
+            self._warn(f"the kernel cache is neither read nor written any more: {sources.imported.changed}")
+        return False
 
     def _warn(self, text: str) -> None:
         with self.lock:
