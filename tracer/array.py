@@ -17,7 +17,7 @@ from pullback.ir.made import Made, is_masked
 from pullback.ir.sizes import as_float, extent_of, is_size, lifted
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
-from pullback.tracer.asked import known_value, pinned
+from pullback.tracer.asked import Known, known_value, pinned
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import frame_of
 from pullback.tracer.layout import Strides, falls, row_major
@@ -38,6 +38,35 @@ def static_scalar(x: TracedArray) -> TracedArray:
     if x.known is None or x.literal is not None or x.weak not in ("int", "bool"):
         return x
     return literal(pinned(x, x.known))
+
+
+def _static_int(x: Any) -> Known | None:
+    """What is known of an int or bool of rank 0; None of any other value."""
+    is_int = isinstance(x, TracedArray) and not x.type.shape and x.type.dtype.kind in "biu"
+    return known_value(x) if is_int else None
+
+
+def holds_static_int(x: Any) -> bool:
+    """Whether a value is an int or bool known in the trace, or has one inside, in a list, tuple, dict or slice."""
+    if isinstance(x, slice):
+        return holds_static_int((x.start, x.stop, x.step))
+    if isinstance(x, dict):
+        x = list(x.values())
+    return any(map(holds_static_int, x)) if isinstance(x, list | tuple) else _static_int(x) is not None
+
+
+def static_ints(x: Any) -> Any:
+    """A value in which ints and bools known in the trace, in lists, tuples, dicts and slices too, are Python's or NumPy's, and
+    static from now on."""
+    if isinstance(x, slice):
+        return slice(*map(static_ints, (x.start, x.stop, x.step)))
+    if isinstance(x, dict):
+        return {key: static_ints(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        items = list(map(static_ints, x))
+        return x if all(a is b for a, b in zip(items, x)) else type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+    known = _static_int(x)
+    return x if known is None else pinned(x, known)
 
 
 def wrap(value: Value, weak: str = "", readonly: str = "") -> TracedArray:

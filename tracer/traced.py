@@ -303,8 +303,11 @@ class TracedArray(Described):
     def __index__(self) -> int:
         return int(static(self, operator.index, integer, instead_of_integer))
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        refuse(self, "a conversion to a NumPy array of a traced value", _ARRAY)
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        known = None if self.type.shape or self.type.dtype.kind not in "biu" else known_value(self)
+        if known is None:
+            refuse(self, "a conversion to a NumPy array of a traced value", _ARRAY)
+        return np.array(pinned(self, known), dtype)
 
     # protocols and operators; pullback.tracer.ufuncs supplies what they do
 

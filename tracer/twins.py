@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_traced, holds_traced
+from pullback.tracer.array import as_traced, holds_static_int, holds_traced, static_ints
 from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError, noting, user_loc
 from pullback.tracer.ownership import is_hidden_file
@@ -256,20 +256,31 @@ def _as_it_is(function: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         if args and _stands_for_owner(args[0], function):
             return getattr(args[0], function.__name__)(*args[1:], **kwargs)
-        place, noted = user_loc(), list[TraceError]()
+        if not holds_static_int((args, kwargs)):
+            return _run(function, args, kwargs)
         try:
-            with noting(noted):
-                result = _of_static(function, args, kwargs)
-        except Exception as error:
-            is_users = _reached_user(error.__traceback__)
-            if is_users or not (isinstance(error, TraceError) or takes_traced(args, kwargs)):
-                raise
-            raise TraceError(unsupported(function)) from error
-        if noted:
-            raise noted[0] if (noted[0].file, noted[0].line) != (place.file, place.line) else TraceError(unsupported(function))
-        return result
+            with noting([]):
+                return _run(function, args, kwargs)
+        except TraceError:
+            return _run(function, *static_ints((args, kwargs)))
 
     return call
+
+
+def _run(function: Any, args: Any, kwargs: Any) -> Any:
+    """A call of a library's function. Where it fails on traced values it raises that it is not supported."""
+    place, noted = user_loc(), list[TraceError]()
+    try:
+        with noting(noted):
+            result = _of_static(function, args, kwargs)
+    except Exception as error:
+        is_users = _reached_user(error.__traceback__)
+        if is_users or not (isinstance(error, TraceError) or takes_traced(args, kwargs)):
+            raise
+        raise TraceError(unsupported(function)) from error
+    if noted:
+        raise noted[0] if (noted[0].file, noted[0].line) != (place.file, place.line) else TraceError(unsupported(function))
+    return result
 
 
 def _stands_for_owner(value: Any, function: Any) -> bool:

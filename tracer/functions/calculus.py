@@ -9,7 +9,7 @@ import numpy as np
 
 from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, broadcast_to, cast, convert, emit, full, promote
-from pullback.tracer.functions.common import axis_of, existing, part, reshaped, xp
+from pullback.tracer.functions.common import axis_of, existing, part, reshaped, shape_of, xp
 from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
@@ -270,7 +270,7 @@ def block(arrays: Any) -> Any:
 @implements(np.resize)
 def resize(a: Any, new_shape: Any) -> Any:
     x = xp.ravel(as_traced(a))
-    shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
+    shape = shape_of(new_shape)
     size = math.prod(shape)
     if not x.size:
         return full(shape, 0, x.dtype)

@@ -1,4 +1,4 @@
-"""``np.r_`` and ``np.c_``: arrays, numbers and ranges joined by indexing, as ``numpy/lib/_index_tricks_impl.py``."""
+"""``np.r_``, ``np.c_``, ``np.mgrid`` and ``np.ogrid``: what NumPy makes by indexing, as ``numpy/lib/_index_tricks_impl.py``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, holds_traced, promote
+from pullback.ir.sizes import lifted
+from pullback.tracer.array import as_traced, holds_traced, promote, static_ints
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.traced import TracedArray
@@ -73,3 +74,21 @@ def _raised(x: TracedArray, ndmin: int, place: int) -> TracedArray:
 
 twin(np.r_)(Concatenator(np.r_, 0, 1, -1))
 twin(np.c_)(Concatenator(np.c_, -1, 2, 0))
+
+
+class Grid:
+    """``np.mgrid`` and ``np.ogrid``, whose ranges are static."""
+
+    def __init__(self, name: str, grid: Any) -> None:
+        self._name = name
+        self._grid = grid
+
+    def __getitem__(self, key: Any) -> Any:
+        key = static_ints(key)
+        if any(map(_is_traced, key if isinstance(key, tuple) else (key,))):
+            raise TraceError(f"np.{self._name} of a traced bound; write np.meshgrid of ranges, as of np.linspace(a, b, n)")
+        return lifted(self._grid.__getitem__, key)
+
+
+twin(np.mgrid)(Grid("mgrid", np.mgrid))
+twin(np.ogrid)(Grid("ogrid", np.ogrid))

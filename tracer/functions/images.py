@@ -127,7 +127,7 @@ def gaussian_filter1d(
     if isinstance(sigma, TracedArray):
         raise TraceError("scipy.ndimage.gaussian_filter1d with a traced sigma has a size that depends on it; use a constant")
     reach = int(truncate * float(sigma) + 0.5) if radius is None else operator.index(radius)
-    kernel = resolve("scipy.ndimage._filters._gaussian_kernel1d")(sigma, order, reach)[::-1]
+    kernel = resolve("scipy.ndimage._filters._gaussian_kernel1d")(sigma, operator.index(order), reach)[::-1]
     return correlate1d(input, kernel, axis, output, mode, cval)
 
 
@@ -146,6 +146,7 @@ def gaussian_filter(
 def uniform_filter1d(
     input: Any, size: int, axis: Any = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0, origin: Any = 0
 ) -> Any:
+    size = operator.index(size)
     if size < 1:
         raise RuntimeError("incorrect filter size")
     return correlate1d(input, np.full(size, 1.0 / size), axis, output, mode, cval, origin)

@@ -27,6 +27,7 @@ from pullback.tracer.array import (
     full,
     literal,
     static_array,
+    static_ints,
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
@@ -448,6 +449,7 @@ def sliding_window_view(
                 f"got {len(sizes)} window_shape elements and `x.ndim` is {a.ndim}."
             )
     else:
+        axis = static_ints(axis)
         axes = [axis_of(axis, a.ndim)] if isinstance(axis, int) else list(axis_list(axis, a.ndim))
         if len(sizes) != len(axes):
             raise ValueError(

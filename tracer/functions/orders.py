@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_together, cast, emit, full, promote, static_array
+from pullback.tracer.array import (
+    as_traced,
+    broadcast_shapes,
+    broadcast_together,
+    cast,
+    emit,
+    full,
+    promote,
+    static_array,
+    static_ints,
+)
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.special import gamma, native
@@ -219,6 +229,7 @@ def _derivative(name: str, function: Callable[..., Any], sign: float) -> None:
     """Registers scipy.special.NAME(v, z, n), a derivative of a Bessel function."""
 
     def evaluate(v: Any, z: Any, n: Any = 1) -> Any:
+        n = static_ints(n)
         if not isinstance(n, int | np.integer) or n < 0:
             raise ValueError("n must be a non-negative integer.")
         order, x = _floats(v, z)
@@ -238,6 +249,7 @@ _derivative("ivp", iv, 1.0)
 
 @twin_of("scipy.special.kvp")
 def kvp(v: Any, z: Any, n: Any = 1) -> Any:
+    n = static_ints(n)
     if not isinstance(n, int | np.integer) or n < 0:
         raise ValueError("n must be a non-negative integer.")
     order, x = _floats(v, z)

@@ -22,6 +22,7 @@ from pullback.tracer.array import (
     literal,
     promote,
     static_array,
+    static_ints,
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import (
@@ -208,6 +209,11 @@ def diag_indices_from(arr: Any) -> Any:
     if x.ndim < 2 or len(set(x.shape)) != 1:
         raise ValueError("All dimensions of input must be of equal length")
     return np.diag_indices(x.shape[0], x.ndim)
+
+
+@implements(np.mask_indices)
+def mask_indices(n: Any, mask_func: Any, k: Any = 0) -> Any:
+    return lifted(np.mask_indices, static_ints(n), mask_func, static_ints(k))
 
 
 @implements(np.ix_)

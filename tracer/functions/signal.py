@@ -11,7 +11,7 @@ import numpy as np
 
 from pullback.ir.op import resolve
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_traced, broadcast_to, cast, emit, full, promote
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, full, promote, static_ints
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, part, positions, reshaped, xp
 from pullback.tracer.functions.convolving import fftconvolve
@@ -404,6 +404,7 @@ def savgol_filter(
 ) -> Any:  # fmt: skip
     if mode not in ("interp", *_PADS):
         raise ValueError("mode must be 'mirror', 'constant', 'nearest' 'wrap' or 'interp'.")
+    window_length, polyorder, deriv = static_ints((window_length, polyorder, deriv))
     signal = as_traced(x)
     signal = signal if signal.dtype.kind == "f" else cast(signal, np.float64)
     at = axis_of(axis, signal.ndim)

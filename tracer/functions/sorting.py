@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.ops.sort import SORTABLE
-from pullback.tracer.array import as_traced, cast, emit, fresh, full
+from pullback.tracer.array import as_traced, cast, emit, fresh, full, static_ints
 from pullback.tracer.functions.common import axis_of, permute, reshaped, xp
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
@@ -92,7 +92,7 @@ def _check_kth(kth: Any, kind: str, count: int) -> None:
     """Raises ValueError as NumPy does."""
     if kind != "introselect":
         raise ValueError(f"select kind must be 'introselect' (got {kind!r})")
-    for k in np.atleast_1d(np.asarray(kth)).ravel():
+    for k in np.atleast_1d(np.asarray(static_ints(kth))).ravel():
         if not -count <= k < count:
             raise ValueError(f"kth(={k}) out of bounds ({count})")
 

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import OPS
-from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, broadcast_together, cast, emit, full, promote
+from pullback.tracer.array import (
+    as_traced,
+    broadcast_shapes,
+    broadcast_to,
+    broadcast_together,
+    cast,
+    emit,
+    full,
+    promote,
+    static_ints,
+)
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import refuse, xp
 from pullback.tracer.functions.reductions import logsumexp
@@ -209,6 +219,7 @@ def agm(a: Any, b: Any) -> Any:
 
 @twin_of("scipy.special.multigammaln")
 def multigammaln(a: Any, d: Any) -> Any:
+    d = static_ints(d)
     if not isinstance(d, int | np.integer):
         raise ValueError("d should be a positive integer (dimension)")
     x: Any = cast(as_traced(a), np.float64)
