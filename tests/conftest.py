@@ -117,6 +117,7 @@ SHARES = {
     "test_random_products.py": 3,
     "test_reach.py": 6,
     "test_recurrent_steps.py": 24,
+    "test_reinterpreting.py": 5,
     "test_removable.py": 3,
     "test_row_updates.py": 3,
     "test_saving.py": 3,

@@ -80,7 +80,6 @@ def refused(name: str) -> Callable[..., NoReturn]:
 _INSTEAD_OF = {
     "tolist": "index the array, or loop over it: its elements are traced scalars",
     "resize": "write x = np.resize(x, shape)",
-    "view": "write .astype(dtype) for another dtype, and .copy() for another array",
     "flags": "write on: arrays made in the function can be written",
 }
 

@@ -151,6 +151,10 @@ class TracedArray(Described):
     def dtype(self) -> np.dtype[Any]:
         return self.type.dtype.numpy
 
+    @dtype.setter
+    def dtype(self, dtype: Any) -> NoReturn:
+        raise TraceError("setting the .dtype of a traced array; write x = x.view(dtype)")
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.type.shape  # type: ignore[return-value]
