@@ -7,7 +7,7 @@ of both serves a call makes no difference but for time.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,6 +149,10 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
         raise NotNative("an argument gives other arrays at each look; keep them in its attributes")
     for pinned in entry.trace.pinned:
         flat.pin(registers[pinned.index], call.leaves[pinned.index])
+    static = {p.index for p in entry.trace.pinned}
+    for k in _unfilled(entry, call.leaves):
+        if k not in static:
+            flat.limit(registers[k], 64)
     everything = [*registers, *outside.registers(flat)]
     built = Built(entry, flat, everything, call.leaves)
     outs = flat.leaves(0, first)
@@ -185,6 +189,15 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
         puts=built.puts if rows else (),
     )
     return described, flat
+
+
+def _unfilled(entry: Entry, leaves: Sequence[Any]) -> list[int]:
+    """The ints among the leaves of a call that the program does not read: nothing else looks whether they fit."""
+    template, instance = entry.program.template, entry.program.instance
+    read: set[int] = set()
+    if template is not None and instance is not None:
+        read = {k for _, _, k in instance.scalars} | {k for k, _ in template.executable.plan.boxed}
+    return [k for k, leaf in enumerate(leaves) if type(leaf) is int and k not in read]
 
 
 def _unregistered() -> tuple[Guard, Any, Any, Any, bool]:

@@ -17,7 +17,7 @@ import numpy as np
 from pullback.ir.made import is_masked
 from pullback.runtime.layouts import Node
 from pullback.runtime.records import NodeOf, NotNative
-from pullback.tracer.tree import EQUAL, ROW_MAJOR, as_array, container_of, is_array_like, leaf_key
+from pullback.tracer.tree import EQUAL, ROW_MAJOR, as_array, container_of, is_array_like, is_large, leaf_key
 
 NUMBERS = {float: ("number", np.float64), complex: ("number", np.complex128), int: ("int", np.int64), bool: ("bool", np.bool_)}
 VALUES = (str, int, bool, bytes)
@@ -114,6 +114,10 @@ class Flat:
             raise NotNative("the value of an int is asked for that has more than 64 bits")
         self.nodes[register] = NodeOf(kind=Node.NUMBER, type=type(value), number=int(value))
 
+    def limit(self, register: int, bits: int) -> None:
+        """The int in a register must have at most 32 or 64 bits."""
+        self.nodes[register] = NodeOf(kind=Node.RANGE, type=int, number=bits)
+
 
 def _alike(a: Any, b: Any) -> bool:
     return bool(leaf_key(a) == leaf_key(b))
@@ -131,7 +135,7 @@ def node_of(x: Any, how: str, first: int) -> tuple[NodeOf, Inside]:
     if isinstance(x, np.ndarray) and not is_masked(x):
         dense = int(x.flags.num & ROW_MAJOR == ROW_MAJOR)
         return NodeOf(kind=Node.ARRAY, type=kind, a=x.dtype, shape=x.shape, first=dense), []
-    if kind in NUMBERS:
+    if kind in NUMBERS and not is_large(x):
         return NodeOf(kind=Node.EXACT, type=kind), []
     if isinstance(x, np.generic):
         if kind is not x.dtype.type or x.dtype.kind not in _SCALAR_KINDS or x.dtype.itemsize > 16 or x.dtype.num == _LONGDOUBLE:

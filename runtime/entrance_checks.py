@@ -116,6 +116,12 @@ def check_node(f: Entrance, node: Word, x: Word, registers: Word) -> None:
         found = f.python("i64", "PyLong_AsLongLongAndOverflow", x, overflow)
         fits = f.eq(f.load(overflow, 0, "i32"), 0)
         f.give(f.both(fits, f.eq(found, f.field("node", node, "a"))))
+    with f.case(kind, Node.RANGE):
+        overflow = f.words(1)
+        value = f.python("i64", "PyLong_AsLongLongAndOverflow", x, overflow)
+        fits = f.eq(f.load(overflow, 0, "i32"), 0)
+        low = f.let(f"sext {f.let(f'trunc {value} to i32', 'i32')} to i64")
+        f.give(f.both(fits, f.either(f.eq(f.field("node", node, "b"), 64), f.eq(low, value))))
     count = f.field("node", node, "count")
     inside = f.at(registers, f.scaled(f.field("node", node, "first")))
     with f.case(kind, Node.DICT):

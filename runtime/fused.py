@@ -43,7 +43,7 @@ _FIELDS = {
 _TABLE = {"nodes": "node", "guards": "guard", "reads": "read", "fills": "fill", "frame_fills": "fill", "results": "result"}
 _NODES = frozenset((
     Node.ARRAY, Node.EXACT, Node.SAME, Node.EQUAL, Node.WEAK, Node.SEQUENCE, Node.LIST, Node.DICT, Node.NUMBER,
-    Node.ANY,
+    Node.ANY, Node.RANGE,
 ))  # fmt: skip
 _RESULTS = frozenset((Result.SMALL, Result.LARGE, Result.NUMBER))
 _BUILDS = frozenset((Build.RESULT, Build.REGISTER, Build.OBJECT, Build.COPY, Build.TUPLE, Build.LIST, Build.DICT))

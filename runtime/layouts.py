@@ -78,6 +78,8 @@ class Node(IntEnum):
     """of the type; what a call of a with it gives, a pair of children and of what is beside them, goes to the registers"""
     ANY = 12
     """whatever"""
+    RANGE = 13
+    """an int of at most so many bits as b says, 32 or 64"""
 
 
 class Guard(IntEnum):

@@ -934,12 +934,19 @@ def f(x):
 
 f(np.longdouble(1))
 
-=== an integer beyond int64
+=== an integer beyond 64 bits
 @pb.jit
-def f(n):
-    return n + 1
+def f(x, n):
+    return np.outer(x, n)
 
-f(2**70)
+f(np.ones(3), 2**70)
+
+=== an integer out of bounds [OverflowError]
+@pb.jit
+def f(image, n):
+    return image + n
+
+f(np.zeros(3, np.uint8), 300)
 
 === a part of an argument
 @pb.jit

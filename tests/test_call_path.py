@@ -337,9 +337,8 @@ def test_what_is_not_expected_goes_to_python() -> None:
 def test_numbers_that_do_not_fit() -> None:
     compiled = pb.jit(lambda n: n * 2)
     warm(compiled, 3)
-    with pytest.raises(OverflowError) as found:
-        compiled(1 << 70)
-    assert compiled(5) == 10 and "too large" in str(found.value)
+    assert compiled(1 << 70) == 1 << 71
+    assert compiled(5) == 10
 
 
 def test_guards_are_checked() -> None:

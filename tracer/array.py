@@ -19,7 +19,7 @@ from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
 from pullback.tracer.asked import Known, known_value, pinned
 from pullback.tracer.errors import TraceError, user_loc
-from pullback.tracer.frame import frame_of
+from pullback.tracer.frame import MORE_THAN_64_BITS, frame_of
 from pullback.tracer.layout import Strides, falls, row_major
 from pullback.tracer.literals import WEAK, WEAK_KIND, as_python, element_of, refuse_dtype, sized, weak_class
 from pullback.tracer.promotion import Kind
@@ -81,6 +81,8 @@ def literal(value: Any, dtype: Any = None) -> TracedArray:
     weak = weak_class(value)
     if dtype is None and weak in WEAK:
         name, array_type = WEAK[weak]
+        if name == "int" and 2**63 <= value < 2**64:
+            array_type = ArrayType(element_of(np.uint64))  # what NumPy makes of it where it meets no other dtype
         return TracedArray(array_type, weak=name, literal=value, loc=user_loc())
     if is_size(value):
         array_type = ArrayType(element_of(value.dtype if dtype is None else dtype))
@@ -104,7 +106,7 @@ def _as_traced(x: Any) -> TracedArray:
     if isinstance(x, TracedArray):
         return x
     if weak_class(x) in WEAK:
-        return literal(x) if not isinstance(x, int) or not 2**63 <= x < 2**64 else literal(x, np.uint64)
+        return literal(x)
     if isinstance(x, np.generic):
         return literal(x, x.dtype)
     if type(x) is Made:
@@ -252,6 +254,8 @@ def cast(x: TracedArray, dtype: Any) -> TracedArray:
         raise TraceError(f"complex numbers where {element.numpy} is meant are not supported; take their .real, .imag or np.abs")
     if x.literal is not None:
         return _cast_literal(x, element.numpy)
+    if x.weak == "int" and element.is_integer:
+        check_bounds(x, element.numpy)
     if x.type.dtype is element:
         if not x.weak:
             return x
@@ -260,6 +264,92 @@ def cast(x: TracedArray, dtype: Any) -> TracedArray:
         return strong
     found: TracedArray = emit("cast", x, dtype=element)
     return found
+
+
+def check_bounds(x: TracedArray, dtype: np.dtype[Any]) -> None:
+    """Have the program raise NumPy's OverflowError for a Python int that is out of bounds for an integer dtype.
+
+    Raises it at once for a value known in the trace.
+    """
+    if x.known is not None and not promotion.fits(x.known[0], dtype):
+        np.asarray(pinned(x, x.known), dtype)  # raises
+    own, target = np.iinfo(x.dtype), np.iinfo(dtype)
+    sides = [("ge", int(target.min))] if target.min > own.min else []
+    sides += [("le", int(target.max))] if target.max < own.max else []
+    conditions = [emit(op, x, literal(bound, x.dtype)) for op, bound in sides]
+    if conditions:
+        inside = conditions[0] if len(conditions) == 1 else emit("bitand", *conditions)
+        emit("check", inside, error="OverflowError", message=f"{OUT_OF_BOUNDS} {dtype}")
+
+
+OUT_OF_BOUNDS = "a Python integer is out of bounds for"
+_TOO_LARGE = "Python int too large to convert to C long"
+
+
+def stored(x: TracedArray, dtype: Any, *, is_item: bool = False) -> TracedArray:
+    """``x`` with another dtype, as where NumPy makes an array of it: a Python float among integers as ``int`` has it.
+
+    ``is_item``: as one element of an array, where NumPy's own numbers among signed integers are taken so too.
+    """
+    target = np.dtype(dtype)
+    is_number = not x.ndim and not x.is_cell
+    is_item = is_item and is_number and not x.weak and x.dtype.kind in "iuf" and not np.can_cast(x.dtype, target)
+    is_item = is_item and target.kind == "i"
+    if target.kind not in "iu" or not (x.weak == "float" or is_item):
+        return convert(x, target)
+    known = known_value(x)
+    if known is not None:
+        element = np.zeros(1, target)
+        if not is_size(known[0]):
+            element[0] = known[0]  # raises what NumPy raises
+    if x.literal is not None:
+        return literal(lifted(_element, x.literal, x.dtype, target) if is_item else lifted(np.asarray, x.literal, target), target)
+    if x.dtype.kind in "iu":
+        if x.dtype == np.uint64:
+            emit("check", emit("le", x, literal(2**63 - 1, np.uint64)), error="OverflowError", message=_TOO_LARGE)
+        check_bounds(cast(x, np.int64), target)
+        return cast(x, target)
+    whole = cast(x, np.float64)
+    emit("check", emit("eq", whole, whole), error="ValueError", message="cannot convert float NaN to integer")
+    finite = emit("lt", emit("abs", whole), literal(np.inf, np.float64))
+    emit("check", finite, error="OverflowError", message="cannot convert float infinity to integer")
+    whole = emit("trunc", whole)
+    least, end = literal(-(2.0**63), np.float64), literal(2.0**64 if target == np.uint64 else 2.0**63, np.float64)
+    fits = emit("bitand", emit("ge", whole, least), emit("lt", whole, end))
+    emit("check", fits, error="OverflowError", message=_TOO_LARGE)
+    if target == np.uint64:
+        is_positive = emit("ge", whole, literal(0.0, np.float64))
+        emit("check", is_positive, error="OverflowError", message=f"{OUT_OF_BOUNDS} {target}")
+        return cast(whole, target)
+    number: TracedArray = cast(whole, np.int64)
+    check_bounds(number, target)
+    return cast(number, target)
+
+
+def _element(value: Any, source: Any, target: Any) -> Any:
+    """A number of NumPy's as an element of an array."""
+    found = np.zeros(1, target)
+    found[0] = np.asarray(value, source)[()]
+    return found[0]
+
+
+def as_stored(x: Any, dtype: Any, *, is_item: bool = False) -> TracedArray:
+    """A traced array of a dtype for what NumPy makes an array of: the elements of lists one by one."""
+    if isinstance(x, list | tuple):
+        if holds_traced(x):
+            return _stacked([as_stored(e, dtype, is_item=True) for e in x])
+        if np.dtype(dtype).kind in "iu" and not is_size(x) and not any(map(is_size, x)):
+            return as_traced(np.asarray(x, dtype))
+    return stored(as_traced(x), dtype, is_item=is_item)
+
+
+def wrapping(x: TracedArray) -> TracedArray:
+    """A Python scalar as the array that NumPy makes of it, which wraps around where it is cast; any other value as it is."""
+    if x.weak == "int" and x.literal is not None:
+        if not -(2**63) <= x.literal < 2**64:
+            raise TraceError(MORE_THAN_64_BITS)
+        return literal(x.literal, x.dtype)
+    return cast(x, x.dtype)
 
 
 def convert(x: TracedArray, dtype: Any) -> TracedArray:
@@ -364,3 +454,9 @@ def promote(*xs: TracedArray) -> list[TracedArray]:
     """All operands cast to their common dtype."""
     dtype = result_type(*xs)
     return [cast(x, dtype) for x in xs]
+
+
+def promote_wrapping(*xs: TracedArray) -> list[TracedArray]:
+    """The same, where Python ints that are out of bounds wrap around."""
+    dtype = result_type(*xs)
+    return [cast(wrapping(x), dtype) for x in xs]

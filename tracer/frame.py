@@ -92,6 +92,9 @@ Given = tuple[Value, "Frame"] | np.ndarray[Any, Any]
 _current: ContextVar[Frame | None] = ContextVar("pullback_frame", default=None)
 
 
+MORE_THAN_64_BITS = "a Python integer of more than 64 bits where an array is meant; NumPy makes an array of objects of it"
+
+
 def current() -> Frame | None:
     """The frame of the innermost function being traced in this thread, or None."""
     return _current.get()
@@ -183,6 +186,8 @@ class Frame:
     def lift(self, x: TracedArray, loc: Loc | None = None) -> Value:
         """The value of a traced array in this frame. Reading a value of an outer frame makes a parameter of it."""
         if x.literal is not None:
+            if x.weak == "int" and not -(2**63) <= x.literal < 2**64:
+                raise TraceError(MORE_THAN_64_BITS)
             return self.builder.at(user_loc() if loc is None else loc).const(x.literal, x.type.dtype)
         value = x.value
         if x.frame is self:

@@ -378,13 +378,11 @@ def _arguments(
 
 
 def check_leaf(leaf: Any, what: str) -> None:
-    """Raises TraceError, naming it as ``what``, for an array or number that cannot be traced."""
+    """Raises TraceError, naming it as ``what``, for an array or scalar that cannot be traced."""
     if is_special_array(leaf):
         raise TraceError(f"{what} is a {type(leaf).__name__}; pass a plain array (np.asarray)")
     if isinstance(leaf, np.ndarray | np.generic | Remote):
         refuse_dtype(leaf.dtype, what)
-    elif isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
-        raise TraceError(f"{what} is an integer outside int64; pass a float, or name it in static_argnames")
 
 
 def _identifier(text: str) -> str:

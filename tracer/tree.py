@@ -256,6 +256,11 @@ def is_leaf(x: Any) -> bool:
     return type(x) in _LEAVES or isinstance(x, np.generic | np.ndarray | TracedArray | Remote)
 
 
+def is_large(x: Any) -> bool:
+    """Whether a number is a Python int that 64 bits do not hold: it is static."""
+    return type(x) is int and not -(2**63) <= x < 2**63
+
+
 def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any] = static_key) -> tuple[list[Any], TreeDef]:
     """Leaves and structure of a tree; ``static_numbers`` makes Python numbers part of the structure.
 
@@ -267,7 +272,7 @@ def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any
 
 def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any], Any]) -> TreeDef:
     kind = type(x)
-    if (kind in _LEAVES or is_leaf(x)) and not (static_numbers and kind in _NUMBERS):
+    if (kind in _LEAVES or is_leaf(x)) and not (kind in _NUMBERS and (static_numbers or is_large(x))):
         leaves.append(x)
         return LEAF
     if kind is tuple or kind is list:
@@ -391,6 +396,9 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
         leaves.append(x)
         key += (x.dtype, x.shape, x.flags.num & ROW_MAJOR == ROW_MAJOR)
     elif kind in _NUMBERS:
+        if is_large(x):
+            key += (kind, x)
+            return
         leaves.append(x)
         key.append(kind)
     elif isinstance(x, Remote):

@@ -10,6 +10,7 @@ import numpy as np
 
 from pullback.ir import Op
 from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.sizes import is_size
 from pullback.tracer import promotion
 from pullback.tracer.array import (
     as_traced,
@@ -23,6 +24,7 @@ from pullback.tracer.array import (
     literal,
     promote,
     static_scalar,
+    wrapping,
 )
 from pullback.tracer.asked import Known, known_value, not_made
 from pullback.tracer.errors import TraceError
@@ -78,7 +80,7 @@ def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         case "at":
             return METHODS["at"](ufunc, *inputs, **kwargs)
         case "outer":
-            x, y = (as_traced(i) for i in inputs)
+            x, y = (as_traced(i) if ufunc in _COMPARISONS else wrapping(as_traced(i)) for i in inputs)
             return call_ufunc(ufunc, expand(x, range(x.ndim, x.ndim + y.ndim)), y, **kwargs)
     raise TraceError(f"{name_of(ufunc)}.{method} of traced arrays is not supported; write it with slices, reductions and loops")
 
@@ -209,6 +211,10 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None)
     if ufunc is np.power and xs[1].weak and xs[0].dtype.kind in "fc":
         xs = (xs[0], static_scalar(xs[1]))
     inner, outer = promotion.loop(ufunc, tuple(kind_of(x) for x in xs), dtype)
+    if inner[0].kind == "b":
+        for x in xs:
+            if x.weak == "int" and x.literal is not None and not is_size(x.literal):
+                np.asarray(x.literal, np.int64)  # raises NumPy's OverflowError
     if ufunc in _COMPARISONS:
         compared = _compare_integers(ufunc, inner, *xs)
         if compared is not None:
@@ -245,10 +251,13 @@ def _refuse_negative_power(given: TracedArray, exponent: TracedArray) -> None:
 def _compare_integers(ufunc: np.ufunc, inner: Any, x: TracedArray, y: TracedArray) -> TracedArray | None:
     """Comparisons that no one integer dtype can hold: of signed with unsigned, and with Python ints out of range."""
     for a, b, d, swapped in ((x, y, inner[1], False), (y, x, inner[0], True)):
-        if b.weak == "int" and b.literal is not None and d.kind in "iu" and not promotion.fits(b.literal, d):
+        if b.weak == "int" and d.kind in "iu":
             relation = _COMPARISONS[ufunc] if swapped else ufunc
-            found = bool(relation(0, b.literal))
-            return broadcast_to(literal(np.bool_(found)), a.shape)
+            if b.literal is None and not a.weak and d != np.int64:
+                return _compare_traced_int(relation, a, b)
+            if b.literal is not None and not promotion.fits(b.literal, d):
+                found = bool(relation(0, b.literal))
+                return broadcast_to(literal(np.bool_(found)), a.shape)
     if {inner[0].kind, inner[1].kind} != {"i", "u"}:
         return None
     if inner[0].kind == "u":
@@ -262,6 +271,27 @@ def _compare_integers(ufunc: np.ufunc, inner: Any, x: TracedArray, y: TracedArra
     else:
         found = emit("bitor", emit("lt", signed, zero), emit(op, cast(signed, np.uint64), unsigned))
     assert isinstance(found, TracedArray)
+    return found
+
+
+def _compare_traced_int(ufunc: np.ufunc, x: TracedArray, number: TracedArray) -> TracedArray:
+    """An array of integers compared with a Python int that may be out of bounds for them: elements in their own dtype."""
+    bounds, exact = np.iinfo(x.dtype), cast(number, np.int64)
+    below = emit("lt", exact, literal(int(bounds.min), np.int64))
+    above = emit("gt", exact, literal(int(bounds.max), np.int64)) if x.dtype.itemsize < 8 else None
+    outside = below if above is None else emit("bitor", below, above)
+    x, same, inside, below, outside = broadcast_together(
+        x, cast(exact, x.dtype), emit("bitnot", outside), below, outside
+    )
+    op = op_of(ufunc)
+    assert op is not None
+    found: TracedArray = emit("bitand", emit(op, x, same), inside)
+    if ufunc is np.not_equal:
+        return emit("bitor", emit(op, x, same), outside)
+    if ufunc in (np.greater, np.greater_equal):
+        return emit("bitor", found, below)
+    if ufunc in (np.less, np.less_equal) and above is not None:
+        return emit("bitor", found, broadcast_to(above, x.shape))
     return found
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback.api import jit
 from pullback.tracer import TracedArray, current, emit
-from pullback.tracer.array import as_traced, broadcast_to, cast, full
+from pullback.tracer.array import as_traced, broadcast_to, cast, full, wrapping
 from pullback.tracer.functions.common import positions, shape_of, xp
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -63,7 +63,7 @@ def key(seed: Any) -> Any:
     if seed.ndim or seed.dtype.kind not in "iu":
         raise TypeError(f"a seed is an integer, not {seed!r}")
     emit("check", as_traced(seed >= 0), error="ValueError", message=message)
-    return xp.stack([cast(seed, np.uint64), full((), 0, np.uint64)])
+    return xp.stack([cast(wrapping(seed), np.uint64), full((), 0, np.uint64)])
 
 
 def words_of(key: Any) -> tuple[TracedArray, TracedArray]:

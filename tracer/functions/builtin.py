@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import as_float, as_int, is_size, lifted
-from pullback.tracer.array import as_traced, cast, convert, emit, holds_traced, promote
+from pullback.tracer.array import as_stored, as_traced, cast, emit, holds_traced, promote
 from pullback.tracer.asked import known_value
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import xp
-from pullback.tracer.functions.creation import array
 from pullback.tracer.functions.scalars import integer, scalar, weak
 from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import call_of, converts, takes_traced, twin
@@ -217,7 +216,7 @@ def _conversion(kind: Any) -> Callable[..., Any]:
         if not takes_traced(args, kwargs):
             return kind(*args, **kwargs)
         (value,) = args
-        return convert(array(value), kind)
+        return as_stored(value, kind)
 
     return call
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from pullback.ir.sizes import extent_of, lifted, plain
 from pullback.tracer.array import (
+    as_stored,
     as_traced,
     broadcast_to,
     broadcast_together,
@@ -27,6 +28,7 @@ from pullback.tracer.array import (
     holds_traced,
     lies_in_rows,
     result_type,
+    stored,
     strides_of,
 )
 from pullback.tracer.errors import TraceError
@@ -243,7 +245,7 @@ def array(
     if not holds_traced(object) and like is None:
         static = lifted(np.array, object, dtype, ndmin=ndmin)
         return fresh(as_traced(static)) if static.dtype.kind == "f" and static.ndim else made(static)
-    x = as_traced(object, dtype)
+    x = as_traced(object) if dtype is None else as_stored(object, dtype)
     x = cast(x, x.dtype)
     if x.ndim < ndmin:
         x = reshaped(x, (1,) * (ndmin - x.ndim) + x.shape)
@@ -264,7 +266,7 @@ def asarray(
     if isinstance(a, np.ndarray) and dtype is None and not copy:
         return a
     if isinstance(a, TracedArray) and not copy:
-        found = convert(a, a.dtype if dtype is None else dtype)
+        found = stored(a, a.dtype if dtype is None else dtype)
         return found if found.ndim or found.is_cell else created(found)
     return array(a, dtype, like=like)
 

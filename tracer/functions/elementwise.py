@@ -5,6 +5,7 @@ A ufunc's composition gets operands of the loop's dtypes and of one shape; what 
 
 from __future__ import annotations
 
+import builtins
 import math
 import operator
 from typing import Any
@@ -12,7 +13,18 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import is_size
-from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, broadcast_together, cast, emit, fresh, full, promote
+from pullback.tracer.array import (
+    as_traced,
+    broadcast_shapes,
+    broadcast_to,
+    broadcast_together,
+    cast,
+    emit,
+    fresh,
+    full,
+    literal,
+    promote,
+)
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, refuse, xp
 from pullback.tracer.promotion import composition
@@ -190,10 +202,19 @@ def _bound(value: Any, dtype: np.dtype[Any], is_lower: bool) -> Any:
     """A bound of numpy.clip; None where a Python int lies outside the dtype and so cannot bind."""
     if value is NOVALUE:
         return None
-    if type(value) is int and dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        if (value <= info.min) if is_lower else (value >= info.max):
-            return None
+    if dtype.kind not in "iu":
+        return value
+    info = np.iinfo(dtype)
+    if isinstance(value, TracedArray) and value.weak == "int" and value.literal is None:
+        bound = int(info.min if is_lower else info.max)
+        if not -(2**63) <= bound < 2**63:
+            return value
+        found = emit("maximum" if is_lower else "minimum", value, literal(bound, np.int64), weak="int")
+        if value.known is not None:
+            found.known = (builtins.max if is_lower else builtins.min)(value.known[0], bound), value.known[1]
+        return found
+    if type(value) is int and ((value <= info.min) if is_lower else (value >= info.max)):
+        return None
     return value
 
 

@@ -17,6 +17,7 @@ from pullback.ir import Instruction, Value
 from pullback.ir.made import Made
 from pullback.ir.sizes import as_int, extent_of, is_size, lifted, sizes_in
 from pullback.tracer.array import (
+    OUT_OF_BOUNDS,
     as_traced,
     broadcast_to,
     broadcast_together,
@@ -257,6 +258,8 @@ def range_message(message: str, condition: Value, ran: Mapping[Value, tuple[Inst
 
     ``condition`` is what the check read; ``ran`` has for each value the instruction that made it, its operands and the value.
     """
+    if message.startswith(OUT_OF_BOUNDS) and condition in ran:
+        return _bounds_message(message, condition, ran)
     if not message.startswith(_OUT_OF_RANGE) or condition not in ran:
         return message
     made, _, inside = ran[condition]
@@ -265,6 +268,16 @@ def range_message(message: str, condition: Value, ran: Mapping[Value, tuple[Inst
     _, (index, size), _ = ran[made.operands[1]]
     outside = np.asarray(index)[~np.asarray(inside)]
     return f"index {outside.flat[0]} {message.removeprefix('an index ')} with size {np.asarray(size).flat[0]}"
+
+
+def _bounds_message(message: str, condition: Value, ran: Mapping[Value, tuple[Instruction, Sequence[Any], Any]]) -> str:
+    """What NumPy says of the Python integer that a failed check found out of bounds."""
+    _, _, inside = ran[condition]
+    made, operands, _ = ran[condition]
+    while made.op.name in ("bitor", "bitand"):  # or the row does not count; both bounds
+        made, operands, _ = ran[made.operands[0]]
+    outside = np.broadcast_to(operands[0], np.shape(inside))[~np.asarray(inside)]
+    return f"Python integer {int(outside.flat[0])} {message.removeprefix('a Python integer is ')}"
 
 
 # the part that ints and slices choose

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import extent_of, lifted
-from pullback.tracer.array import as_traced, broadcast_to, cast, created, emit
+from pullback.tracer.array import as_traced, broadcast_to, cast, created, emit, stored, wrapping
 from pullback.tracer.functions.common import axis_of, part, remove_axes, xp
 from pullback.tracer.functions.shape import copy, joined
 from pullback.tracer.tables import implements
@@ -71,7 +71,7 @@ def _constant_pad(x: TracedArray, widths: Sequence[tuple[int, int]], values: Any
         for count, value, place in ((low, ends[0], 0), (high, ends[1], 2)):
             if count:
                 shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-                blocks.insert(place, broadcast_to(cast(as_traced(value), x.dtype), shape))
+                blocks.insert(place, broadcast_to(stored(wrapping(as_traced(value)), x.dtype, is_item=True), shape))
         x = joined(blocks, axis)
     return x
 

@@ -19,8 +19,8 @@ from pullback.tracer.array import (
     fresh,
     full,
     holds_traced,
-    literal,
     promote,
+    promote_wrapping,
     static_array,
     static_ints,
 )
@@ -55,20 +55,21 @@ def where(condition: Any, x: Any = NOVALUE, y: Any = NOVALUE, /) -> Any:
     if x is NOVALUE or y is NOVALUE:
         raise ValueError("either both or neither of x and y should be given")
     x, y = as_traced(x), as_traced(y)
-    a, b = promote(_beside(x, y), _beside(y, x))
+    a, b = promote_wrapping(x, y) if _WHERE_WRAPS else promote(x, y)
     found = choose_where(*broadcast_together(as_bool(as_traced(condition)), a, b))
     return found if found.ndim else created(found)
 
 
-def _beside(x: TracedArray, other: TracedArray) -> TracedArray:
-    """A Python int beside an array of ints as this NumPy's ``where`` takes it: it wraps up to NumPy 2.4, and raises since."""
-    if x.weak != "int" or x.literal is None or other.weak or other.dtype.kind not in "iu":
-        return x
-    return literal(lifted(_wrapped, x.literal, other.dtype), other.dtype)
+def _where_wraps() -> bool:
+    """Whether ``where`` of the installed NumPy takes a Python int that is out of bounds: it does up to NumPy 2.4."""
+    try:
+        np.where(True, 300, np.zeros((), np.uint8))
+    except OverflowError:
+        return False
+    return True
 
 
-def _wrapped(number: int, dtype: Any) -> Any:
-    return np.where(True, number, np.zeros((), dtype))[()]
+_WHERE_WRAPS = _where_wraps()
 
 
 @implements(np.select)
@@ -81,7 +82,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> TracedArray:
     for k, c in enumerate(conditions):
         if c.dtype != np.bool_:
             raise TypeError(f"invalid entry {k} in condlist: should be boolean ndarray")
-    choices = promote(*(as_traced(c) for c in choicelist), as_traced(default))
+    choices = promote_wrapping(*(as_traced(c) for c in choicelist), as_traced(default))
     together = broadcast_together(*conditions, *choices)
     conditions, (*values, found) = together[: len(conditions)], together[len(conditions) :]
     for c, value in zip(reversed(conditions), reversed(values), strict=True):
@@ -149,7 +150,9 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
 
 @implements(np.choose)
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> TracedArray:
-    values = promote(*(as_traced(c) for c in choices))
+    values = promote_wrapping(*(as_traced(c) for c in choices))
+    if as_traced(a).dtype == np.uint64:
+        raise TypeError("Cannot cast array data from dtype('uint64') to dtype('int64') according to the rule 'safe'")
     index = index_of(a) if mode == "raise" else in_range(index_of(a), 0, len(values), mode)
     index, *values = broadcast_together(index, *values)
     if mode == "raise":

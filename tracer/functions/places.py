@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_traced, broadcast_to, broadcast_together, cast, emit, static_array
+from pullback.tracer.array import as_stored, as_traced, broadcast_to, broadcast_together, cast, emit, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, reshaped, shape_of, xp
 from pullback.tracer.functions.picking import in_range, index_of, take
@@ -47,7 +47,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> TracedArray:
 
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> TracedArray:
-    x, new, obj = as_traced(arr), cast(as_traced(values), as_traced(arr).dtype), static_array(obj)
+    x, new, obj = as_traced(arr), as_stored(values, as_traced(arr).dtype), static_array(obj)
     if axis is None:
         x, axis = reshaped(x, (x.size,)), 0
     at = axis_of(axis, x.ndim)

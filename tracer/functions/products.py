@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, promote
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, promote, wrapping
 from pullback.tracer.functions.common import (
     axis_of,
     existing,
@@ -136,8 +136,7 @@ def _batched(x: TracedArray, core: Labels) -> Labels:
 
 def strong(x: Any) -> TracedArray:
     """A traced array whose dtype counts in a promotion, as that of np.asarray does."""
-    found = as_traced(x)
-    return cast(found, found.dtype)
+    return wrapping(as_traced(x))
 
 
 def _pair(x1: Any, x2: Any, dtype: Any = None) -> tuple[TracedArray, TracedArray]:

@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, fresh, full, kind_of, static_array
+from pullback.tracer.array import (
+    as_stored,
+    as_traced,
+    broadcast_to,
+    cast,
+    emit,
+    expand,
+    fresh,
+    full,
+    kind_of,
+    static_array,
+    wrapping,
+)
 from pullback.tracer.asked import not_made
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import as_bool, axis_of, choose_where, permute, positions, reshaped, xp
@@ -57,7 +69,8 @@ def _set_line(x: TracedArray, line: TracedArray) -> None:
 @register_method("put")
 @implements(np.put)
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    x, values = _target("put", a), as_traced(v)
+    x = _target("put", a)
+    values = as_stored(v, x.dtype)
     index = static_array(ind) if isinstance(ind, TracedArray) else np.asarray(ind)
     if not isinstance(index, TracedArray):
         index = index.astype(np.int64, casting="same_kind").ravel()
@@ -80,7 +93,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     x, chosen = _array("place", arr), as_bool(as_traced(mask))
     if chosen.size != x.size:
         raise ValueError("place: mask and data must be the same size")
-    values, chosen = as_traced(vals), _line(chosen)
+    values, chosen = as_stored(vals, x.dtype), _line(chosen)
     if not values.size:
         emit("check", xp.logical_not(chosen), error="ValueError", message="Cannot insert from an empty array!")
         return
@@ -92,7 +105,7 @@ def putmask(a: Any, /, mask: Any, values: Any) -> None:
     x, chosen = _array("putmask", a), as_bool(as_traced(mask))
     if chosen.size != x.size:
         raise ValueError("putmask: mask and data must be the same size")
-    given = as_traced(values)
+    given = as_stored(values, x.dtype)
     if given.size and x.size:
         _set_line(x, choose_where(_line(chosen), cast(_repeated(given, x.size), x.dtype), _line(x)))
 
@@ -156,7 +169,7 @@ class Flat:
         return fresh(_line(self.base)[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        x, values = self.base, as_traced(value)
+        x, values = self.base, as_stored(value, self.base.dtype)
         line = _line(x)
         if values.size == 1:
             _set_line(x, written(line, key, reshaped(values, ())))
@@ -189,7 +202,7 @@ hook("flat")(Flat)
 @hook("set_flat")
 def set_flat(x: TracedArray, value: Any) -> None:
     """``x.flat = value``."""
-    values = as_traced(value)
+    values = as_stored(value, x.dtype)
     if values.size and x.size:
         _set_line(x, _repeated(values, x.size))
 
@@ -215,7 +228,7 @@ def at(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> None:
     if x.readonly:
         update(x, x)
     plan = plan_of(x.shape, key)
-    given = [as_traced(v) for v in values]
+    given = [wrapping(as_traced(v)) for v in values]
     if not plan.arrays:
         part = x[key if any(k is Ellipsis for k in _tuple(key)) else (*_tuple(key), ...)]
         ufunc(part, *given, out=part, casting="unsafe")

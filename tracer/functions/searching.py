@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_traced, cast, created, emit, full, promote, static_array
+from pullback.tracer.array import as_traced, cast, created, emit, full, promote, static_array, wrapping
 from pullback.tracer.functions.common import xp
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
@@ -50,7 +50,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     x, y = as_traced(a), as_traced(v)
     if x.ndim != 1:
         raise ValueError("object of too small depth for desired array")
-    x, y = promote(x, y)
+    x, y = promote(wrapping(x), wrapping(y))
     return count_before(x if sorter is None else xp.take(x, sorter), y, side)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_to, convert, expand, static_array
+from pullback.tracer.array import as_stored, as_traced, broadcast_to, convert, expand, static_array, stored
 from pullback.tracer.asked import not_made
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import as_bool, choose_where, remove_axes, reshaped
@@ -33,6 +33,8 @@ def setitem(x: TracedArray, key: Any, value: Any) -> None:
         raise TypeError(f"'{x.weak or f'numpy.{x.dtype.name}'}' object does not support item assignment")
     if isinstance(value, TracedArray) and value.base is x and value.seen == x.version and _is_part(value, key):
         return
+    if not x.readonly and isinstance(value, list | tuple) and x.dtype.kind in "iu":
+        value = as_stored(value, x.dtype)
     update(x, x if x.readonly else written(x, key, as_traced(value)), casting="unsafe")
 
 
@@ -49,12 +51,12 @@ def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
     """``x`` as ``x[key] = value`` would leave it."""
     if value.weak == "complex" and x.dtype.kind in "iuf":
         raise TypeError("float() argument must be a string or a real number, not 'complex'")
-    value = convert(value, x.dtype)
     if (isinstance(key, TracedArray) and key.dtype.kind == "b") or is_static_mask(key):
-        masked = _masked(x, key, value)
+        masked = _masked(x, key, stored(value, x.dtype))
         if masked is not None:
             return masked
     plan = plan_of(x.shape, key)
+    value = stored(value, x.dtype, is_item=not plan.arrays)
     if not plan.arrays:
         shape = [a.count for a in plan.axes if not a.is_int]
         return with_basic(x, plan, fitted(value, shape_with(shape, new_axes(plan))))
@@ -92,7 +94,7 @@ def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None
 def fill(x: TracedArray, value: Any) -> None:
     # Of a number nothing is filled, as NumPy has it; one on a device is an array, which says that it does not change.
     if x.ndim or x.is_cell or x.readonly:
-        update(x, value, casting="unsafe")
+        update(x, as_stored(value, x.dtype, is_item=True) if not x.readonly else value, casting="unsafe")
 
 
 @implements(np.copyto)
