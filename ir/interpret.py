@@ -52,7 +52,8 @@ from pullback.ir.types import ArrayType, DType
 
 Env = dict[Value, Any]
 Sizes = dict[str, int]
-Observer = Callable[[Instruction, Sequence[Any], Sequence[Any]], None]
+Observer = Callable[[Instruction, Sequence[Any], Sequence[Any]], Sequence[Any] | None]
+"""Is told an instruction that ran, its operands and results; may give other results, which stand in the place of these."""
 
 THREADS = 2
 """So many threads an interpreted kernel believes to have."""
@@ -120,10 +121,10 @@ class _Arrays:
         for instruction in block.instructions:
             operands = [env[v] for v in instruction.operands]
             results = self.run(instruction, operands)
+            if self.observe is not None:
+                results = self.observe(instruction, operands, results) or results
             for value, result in zip(instruction.results, results, strict=True):
                 env[value] = result
-            if self.observe is not None:
-                self.observe(instruction, operands, results)
 
     def run(self, instruction: Instruction, operands: list[Any]) -> Sequence[Any]:
         op = instruction.op

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pullback.debugging.gradients import check_grad, check_grads
     from pullback.debugging.nonfinite import find_nan
     from pullback.debugging.printing import print, print_grad
+    from pullback.debugging.verification import VerificationError
     from pullback.device_export import DeviceExport
     from pullback.exporting import Exported, ExportError, ExportWarning, export
     from pullback.hips import (
@@ -62,7 +63,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CacheInfo", "CheckpointWarning", "DeviceArray", "DeviceError", "DeviceExport", "DeviceFault", "DeviceMemoryError",
-    "DeviceWarning", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "__version__", "associative_scan",
+    "DeviceWarning", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "VerificationError", "__version__",
+    "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
     "deriv", "device_put", "elementwise_grad",
     "ExportError", "ExportWarning", "Exported", "Loaded", "export", "extend", "find_nan",
@@ -92,6 +94,7 @@ if not TYPE_CHECKING:
         "pullback.debugging.gradients": ("check_grad", "check_grads"),
         "pullback.debugging.nonfinite": ("find_nan",),
         "pullback.debugging.printing": ("print", "print_grad"),
+        "pullback.debugging.verification": ("VerificationError",),
         "pullback.device_export": ("DeviceExport",),
         "pullback.exporting": ("ExportError", "ExportWarning", "Exported", "export"),
         "pullback.hips": (

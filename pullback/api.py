@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+import numpy as np
+
 from pullback.checked import Checked
 from pullback.debugged import Debugged, DebuggedAndChecked
 from pullback.donation import donation
@@ -18,6 +20,7 @@ from pullback.jitted import Jitted, transformed
 from pullback.runtime.cuda_driver import checked
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.transform import Argnames, Argnums, Gradient, Transform, checked_argnames, checked_argnums
+from pullback.verified import Verified
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +45,7 @@ def jit(
     debug: bool = False,
     dynamic: bool = False,
     tf32: bool = False,
+    verify: int = 0,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -55,12 +59,14 @@ def jit(
     debug: bool = False,
     dynamic: bool = False,
     tf32: bool = False,
+    verify: int = 0,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
 def jit(
     function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str | None = None, check: bool = False,
     guards: bool = False, donate: Donate = (), debug: bool = False, dynamic: bool = False,
     tf32: bool = False,
+    verify: int = 0,
 ) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
 
@@ -98,15 +104,37 @@ def jit(
     and branches too: the op, its line and its operands. What only a ``where`` that takes another value, a minimum, a maximum or
     a comparison reads is passed over. Gradients and other transforms of such a function do the same. Calls take long.
 
+    ``verify``: the first so many calls of each program are compared with plain Python on copies of the arguments: structure,
+    dtypes, shapes and values of the results, what was written into arguments and arrays from outside, exceptions. A
+    VerificationError says what differs first, with both values and the line; then the arguments are as they were. Where there is
+    no plain Python, as for gradients, the interpreter stands in its place, but the value of ``value_and_grad`` is compared with
+    plain Python. Transforms of such a function do the same. Later calls cost nothing more. docs/debugging.md says what may
+    differ, and what becomes of effects.
+
+        f = pb.jit(loss, verify=3)                    # f(w, x, y): float64, or VerificationError
+
     Raises TypeError and ValueError for bad options. Calls raise TraceError for what cannot be compiled.
     """
     if function is None:
         options = {"static_argnames": static_argnames, "device": device, "check": check, "guards": guards}
-        return functools.partial(jit, **options, donate=donate, debug=debug, dynamic=dynamic, tf32=tf32)
+        return functools.partial(jit, **options, donate=donate, debug=debug, dynamic=dynamic, tf32=tf32, verify=verify)
     device = None if device is None else checked(device)
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    transform = (Guarded if guards else Transform)(name="jit", donate=donation(donate), dynamic=bool(dynamic), tf32=bool(tf32))
-    return transformed(function, transform, words, device, KINDS[bool(debug), bool(check)])
+    transform = (Guarded if guards else Transform)(
+        name="jit", donate=donation(donate), dynamic=bool(dynamic), tf32=bool(tf32), verify=_count(verify, debug or check)
+    )
+    kind = Verified if transform.verify else KINDS[bool(debug), bool(check)]
+    return transformed(function, transform, words, device, kind)
+
+
+def _count(verify: Any, is_examined: bool) -> int:
+    """How many calls are compared. Raises TypeError and ValueError."""
+    if isinstance(verify, bool) or not isinstance(verify, int | np.integer):
+        raise TypeError(f"verify is a number of calls, not {verify!r}")
+    if verify < 0 or (verify and is_examined):
+        what = "less than none" if verify < 0 else "debug and check look at every call; leave one of them out"
+        raise ValueError(f"verify={verify}: {what}")
+    return int(verify)
 
 
 @overload

@@ -213,14 +213,19 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
     def __repr__(self) -> str:
         return f"<pullback.{self._transform.name} of {self._function!r}>"
 
+    @property
+    def _kind(self) -> type[Jitted[..., Any]]:
+        """The class that transforms of it have, and copies."""
+        return type(self)
+
     def __eq__(self, other: Any) -> bool:
-        return type(other) is type(self) and other._programs is self._programs
+        return isinstance(other, Jitted) and other._kind is self._kind and other._programs is self._programs
 
     def __hash__(self) -> int:
         return hash(self._programs)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        how = (self._transform, self._static, self._device, type(self))
+        how = (self._transform, self._static, self._device, self._kind)
         name = shown(self)
         if name is self:
             return self.__qualname__
@@ -234,7 +239,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
                 return _transformed_inside, (name, depth, *how)
         if name is self._function or shown(self._function) is self._function:
             return _transformed, (self._function, *how)
-        return _blank, (type(self),), (self._function, *how)
+        return _blank, (self._kind,), (self._function, *how)
 
     def __setstate__(self, how: tuple[Function, Transform, frozenset[str], str | None, type[Jitted[..., Any]]]) -> None:
         self.__init__(*how[:4], _transformed(*how)._programs)  # type: ignore[misc]
@@ -247,7 +252,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         return (
             self
             if function is self._function
-            else _transformed(function, self._transform, self._static, self._device, type(self))
+            else _transformed(function, self._transform, self._static, self._device, self._kind)
         )
 
     def cache_info(self) -> CacheInfo:
@@ -426,7 +431,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         """The same function with ``self`` as first argument, which argnums does not count."""
         if self._after_self is None:
             inner = self._function._for_methods() if isinstance(self._function, Jitted) else self._function
-            self._after_self = _transformed(inner, self._transform.after_self(), self._static, self._device, type(self))
+            self._after_self = _transformed(inner, self._transform.after_self(), self._static, self._device, self._kind)
         return self._after_self
 
 
@@ -453,11 +458,14 @@ def _transformed(
     function: Function, transform: Transform, static: frozenset[str], device: str | None, kind: type[Jitted[..., Any]]
 ) -> Jitted[..., Any]:
     if isinstance(function, Jitted):
-        kind = type(function) if function.is_inherited and kind is Jitted else kind
+        kind = function._kind if function.is_inherited and kind is Jitted else kind
         device = device if transform.name == "jit" else function._device
         static |= function._static
         before = function._transform
-        transform = replace(transform, dynamic=before.dynamic or transform.dynamic, tf32=before.tf32 or transform.tf32)
+        transform = replace(
+            transform, dynamic=before.dynamic or transform.dynamic, tf32=before.tf32 or transform.tf32,
+            verify=transform.verify or before.verify,
+        )  # fmt: skip
     if current() is not None:
         return kind(function, transform, static, device, Programs(transform.parameters(function, static)))
     made = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).made

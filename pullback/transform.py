@@ -20,7 +20,8 @@ Argnames = str | tuple[str, ...]
 class Transform:
     """What is done to a function: here nothing, as by "jit". ``argnums`` and ``argnames`` choose arguments, if it has a
     choice. ``donate``: the arguments of the transformed function whose memory its results may take. ``dynamic``: sizes are
-    symbolic in its traces. ``tf32``: products of float32 may round what they multiply."""
+    symbolic in its traces. ``tf32``: products of float32 may round what they multiply. ``verify``: so many
+    calls of each program are compared with plain Python."""
 
     name: str = "jit"
     argnums: Argnums | None = None
@@ -29,6 +30,7 @@ class Transform:
     donate: Donation | None = None
     dynamic: bool = False
     tf32: bool = False
+    verify: int = 0
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the transformed function in the current trace."""

@@ -16,16 +16,24 @@ from pullback.tracer.bodies import running
 Function = Callable[..., Any]
 
 _plain: ContextVar[bool] = ContextVar("pullback_plain", default=False)
+_silent: ContextVar[bool] = ContextVar("pullback_silent", default=False)
 
 
 @contextmanager
-def in_python() -> Iterator[None]:
-    """Branches and loops that are called outside of a trace run in plain Python in this context."""
-    token = _plain.set(True)
+def in_python(*, prints: bool = True) -> Iterator[None]:
+    """Branches and loops that are called outside of a trace run in plain Python in this context; ``pb.print`` prints nothing
+    there unless ``prints``."""
+    plain, silent = _plain.set(True), _silent.set(not prints)
     try:
         yield
     finally:
-        _plain.reset(token)
+        _silent.reset(silent)
+        _plain.reset(plain)
+
+
+def is_silent() -> bool:
+    """Whether ``pb.print`` is to print nothing outside of a trace."""
+    return _silent.get()
 
 
 def is_plain() -> bool:

@@ -13,6 +13,7 @@ from pullback.tracer import TracedArray, current, emit, flatten, rebuild, user_l
 from pullback.tracer.array import as_traced
 from pullback.tracer.source import shown
 from pullback.tracer.tree import Identity
+from pullback.uncompiled import is_silent
 
 T = TypeVar("T")
 
@@ -42,6 +43,8 @@ def print(*values: Any, sep: str = " ", end: str = "\n", **fields: Any) -> None:
         text = sep.join([page.plain(v) for v in values])
     text += _escaped(end)
     if current() is None:
+        if is_silent():
+            return
         show(*page.operands, text=text, scalars=[""] * len(page.operands))
     else:
         emit("print", *page.operands, text=text, scalars=[x.weak for x in page.operands])

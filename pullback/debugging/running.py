@@ -81,6 +81,18 @@ def observed(call: Call, observe: Observer, *, effects: bool = True) -> tuple[Fu
     return function, given
 
 
+def interpreted_results(call: Call, observe: Observer | None) -> Sequence[Any]:
+    """The results of a call's program on the interpreter: those of the function, then what it writes. Nothing is printed. Raises
+    as ``run_call``."""
+    function, arguments = _prepared(call)
+    given = _typed(function, arguments)
+    try:
+        found: Sequence[Any] = interpret(function, *(given[p] for p in function.parameters), observe=observe, effects=False)
+    except CheckFailed as failed:
+        raise failure(call.trace.function, failed, arguments) from None
+    return found
+
+
 def _prepared(call: Call) -> tuple[Function, Sequence[Any]]:
     """The function of a call before it is optimised, and its arguments."""
     arguments = call.trace.arguments(call.leaves)
