@@ -84,7 +84,7 @@ def power_of_size(b: Builder, size: Value, y: Value) -> Value:
     return exp_of_sum(b, held, b.select(b.eq(held, product), product_low, number(b, size, 0.0)))
 
 
-def pow(b: Builder, x: Value, y: Value) -> Value:
+def pow(b: Builder, x: Value, y: Value, **params: bool) -> Value:
     """x**y with the special cases of C99 (F.10.4.4); a negative x has integer powers only, others are NaN."""
     one, zero = number(b, x, 1.0), number(b, x, 0.0)
     size, held = b.abs(x), clamp(b, y, -POW_HIGH, POW_HIGH)
@@ -98,7 +98,7 @@ def pow(b: Builder, x: Value, y: Value) -> Value:
     return b.select(b.bitor(b.eq(x, one), b.eq(y, zero)), one, result)
 
 
-def cbrt(b: Builder, x: Value) -> Value:
+def cbrt(b: Builder, x: Value, root: bool = False) -> Value:
     """The real cube root; subnormal arguments are as exact as others."""
     fmt = format_of(x)
     size = b.abs(x)

@@ -130,7 +130,7 @@ def integer_power(b: Any, x: Value, y: Value) -> Value:
     return found
 
 
-def power(b: Any, x: Value, y: Value) -> Value:
+def power(b: Any, x: Value, y: Value, **params: bool) -> Value:
     return MATH["pow"](b, x, y) if _is_float(x) else integer_power(b, x, y)
 
 

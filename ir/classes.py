@@ -21,7 +21,9 @@ from pullback.ir.ops.reduce import Reduce
 from pullback.ir.ops.reindex import pad, reshape, slice_
 from pullback.ir.passes.components import MOST_SPELLED
 from pullback.ir.passes.cuts import MOST_PARTS, cuts
+from pullback.ir.passes.even_powers import even_powers
 from pullback.ir.passes.pairs import shared_axes
+from pullback.ir.passes.roots import roots
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.types import Extent, Shape
 
@@ -31,7 +33,7 @@ MOST_NEAR = 4
 def templated(function: Function, *, exactly: bool = False) -> Abstract:
     """``abstract``, with the extents of size classes as numbers: what a template is made of, and its key. ``exactly``: for the
     function as it is, not rewritten as these very extents allow (``cuts``)."""
-    found = abstract(function if exactly else cuts(function))
+    found = abstract(roots(even_powers(function if exactly else cuts(function))))
     body = found.function.body
     short, near = _short(body), _near(body) | _pooled(body)
     fixed = {name: int(found.sizes[name]) for name in found.sizes if name in short and 1 <= found.sizes[name] <= MOST_SPELLED}

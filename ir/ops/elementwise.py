@@ -30,13 +30,16 @@ class Elementwise(Op):
     """``kinds``: element kinds the op takes. ``gives``: "same", "bool", "select" (bool, T, T -> T), "dtype" (a param), "part"
     (the type of a part of a complex number, of real ones the same) or "complex" (two parts -> the complex type).
 
-    ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result.
+    ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result. ``steep(params)``: whether
+    the slope may be infinite where the value is finite and at an end of its range, as that of a root is at 0; what is to be done
+    with a zero behind it says ``ir/passes/strong.py``.
     """
 
     arity: int = 1
     kinds: str = "f"
     gives: str = "same"
     cheap: bool = False
+    steep: Callable[[Mapping[str, Any]], bool] | None = None
     llvm: Spelling = "recipe"
     cuda: Spelling = ""
     vocabularies: frozenset[str] = BOTH
@@ -270,6 +273,20 @@ gcd = Elementwise(name="gcd", reference="numpy.gcd", arity=2, kinds="iu", pullba
                   cuda="pb_gcd({0}, {1})")  # fmt: skip
 
 
+def always(params: Mapping[str, Any]) -> bool:
+    return True
+
+
+def if_root(params: Mapping[str, Any]) -> bool:
+    """Whether the param ``root`` says that the power is a root whose argument is at its least where it is 0."""
+    return bool(params.get("root", False))
+
+
+def is_fractional(params: Mapping[str, Any]) -> bool:
+    """Whether the param ``fractional`` says that the exponent of a power is between 1 and 2."""
+    return bool(params.get("fractional", False))
+
+
 def _has_slope(b: Any, x: Value, y: Value) -> Value:
     """Where y * x**(y - 1) is not 0 times infinity or NaN."""
     is_usual = b.bitand(b.ne(x, b.zeros_like(x)), b.eq(x, x))
@@ -279,13 +296,14 @@ def _has_slope(b: Any, x: Value, y: Value) -> Value:
 pow = Elementwise(
     name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifuc",
     pullback=each(
-        lambda b, ct, out, x, y: _where(
+        lambda b, ct, out, x, y, **params: _where(
             b, _has_slope(b, x, y), b.mul(ct, b.mul(y, b.pow(x, b.sub(y, const_like(b, 1, y)))))
         ),
-        lambda b, ct, out, x, y: _where(b, b.ne(x, b.zeros_like(x)), b.mul(ct, b.mul(out, b.log(x)))),
+        lambda b, ct, out, x, y, **params: _where(b, b.ne(x, b.zeros_like(x)), b.mul(ct, b.mul(out, b.log(x)))),
     ),
-    cuda="pb_pow({0}, {1})",
+    cuda="pb_pow({0}, {1})", steep=if_root,
 )  # fmt: skip
+"""Params, for gradients alone (``ir/passes/roots.py``): ``root``, ``fractional``."""
 
 # minimum and maximum: NaN wins; +0 is above -0, so that no result depends on an order
 
@@ -355,16 +373,21 @@ logaddexp = Elementwise(
 )  # fmt: skip
 
 
-def _sqrt_partial(b: Any, ct: Value, out: Value, x: Value, norm: bool = False) -> Value:
+def _sqrt_partial(b: Any, ct: Value, out: Value, x: Value, norm: bool = False, positive: bool = False) -> Value:
     d: Value = b.mul(_scaled(b, ct, 0.5), b.div(const_like(b, 1.0, out), out))
     return _where(b, b.ne(out, b.zeros_like(out)), d) if norm else d
 
 
 sqrt = _analytic(
     "sqrt", _sqrt_partial, reference=meaning.sqrt, also=("numpy.sqrt",), cheap=True,
-    llvm="call {t} @llvm.sqrt.{m}({t} {0})",
+    steep=lambda params: not params.get("norm") and not params.get("positive"), llvm="call {t} @llvm.sqrt.{m}({t} {0})",
 )  # fmt: skip
-cbrt = _unary("cbrt", lambda b, ct, out, x: b.div(b.div(_scaled(b, ct, 1 / 3), out), out), also=("scipy.special.cbrt",))
+"""Params ``norm``: it is the root of a sum of squares, whose derivatives at 0 are 0; ``positive``: the operand counts as
+positive (``ir/passes/roots.py``)."""
+cbrt = _unary(
+    "cbrt", lambda b, ct, out, x, root=False: b.div(b.div(_scaled(b, ct, 1 / 3), out), out), reference=meaning.cbrt,
+    also=("numpy.cbrt", "scipy.special.cbrt"), steep=if_root,
+)  # fmt: skip
 hypot = Elementwise(
     name="hypot", reference="numpy.hypot", arity=2, cuda="pb_hypot({0}, {1})",
     pullback=each(
@@ -395,10 +418,13 @@ def _off_origin(b: Any, x: Value, y: Value, found: Value) -> Value:
 sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
 cos = _analytic("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))))
 tan = _analytic("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))))
-asin = _analytic("asin", lambda b, ct, out, x: b.div(ct, b.sqrt(_one_minus_square(b, x))), "numpy.arcsin", also=("numpy.asin",))
-acos = _analytic(
-    "acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(_one_minus_square(b, x)))), "numpy.arccos", also=("numpy.acos",)
+asin = _analytic(
+    "asin", lambda b, ct, out, x: b.div(ct, b.sqrt(_one_minus_square(b, x))), "numpy.arcsin", also=("numpy.asin",), steep=always
 )
+acos = _analytic(
+    "acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(_one_minus_square(b, x)))), "numpy.arccos", also=("numpy.acos",),
+    steep=always,
+)  # fmt: skip
 atan = _analytic(
     "atan", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), b.mul(x, x))), "numpy.arctan", also=("numpy.atan",)
 )
@@ -432,7 +458,7 @@ asinh = _analytic("asinh", _asinh_partial, "numpy.arcsinh", also=("numpy.asinh",
 acosh = _analytic(
     "acosh",
     lambda b, ct, out, x: b.div(ct, b.mul(b.sqrt(b.sub(x, const_like(b, 1, x))), b.sqrt(b.add(x, const_like(b, 1, x))))),
-    "numpy.arccosh", also=("numpy.acosh",),
+    "numpy.arccosh", also=("numpy.acosh",), steep=always,
 )  # fmt: skip
 atanh = _analytic("atanh", lambda b, ct, out, x: b.div(ct, _one_minus_square(b, x)), "numpy.arctanh", also=("numpy.atanh",))
 

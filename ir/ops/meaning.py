@@ -86,7 +86,7 @@ def sign(x: Array) -> Array:
     return np.add(np.sign(x), np.zeros_like(x)) if is_float(x) else np.sign(x)
 
 
-def pow(x: Array, y: Array) -> Array:
+def pow(x: Array, y: Array, root: bool = False, fractional: bool = False) -> Array:
     """C's power of floats, which NumPy leaves for square roots only where the exponent is a lone 0.5; a negative integer exponent
     gives 0 (the tracer checks it first)."""
     x, y = np.asarray(x), np.asarray(y)
@@ -96,9 +96,14 @@ def pow(x: Array, y: Array) -> Array:
     return np.where(negative, np.zeros_like(x), np.power(x, np.where(negative, np.zeros_like(y), y)))
 
 
-def sqrt(x: Array, norm: bool = False) -> Array:
-    """``norm`` marks the square root of a sum of squares, whose derivatives at 0 are 0."""
+def sqrt(x: Array, norm: bool = False, positive: bool = False) -> Array:
+    """The params are for gradients alone."""
     return np.sqrt(x)
+
+
+def cbrt(x: Array, root: bool = False) -> Array:
+    """``root`` is for gradients alone."""
+    return np.cbrt(x)
 
 
 def _signed_zeros(out: Array, x: Array, y: Array, zero: Array) -> Array:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from pullback.ir.builder import Builder
 from pullback.ir.op import ZERO
-from pullback.ir.passes.loop_parts import either, everywhere, holds_anywhere
+from pullback.ir.passes.loop_parts import both, either, everywhere, holds_anywhere
 from pullback.ir.passes.reverse import Cotangent, Part, pull
+from pullback.ir.passes.strong import StrongBuilder
 from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.types import BOOL, ArrayType, StackType, Type
 
@@ -41,13 +42,21 @@ def values_of(cts: Cotangents) -> set[Value]:
     return {v for v in given if v is not None}
 
 
-def derive(b: Builder, body: Block, of: Mapping[int, bool], wrt: Sequence[int], summed: Mapping[int, bool]) -> Derived:
+@dataclass(frozen=True)
+class Kind:
+    """Of a cotangent to come: whether it has a predicate, and whether it may be steep."""
+
+    is_masked: bool = False
+    is_steep: bool = False
+
+
+def derive(b: Builder, body: Block, of: Mapping[int, Kind], wrt: Sequence[int], summed: Mapping[int, Kind]) -> Derived:
     """The derivative of the results of a body at ``of`` by its parameters at ``wrt``, and at ``summed``, where it is added to
-    what there is. Both say which cotangents have predicates."""
+    what there is. Both say what the cotangents are like."""
     inner = Builder(b.loc, hint=b.hint)
     own = [Value(p.type, p.name) for p in body.parameters]
-    seeds = [_seed(body.results[k].type, is_masked) for k, is_masked in of.items()]
-    sums = {k: _seed(body.parameters[k].type, is_masked) for k, is_masked in summed.items()}
+    seeds = [_seed(body.results[k].type, kind) for k, kind in of.items()]
+    sums = {k: _seed(body.parameters[k].type, kind) for k, kind in summed.items()}
     results, found = pull(inner, body, own, [*wrt, *summed], b.loc, list(of), seeds, sums, own)
     late = values_of([*seeds, *sums.values()])
     forward: list[Instruction] = []
@@ -59,12 +68,19 @@ def derive(b: Builder, body: Block, of: Mapping[int, bool], wrt: Sequence[int], 
     return Derived(own, seeds, list(sums.values()), Block(tuple(own), tuple(forward), tuple(results)), backward, found)
 
 
-def _seed(t: Type, is_masked: bool) -> Cotangent:
-    return Cotangent(Value(t, "d"), Value(ArrayType(BOOL, t.shape), "on") if is_masked else None)
+def _seed(t: Type, kind: Kind) -> Cotangent:
+    return Cotangent(Value(t, "d"), Value(ArrayType(BOOL, t.shape), "on") if kind.is_masked else None, kind.is_steep)
 
 
 def pair(ct: Cotangent) -> list[Value]:
     return [ct.value] if ct.predicate is None else [ct.value, ct.predicate]
+
+
+def marked(b: Builder, value: Value, is_steep: bool) -> Value:
+    """A value that is steep from now on, if ``is_steep``."""
+    if is_steep and isinstance(b, StrongBuilder):
+        b.mark([value])
+    return value
 
 
 def predicate_of(ct: Cotangent | None) -> Value | None:
@@ -90,10 +106,11 @@ def part_under(b: Builder, whole: Value | None, ct: Cotangent | None) -> Part:
         return ZERO, None
     if whole is None:
         return ct.value, ct.predicate
-    predicate = everywhere(b, whole, ct.value)
+    on = everywhere(b, whole, ct.value)
+    predicate = on if ct.predicate is None else both(b, ct.predicate, on)
     if isinstance(ct.value.type, StackType):
-        return ct.value, ct.predicate or predicate
-    return b.select(predicate, ct.value, b.zeros_like(ct.value)), ct.predicate or predicate
+        return ct.value, predicate
+    return b.select(on, ct.value, b.zeros_like(ct.value)), predicate
 
 
 def total_under(b: Builder, whole: Value | None, total: Cotangent | None, before: Cotangent | None) -> Part:
@@ -102,8 +119,9 @@ def total_under(b: Builder, whole: Value | None, total: Cotangent | None, before
         return (ZERO, None) if before is None else (before.value, before.predicate)
     if whole is None:
         return total.value, None
-    predicate = everywhere(b, whole, total.value)
-    value = b.select(predicate, total.value, b.zeros_like(total.value) if before is None else before.value)
-    if total.predicate is not None or before is None:
-        return value, total.predicate or predicate
+    on = everywhere(b, whole, total.value)
+    value = b.select(on, total.value, b.zeros_like(total.value) if before is None else before.value)
+    predicate = on if total.predicate is None else both(b, total.predicate, on)
+    if before is None:
+        return value, predicate
     return value, None if before.predicate is None else either(b, before.predicate, predicate)

@@ -1,7 +1,8 @@
 """Forward mode: the tangents of a region's results, emitted beside its instructions.
 
 A linear op is itself on the tangents. An elementwise op is the diagonal of its gradient rule: the tangent in the cotangent's
-place; where that is zero because of a ``select``, so is what becomes of it, whatever the derivative is. Every other op has its
+place; where that is zero because of a ``select``, so is what becomes of it, whatever the derivative is, and behind a root
+(``strong``) where it is zero at all. Every other op has its
 gradient rule transposed: rules are linear in the cotangents, so what a rule emits, differentiated by the cotangents with the
 tangents as seeds, are the tangents of the results. Zero tangents are no values, as in reverse mode.
 """
@@ -27,6 +28,7 @@ from pullback.ir.passes.reverse import (
     run_forward,
     transposed,
 )
+from pullback.ir.passes.strong import is_frail, is_steep, strong_product
 from pullback.ir.structure import Block, Instruction, Loc, Value
 
 Tangent = Value | Zero | GradientError
@@ -67,6 +69,7 @@ def advance(
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
     moved: dict[Value, Tangent] = dict(zip(region.parameters, given, strict=True))
     under: dict[Value, Value] = {}
+    frail: set[Value] = set()
     active = active_values(region, [k for k, t in enumerate(given) if not isinstance(t, Zero)], of)
     for instruction in region.instructions:
         inputs = tuple(env[v] for v in instruction.operands)
@@ -82,7 +85,10 @@ def advance(
             if is_moved:
                 try:
                     off = [under.get(v) for v in instruction.operands]
-                    found = _tangents(step, instruction, inputs, outputs, tangents, wanted, off)
+                    is_strong = frail.isdisjoint(instruction.operands)
+                    found = _tangents(step, instruction, inputs, outputs, tangents, wanted, off, is_strong)
+                    if is_frail(instruction) or not is_strong:
+                        frail.update(instruction.results)
                     predicate = pushed(step, instruction, inputs, [not isinstance(t, Zero) for t in tangents], off)
                     if predicate is not None:
                         under[instruction.results[0]] = predicate
@@ -113,8 +119,10 @@ def _tangents(
     given: Sequence[Tangent],
     wanted: Sequence[bool],
     off: Sequence[Value | None],
+    is_strong: bool,
 ) -> Sequence[Tangent]:
-    """``off``: predicates where the tangents ``given`` are not zero, of those of which one is known."""
+    """``off``: predicates where the tangents ``given`` are not zero, of those of which one is known. ``is_strong``: whether a
+    zero among them prevails over an infinite slope."""
     op = instruction.op
     if op.nondifferentiable:
         return [ZERO] * len(outputs)
@@ -129,7 +137,7 @@ def _tangents(
         return b.emit(op, operands, dict(instruction.params))
     check_derivative(instruction, [not isinstance(t, Zero) for t in given])
     if is_diagonal:
-        return [_diagonal(b, instruction, inputs, outputs, given, off)]
+        return [_diagonal(b, instruction, inputs, outputs, given, off, is_strong)]
     return _transposed(b, instruction, inputs, outputs, given, wanted)
 
 
@@ -140,6 +148,7 @@ def _diagonal(
     outputs: Sequence[Value],
     given: Sequence[Tangent],
     off: Sequence[Value | None],
+    is_strong: bool,
 ) -> Tangent:
     """The sum over the operands of each contribution to it, of its tangent."""
     rule = instruction.op.pullback
@@ -153,6 +162,8 @@ def _diagonal(
         part = rule(b, instruction.op, inputs, outputs, [symbol], instruction.params, wants)[position]
         if isinstance(part, Value):
             known(tangent)
+            if isinstance(tangent, Value) and is_strong and is_steep(instruction):
+                part = strong_product(b, part, tangent, part)
             predicate = off[position]
             if predicate is not None and instruction.op.name not in TAME:
                 part = b.select(predicate, part, b.zeros_like(part))

@@ -112,6 +112,11 @@ def either(b: Builder, x: Value, y: Value) -> Value:
     return by_rows(b, lambda made, *rows: made.bitor(*rows), x, y) if isinstance(x.type, StackType) else b.bitor(x, y)
 
 
+def both(b: Builder, x: Value, y: Value) -> Value:
+    """Where two arrays of bools, or two stacks of them, hold."""
+    return by_rows(b, lambda made, *rows: made.bitand(*rows), x, y) if isinstance(x.type, StackType) else b.bitand(x, y)
+
+
 def zeros_like(b: Builder, value: Value) -> Value:
     """Zeros of the type of a value; of a stack, as many as it has."""
     if not isinstance(value.type, StackType):

@@ -10,12 +10,14 @@ from pullback.ir.passes.components import components
 from pullback.ir.passes.cse import cse
 from pullback.ir.passes.cuts import cuts
 from pullback.ir.passes.dce import dce
+from pullback.ir.passes.even_powers import even_powers
 from pullback.ir.passes.fission import fission
 from pullback.ir.passes.grad import grad
 from pullback.ir.passes.guards import guards_first
 from pullback.ir.passes.mirrors import mirrors
 from pullback.ir.passes.norms import norms
 from pullback.ir.passes.regions import regions
+from pullback.ir.passes.roots import roots
 from pullback.ir.passes.shifts import shifts
 from pullback.ir.passes.simplify import simplify
 from pullback.ir.passes.sums import sums
@@ -34,6 +36,8 @@ PASSES: dict[str, Pass] = {
         simplify,
         regions,
         cse,
+        even_powers,
+        roots,
         norms,
         shifts,
         grad,
@@ -51,7 +55,7 @@ PASSES: dict[str, Pass] = {
 }
 """Every pass by its name, as files and the command line call it."""
 
-BEFORE_GRAD: list[Pass] = [simplify, regions, cse, norms, shifts, dce]
+BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, shifts, dce]
 OPTIMIZE: list[Pass] = [
     *(uncustom, untap, guards_first, simplify, regions, cse, components, mirrors, sums, dce),
     *(beforehand, fission, simplify, dce, unbarrier),

@@ -4,7 +4,8 @@ Reverse accumulation over the region's instructions, walked iteratively. The for
 that depend on a wanted operand and that a differentiated result depends on get a cotangent. A cotangent is ``ZERO``, a value, or
 a value under a predicate. Predicates are born at ``select``: the cotangent of a branch is zero, and stays so, wherever that
 branch was not taken, whatever the derivatives there are (NaN and infinities included). They travel through all ops
-(``predicates``); each contribution of an op that is not linear is wrapped in a select.
+(``predicates``); each contribution of an op that is not linear is wrapped in a select. Behind the infinite slope of a root an
+exact zero is stronger than infinity (``strong``).
 
 Contributions to one value are summed in a fixed order: by decreasing position of the reading instruction, operands left to
 right; values first, then those that are added into a part. A loop or branch that reads a value adds its contribution to the sum
@@ -26,6 +27,7 @@ from pullback.ir.passes.dce import live
 from pullback.ir.passes.loop_parts import add, either
 from pullback.ir.passes.predicates import History, carried, shielded
 from pullback.ir.passes.replay import inline, replay
+from pullback.ir.passes.strong import StrongBuilder, is_frail, is_steep
 from pullback.ir.structure import Block, Instruction, Loc, Value
 
 
@@ -39,10 +41,11 @@ class GradientError(Exception):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cotangent:
-    """``value``, zero off ``predicate``: a bool for each element."""
+    """``value``, zero off ``predicate``: a bool for each element. ``steep``: it may be of an infinite slope (``strong``)."""
 
     value: Value
     predicate: Value | None = None
+    steep: bool = False
 
 
 Part = tuple[Contribution, Value | None]
@@ -108,6 +111,7 @@ def pull(
     added to. ``exposed``: operands that may be infinite or NaN."""
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
     forward: list[Step] = []
+    builder = StrongBuilder.over(builder)
     active = active_values(region, wrt, of)
     chunked = in_chunks(region, active)
     if chunked is not region:
@@ -120,6 +124,7 @@ def pull(
         forward.append(Step(instruction, inputs, outputs, position))
     history = History(builder, exposed)
     parts: dict[Value, list[Part]] = {}
+    builder.mark(ct.value for ct in (*seeds, *(sums or {}).values()) if ct is not None and ct.steep)
     for position, ct in (sums or {}).items():
         parts[region.parameters[position]] = [(ct.value, ct.predicate)]
     for seed, result in zip(seeds, (region.results[k] for k in of), strict=True):
@@ -130,7 +135,7 @@ def pull(
     for done in reversed(forward):
         instruction = done.instruction
         step = builder.at(instruction.loc.pullback_of(instruction.op), "d")
-        cts = [_sum(step, parts.pop(v, []), v) for v in instruction.results]
+        cts = [with_steepness(step, _sum(step, parts.pop(v, []), v)) for v in instruction.results]
         if all(ct is None for ct in cts):
             continue
         wants = [v in active for v in instruction.operands]
@@ -144,12 +149,18 @@ def pull(
                 parts.setdefault(value, []).append(part)
     end = builder.at(Loc(loc.file, loc.line, "pullback"), "d")
     found = [_sum(end, parts.get(region.parameters[k], []), region.parameters[k]) for k in wrt]
-    return [env[v] for v in region.results], found
+    return [env[v] for v in region.results], [with_steepness(builder, ct) for ct in found]
+
+
+def with_steepness(b: Builder, ct: Cotangent | None) -> Cotangent | None:
+    """The cotangent, which says whether it is steep as far as a builder knows."""
+    is_steep = ct is not None and isinstance(b, StrongBuilder) and ct.value in b.steep
+    return replace(ct, steep=True) if ct is not None and is_steep else ct
 
 
 def _taken(b: Builder, parts: dict[Value, list[Part]], instruction: Instruction) -> Sum:
     """What is known so far of the cotangent of an operand, which is no longer known then."""
-    return lambda k: _sum(b, parts.pop(instruction.operands[k], []), instruction.operands[k])
+    return lambda k: with_steepness(b, _sum(b, parts.pop(instruction.operands[k], []), instruction.operands[k]))
 
 
 def run_forward(builder: Builder, instruction: Instruction, inputs: Sequence[Value], active: set[Value]) -> tuple[Value, ...]:
@@ -216,7 +227,7 @@ def apply_rule(
 
 
 def _contributions(
-    b: Builder,
+    b: StrongBuilder,
     instruction: Instruction,
     inputs: Sequence[Value],
     outputs: Sequence[Value],
@@ -234,8 +245,11 @@ def _contributions(
     if len(predicates) < sum(ct is not None for ct in cts):
         predicates = []
     given = shielded(b, history, instruction, inputs, predicates[0], wants) if predicates else inputs
-    found = apply_rule(b, instruction, given, outputs, [ZERO if ct is None else ct.value for ct in cts], wants)
+    own = b.plain() if is_frail(instruction) else b
+    found = apply_rule(own, instruction, given, outputs, [ZERO if ct is None else ct.value for ct in cts], wants)
     _check_types(op.name, inputs, found)
+    if is_steep(instruction) or any(ct is not None and ct.steep for ct in cts):
+        b.mark(found)
     if op is select:
         return _branches(b, inputs[0], found, predicates[0] if predicates else None)
     if not predicates:

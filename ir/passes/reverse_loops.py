@@ -20,7 +20,18 @@ from pullback.ir.op import ZERO, Op
 from pullback.ir.ops.loops import Scan, While
 from pullback.ir.passes.activity import carries_needed, carries_reached
 from pullback.ir.passes.dce import live
-from pullback.ir.passes.derive import Cotangents, Derived, derive, pair, part_under, predicate_of, total_under, whole_predicate
+from pullback.ir.passes.derive import (
+    Cotangents,
+    Derived,
+    Kind,
+    derive,
+    marked,
+    pair,
+    part_under,
+    predicate_of,
+    total_under,
+    whole_predicate,
+)
 from pullback.ir.passes.loop_parts import LoopParts, parts_of, scan
 from pullback.ir.passes.predicates import History
 from pullback.ir.passes.replay import replay
@@ -117,7 +128,8 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     )
 
     def taken(like: Cotangent) -> Cotangent:
-        return Cotangent(next(outputs), None if like.predicate is None else next(outputs))
+        value = marked(b, next(outputs), like.steep)
+        return Cotangent(value, None if like.predicate is None else next(outputs), like.steep)
 
     tops = {k: taken(c.seed) for k, c in carries.items()}
     sums = {j: taken(c.seed) for j, c in totals.items()}
@@ -137,18 +149,26 @@ def _settled(
     has_predicates: bool,
 ) -> Derived:
     """The derivative of the body of a loop; ``starts``: where the cotangents start that it carries, by its parameters. Those have
-    predicates that start with one, if each run gives one again."""
+    predicates that start with one, if each run gives one again, and are steep if a run makes them so."""
     masked = {k for k, ct in starts.items() if has_predicates and (ct is None or ct.predicate is not None)}
-    given = {loop.carried + j: has_predicates and ct.predicate is not None for j, ct in enumerate(rows) if ct is not None}
+    steep = {k for k, ct in starts.items() if ct is not None and ct.steep}
+    given = {
+        loop.carried + j: Kind(has_predicates and ct.predicate is not None, ct.steep)
+        for j, ct in enumerate(rows)
+        if ct is not None
+    }
     wrt = [*(k for k in starts if k <= loop.carried), *(1 + loop.carried + j for j in sliced)]
     while True:
-        of = {k - 1: k in masked for k in starts if k <= loop.carried} | given
-        derived = derive(b, loop.body, of, wrt, {k: k in masked for k in starts if k > loop.carried})
-        found = zip([*wrt, *(k for k in starts if k > loop.carried)], derived.found, strict=True)
+        kinds = {k: Kind(k in masked, k in steep) for k in starts}
+        of = {k - 1: kind for k, kind in kinds.items() if k <= loop.carried} | given
+        derived = derive(b, loop.body, of, wrt, {k: kind for k, kind in kinds.items() if k > loop.carried})
+        found = [*zip([*wrt, *(k for k in starts if k > loop.carried)], derived.found, strict=True)]
         lost = {k for k, ct in found if k in masked and ct is not None and ct.predicate is None}
-        if not lost:
+        gained = {k for k, ct in found if k in starts and k not in steep and ct is not None and ct.steep}
+        if not lost and not gained:
             return derived
         masked -= lost
+        steep |= gained
 
 
 def _is_uniform(b: Builder, cts: Cotangents) -> bool:

@@ -9,7 +9,7 @@ from pullback.ir.builder import Builder
 from pullback.ir.op import ZERO
 from pullback.ir.ops.loops import Switch
 from pullback.ir.passes.dce import live
-from pullback.ir.passes.derive import Cotangents, Derived, derive, pair, predicate_of, total_under, whole_predicate
+from pullback.ir.passes.derive import Cotangents, Derived, Kind, derive, marked, pair, predicate_of, total_under, whole_predicate
 from pullback.ir.passes.residuals import choose, needed, quiet
 from pullback.ir.passes.reverse import STRUCTURED, Cotangent, Part, Step, Sum
 from pullback.ir.structure import Block, Value, copied
@@ -25,8 +25,9 @@ def reverse_switch(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool
     before = {k: sum(1 + k) for k in summed}
     order = sorted(summed, key=lambda k: before[k] is not None)
     bare, based = [k for k in order if before[k] is None], [k for k in order if before[k] is not None]
-    masked = {j: whole is not None and predicate_of(cts[j]) is not None for j in taken}
-    branches = [derive(b, region, masked, bare, dict.fromkeys(based, False)) for region in instruction.regions]
+    kinds = {j: Kind(whole is not None and predicate_of(ct) is not None, ct.steep) for j, ct in enumerate(cts) if ct is not None}
+    sums = {k: Kind(is_steep=ct.steep) for k in based if (ct := before[k]) is not None}
+    branches = [derive(b, region, kinds, bare, sums) for region in instruction.regions]
     adding = [p for p, k in enumerate(order) if any(_adds(branch, p - len(bare), branch.found[p]) for branch in branches)]
     if not adding:
         return [(ZERO, None), *(total_under(b, whole, None, before.get(k)) for k in range(len(captures)))]
@@ -62,7 +63,8 @@ def reverse_switch(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool
         for n, (body, found) in enumerate(zip(bodies, results, strict=True))
     ]
     outputs = b.emit(instruction.op, (step.inputs[0], *(x for x, _ in columns)), {}, regions)
-    totals = {order[p]: Cotangent(v) for p, v in zip(adding, outputs, strict=True)}
+    steep = {p for branch in branches for p, ct in enumerate(branch.found) if ct is not None and ct.steep}
+    totals = {order[p]: Cotangent(marked(b, v, p in steep)) for p, v in zip(adding, outputs, strict=True)}
     return [(ZERO, None), *(total_under(b, whole, totals.get(k), before.get(k)) for k in range(len(captures)))]
 
 
