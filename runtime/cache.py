@@ -92,9 +92,9 @@ class KernelCache:
     """Payloads by key, in memory and, with a path, in that folder; those of the folders of ``others`` are only read.
 
     The folder is created private (0700). It is refused, with one RuntimeWarning, if another user owns it or
-    may write to it. On disk at most `max_bytes` and `max_files` stay: a sweep, at most hourly or after an
-    eighth of that was written, removes the least recently used. All methods may be called from any thread and
-    any number of processes.
+    may write to it. On disk at most `max_bytes` and `max_files` stay, whatever the number of processes that write:
+    a sweep, hourly and where a bound is reached, removes the least recently used. All methods may be called from
+    any thread and any number of processes.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class KernelCache:
 
     def _folder(self, path: str | os.PathLike[str], *, owned: bool) -> Folder:
         limits = {"max_bytes": self._max_bytes, "max_files": self._max_files}
-        return Folder(Path(path).absolute(), owned=owned, lock=self.lock, warn=self._warn, **limits)
+        return Folder(Path(path).absolute(), owned=owned, warn=self._warn, **limits)
 
     @property
     def path(self) -> Path | None:
@@ -276,7 +276,8 @@ def default_cache() -> KernelCache:
         if _default is None:
             first, *others = default_folders()
             _default = KernelCache(first, [other for other in others if other is not None])
-            hold_over_fork(_default.lock)
+            for lock in (_default.lock, *(folder.sweeping for folder in _default.folders)):
+                hold_over_fork(lock)
             if _default.path is not None:
                 note_at_exit(_default.path)
         return _default

@@ -32,18 +32,22 @@ from pullback.runtime.entries import (
     distrust,
     open_entry,
 )
+from pullback.runtime.tally import LIMIT, TEMPORARY, Tally
 from pullback.runtime.usage import FILE as USES
 
-_TEMPORARY = ".new-"
-_STAMP = "swept"
 _FOLDER = re.compile(r"[0-9a-f]{2}")
-_HOUR = 3600.0
-_DAY = 24 * _HOUR
+_DAY = 86400.0
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS
 _OF_ONE_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY)
 """What stands in the place of one entry, and hinders no other."""
+_FOR_NOW = (errno.EMFILE, errno.ENFILE)
+"""There are no file descriptors left; there may be later."""
 _GONE = (errno.ENOENT, errno.ESTALE)
-"""What a folder that another process has just removed, or a server moved, answers once."""
+"""What a folder that another process has just removed, or a server moved, answers."""
+_ATTEMPTS = 5
+"""So often a write begins anew where folders go away meanwhile, or a sweep takes the unfinished file for a leftover."""
+_LEFTOVER = 60.0
+"""In seconds: an unfinished file is written in a hundredth of it; its writer was killed, or is very slow and begins anew."""
 
 
 class Verified(NamedTuple):
@@ -64,16 +68,15 @@ class Folder:
     """
 
     def __init__(
-        self, path: Path, *, owned: bool, max_bytes: int, max_files: int, lock: threading.Lock, warn: Callable[[str], None]
+        self, path: Path, *, owned: bool, max_bytes: int, max_files: int, warn: Callable[[str], None]
     ) -> None:
         self.owned = self.writes = owned
         self.problem: str | None = None
         self._max_bytes = max_bytes
         self._max_files = max_files
         self._warn = warn
-        self._lock = lock
-        self._trusted: set[str] = set()
-        self._written = [0, 0]
+        self._tally = Tally(path, max_bytes, max_files)
+        self.sweeping = threading.Lock()
         self.path = self._open(path)
 
     # reading
@@ -165,30 +168,34 @@ class Folder:
             if self.writes and self.problem:
                 self._give_up(self.problem)
             return
+        if len(data) > self._max_bytes:
+            return
         path = self.place(name)
-        for again in (True, False):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
-                if not self._store(path, data):
-                    return
-                break
+                self._store(path, data)
+                return
             except OSError as error:
-                self._trusted.discard(path.parent.name)
-                if again and error.errno in _GONE:
+                if error.errno in _GONE and attempt < _ATTEMPTS:
+                    self._open(self.path)
                     continue
                 self.problem = f"{path}: {error.strerror or error}"
-                if error.errno not in _OF_ONE_FILE:
+                if error.errno not in (*_OF_ONE_FILE, *_FOR_NOW):
                     self._give_up(f"{self.path}: {error.strerror or error}")
                 return
-        with contextlib.suppress(OSError):
-            self._sweep_if_due(len(data))
 
-    def _store(self, path: Path, data: bytes) -> bool:
-        """Writes under another name, then renames. False where the subfolder may not be used. Raises OSError."""
-        temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+    def _store(self, path: Path, data: bytes) -> None:
+        """Writes under another name, then renames; nothing where the subfolder may not be used. Raises OSError."""
+        assert self.path is not None
+        if self._is_refused(self.path):
+            return
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(mode=0o700)
-        if not self._is_trusted(path.parent):
-            return False
+        if self._is_refused(path.parent):
+            return
+        self._tally.add(len(data))
+        self._sweep_if_due(len(data))
+        temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
         try:
             with os.fdopen(os.open(temporary, _WRITE_FLAGS, 0o600), "wb") as file:
                 file.write(data)
@@ -196,7 +203,6 @@ class Folder:
         except OSError:
             self._remove(temporary)
             raise
-        return True
 
     def discard(self, name: str) -> None:
         """Removes the file of a key."""
@@ -211,8 +217,9 @@ class Folder:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         if self.path is not None:
-            self._remove(self.path / _STAMP)
-            self._remove(self.path / USES)
+            _remove_temporaries(self.path, older_than=0.0)
+            for path in (self.path / USES, *self._tally.files):
+                self._remove(path)
         return removed
 
     def _remove(self, path: Path) -> bool:
@@ -237,23 +244,23 @@ class Folder:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with contextlib.suppress(FileExistsError):
                     path.mkdir(mode=0o700)
-            link = path.lstat()
-            reason = self._distrust(link) if not stat.S_ISLNK(link.st_mode) else self._distrust_link(link)
-            status = path.stat()
-            reason = reason or self._distrust(status)
-            if not stat.S_ISDIR(status.st_mode):
-                reason = "it is not a folder"
+            return None if self._is_refused(path) else path
         except OSError as error:
             self.problem = f"{path}: {error.strerror or error}"
             return None
-        if reason is not None:
-            self._refuse(path, reason)
-            return None
-        return path
 
-    def _refuse(self, path: Path, reason: str) -> None:
-        self.problem = f"{path}: {reason}"
-        self._warn(f"kernel cache {path} is not used: {reason}")
+    def _is_refused(self, path: Path) -> bool:
+        """Whether the folder or a subfolder may not be used, which is warned of. Raises OSError."""
+        link = path.lstat()
+        is_link = stat.S_ISLNK(link.st_mode) and not _FOLDER.fullmatch(path.name)
+        status = path.stat() if is_link else link
+        reason = (self._distrust_link(link) if is_link else None) or self._distrust(status)
+        if not stat.S_ISDIR(status.st_mode):
+            reason = "it is not a folder"
+        if reason is not None:
+            self.problem = f"{path}: {reason}"
+            self._warn(f"kernel cache {path} is not used: {reason}")
+        return reason is not None
 
     def _distrust(self, status: os.stat_result) -> str | None:
         return distrust(status, trusts_root=not self.owned)
@@ -263,19 +270,12 @@ class Folder:
         return f"it is a symbolic link of user {status.st_uid}" if trusted and status.st_uid not in trusted else None
 
     def _is_trusted(self, folder: Path) -> bool:
-        """Whether the entries of this subfolder may be used; asked once for each subfolder."""
-        if folder.name in self._trusted:
-            return True
+        """Whether the entries of this subfolder may be used: it and the folder are there, and nobody else's."""
+        assert self.path is not None
         try:
-            status = folder.lstat()
+            return not self._is_refused(self.path) and not self._is_refused(folder)
         except OSError:
             return False
-        reason = self._distrust(status) if stat.S_ISDIR(status.st_mode) else "it is not a folder"
-        if reason is not None:
-            self._refuse(folder, reason)
-            return False
-        self._trusted.add(folder.name)
-        return True
 
     def _folders(self) -> list[Path]:
         if self.path is None:
@@ -291,39 +291,39 @@ class Folder:
     # bounds
 
     def _sweep_if_due(self, size: int) -> None:
-        assert self.path is not None
-        with self._lock:
-            self._written[0] += size
-            self._written[1] += 1
-            wrote_much = self._written[0] * 8 > self._max_bytes or self._written[1] * 8 > self._max_files
-            stamp = self.path / _STAMP
-            if not wrote_much:
-                with contextlib.suppress(FileNotFoundError):
-                    if abs(time.time() - stamp.lstat().st_mtime) < _HOUR:
-                        return
-            self._written = [0, 0]
-        with contextlib.suppress(FileNotFoundError):
-            stamp.unlink()
-        os.close(os.open(stamp, _WRITE_FLAGS, 0o600))
-        self._sweep()
+        """Sweeps where a file of so many bytes, which is counted already, passes a bound, or the last sweep was an hour ago."""
+        if self._tally.is_due():
+            with self.sweeping, contextlib.suppress(OSError):
+                if self._tally.is_due():
+                    self._sweep(size)
 
-    def _sweep(self) -> None:
-        """Removes old temporaries and, past a limit, the least recently used until a tenth below it."""
+    def _sweep(self, size: int) -> None:
+        """Removes what killed processes left and, where a file of so many bytes more would pass a bound, the least recently used
+        until a tenth is free. Raises OSError."""
+        assert self.path is not None
+        length = self._tally.begin()
+        for folder in (self.path, *self._folders()):
+            _remove_temporaries(folder, older_than=_LEFTOVER)
+        files = sorted(self._measured())
+        total, count = size + sum(each for _, each, _ in files), 1 + len(files)
+        if total > LIMIT * self._max_bytes or count > LIMIT * self._max_files:
+            for _, each, path in files:
+                if total <= self._max_bytes * 0.9 and count <= self._max_files * 0.9:
+                    break
+                self._remove(path)
+                total, count = total - each, count - 1
+        self._tally.note(length, total, count)
+
+    def _measured(self) -> Iterator[tuple[float, int, Path]]:
+        """The time of its last use, the bytes and the path of each file, unfinished ones too."""
         for folder in self._folders():
-            _remove_temporaries(folder, older_than=_HOUR)
-        files: list[tuple[float, int, Path]] = []
-        for _, path in self.files():
             with contextlib.suppress(OSError):
-                status = path.lstat()
-                files.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in files)
-        if total <= self._max_bytes and len(files) <= self._max_files:
-            return
-        files.sort(reverse=True)
-        while files and (total > self._max_bytes * 0.9 or len(files) > self._max_files * 0.9):
-            _, size, path = files.pop()
-            total -= size
-            self._remove(path)
+                for file in os.listdir(folder):
+                    path = folder / file
+                    if file.startswith(TEMPORARY) or NAME.fullmatch(file):
+                        with contextlib.suppress(OSError):
+                            status = path.lstat()
+                            yield status.st_mtime, status.st_size, path
 
 
 def _remove_temporaries(folder: Path, *, older_than: float) -> None:
@@ -331,5 +331,5 @@ def _remove_temporaries(folder: Path, *, older_than: float) -> None:
         for file in os.listdir(folder):
             path = folder / file
             with contextlib.suppress(OSError):
-                if file.startswith(_TEMPORARY) and time.time() - path.lstat().st_mtime >= older_than:
+                if file.startswith(TEMPORARY) and time.time() - path.lstat().st_mtime >= older_than:
                     path.unlink()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -246,6 +249,62 @@ def test_a_folder_that_goes_while_it_is_written_is_made_again(tmp_path: Path, mo
     assert removed and KernelCache(tmp_path).get(NAME) == PAYLOAD
 
 
+@pytest.mark.parametrize("goes", ["", "..", NAME[:2]], ids=["the folder", "and what it is in", "a subfolder"])
+def test_a_folder_that_goes_between_writes_is_made_again(tmp_path: Path, goes: str) -> None:
+    path = tmp_path / "above" / "cache"
+    store = KernelCache(path)
+    store.put(NAME, PAYLOAD, kind="object")
+    shutil.rmtree((path / goes).resolve())
+    assert store.get(NAME) == PAYLOAD and store.entries() == [] and KernelCache(None, [path]).get(NAME) is None
+    store.put(key("next"), PAYLOAD, kind="object")
+    store.put(NAME, PAYLOAD[1:], kind="object")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    other = KernelCache(None, [path])
+    assert other.get(key("next")) == PAYLOAD and other.get(NAME) == PAYLOAD[1:]
+
+
+def test_threads_write_into_a_folder_that_goes_all_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "above" / "cache"
+    store, stop = KernelCache(path), threading.Event()
+
+    def remove() -> None:
+        while not stop.is_set():
+            shutil.rmtree(path, ignore_errors=True)
+            time.sleep(0.002)
+
+    def write(first: int) -> None:
+        for n in range(first, first + 150):
+            store.put(key(f"kernel {n}"), PAYLOAD, kind="object")
+
+    remover = threading.Thread(target=remove)
+    writers = [threading.Thread(target=write, args=(1000 * n,)) for n in range(3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for thread in (remover, *writers):
+            thread.start()
+        for thread in writers:
+            thread.join()
+        stop.set()
+        remover.join()
+        store.put(NAME, PAYLOAD, kind="object")
+    assert KernelCache(path).get(NAME) == PAYLOAD and KernelCache(path).verify().bad == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes of files are POSIX's")
+def test_a_folder_that_another_makes_meanwhile_is_refused_if_others_may_write_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "cache"
+    store = KernelCache(path)
+    store.put(NAME, PAYLOAD, kind="object")
+    shutil.rmtree(path)
+    (path / NAME[:2]).mkdir(parents=True)
+    path.chmod(0o777)
+    (path / NAME[:2]).chmod(0o777)
+    store.discard(NAME)
+    with pytest.warns(RuntimeWarning, match="other users may write"):
+        store.put(NAME, PAYLOAD, kind="object")
+    assert not list(path.rglob("*.kernel"))
+
+
 LIMITED = """
 import resource, sys, warnings
 from pullback.runtime.cache import KernelCache, key
@@ -288,7 +347,76 @@ def test_eviction_bounds_the_bytes(tmp_path: Path) -> None:
     store = KernelCache(tmp_path, max_bytes=20 * len(PAYLOAD))
     for n in range(60):
         store.put(key(f"kernel {n}"), PAYLOAD, kind="object")
-    assert 0 < store.info()["bytes"] <= 23 * len(PAYLOAD)
+        assert 0 < store.info()["bytes"] <= 20 * len(PAYLOAD)
+    store.put(key("larger than all"), bytes(21 * len(PAYLOAD)), kind="object")
+    assert store.info()["bytes"] > 15 * len(PAYLOAD), "what is larger than the bound takes nobody's place"
+
+
+FILLER = """
+import os, random, signal, sys
+from pathlib import Path
+from pullback.runtime import folder
+from pullback.runtime.cache import KernelCache, key
+store, random = KernelCache(sys.argv[1], max_bytes=2_000_000, max_files=400), random.Random(sys.argv[2])
+writes, replace, lethal = 0, os.replace, int(sys.argv[3])
+
+def replaced(source, target):
+    global writes
+    if Path(source).name.startswith(".new-"):
+        writes += 1
+        if writes == lethal:
+            os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+
+os.replace = replaced
+while True:
+    store.put(key(str(random.random())), bytes(random.randrange(1, 20_000)), kind="object")
+    if writes >= 200:
+        break
+"""
+
+
+def total(folder: Path) -> tuple[int, int]:
+    """The number of files with entries and unfinished ones, and their bytes."""
+    sizes = []
+    for path in folder.glob("??/*"):
+        with contextlib.suppress(OSError):
+            sizes.append(path.lstat().st_size)
+    return len(sizes), sum(sizes)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX's")
+def test_bounds_hold_for_several_writers_of_which_some_are_killed(tmp_path: Path) -> None:
+    most, writers = (0, 0), []
+    for n, lethal in enumerate([1, 2, 20, 0, 0, 0]):
+        command = [sys.executable, "-W", "error", "-c", FILLER, str(tmp_path), str(n), str(lethal)]
+        writers.append(subprocess.Popen(command))
+    while alive := [writer for writer in writers if writer.poll() is None]:
+        for writer in alive:
+            writer.send_signal(signal.SIGSTOP)
+        most = tuple(map(max, most, total(tmp_path)))
+        for writer in alive:
+            writer.send_signal(signal.SIGCONT)
+        time.sleep(0.02)
+    assert [writer.returncode for writer in writers] == [-9, -9, -9, 0, 0, 0]
+    assert 1_500_000 < most[1] <= 2_000_000 and most[0] <= 400, "the bounds were reached, and hold"
+    unfinished = list(tmp_path.rglob(".new-*"))
+    assert len(unfinished) <= 4
+    for path in (*unfinished, tmp_path / "swept"):
+        os.utime(path, (time.time() - 7200, time.time() - 7200))
+    KernelCache(tmp_path, max_bytes=2_000_000, max_files=400).put(NAME, PAYLOAD, kind="object")
+    assert not list(tmp_path.rglob(".new-*")) and KernelCache(tmp_path).verify().bad == 0
+
+
+def test_unfinished_files_count_and_go(tmp_path: Path) -> None:
+    """What killed processes left goes when a bound is reached, oldest first, also where it alone is more than the bound."""
+    file = filled(tmp_path)
+    for n in range(30):
+        (file.parent / f".new-{n}-a").write_bytes(bytes(len(PAYLOAD)))
+    store = KernelCache(tmp_path, max_bytes=20 * len(PAYLOAD))
+    store.put(key("next"), PAYLOAD, kind="object")
+    assert total(tmp_path)[1] <= 20 * len(PAYLOAD) and store.find(key("next")) is not None
+    assert 10 < len(list(tmp_path.rglob(".new-*"))) < 20
 
 
 def test_reading_refreshes_an_old_entry_but_not_a_new_one(tmp_path: Path) -> None:
