@@ -18,6 +18,7 @@ from pullback.custom import custom_jvp, custom_vjp
 from pullback.derivatives import checkpoint, hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
 from pullback.entries import RetraceWarning
 from pullback.ir.later import names_later
+from pullback.ir.settings import check as _check
 from pullback.mapping import vmap
 from pullback.runtime.program import trim
 from pullback.runtime.threadpools import announce as _announce
@@ -78,6 +79,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+_check()
 _announce()
 _twin_in("pullback.solvers", "scipy.integrate.odeint")
 

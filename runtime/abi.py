@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import os
 import struct
 import sys
 import weakref
@@ -21,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.settings import CALL_PATH
 from pullback.runtime.platforms import PYTHONS
 
-VARIABLE = "PULLBACK_CALL_PATH"
+VARIABLE = CALL_PATH.name
 NATIVE = ("native", "fused")
 """Words that ask for native calls by name: by the generic entry alone, or by one of each signature's own from the start."""
 
@@ -103,9 +103,7 @@ _kept: list[Any] = []
 
 def wanted() -> str:
     """ "native", "fused", "plain", or "" where nothing was asked for. Raises ValueError for another word."""
-    word = os.environ.get(VARIABLE, "").strip()
-    if word not in ("", "auto", *NATIVE, "plain"):
-        raise ValueError(f"{VARIABLE}={word}: native, fused, plain or auto is expected")
+    word = CALL_PATH.read()
     return "" if word == "auto" else word
 
 

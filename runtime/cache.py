@@ -22,6 +22,7 @@ from functools import cache as memoised
 from pathlib import Path
 from typing import Any, Literal
 
+from pullback.ir.settings import CACHE_DIR
 from pullback.runtime import sources
 from pullback.runtime.entries import Entry, Kind, check_key, decode, encode
 from pullback.runtime.folder import Folder, Verified
@@ -65,10 +66,10 @@ def default_folders(environ: Mapping[str, str] | None = None) -> list[Path | Non
     """The folders that the environment asks for: the one that is written, None for none, then those that are only read.
 
     `PULLBACK_CACHE_DIR`, a list as in PATH, where "off" in the first place means that nothing is written; else
-    `$XDG_CACHE_HOME/pullback`; else `~/.cache/pullback`.
+    `$XDG_CACHE_HOME/pullback`; else `~/.cache/pullback`. Raises ValueError.
     """
     environ = os.environ if environ is None else environ
-    chosen = [word for word in map(str.strip, environ.get("PULLBACK_CACHE_DIR", "").split(os.pathsep)) if word]
+    chosen = [word for word in map(str.strip, CACHE_DIR.read(environ).split(os.pathsep)) if word]
     if not chosen:
         return [_usual_folder(environ)]
     return [None if k == 0 and word.lower() == "off" else _absolute(word) for k, word in enumerate(chosen)]

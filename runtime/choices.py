@@ -10,19 +10,19 @@ for it (``known``, ``measure``).
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pullback.ir.settings import CHOICES
 from pullback.runtime.cache import KernelCache, default_cache
 from pullback.runtime.cache import key as cache_key
 from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.locks import KeyedLocks
 
-VARIABLE = "PULLBACK_CHOICES"
+VARIABLE = CHOICES.name
 STATIC = "static"
 LATEST = 4e9
 """The last Unix time that is believed."""
@@ -71,7 +71,8 @@ class Choice:
 def pinned(subject: str, environ: Mapping[str, str] | None = None) -> str | None:
     """What the environment pins for a subject: a candidate's name, ``STATIC``, or None. A subject's own word goes first."""
     found = None
-    for word in (os.environ if environ is None else environ).get(VARIABLE, "").split(","):
+    text = CHOICES.read() if environ is None else environ.get(CHOICES.name, "")
+    for word in text.split(","):
         name, is_own, candidate = word.strip().rpartition("=")
         if is_own and name.strip() == subject:
             return candidate.strip()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pullback.codegen.llvm_text import THREADS
-
-MOST_THREADS = 256
+from pullback.ir.settings import MOST_THREADS
 
 # The fields of %state, 64 bits each; first the functions that emitted code calls.
 FIELDS = (

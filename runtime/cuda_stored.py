@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from pullback.codegen import cuda_launch
 from pullback.codegen.cuda_launch import Launches
+from pullback.ir.settings import is_verified
 from pullback.ir.structure import Function, Module
 from pullback.ir.text import canonical, parse_function, parse_module, print_function, print_module
 from pullback.ir.types import DTYPES, DType
@@ -42,7 +42,7 @@ class Parts:
 def key_of(template: bytes, arch: str) -> str | None:
     """The cache key of the program of a template key on an architecture; None where programs are not kept, as on the CPU."""
     engine = default_engine()
-    if engine.cache.path is None or os.environ.get("PULLBACK_VERIFY") == "1":
+    if engine.cache.path is None or is_verified():
         return None
     made_by = cuda_compile.compiler().stamp
     return engine.program_key("cuda", arch, made_by, *cuda_compile.OPTIONS, f"numpy {np.__version__}", template.hex())

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pullback.codegen.llvm_text import BETTER, has_better, is_brief, is_tiered, quick
+from pullback.ir import settings
 from pullback.runtime import counters
 from pullback.runtime.accepted import CompileError, check_symbols, refuse
 from pullback.runtime.ahead import Ahead, Begun
@@ -508,6 +509,7 @@ def default_engine() -> Engine:
     global _default
     with _default_lock:
         if _default is None:
+            settings.check()
             _default = Engine(default_cache())
             hold_over_fork(_default.lock)
         return _default

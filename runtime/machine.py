@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import dataclass
 
 from pullback.codegen.processors import SECOND_CACHE, Target, core
+from pullback.ir.settings import CPU
 from pullback.runtime.binding import llvm_binding
 
 LEAST_CACHE, MOST_CACHE = 1 << 18, 1 << 21
@@ -59,7 +59,7 @@ def find_host(level: str | None = None) -> Host:
     level that this CPU does not have.
     """
     llvm = llvm_binding()
-    level = level or os.environ.get("PULLBACK_CPU") or "native"
+    level = level or CPU.read() or "native"
     triple = llvm.get_process_triple()
     have = llvm.get_host_cpu_features()
     if level == "native":
@@ -70,7 +70,7 @@ def find_host(level: str | None = None) -> Host:
             cache=second_cache(),
         )  # fmt: skip
     if level not in LEVELS:
-        raise ValueError(f"PULLBACK_CPU={level}: native, {', '.join(LEVELS)} are known")
+        raise ValueError(f"{CPU.name}={level}: {CPU.expected} is expected")
     if platform.machine().lower() not in ("x86_64", "amd64"):
         raise ValueError(f"PULLBACK_CPU={level}: this is {platform.machine()}, where only native is known")
     cpu, needed = LEVELS[level]

@@ -28,12 +28,13 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.settings import POOL_BYTES
 from pullback.runtime.accepted import CompileError
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import hold_over_fork
 from pullback.runtime.pool import ALLOCATOR, FIELDS, LARGE_BYTES, SERVICES, SOURCE, STATE_BYTES
 
-VARIABLE = "PULLBACK_POOL_BYTES"
+VARIABLE = POOL_BYTES.name
 LEAST_BYTES, MOST_BYTES = 256 << 20, 2 << 30
 """The bounds of what the pool may hold where nothing else is said: a sixteenth of the machine's memory."""
 HANDLER_NAME = "pullback"
@@ -232,9 +233,7 @@ def default_bytes() -> int:
 
 
 def _limit() -> int:
-    text = os.environ.get(VARIABLE, "").strip() or str(default_bytes())
-    if not text.isdecimal() or int(text) >= 1 << 62:
-        raise Unavailable(f"{VARIABLE}={text}: a number of bytes is expected")
+    text = POOL_BYTES.read() or str(default_bytes())
     if int(text) < LARGE_BYTES:
         raise Unavailable(f"{VARIABLE}={text}: off below {LARGE_BYTES:,} bytes")
     return int(text)

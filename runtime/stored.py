@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,6 +21,7 @@ import numpy as np
 from pullback.codegen.driver import Driver, has_control_flow
 from pullback.codegen.llvm_text import Slot, Unwritten
 from pullback.ir.ops.program import launch
+from pullback.ir.settings import is_verified
 from pullback.ir.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.text import canonical, parse_function, print_function
 from pullback.runtime.cache import Origin
@@ -41,7 +41,7 @@ def key_of(template: bytes) -> str | None:
     That is without a folder, and with ``PULLBACK_VERIFY=1``, which asks for passes to be run and verified.
     """
     engine = default_engine()
-    if engine.cache.path is None or os.environ.get("PULLBACK_VERIFY") == "1":
+    if engine.cache.path is None or is_verified():
         return None
     return engine.program_key(f"numpy {np.__version__}", template.hex())
 

@@ -13,23 +13,26 @@ import functools
 import math
 import os
 import platform
+import re
 import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pullback.codegen.llvm_text import THREADS
+from pullback.ir.settings import NUM_THREADS
 from pullback.runtime import symbols
 from pullback.runtime.crew import SERVICES, source
 from pullback.runtime.crew_state import DONE, FIELDS, MOST_THREADS, MUTEX, STATE_BYTES, WORK
 from pullback.runtime.engine import default_engine
 from pullback.runtime.fork import hold_over_fork
 
-VARIABLE, OTHER_VARIABLE = "PULLBACK_NUM_THREADS", "OMP_NUM_THREADS"
+VARIABLE, OTHER_VARIABLE = NUM_THREADS.name, "OMP_NUM_THREADS"
 
 _PTHREAD = {
     "create": "pthread_create", "join": "pthread_join", "lock": "pthread_mutex_lock", "unlock": "pthread_mutex_unlock",
@@ -46,7 +49,7 @@ def set_num_threads(number: int) -> None:
     """
     if isinstance(number, bool) or not hasattr(number, "__index__"):
         raise TypeError(f"the number of threads is {number!r}: an int is expected")
-    _choose(_checked(number.__index__(), "set_num_threads"))
+    _choose(_checked(number.__index__()))
 
 
 def get_num_threads() -> int:
@@ -218,21 +221,24 @@ def _address(symbol: str) -> int:
         return 0
 
 
-def _checked(number: int, source: str) -> int:
+def _checked(number: int) -> int:
     if not 1 <= number <= MOST_THREADS:
-        raise ValueError(f"{source}: {number} threads, 1 to {MOST_THREADS} are possible")
+        raise ValueError(f"set_num_threads: {number} threads, 1 to {MOST_THREADS} are possible")
     return number
 
 
 def _from_environment() -> int:
-    text = os.environ.get(VARIABLE, "").strip()
+    text = NUM_THREADS.read()
     if text:
-        if not text.isdecimal():
-            raise ValueError(f"{VARIABLE}={text}: a number of threads is expected, 1 to {MOST_THREADS}")
-        return _checked(int(text), f"{VARIABLE}={text}")
-    first = os.environ.get(OTHER_VARIABLE, "").split(",")[0].strip()
-    if first.isdecimal() and int(first) > 0:
-        return min(int(first), MOST_THREADS)
+        return int(text)
+    given = os.environ.get(OTHER_VARIABLE, "").strip()
+    numbers = [word.strip() for word in given.split(",")]
+    if all(re.fullmatch("[0-9]*[1-9][0-9]*", word) for word in numbers):
+        return min(int(numbers[0]), MOST_THREADS)
+    if given:
+        # It is not ours, and OpenMP says so too, and goes on.
+        text = f"{OTHER_VARIABLE}={given}: numbers of threads are expected, 1 or more, with a comma between them; it is ignored"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
     return min(_processors(), MOST_THREADS)
 
 

@@ -250,8 +250,8 @@ def run(code: str, **environment: str) -> str:
         ({"PULLBACK_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}, "3"),
         ({"OMP_NUM_THREADS": "5,2"}, "5"),
         ({"OMP_NUM_THREADS": "lots"}, str(threads._processors())),
-        ({"PULLBACK_NUM_THREADS": "0"}, "ValueError: PULLBACK_NUM_THREADS=0: 0 threads, 1 to 256 are possible"),
-        ({"PULLBACK_NUM_THREADS": "abc"}, "ValueError: PULLBACK_NUM_THREADS=abc: a number of threads is expected, 1 to 256"),
+        ({"PULLBACK_NUM_THREADS": "0"}, "ValueError: PULLBACK_NUM_THREADS=0: a number of threads, 1 to 256, is expected"),
+        ({"PULLBACK_NUM_THREADS": "abc"}, "ValueError: PULLBACK_NUM_THREADS=abc: a number of threads, 1 to 256, is expected"),
     ],
 )
 def test_settings(environment: dict[str, str], words: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
+from pullback.ir.settings import TRACEBACK
 from pullback.tracer.ownership import is_hidden_file
 from pullback.tracer.source import function_at, line_text
 
@@ -25,7 +26,7 @@ def keep_users_frames(error: BaseException) -> None:
 
     An error that was met and replaced within hidden code alone is no longer shown as the cause of the other.
     """
-    if os.environ.get("PULLBACK_TRACEBACK") == "full":
+    if os.environ.get(TRACEBACK.name) == "full":
         return
     error.__traceback__ = _users(error.__traceback__)
     running = _running_frames()

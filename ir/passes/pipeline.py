@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from pullback.ir.passes.beforehand import beforehand
@@ -23,6 +22,7 @@ from pullback.ir.passes.simplify import simplify
 from pullback.ir.passes.sums import sums
 from pullback.ir.passes.uncustom import uncustom
 from pullback.ir.passes.untap import unbarrier, untap
+from pullback.ir.settings import is_verified
 from pullback.ir.structure import Function
 from pullback.ir.verify import verify
 
@@ -68,7 +68,7 @@ def run(function: Function, passes: Sequence[Pass], observe: Observer | None = N
     ``observe(name, function)`` is told each pass and its result. With ``PULLBACK_VERIFY=1`` in the environment each result
     is verified, but for a pass that gave back what it was given; raises VerifyError.
     """
-    checked = os.environ.get("PULLBACK_VERIFY") == "1"
+    checked = is_verified()
     for step in passes:
         before, function = function, step(function)
         if checked and function is not before:
