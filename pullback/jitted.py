@@ -21,6 +21,7 @@ from pullback.donation import Donated, over_of
 from pullback.dynamic import ON_DEVICE, Variants, keep, reason_of, served
 from pullback.entries import Entries
 from pullback.entry import MISS, Entry, GuardFailed
+from pullback.exhausted import NamesExhaustion
 from pullback.functionlike import FunctionLike
 from pullback.identity import Owned, owned_by
 from pullback.inspected import Inspected
@@ -332,7 +333,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         tried: list[Entry | Paths] | None = None
         changing: list[str] = []
         for _ in range(MOST_TRACES):
-            with work.underway(), self._programs.first.hold(call.key):
+            with work.underway(), self._programs.first.hold(call.key), NamesExhaustion():
                 variants = self._entries.of(call)
                 made = with_room(functools.partial(self._compile, call, args, kwargs)) if variants == tried else None
             if made is not None:
