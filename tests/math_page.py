@@ -1,7 +1,8 @@
 """docs/math.md: the greatest errors seen of each elementary function, how it is computed, and its special values.
 
-``PYTHONPATH=tests python tests/math_page.py`` measures anew and writes the page (minutes). What is measured is the compiled
-function; candidates are found by comparing with a wider format and settled by mpmath.
+``PYTHONPATH=tests python tests/math_page.py`` measures anew and writes the page (minutes); with ``derivatives`` after it only the
+section of the derivatives, whose bounds are written in derivative_bounds. What is measured is the compiled function; candidates
+are found by comparing with a wider format and settled by mpmath.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from derivative_bounds import BOUNDS as DERIVATIVE_BOUNDS
+from derivative_bounds import MATRICES, REASONS
+from derivative_references import orders
+from derivative_rows import ROWS
 from math_arguments import BINARY, NUMPY, RANGES, arguments_of, errors, hard, pairs_of
 from math_recipes import DTYPES, Array, compiled, names
 from math_sources import METHODS, SPECIAL
@@ -132,7 +137,46 @@ def page() -> str:
         rows.append(f"| `{name}` | {up(wide)} | `{where}` | {up(narrow)} | `{there}` | {METHODS[name]} |\n")
         print(rows[-1], end="", file=sys.stderr, flush=True)
     head = HEAD.format(stride=STRIDE, random=RANDOM)
-    return head + "".join(rows) + SPECIALS + "".join(f"| `{name}` | {SPECIAL[name]} |\n" for name in names())
+    return with_derivatives(head + "".join(rows) + SPECIALS + "".join(f"| `{name}` | {SPECIAL[name]} |\n" for name in names()))
+
+
+DERIVATIVES = """
+## Derivatives
+
+The errors allowed of values, first and second derivatives, which `tests/test_derivatives.py` holds in float64 and float32, in
+reverse and in forward mode, against mpmath: at powers of two over the whole domain in both signs, beside poles, zeros, branch
+points and where results overflow or underflow, and at ordinary numbers; of two arguments at pairs of powers of two. The unit is
+u (|f| + sum |x f'|) of values, u (|f'| + sum |x f''|) of first derivatives and so on, with the unit roundoff u (2^-53; float32:
+2^-24): what one rounding of the arguments changes. Beyond that results may be off by 256 times the smallest subnormal number;
+from a quarter of the largest number on they may be infinite, and derivatives of what is not finite are not counted. Of several
+arguments: derivatives by each of them, then by each pair in the order xx, xy, yy.
+
+| function | value | first | second | where more is lost, and why |
+| --- | --- | --- | --- | --- |
+"""
+MATRIX_DERIVATIVES = """
+Of matrices, 4 x 4 and 5 x 3, well conditioned and with condition numbers to 10^5, along a direction; the unit is u times the
+derivative and its greatest change along matrices as large as the largest element.
+
+| operation | value | first | second |
+| --- | --- | --- | --- |
+"""
+
+
+def derivatives() -> str:
+    """The section of the bounds of derivatives."""
+    rows = []
+    for name in sorted(DERIVATIVE_BOUNDS):
+        columns = dict(zip(orders(ROWS[name].arity), DERIVATIVE_BOUNDS[name], strict=True))
+        parts = [", ".join(str(c) for index, c in columns.items() if sum(index) == order) for order in range(3)]
+        rows.append(f"| `{name}` | {' | '.join(parts)} | {REASONS.get(name, '')} |\n")
+    matrices = [f"| `{name}` | {' | '.join(map(str, bounds))} |\n" for name, bounds in sorted(MATRICES.items())]
+    return DERIVATIVES + "".join(rows) + MATRIX_DERIVATIVES + "".join(matrices)
+
+
+def with_derivatives(text: str) -> str:
+    """The page with its section of derivatives as it should be."""
+    return text.split("\n## Derivatives\n")[0] + derivatives()
 
 
 def shown() -> dict[str, tuple[float, float]]:
@@ -141,4 +185,4 @@ def shown() -> dict[str, tuple[float, float]]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(with_derivatives(PAGE.read_text()) if sys.argv[1:] == ["derivatives"] else page())

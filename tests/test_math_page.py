@@ -16,6 +16,11 @@ def test_every_function_has_a_row() -> None:
     assert set(METHODS) == set(SPECIAL) == set(names())
 
 
+def test_the_bounds_of_derivatives_are_those_of_the_sweep() -> None:
+    text = math_page.PAGE.read_text()
+    assert math_page.with_derivatives(text) == text, "PYTHONPATH=tests python tests/math_page.py derivatives"
+
+
 @pytest.mark.parametrize("name", names())
 def test_no_row_is_above_what_is_allowed(name: str) -> None:
     assert max(SHOWN[name]) <= math_page.GOALS.get(name, 2.0)

@@ -288,8 +288,11 @@ def is_fractional(params: Mapping[str, Any]) -> bool:
 
 
 def _has_slope(b: Any, x: Value, y: Value) -> Value:
-    """Where y * x**(y - 1) is not 0 times infinity or NaN."""
-    is_usual = b.bitand(b.ne(x, b.zeros_like(x)), b.eq(x, x))
+    """Where y * x**(y - 1) is not 0 times infinity or NaN: x**-1 overflows at subnormal numbers."""
+    if x.type.dtype.kind == "f":
+        is_usual = b.ge(b.abs(x), const_like(b, float(np.finfo(x.type.dtype.numpy).smallest_normal), x))
+    else:
+        is_usual = b.bitand(b.ne(x, b.zeros_like(x)), b.eq(x, x))
     return b.bitor(b.ne(y, b.zeros_like(y)), is_usual)
 
 
