@@ -29,6 +29,7 @@ FORWARD_DIFFERS = {
     "np.log(x)[1:].sum() at [0, 1]": "forward mode has no cotangent to multiply",
     "np.sum(x / np.linalg.norm(x)) at [0, 0]": "the function has no value",
     "np.mean(x[:0]) at [1, 2]": "the function has no value",
+    "x**y at 0, 0": "the mixed derivative is infinite",
     "x**y at 0, 1": "the mixed derivative is infinite",
     "np.sum(np.linalg.pinv(x)) at [[1, 0], [0, 0]]": "it has no second derivative across ranks",
     **dict.fromkeys((f"np.{f}(x) at 1" for f in ("arcsin", "arccos", "arccosh", "arctanh")), "the second derivative is infinite"),

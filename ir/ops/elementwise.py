@@ -9,6 +9,7 @@ native loop of a NumPy or SciPy ufunc, ``ufunc:NAME k/n`` for the result k of on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -238,8 +239,7 @@ def _sign_partial(b: Any, ct: Value, out: Value, x: Value) -> Contribution:
     if not x.type.dtype.is_complex:
         return ZERO
     turned = b.sub(ct, b.conj(b.mul(ct, b.mul(out, out))))
-    size = as_complex(b, _scaled(b, b.abs(x), 2.0))
-    return _where(b, b.ne(x, b.zeros_like(x)), b.div(turned, size))
+    return _where(b, b.ne(x, b.zeros_like(x)), b.div(_scaled(b, turned, 0.5), as_complex(b, b.abs(x))))
 
 
 abs = Elementwise(
@@ -302,7 +302,9 @@ pow = Elementwise(
         lambda b, ct, out, x, y, **params: _where(
             b, _has_slope(b, x, y), b.mul(ct, b.mul(y, b.pow(x, b.sub(y, const_like(b, 1, y)))))
         ),
-        lambda b, ct, out, x, y, **params: _where(b, b.ne(x, b.zeros_like(x)), b.mul(ct, b.mul(out, b.log(x)))),
+        lambda b, ct, out, x, y, **params: _where(
+            b, b.bitor(b.ne(x, b.zeros_like(x)), b.le(y, b.zeros_like(y))), b.mul(ct, b.mul(out, b.log(x)))
+        ),
     ),
     cuda="pb_pow({0}, {1})", steep=if_root,
 )  # fmt: skip
@@ -408,14 +410,11 @@ def _one_minus_square(b: Any, x: Value) -> Value:
     return found
 
 
-def _squares(b: Any, x: Value, y: Value) -> Value:
-    found: Value = b.add(b.mul(x, x), b.mul(y, y))
-    return found
-
-
-def _off_origin(b: Any, x: Value, y: Value, found: Value) -> Value:
-    zero = b.zeros_like(x)
-    return _where(b, b.bitor(b.ne(x, zero), b.ne(y, zero)), found)
+def _over_squares(b: Any, ct: Value, x: Value, y: Value) -> Value:
+    """ct x / (x**2 + y**2), in two steps, as the squares may be too small or too large; 0 at the origin and at infinity."""
+    size = b.hypot(x, y)
+    has_slope = b.bitand(b.ne(size, b.zeros_like(size)), b.ne(size, const_like(b, math.inf, size)))
+    return _where(b, has_slope, b.div(b.mul(ct, b.div(x, size)), size))
 
 
 sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
@@ -434,8 +433,8 @@ atan = _analytic(
 atan2 = Elementwise(
     name="atan2", reference="numpy.arctan2", also=("numpy.atan2",), arity=2, cuda="atan2({0}, {1})",
     pullback=each(
-        lambda b, ct, out, y, x: _off_origin(b, x, y, b.mul(ct, b.div(x, _squares(b, x, y)))),
-        lambda b, ct, out, y, x: _off_origin(b, x, y, b.neg(b.mul(ct, b.div(y, _squares(b, x, y))))),
+        lambda b, ct, out, y, x: _over_squares(b, ct, x, y),
+        lambda b, ct, out, y, x: b.neg(_over_squares(b, ct, y, x)),
     ),
 )  # fmt: skip
 sinh = _analytic("sinh", lambda b, ct, out, x: b.mul(ct, b.cosh(x)))

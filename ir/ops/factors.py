@@ -22,6 +22,7 @@ from pullback.ir.ops.linalg import (
     adjoint,
     as_dtype,
     choose,
+    columns_of,
     conj,
     conjugating,
     copy,
@@ -40,6 +41,7 @@ from pullback.ir.ops.linalg import (
     real_of,
     rectangular,
     rows_and_columns,
+    rows_of,
     same_form,
     spread,
     triangle,
@@ -48,7 +50,7 @@ from pullback.ir.ops.linalg import (
     within,
 )
 from pullback.ir.structure import Value
-from pullback.ir.types import I64, ArrayType, RefType, Type
+from pullback.ir.types import BOOL, I64, ArrayType, Extent, RefType, Type
 
 # rows in another order
 
@@ -452,10 +454,13 @@ def _compose_det(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value,
 
 
 def _det_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """The cofactors: the determinant times the inverse. They are polynomials in the elements, so a zero pivot may be moved by a
-    number too small to show in them, where the determinant is 0 and there is no inverse. It would show in second derivatives:
-    a root of the determinant makes those NaN."""
     a, packed, pivots = inputs
+    return [b.mul(spread(b, cts[0], a.type), b.cofactors(a, packed, pivots)), ZERO, ZERO]
+
+
+def _compose_cofactors(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
+    """The determinant times the inverse. They are polynomials in the elements, so a zero pivot may be moved by a number too small
+    to show in them, where the determinant is 0 and there is no inverse."""
     sizes = b.abs(diagonal(b, packed))
     largest = b.max(sizes, axes=(sizes.type.rank - 1,))
     least = b.select(
@@ -464,11 +469,66 @@ def _det_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
     is_pivot = b.eq(*rows_and_columns(b, a.type))
     is_zero = b.bitand(is_pivot, b.eq(packed, b.zeros_like(packed)))
     moved = b.select(is_zero, spread(b, as_dtype(b, least, a.type.dtype), a.type), packed)
-    sign, size = b.slogdet(a, moved, pivots)
+    value = _value(b, *_compose_slogdet(b, a, moved, pivots))
     inverse = b.solve(a, moved, identity(b, a.type), pivots, transposed=True)
-    root = b.sqrt(outputs[0]) if sign.type.dtype.is_complex else b.cbrt(outputs[0])
-    value = b.mul(cts[0], b.add(_value(b, sign, size), b.mul(root, b.zeros_like(root))))
-    return [b.mul(spread(b, value, a.type), inverse), ZERO, ZERO]
+    return (b.mul(spread(b, value, a.type), inverse),)
+
+
+def _cofactors_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """In the bases of a singular value decomposition a is diagonal: a cofactor on the diagonal moves with the others there, one
+    off it with the element across, each by the product of the singular values without two."""
+    a = inputs[0]
+    n = a.type.shape[-1]
+    u, s, vt, _ = b.svd(a, form="square", full=False, work=(_square_times(12, n), _square_times(17, n)))
+    turn = b.mul(*(b.det(x, *b.lu(x, form="square")) for x in (u, vt)))
+    pairs, left, right = _without_pairs(b, s, a.type), conj(b, u), conj(b, vt)
+    inner = matmul(b, matmul(b, left, b.mul(spread(b, turn, a.type), cts[0]), "ki"), right, "ik", "jk")
+    diagonals = columns_of(b, b.sum(b.mul(columns_of(b, diagonal(b, inner), a.type), pairs), axes=(a.type.rank - 1,)), a.type)
+    moved = b.select(b.eq(*rows_and_columns(b, a.type)), diagonals, b.neg(b.mul(turned(b, inner), pairs)))
+    return [matmul(b, matmul(b, left, moved), right), ZERO, ZERO]
+
+
+def _square_times(factor: int, n: Extent) -> Extent:
+    """A multiple of the square of an extent, which may be a name: at least what LAPACK's description of a routine says."""
+    return factor * n * n if isinstance(n, int) else f"{n}*{n}*{factor}"
+
+
+def _without_pairs(b: Any, s: Value, t: Any) -> Value:
+    """For each two of descending numbers, the product of all others; 0 for twice the same. Only the last two are not divided out:
+    if another is 0, so are these, and each product."""
+    last = s.type.rank - 1
+    one, zero = b.full(1, s.type), b.zeros_like(s)
+    behind = b.flip(position(b, s.type.shape, last), axes=(last,))
+    is_least, is_second = (b.eq(behind, b.full(k, behind.type)) for k in (0, 1))
+    is_end = b.bitor(is_least, is_second)
+    inverse = b.select(is_end, one, b.div(one, b.select(b.bitor(is_end, b.eq(s, zero)), one, s)))
+    rest = b.prod(b.select(is_end, one, s), axes=(last,))
+    real = t.with_dtype(s.type.dtype)
+    found = b.mul(spread(b, rest, real), b.mul(rows_of(b, inverse, real), columns_of(b, inverse, real)))
+    for chosen in (is_least, is_second):
+        value = spread(b, b.prod(b.select(chosen, s, one), axes=(last,)), real)
+        is_left_out = b.bitor(rows_of(b, chosen, t.with_dtype(BOOL)), columns_of(b, chosen, t.with_dtype(BOOL)))
+        found = b.mul(found, b.select(is_left_out, b.full(1, real), value))
+    same = b.eq(*rows_and_columns(b, real))
+    return as_dtype(b, b.select(same, b.zeros_like(found), found), t.dtype)
+
+
+def _cofactors_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    return (_factors(types, 2, same)[0],)
+
+
+def _cofactors(a: Any, packed: Any, pivots: Any) -> Any:
+    u, s, vt = np.linalg.svd(a)
+    n = s.shape[-1]
+    others = np.where(np.eye(n, dtype=bool), 1, s[..., None, :]).prod(-1)
+    turn = np.linalg.det(u) * np.linalg.det(vt)
+    return np.asarray(turn[..., None, None] * (u.conj() * others[..., None, :]) @ vt.conj(), a.dtype)
+
+
+cofactors = Composed(
+    name="cofactors", reference=_cofactors, pullback=_cofactors_rule, typed_as=_cofactors_type, compose=_compose_cofactors
+)  # fmt: skip
+"""The derivatives of the determinant; operands a, packed, pivots."""
 
 
 det = Composed(name="det", reference=_det, pullback=_det_rule, typed_as=_det_type, compose=_compose_det)

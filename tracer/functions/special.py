@@ -166,8 +166,15 @@ def loggamma(x: Any) -> Any:
 
 @_ufunc("rgamma")
 def rgamma(x: Any) -> Any:
-    value = emit("gamma", x)
-    return xp.where((x <= 0) & (x == xp.floor(x)), 0.0, 1.0 / value)
+    """Below 0 by reflection (DLMF 5.5.3), which has no poles, so that the derivatives at its zeros are right, too."""
+    least, largest = (-170.0, 1e308) if x.dtype.name == "float64" else (-34.0, 3e38)
+    is_below, whole = x < 0.5, xp.rint(x)
+    is_far = (x == whole) & (x < least)
+    sign = 1.0 - 2.0 * xp.abs(xp.fmod(whole, 2.0))
+    mirrored = xp.where(is_far, largest, gamma(xp.where(is_below & ~is_far, 1.0 - x, 1.0)))
+    below = sign * xp.sin(math.pi * (x - whole)) / math.pi * mirrored
+    found = xp.where(is_below, below, 1.0 / gamma(xp.where(is_below, 1.0, x)))
+    return xp.where(x == -math.inf, 0.0, found)
 
 
 @_ufunc("exp10")
