@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
+from pullback import logs
 from pullback.codegen.dependencies import accesses, owners
 from pullback.codegen.processors import Target
 from pullback.ir import OPS, OWN_OPS, Block, Function, Instruction, Module, Value
@@ -335,11 +336,15 @@ def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], devic
     with collector.paused():
         name = stored_key(key, found, device)
         template = None if name is None else _loaded(name, found.function.name, device)
+        title = found.function.name
         if template is not None:
+            logs.info("%s for %s is in the cache folder", title, device)
             return template
+        logs.info("compiling %s for %s: %d operations", title, device, sum(1 for _ in walk(found.function.body)))
         start = time.perf_counter()
         template = build(found, layouts, device, over)
         seconds = time.perf_counter() - start
+        logs.info("compiled %s for %s in %.2f s", title, device, seconds)
         if name is not None:
             with counters.timed("store program"):
                 (stored.keep if device == "cpu" else cuda_make.keep)(name, template.executable, seconds)

@@ -557,6 +557,21 @@ def f(x):
 
 f(np.arange(3.0))
 
+=== a slice up to a counter
+def solve(L, b):
+    def step(i, x):
+        return x + np.sum(L[i, :i] * b[:i])
+    return pb.fori_loop(0, 3, step, 0.0)
+
+pb.jit(solve)(np.tril(np.ones((3, 3))), np.ones(3))
+
+=== a grid with a traced bound
+@pb.jit
+def f(length):
+    return np.mgrid[0:length]
+
+f(2.0)
+
 #### Randomness, clocks, files
 
 === np.random
@@ -816,6 +831,16 @@ def f(x):
 
 f(1.0)
 
+=== a pool of threads
+from concurrent.futures import ThreadPoolExecutor
+
+@pb.jit
+def f(x):
+    with ThreadPoolExecutor(2) as pool:
+        return sum(pool.map(np.sum, [x, x + 1]))
+
+f(np.arange(3.0))
+
 === np.seterr
 @pb.jit
 def f(x):
@@ -1066,6 +1091,107 @@ def f(x):
 f(np.arange(3.0))
 
 
+=== a root by SciPy
+import scipy.optimize
+
+@pb.jit
+def f(a):
+    return scipy.optimize.root(lambda x: x * x - a, 1.0).x
+
+f(2.0)
+
+=== a minimum by SciPy
+import scipy.optimize
+
+@pb.jit
+def f(a):
+    return scipy.optimize.minimize(lambda x: np.sum((x - a) ** 2), np.zeros(2)).x
+
+f(2.0)
+
+=== a differential equation by solve_ivp
+import scipy.integrate
+
+@pb.jit
+def f(rate):
+    return scipy.integrate.solve_ivp(lambda t, y: -rate * y, (0, 1), [1.0]).y
+
+f(2.0)
+
+=== an integral by quad
+import scipy.integrate
+
+@pb.jit
+def f(rate):
+    return scipy.integrate.quad(lambda t: np.exp(-rate * t), 0, 1)[0]
+
+f(2.0)
+
+=== a matrix that multiplies by *
+@pb.jit
+def f(x):
+    return np.asmatrix(x) * np.asmatrix(x)
+
+f(np.eye(2))
+
+=== a rotation
+from scipy.spatial.transform import Rotation
+
+@pb.jit
+def f(angle, v):
+    return Rotation.from_euler("z", angle).apply(v)
+
+f(0.5, np.arange(3.0))
+
+=== an assertion on values
+@pb.jit
+def f(x):
+    np.testing.assert_allclose(x, 1.0)
+    return x * 2
+
+f(np.ones(3))
+
+=== complex numbers in a function of real ones
+@pb.jit
+def f(z):
+    return np.interp(z, [0.0, 1.0], [0.0, 2.0])
+
+f(np.array([0.5 + 1j]))
+
+=== a function that is not followed for complex numbers
+import scipy.special
+
+@pb.jit
+def f(z):
+    return scipy.special.gamma(z)
+
+f(np.array([0.5 + 1j]))
+
+=== floats of bits
+@pb.jit
+def absolute(x):
+    return (x.view(np.uint64) & 0x7FFFFFFFFFFFFFFF).view(float)
+
+absolute(np.array([-1.0, 2.0]))
+
+=== a shape that is set
+@pb.jit
+def f(x):
+    y = x * 2
+    y.shape = (2, 2)
+    return y
+
+f(np.arange(4.0))
+
+=== sending a traced value to another process
+import pickle
+
+@pb.jit
+def f(x):
+    return pickle.dumps(x * 2)
+
+f(np.arange(3.0))
+
 === a decomposition of two matrices
 import scipy.linalg
 
@@ -1248,6 +1374,16 @@ pb.grad(loss)(np.arange(3))
 
 === by a Python int
 pb.grad(lambda x: x * x)(3)
+
+=== by an object of a class
+class Model:
+    def __init__(self):
+        self.w = np.ones(3)
+
+def loss(model, x):
+    return np.sum(model.w * x)
+
+pb.grad(loss)(Model(), np.arange(3.0))
 
 === of an array
 def f(x):

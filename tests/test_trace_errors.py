@@ -2,10 +2,12 @@
 
 import contextlib
 import inspect
+import multiprocessing
 import operator
 import re
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
@@ -260,6 +262,12 @@ def test_values_do_not_outlive_their_trace() -> None:
     refuses(leak_from_gradient, X, message="used after its trace")
 
 
+def started(work: Any, *args: Any) -> None:
+    thread = threading.Thread(target=work, args=args)
+    thread.start()
+    thread.join()
+
+
 def test_another_thread_cannot_use_a_traced_value() -> None:
     errors: list[BaseException] = []
 
@@ -269,17 +277,28 @@ def test_another_thread_cannot_use_a_traced_value() -> None:
         except TraceError as error:
             errors.append(error)
 
-    holder = threading.local()
-    holder.work = work
+    with ThreadPoolExecutor(1) as pool:
 
-    def function(x: Any) -> Any:
-        thread = threading.Thread(target=work, args=(x,))
-        thread.start()
-        thread.join()
+        def function(x: Any) -> Any:
+            pool.submit(work, x).result()
+            return x
+
+        with pytest.raises(TraceError, match="a traced value in another thread than the one that traces"):
+            trace(function, (X,))
+
+
+def test_threads_and_processes_are_not_started_by_a_traced_function() -> None:
+    def pooled(x: Any) -> Any:
+        with ThreadPoolExecutor(2) as pool:
+            return pool.submit(np.sum, x).result()
+
+    def forked(x: Any) -> Any:
+        multiprocessing.Process(target=print, args=(1,)).start()
         return x
 
-    with pytest.raises(TraceError, match="used after its trace, or in another thread"):
-        trace(function, (X,))
+    for function, name in ((pooled, "ThreadPoolExecutor"), (forked, "Process"), (lambda x: (started(print), x)[1], "Thread")):
+        with pytest.raises(TraceError, match=f"a {name} in a traced function: its work would run once"):
+            trace(function, (X,))
 
 
 def test_threads_trace_independently() -> None:

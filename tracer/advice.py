@@ -115,8 +115,10 @@ def _instead_of_call(node: ast.Call) -> str:
 def integer(site: Site) -> str:
     """What asks for an integer while tracing."""
     match site.node:
-        case ast.Subscript(slice=ast.Slice()):
+        case ast.Subscript(slice=index) if any(isinstance(part, ast.Slice) for part in _parts(index)):
             return "a slice with a traced bound"
+        case ast.Subscript(value=owner) if ast.unparse(owner) in site.named:
+            return "a Python integer from a traced value, in an index"
         case ast.Subscript():
             return "an index of a list that is a traced value"
         case ast.Call(func=ast.Name(id="range")):
@@ -130,13 +132,27 @@ def instead_of_integer(site: Site) -> str:
         case ast.Subscript(value=owner, slice=ast.Slice(lower=None, upper=stop, step=None)) if stop is not None:
             x, n = _text(owner), _text(stop)
             return f"{SHAPE}, as by np.where(np.arange(len({x})) < {n}, {x}, 0){static_names(site)}"
-        case ast.Subscript(slice=ast.Slice()):
+        case ast.Subscript(value=owner, slice=ast.Tuple(elts=parts)) if any(map(_is_head, parts)):
+            at, head = next((k, part) for k, part in enumerate(parts) if _is_head(part))
+            whole = _text(ast.Subscript(owner, ast.Tuple([ast.Slice() if _is_head(part) else part for part in parts])))
+            head_text = _text(head).removeprefix(":")
+            return f"{SHAPE}, as by np.where(np.arange({_text(owner)}.shape[{at}]) < {head_text}, {whole}, 0){static_names(site)}"
+        case ast.Subscript(slice=index) if any(isinstance(part, ast.Slice) for part in _parts(index)):
             return f"{SHAPE} and choose with np.where{static_names(site)}"
         case ast.Subscript(value=owner, slice=index):
             return f"index an array instead of a list: np.array({_text(owner)})[{_text(index)}]{static_names(site)}"
         case ast.Call(func=ast.Name(id="range")):
             return f"{COUNTED}{otherwise(site)}"
     return f"take it from the shape of an array, or from a Python number{otherwise(site)}"
+
+
+def _parts(index: ast.expr) -> Sequence[ast.expr]:
+    """The parts of an index."""
+    return index.elts if isinstance(index, ast.Tuple) else (index,)
+
+
+def _is_head(part: ast.expr) -> bool:
+    return isinstance(part, ast.Slice) and part.lower is None and part.step is None and part.upper is not None
 
 
 def number(kind: str) -> Callable[[Site], str]:

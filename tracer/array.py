@@ -6,6 +6,8 @@ the trace is a literal and becomes a constant of the dtype it meets (NEP 50); a 
 
 from __future__ import annotations
 
+import ast
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -18,11 +20,12 @@ from pullback.ir.sizes import as_float, extent_of, is_size, lifted
 from pullback.ir.types import ArrayType, dtype_of
 from pullback.tracer import promotion
 from pullback.tracer.asked import Known, known_value, pinned
-from pullback.tracer.errors import TraceError, user_loc
+from pullback.tracer.errors import TraceError, refusal, user_loc
 from pullback.tracer.frame import MORE_THAN_64_BITS, frame_of
 from pullback.tracer.layout import Strides, falls, row_major
 from pullback.tracer.literals import WEAK, WEAK_KIND, as_python, element_of, refuse_dtype, sized, weak_class
 from pullback.tracer.promotion import Kind
+from pullback.tracer.source import Site
 from pullback.tracer.tables import hook
 from pullback.tracer.traced import CAPTURED, TracedArray
 
@@ -177,13 +180,27 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
     try:
         results = frame.builder.at(loc).emit(record, values, params)
     except TypeError as error:
-        raise TraceError(f"not supported: {error}", loc) from None
+        raise TraceError(_not_defined(record, operands, str(error))) from None
     arrays = tuple(TracedArray(v.type, frame, v, weak=weak, loc=loc) for v in results)  # type: ignore[arg-type]
     unknown = [a for a in arrays if not a.is_dense]
     if unknown and record.name != "transpose" and all(map(lies_in_rows, operands)):
         for array in unknown:
             array.is_dense = True
     return arrays[0] if len(arrays) == 1 else arrays or None
+
+
+def _not_defined(op: Op, operands: Sequence[TracedArray], reason: str) -> str:
+    """The message that an op has no meaning for its operands, in the words of a user of NumPy."""
+    name = promotion.name_of(op.function) if isinstance(op.reference, str) else op.name
+    kinds = {x.type.dtype for x in operands}
+    met = f"{name} of traced {', '.join(str(x.type) for x in operands)} is not supported"
+    if any(k.is_complex for k in kinds):
+        return f"{met}: it is followed for real numbers alone; write it of .real and .imag, or compute it outside"
+    if len(kinds) > 1:
+        return f"{met}; bring the operands to one dtype, by .astype(dtype)"
+    if not any(k.is_float for k in kinds):
+        return f"{met}; write .astype(float)"
+    return f"{met} ({reason.rpartition('): ')[2]}); write it in another way, or compute it outside the traced function"
 
 
 def lies_in_rows(x: TracedArray) -> bool:
@@ -251,7 +268,7 @@ def cast(x: TracedArray, dtype: Any) -> TracedArray:
     """``x`` with another dtype; ``x`` itself if it has it (and is not weak). Raises TraceError for complex as real."""
     element = element_of(dtype)
     if x.type.dtype.is_complex and element.kind not in "bc":
-        raise TraceError(f"complex numbers where {element.numpy} is meant are not supported; take their .real, .imag or np.abs")
+        raise refusal(functools.partial(_complex_met, element.numpy), "take their .real, .imag or np.abs")
     if x.literal is not None:
         return _cast_literal(x, element.numpy)
     if x.weak == "int" and element.is_integer:
@@ -366,6 +383,16 @@ def convert(x: TracedArray, dtype: Any) -> TracedArray:
         warnings.warn_explicit(message, np.exceptions.ComplexWarning, loc.file or "pullback", loc.line)
         x = x.real
     return cast(x, dtype)
+
+
+def _complex_met(dtype: np.dtype[Any], site: Site) -> str:
+    """What was met: complex numbers among the arguments of a function, or the operands of an operator, that takes real ones."""
+    match site.node:
+        case ast.Call(func=function):
+            return f"complex numbers in {ast.unparse(function)}(), which takes {dtype}"
+        case ast.Assign() | ast.AugAssign() | ast.Subscript():
+            return f"complex numbers stored as {dtype}"
+    return f"complex numbers where {dtype} is meant"
 
 
 def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:

@@ -8,6 +8,7 @@ too, restores the one before.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -86,6 +87,10 @@ class Pinned:
     loc: Loc
 
 
+NO_THREADS = (
+    "compute it in the function itself, which runs on all cores where that is faster, or start threads outside, which call it"
+)
+
 Given = tuple[Value, "Frame"] | np.ndarray[Any, Any]
 """What a parameter of a region stands for: a value of another frame, or a number."""
 
@@ -138,6 +143,7 @@ class Frame:
         self.refusals: list[TraceError] = []
         self.written: dict[int, TracedArray] = {}
         self.traces_made = False
+        self.thread = threading.get_ident()
         self.counts_chosen = False
         self.sealed = ""
         self.kept_readonly: set[int] = set()
@@ -285,6 +291,8 @@ def used_after_trace(x: TracedArray) -> TraceError:
         site = site_at(x.loc.file, x.loc.line)
     if x.frame is not None and x.frame.sealed:
         what = f"a value of {x.frame.sealed.partition('; ')[0]} is used outside of it; return it from there instead of keeping it"
+    elif x.frame is not None and x.frame.root.thread != threading.get_ident():
+        what = f"a traced value in another thread than the one that traces the function; {NO_THREADS}"
     else:
         what = (
             "traced value used after its trace, or in another thread or trace; "

@@ -116,6 +116,7 @@ def name_of(function: Any) -> str:
 
 def public_name(module: str, name: str) -> str:
     """How a user writes what NumPy or SciPy define as ``name`` in ``module``."""
+    name = name.removesuffix(".__new__").removesuffix(".__init__")
     parts = [p for p in module.split(".") if not p.startswith("_")]
     first = name.partition(".")[0]
     meant = getattr(sys.modules.get(module), first, None)
@@ -126,13 +127,30 @@ def public_name(module: str, name: str) -> str:
     return ".".join(["np" if parts[0] == "numpy" else parts[0], *parts[1:], name])
 
 
+_MATRIX = "use plain arrays, with @ for products"
+_ODE = "use pb.odeint or scipy.integrate.odeint, which have derivatives, or write the steps as a loop (pb.scan, pb.while_loop)"
+_ROOT = "write the step of its iteration in pb.fixed_point, which has derivatives, or call it outside, on a compiled function"
+_MINIMUM = "call it outside, on a compiled pb.value_and_grad of the function, or write the steps as a loop, or by pb.fixed_point"
 _REASONS = {
     "np.save": "return the array, and save the result of the call",
-    "scipy.integrate.solve_ivp": "use scipy.integrate.odeint, or write the steps as a loop",
+    "np.asmatrix": _MATRIX, "np.matrix": _MATRIX, "np.bmat": "join the blocks by np.block",
+    "np.testing.": "leave the check out, or make it after the call, on the result",
+    "np.lib.stride_tricks.as_strided": "take the elements by an index array, as x[i[:, None] + j], or by sliding_window_view",
+    "scipy.integrate.solve_ivp": _ODE, "scipy.integrate.solve_bvp": _ODE, "scipy.integrate.ode": _ODE,
+    "scipy.linalg.ldl": "use np.linalg.cholesky, or np.linalg.eigh where the matrix is not positive definite",
+    "scipy.linalg.solve_continuous_are": "iterate to its fixed point by pb.fixed_point, or solve it outside",
+    "scipy.linalg.solve_discrete_are": "iterate to its fixed point by pb.fixed_point, or solve it outside",
+    **{f"scipy.optimize.{name}": _ROOT for name in (
+        "root", "fsolve", "brent", "newton", "bisect", "ridder", "toms748", "fixed_point", "broyden", "anderson",
+    )},
+    **{f"scipy.optimize.{name}": _MINIMUM for name in (
+        "minimize", "least", "curve", "fmin", "basinhopping", "differential", "dual", "shgo", "direct", "brute",
+    )},
     "scipy.integrate.": "sum a quadrature rule, with nodes and weights from np.polynomial.legendre.leggauss outside",
     "scipy.interpolate.": "use np.interp, or evaluate each piece with NumPy and choose with np.select",
     "scipy.optimize.": "call it outside, on a compiled function and its gradient, or write a fixed number of steps",
     "scipy.sparse.": "use a dense array, or index arrays and np.add.at",
+    "scipy.spatial.transform.": "write its matrix by np.stack, of np.cos and np.sin of angles or of products of a quaternion",
     "scipy.spatial.": "compute the distances with NumPy, or find the neighbours outside",
 }
 

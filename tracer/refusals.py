@@ -15,6 +15,7 @@ from pullback.ir.remote import Remote
 from pullback.ir.types import dtype_of
 from pullback.tracer.array import is_special_array
 from pullback.tracer.errors import TraceError
+from pullback.tracer.frame import NO_THREADS
 from pullback.tracer.outside import CLOCK, RANDOM, is_clock
 from pullback.tracer.ownership import is_users_object, is_users_value
 from pullback.tracer.traced import TracedArray
@@ -44,9 +45,19 @@ def why_refused(value: Any, describe: str) -> str:
         return f"{describe} is an open file, read once, when the function is traced; read it outside and pass the data"
     if isinstance(value, Iterator) and not isinstance(value, io.IOBase) and not is_users_object(value):
         return f"{describe} is an iterator from outside, used up by the trace alone; make a list of it outside"
+    if isinstance(value, type) and _is_worker(value):
+        return f"a {value.__name__} in a traced function: its work would run once, while the function is traced; {NO_THREADS}"
     if isinstance(value, memoryview):
         return f"{describe} is a memoryview; use np.asarray of it"
     return ""
+
+
+def _is_worker(kind: type) -> bool:
+    """Whether a class is one of Python's whose objects start threads or processes."""
+    return kind.__module__.startswith(("threading", "concurrent.futures.", "multiprocessing.")) and kind.__name__ in _WORKERS
+
+
+_WORKERS = ("Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "Process", "Pool", "ThreadPool")
 
 
 def _is_random(value: Any) -> bool:

@@ -282,7 +282,7 @@ class TracedArray(Described):
         return bool((self == value).any())
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        refuse(self, "pickling a traced value", "return it, and pickle the result of the call")
+        refuse(self, "pickling a traced value", "return it, and pickle the result of the call, or what a pb.callback gets")
 
     def __copy__(self) -> TracedArray:
         return HOOKS["fresh"](self)

@@ -12,6 +12,7 @@ from typing import Any
 
 from pullback.tracer.array import as_traced
 from pullback.tracer.errors import TraceError
+from pullback.tracer.ownership import is_users_object
 from pullback.tracer.region import Region, enter_differentiated, restore, split_aux
 from pullback.tracer.trace import Parameters, parameters_of
 from pullback.tracer.traced import TracedArray
@@ -19,6 +20,15 @@ from pullback.tracer.tree import Identity, flatten, is_leaf, unflatten
 
 Argnums = int | Sequence[int] | None
 Argnames = str | Iterable[str] | None
+
+
+def _instead_of(value: Any) -> str:
+    """What to do about an argument without floats that the caller can reach."""
+    kind = type(value).__name__
+    if not is_users_object(value):
+        return "choose another by argnums"
+    held = f"pb.tree.register({kind}, flatten, unflatten)"
+    return f"make {kind} a dataclass, say what it holds by {held}, or choose another by argnums"
 
 
 def selected(
@@ -72,7 +82,7 @@ def gradient_call(
         value = args[which] if isinstance(which, int) else kwargs[which]
         if flatten(value, key=Identity)[1].kind == "static":
             kind = type(value).__name__
-            raise TraceError(f"argument {label} is of type {kind}: only floats can be differentiated; choose another by argnums")
+            raise TraceError(f"argument {label} is of type {kind}: only floats can be differentiated; {_instead_of(value)}")
         replaced, tree = region.argument(value, label, partial(enter_differentiated, region))
         if isinstance(which, int):
             new_args[which] = replaced

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from types import FunctionType, MethodType, TracebackType
+from types import CellType, FunctionType, MethodType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -269,18 +269,41 @@ def _as_it_is(function: Any) -> Any:
 
 def _run(function: Any, args: Any, kwargs: Any) -> Any:
     """A call of a library's function. Where it fails on traced values it raises that it is not supported."""
+    if is_driver(function) and any(map(_reads_traced, (*args, *kwargs.values()))):
+        raise TraceError(unsupported(function))
     place, noted = user_loc(), list[TraceError]()
     try:
         with noting(noted):
             result = _of_static(function, args, kwargs)
     except Exception as error:
         is_users = _reached_user(error.__traceback__)
-        if is_users or not (isinstance(error, TraceError) or takes_traced(args, kwargs)):
+        if is_users or not (noted or isinstance(error, TraceError) or takes_traced(args, kwargs)):
             raise
         raise TraceError(unsupported(function)) from error
     if noted:
         raise noted[0] if (noted[0].file, noted[0].line) != (place.file, place.line) else TraceError(unsupported(function))
     return result
+
+
+def is_driver(function: Any) -> bool:
+    """Whether a library's function calls functions that it is given from compiled code, which prints their errors."""
+    return (getattr(function, "__module__", None) or "").startswith(("scipy.optimize", "scipy.integrate"))
+
+
+def _reads_traced(value: Any) -> bool:
+    """Whether a function of the user's reads a traced value where it was defined."""
+    if not isinstance(value, FunctionType):
+        return False
+    cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+    return any(map(holds_traced, (*cells, *(value.__defaults__ or ()))))
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
 
 
 def _stands_for_owner(value: Any, function: Any) -> bool:

@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pullback.ir import Instruction
+from pullback.ir.ops.control import Transform
 from pullback.ir.structure import walk
 from pullback.tracer.source import function_at, nodes_at, shown
 
 MANY_OPS = 5000
+MANY_DIFFERENTIATED = 600  # those of which a gradient is taken: with their derivatives they take as long to compile
 MANY_OF_A_LINE = 100
 
 
@@ -28,7 +30,8 @@ def warn_unrolled(instructions: Sequence[Instruction], title: str) -> None:
     """Warn, once for a function and a line, if a trace has become long by a loop: at the loop around the line of the user's that
     has most of the instructions, or at that line."""
     total = sum(1 for i in instructions for _ in _all(i))
-    if total <= MANY_OPS:
+    differentiated = sum(1 for i in instructions for j in _all(i) if isinstance(j.op, Transform) for _ in _all(j)) if total else 0
+    if total <= MANY_OPS and differentiated <= MANY_DIFFERENTIATED:
         return
     counts = Counter((j.loc.file, j.loc.line) for i in instructions for j in _all(i))
     (file, line), most = counts.most_common(1)[0]
@@ -40,7 +43,8 @@ def warn_unrolled(instructions: Sequence[Instruction], title: str) -> None:
         return
     _met.add((file, at, title))
     what = f"the loop at {shown(file)}:{at}" if loop else f"a loop around {shown(file)}:{at}, in {function_at(file, at)},"
-    message = f"{what} unrolls: {title} has {total:,} operations; write {_instead(loop)}, which compiles the body once"
+    also = ", of which derivatives are taken" if differentiated > MANY_DIFFERENTIATED else ""
+    message = f"{what} unrolls: {title} has {total:,} operations{also}; write {_instead(loop)}, which compiles the body once"
     warnings.warn_explicit(message, UnrollWarning, file or "pullback", at)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_traced, broadcast_to, cast, convert, emit, full, promote
+from pullback.tracer.array import as_traced, broadcast_to, cast, convert, emit, fresh, full, promote
 from pullback.tracer.functions.common import axis_of, existing, part, reshaped, shape_of, xp
 from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
@@ -165,6 +165,8 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     x = as_traced(p)
     x = cast(x, np.result_type(x.dtype, period))
     at = axis_of(axis, x.ndim)
+    if not x.shape[at]:
+        return fresh(x)
     jump = xp.diff(x, axis=at)
     limit = period / 2 if discont is None else discont
     is_exact = x.dtype.kind in "iu"

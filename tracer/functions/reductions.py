@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, fresh, full, promote
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, fresh, full, literal, promote
 from pullback.tracer.functions.common import (
     NOVALUE,
     Axes,
@@ -153,6 +153,8 @@ def min(
 @implements(np.any)
 def any(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> TracedArray:
     x = _masked(as_bool(as_traced(a)), where, False)
+    if axis is None and x.size == 0 and not given(keepdims, False):
+        return literal(False, np.bool_)
     return reduced("any", x, reduced_axes(axis, x.ndim), bool(given(keepdims, False)))
 
 
@@ -160,6 +162,8 @@ def any(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, whe
 @implements(np.all)
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> TracedArray:
     x = _masked(as_bool(as_traced(a)), where, True)
+    if axis is None and x.size == 0 and not given(keepdims, False):
+        return literal(True, np.bool_)
     return reduced("all", x, reduced_axes(axis, x.ndim), bool(given(keepdims, False)))
 
 
