@@ -191,7 +191,7 @@ def test_the_trace_differs_from_plain_python() -> None:
         pb.jit(grows, verify=1)(2.0**40)
     assert raised.value.line == marked_line(grows, "here")
     assert raised.value.reason.startswith("b is int64")
-    assert raised.value.expected == "object[]"
+    assert "1329227995784915872903807060280344577" in str(raised.value)
 
 
 def test_counts_are_of_each_program() -> None:

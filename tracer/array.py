@@ -423,6 +423,26 @@ def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     return found
 
 
+def broadcast_into(x: TracedArray, shape: Sequence[int]) -> TracedArray:
+    """A value broadcast to the shape of what it is written into; leading axes of extent 1 may be too many. Raises NumPy's
+    ValueError."""
+    extra = x.ndim - len(shape)
+    value = emit("squeeze", x, axes=tuple(range(extra))) if extra > 0 and x.shape[:extra] == (1,) * extra else x
+    offset = len(shape) - value.ndim
+    if offset < 0 or any(e != f and e != 1 for e, f in zip(value.shape, shape[offset:], strict=True)):
+        given, wanted = promotion.shapes_text([value.shape]), promotion.shapes_text([tuple(shape)])
+        raise ValueError(f"could not broadcast input array from shape {given} into shape {wanted}")
+    return broadcast_to(value, shape)
+
+
+def refuse_sequence(value: Any, dtype: Any) -> None:
+    """Raises NumPy's error for an array where one number of a dtype is needed."""
+    if np.ndim(value):
+        if np.dtype(dtype).kind == "c":
+            raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+        raise ValueError("setting an array element with a sequence.")
+
+
 def broadcast_together(*xs: TracedArray) -> list[TracedArray]:
     """All operands in their common shape. Raises NumPy's ValueError if there is none."""
     shapes = [x.shape for x in xs]

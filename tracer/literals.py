@@ -55,9 +55,11 @@ def _converted(value: Any, source: Any, target: Any) -> Any:
 
 
 def element_of(dtype: Any) -> Any:
-    """The element type of a NumPy dtype. Raises TraceError for one that cannot be traced."""
-    refuse_dtype(np.dtype(dtype), "an array")
-    return dtype_of(dtype)
+    """The element type of a NumPy dtype; names are NumPy's ("i8" has 64 bits). Raises TraceError for one that cannot be
+    traced."""
+    found = np.dtype(dtype)
+    refuse_dtype(found, "an array")
+    return dtype_of(found if isinstance(dtype, str) else dtype)
 
 
 def refuse_dtype(dtype: np.dtype[Any], what: str) -> None:

@@ -61,8 +61,10 @@ def composition_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
 
 
 @lru_cache(maxsize=4096)
-def loop(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype[Any] | None = None) -> Loop:
-    """The input and output dtypes of the loop that NumPy would run; ``dtype`` as the ufunc's keyword.
+def loop(
+    ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype[Any] | None = None, casting: str | None = None
+) -> Loop:  # fmt: skip
+    """The input and output dtypes of the loop that NumPy would run; ``dtype`` and ``casting`` as the ufunc's keywords.
 
     ``kinds`` has a dtype for each input, or ``int``, ``float``, ``complex`` for a Python scalar. Raises NumPy's TypeError
     if there is no loop. Integers of Python's alone are int64.
@@ -70,8 +72,10 @@ def loop(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype[Any] | None =
     if all(k is int for k in kinds):
         kinds = (np.dtype(np.int64),) * len(kinds)
     nothing = (None,) * ufunc.nout
-    given = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
-    found = ufunc.resolve_dtypes((*kinds, *nothing), **given)  # type: ignore[arg-type]
+    given: dict[str, Any] = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
+    if casting is not None:
+        given["casting"] = casting
+    found = ufunc.resolve_dtypes((*kinds, *nothing), **given)
     if set(kinds) == {int} and found[0].hasobject:  # NumPy compares two Python ints as the objects that they are
         found = (*(np.dtype(np.int64),) * ufunc.nin, *found[ufunc.nin :])
     return tuple(found[: ufunc.nin]), tuple(found[ufunc.nin :])

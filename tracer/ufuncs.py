@@ -14,9 +14,11 @@ from pullback.ir.sizes import is_size
 from pullback.tracer import promotion
 from pullback.tracer.array import (
     as_traced,
+    broadcast_shapes,
     broadcast_to,
     broadcast_together,
     cast,
+    convert,
     emit,
     expand,
     full,
@@ -71,7 +73,8 @@ def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         case "accumulate" if ufunc in _ACCUMULATIONS:
             if not np.ndim(inputs[0]):
                 raise TypeError("cannot accumulate on a scalar")
-            return _reduce(ufunc, _ACCUMULATIONS[ufunc], *inputs, **kwargs)
+            axis = HOOKS["accumulated_axis"](kwargs.pop("axis", inputs[1] if len(inputs) > 1 else 0), np.ndim(inputs[0]))
+            return _reduce(ufunc, _ACCUMULATIONS[ufunc], inputs[0], axis, *inputs[2:], **kwargs)
         case "reduce" | "accumulate" | "reduceat":
             out = kwargs.pop("out", None)
             if out is None or (isinstance(out, tuple) and out[0] is None):
@@ -92,12 +95,21 @@ def _reduce(
     kwargs |= dict(zip(names, rest))
     if isinstance(out, tuple):
         (out,) = out
-    if dtype is not None:
+    x = as_traced(array)
+    if ufunc in (np.maximum, np.minimum, np.logical_and, np.logical_or):
+        if dtype is not None:
+            with np.errstate(all="ignore"):
+                x = convert(x, ufunc.reduce(np.ones((1,), x.dtype), dtype=np.dtype(dtype)).dtype)
+        start = kwargs.pop("initial", np._NoValue) if ufunc in (np.logical_and, np.logical_or) else np._NoValue
+        if start is not np._NoValue and start is not None:
+            result = call_ufunc(ufunc, as_traced(start), _reduce(ufunc, function, x, axis, None, None, **kwargs))
+            return result if out is None else _into(ufunc, out, result, True, "unsafe")
+    elif dtype is not None:
         kwargs["dtype"] = dtype
     if out is not None:
         kwargs["out"] = out
     given = {k: v for k, v in kwargs.items() if v is not np._NoValue and not (k == "where" and v is True)}
-    return FUNCTIONS[function](as_traced(array), axis=axis, **given)
+    return FUNCTIONS[function](x, axis=axis, **given)
 
 
 @hook("store")
@@ -182,7 +194,14 @@ def call_ufunc(
         for o in outs:
             if isinstance(o, TracedArray):
                 _check_cast(ufunc, xs, o, casting, kind)
-        result = apply(ufunc, *xs, dtype=kind)
+        if casting != "same_kind":
+            _refuse_casting(ufunc, xs, kind, casting)
+        try:
+            result = apply(ufunc, *xs, dtype=kind, casting=casting)
+        except ValueError:
+            _refuse_shapes(xs, outs)
+            raise
+        _refuse_shapes(xs, outs)
     if all(o is None for o in outs):
         if where is not True:
             raise TraceError(
@@ -192,6 +211,28 @@ def call_ufunc(
     results = result if isinstance(result, tuple) else (result,)
     stored = [r if o is None else _into(ufunc, o, r, where, casting) for o, r in zip(outs, results, strict=True)]
     return tuple(stored) if isinstance(result, tuple) else stored[0]
+
+
+def _refuse_casting(ufunc: np.ufunc, xs: Sequence[TracedArray], dtype: Any, casting: str) -> None:
+    """Raises NumPy's own error where the operands may not be cast to what the loop takes."""
+    weak = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+    with np.errstate(all="ignore"):
+        ufunc(*(weak[x.weak] if x.weak else np.ones((1,), x.dtype) for x in xs), dtype=dtype, casting=casting)
+
+
+def _refuse_shapes(xs: Sequence[TracedArray], outs: Sequence[Any]) -> None:
+    """Raises NumPy's ValueError for an array for the result that does not have the shape of all operands together."""
+    for out in outs:
+        if not isinstance(out, TracedArray) or all(x.shape == out.shape for x in xs):
+            continue
+        try:
+            shape = broadcast_shapes(*(x.shape for x in xs), out.shape)
+        except ValueError:
+            text = promotion.shapes_text([x.shape for x in (*xs, out)])
+            raise ValueError(f"operands could not be broadcast together with shapes {text} ") from None
+        if shape != out.shape:
+            own, whole = (promotion.shapes_text([s]) for s in (out.shape, shape))
+            raise ValueError(f"non-broadcastable output operand with shape {own} doesn't match the broadcast shape {whole}")
 
 
 def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:
@@ -206,11 +247,14 @@ def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: s
     return out
 
 
-def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None) -> Any:
-    """A plain ufunc of traced arrays: promoted, broadcast and emitted."""
+def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None, casting: str = "same_kind") -> Any:
+    """A plain ufunc of traced arrays: promoted, broadcast and emitted. ``casting`` is "unsafe" or has been looked at."""
     if ufunc is np.power and xs[1].weak and xs[0].dtype.kind in "fc":
         xs = (xs[0], static_scalar(xs[1]))
-    inner, outer = promotion.loop(ufunc, tuple(kind_of(x) for x in xs), dtype)
+    is_unsafe = casting == "unsafe" and dtype is not None
+    inner, outer = promotion.loop(ufunc, tuple(kind_of(x) for x in xs), dtype, casting if is_unsafe else None)
+    if is_unsafe:
+        xs = tuple(x if x.weak else convert(x, d) for x, d in zip(xs, inner, strict=True))
     if inner[0].kind == "b":
         for x in xs:
             if x.weak == "int" and x.literal is not None and not is_size(x.literal):
@@ -280,9 +324,7 @@ def _compare_traced_int(ufunc: np.ufunc, x: TracedArray, number: TracedArray) ->
     below = emit("lt", exact, literal(int(bounds.min), np.int64))
     above = emit("gt", exact, literal(int(bounds.max), np.int64)) if x.dtype.itemsize < 8 else None
     outside = below if above is None else emit("bitor", below, above)
-    x, same, inside, below, outside = broadcast_together(
-        x, cast(exact, x.dtype), emit("bitnot", outside), below, outside
-    )
+    x, same, inside, below, outside = broadcast_together(x, cast(exact, x.dtype), emit("bitnot", outside), below, outside)
     op = op_of(ufunc)
     assert op is not None
     found: TracedArray = emit("bitand", emit(op, x, same), inside)
@@ -363,7 +405,10 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
 def operate_in_place(ufunc: np.ufunc, x: TracedArray, other: Any) -> Any:
     """What an operator like ``+=`` does to an array."""
     if isinstance(other, TracedArray | np.ndarray | np.generic | bool | int | float | complex):
-        _check_cast(ufunc, (x, as_traced(other)), x, "same_kind")
+        operands = (x, as_traced(other))
+        _check_cast(ufunc, operands, x, "same_kind")
+        if ufunc.signature is None:
+            _refuse_shapes(operands, (x,))
     result = operate(ufunc, x, other)
     return result if result is NotImplemented else _into(ufunc, x, result, True, "same_kind")
 

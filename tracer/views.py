@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_to, convert, emit, fresh, literal
+from pullback.tracer.array import (
+    as_traced,
+    broadcast_into,
+    convert,
+    emit,
+    fresh,
+    literal,
+)
 from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import frame_of
 from pullback.tracer.layout import Strides
@@ -134,7 +141,7 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
         raise TypeError(f"Cannot cast from {source.dtype!r} to {target.dtype!r} with casting rule {casting!r}")
     if source.weak and not takes_number(target.dtype.kind, source.weak, casting):
         raise TypeError(f"Cannot cast a Python {source.weak} to {target.dtype!r} according to the rule {casting!r}")
-    new = broadcast_to(convert(source, target.dtype), target.shape)
+    new = broadcast_into(convert(source, target.dtype), target.shape)
     base, recipe = target.base, target.recipe
     if base is not None and recipe is not None and recipe.put is not None:
         update(base, recipe.put(base, new), casting)

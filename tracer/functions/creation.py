@@ -16,6 +16,7 @@ from pullback.ir.sizes import extent_of, lifted, plain
 from pullback.tracer.array import (
     as_stored,
     as_traced,
+    broadcast_into,
     broadcast_to,
     broadcast_together,
     cast,
@@ -88,7 +89,7 @@ def full_(
 ) -> TracedArray:
     _checked("full", order, device)
     value = as_traced(fill_value)
-    return _in_order(order, broadcast_to(convert(value, value.dtype if dtype is None else dtype), shape_of(shape)))
+    return _in_order(order, broadcast_into(convert(value, value.dtype if dtype is None else dtype), shape_of(shape)))
 
 
 @twin(np.eye)

@@ -250,7 +250,7 @@ def clip(
     if dtype is not None:
         operands = [cast(v, dtype) for v in operands]
     if operands[0].dtype == np.bool_:
-        raise TypeError("ufunc 'clip' did not contain a loop with signature matching types bool")
+        return xp.minimum(xp.maximum(operands[0], operands[1]), operands[2])
     if operands[0].dtype.kind == "c":
         return xp.minimum(xp.maximum(operands[0], operands[1]), operands[2])
     return emit("clip", *broadcast_together(*operands))

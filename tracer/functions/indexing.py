@@ -19,7 +19,7 @@ from pullback.ir.sizes import as_int, extent_of, is_size, lifted, sizes_in
 from pullback.tracer.array import (
     OUT_OF_BOUNDS,
     as_traced,
-    broadcast_to,
+    broadcast_into,
     broadcast_together,
     cast,
     emit,
@@ -124,10 +124,12 @@ def _normal_traced(item: TracedArray) -> Any:
     return as_int(item.literal) if item.literal is not None else cast(item, np.int64)
 
 
-def _unmasked(items: Sequence[Any], shape: Sequence[int]) -> list[Any]:
+def _unmasked(items: Sequence[Any], shape: Sequence[int], is_scalar: bool = False) -> list[Any]:
     """Masks written as index arrays, and the ellipsis and missing axes as slices (an Ellipsis stays as a mark)."""
     used = sum(_consumes(item) for item in items)
     if used > len(shape):
+        if is_scalar:
+            raise IndexError("invalid index to scalar variable.")
         raise IndexError(f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed")
     if sum(item is Ellipsis for item in items) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
@@ -171,11 +173,12 @@ def is_static_mask(key: Any) -> bool:
     return isinstance(key, np.ndarray) and key.dtype.kind == "b"
 
 
-def plan_of(shape: Sequence[int], key: Any) -> Plan:
+def plan_of(shape: Sequence[int], key: Any, is_scalar: bool = False) -> Plan:
+    """What an index takes of an array; ``is_scalar``: of a scalar, whose error is another one."""
     items = [_normal(item) for item in (key if isinstance(key, tuple) else (key,))]
     axes: list[_Axis] = []
     order: list[Any] = []
-    for item in _unmasked(items, shape):
+    for item in _unmasked(items, shape, is_scalar):
         if item is None or item is Ellipsis:
             order.append(item)
             continue
@@ -358,7 +361,7 @@ def new_axes(plan: Plan) -> list[int]:
 
 def getitem(x: TracedArray, key: Any) -> TracedArray:
     """``x[key]`` without a traced mask. Raises IndexError as NumPy."""
-    plan = plan_of(x.shape, key)
+    plan = plan_of(x.shape, key, is_scalar=not x.is_cell and not x.ndim)
     has_rest = any(item is Ellipsis for item in (key if isinstance(key, tuple) else (key,)))
     if not plan.arrays:
         found = _basic(x, plan)
@@ -416,7 +419,7 @@ def scattered(op: str, x: TracedArray, plan: Plan, value: TracedArray) -> Traced
     target = shape_with([gathered[k] for k in how.perm], how.new)
     back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
     try:
-        value = fitted(value, target)
+        value = broadcast_into(value, target)
     except ValueError:
         found, wanted = shapes_text([value.shape]), shapes_text([target])
         raise ValueError(
@@ -431,18 +434,6 @@ def shape_with(shape: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
     for axis in new:
         found.insert(axis, 1)
     return tuple(found)
-
-
-def fitted(value: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """A value broadcast to the shape it is written into; leading axes of extent 1 may be too many."""
-    extra = value.ndim - len(shape)
-    if extra > 0 and value.shape[:extra] == (1,) * extra:
-        value = remove_axes(value, range(extra))
-    try:
-        return broadcast_to(value, shape)
-    except ValueError:
-        found, wanted = shapes_text([value.shape]), shapes_text([tuple(shape)])
-        raise ValueError(f"could not broadcast input array from shape {found} into shape {wanted}") from None
 
 
 @implements(np.lib.stride_tricks.sliding_window_view)

@@ -162,7 +162,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Traced
     found = values[0]
     for k, value in enumerate(values[1:], 1):
         found = choose_where(emit("eq", index, full(index.shape, k, np.int64)), value, found)
-    return found
+    return fresh(found)
 
 
 @register_method("choose")

@@ -14,6 +14,7 @@ from pullback.tracer.array import (
     as_traced,
     broadcast_to,
     cast,
+    common_shape,
     emit,
     expand,
     fresh,
@@ -227,8 +228,18 @@ def at(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> None:
         raise not_made(f"{name_of(ufunc)}.at into an array that the traced function did not make", "return the value instead")
     if x.readonly:
         update(x, x)
-    plan = plan_of(x.shape, key)
     given = [wrapping(as_traced(v)) for v in values]
+    wanted = plan_of(x.shape, key)
+    try:
+        _at(ufunc, x, key, wanted, given)
+    except ValueError:
+        shape = x[key].shape
+        if any(v.ndim > len(shape) or common_shape([v.shape, shape]) != shape for v in given):
+            raise ValueError("array is not broadcastable to correct shape") from None
+        raise
+
+
+def _at(ufunc: np.ufunc, x: Any, key: Any, plan: Any, given: Sequence[Any]) -> None:
     if not plan.arrays:
         part = x[key if any(k is Ellipsis for k in _tuple(key)) else (*_tuple(key), ...)]
         ufunc(part, *given, out=part, casting="unsafe")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, fresh, full, literal, promote
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, fresh, full, literal, promote, refuse_sequence
 from pullback.tracer.functions.common import (
     NOVALUE,
     Axes,
@@ -70,6 +70,7 @@ def _fold(op: str, x: TracedArray, axis: Any, dtype: Any, keepdims: Any, initial
     found = cast(reduced(op, x, axes, bool(given(keepdims, False))), target)
     if initial is NOVALUE:
         return found
+    refuse_sequence(initial, target)
     start = cast(as_traced(initial), target)
     return start * found if identity else start + found
 
@@ -106,6 +107,8 @@ def _extreme(op: str, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any
     x = as_traced(a)
     axes = reduced_axes(axis, x.ndim)
     ufunc = "maximum" if op == "max" else "minimum"
+    if initial is not NOVALUE:
+        refuse_sequence(initial, x.dtype)
     if where is not True and where is not NOVALUE:
         if initial is NOVALUE:
             raise ValueError(

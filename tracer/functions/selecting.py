@@ -106,6 +106,9 @@ def setitem_or_choose(x: TracedArray, key: Any, value: Any) -> None:
     target = found.selection(x)
     if not isinstance(value, Selection):
         value = as_traced(value)
+        if value.ndim > 1 and found.mask.ndim == x.ndim:
+            what = f"requires a 0 or 1-dimensional input, input has {value.ndim} dimensions"
+            raise TypeError(f"NumPy boolean array indexing assignment {what}")
         extra = value.ndim - target.ndim
         if extra > 0 and value.shape[:extra] == (1,) * extra:
             value = reshaped(value, value.shape[extra:])

@@ -9,12 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_stored, as_traced, broadcast_to, convert, expand, static_array, stored
+from pullback.tracer.array import (
+    as_stored,
+    as_traced,
+    broadcast_into,
+    broadcast_to,
+    convert,
+    expand,
+    refuse_sequence,
+    static_array,
+    stored,
+)
 from pullback.tracer.asked import not_made
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import as_bool, choose_where, remove_axes, reshaped
 from pullback.tracer.functions.indexing import (
-    fitted,
     is_static_mask,
     new_axes,
     plan_of,
@@ -59,7 +68,10 @@ def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
     value = stored(value, x.dtype, is_item=not plan.arrays)
     if not plan.arrays:
         shape = [a.count for a in plan.axes if not a.is_int]
-        return with_basic(x, plan, fitted(value, shape_with(shape, new_axes(plan))))
+        wanted = shape_with(shape, new_axes(plan))
+        if not wanted and not any(k is Ellipsis for k in (key if isinstance(key, tuple) else (key,))):
+            refuse_sequence(value, x.dtype)
+        return with_basic(x, plan, broadcast_into(value, wanted))
     return scattered("scatter_set", x, plan, value)
 
 
@@ -94,6 +106,7 @@ def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None
 def fill(x: TracedArray, value: Any) -> None:
     # Of a number nothing is filled, as NumPy has it; one on a device is an array, which says that it does not change.
     if x.ndim or x.is_cell or x.readonly:
+        refuse_sequence(value, x.dtype)
         update(x, as_stored(value, x.dtype, is_item=True) if not x.readonly else value, casting="unsafe")
 
 
@@ -106,9 +119,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     if not (dst.ndim or dst.is_cell or dst.readonly):
         raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype.name}")
     if not source.weak and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
-        raise TypeError(
-            f"Cannot cast array data from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}"
-        )
+        raise TypeError(f"Cannot cast array data from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
     if where is not True:
         mask = broadcast_to(as_bool(as_traced(where)), dst.shape)
         source = choose_where(mask, broadcast_to(convert(source, dst.dtype), dst.shape), dst)
