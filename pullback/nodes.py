@@ -17,7 +17,8 @@ import numpy as np
 from pullback.ir.made import is_masked
 from pullback.runtime.layouts import Node
 from pullback.runtime.records import NodeOf, NotNative
-from pullback.tracer.tree import EQUAL, ROW_MAJOR, as_array, container_of, is_array_like, is_large, leaf_key
+from pullback.tracer.libraries import library_of
+from pullback.tracer.tree import EQUAL, ROW_MAJOR, as_array, container_of, is_array_like, is_large, labelled_array, leaf_key
 
 NUMBERS = {float: ("number", np.float64), complex: ("number", np.complex128), int: ("int", np.int64), bool: ("bool", np.bool_)}
 VALUES = (str, int, bool, bytes)
@@ -69,7 +70,7 @@ class Flat:
         """Add what is read from outside, and what is asked of it, then everything inside containers."""
         self.values += outside
         self._how += wants
-        k = 0
+        k = labelled = 0
         while k < len(self.values):
             how = self._how[k]
             if isinstance(how, Want):
@@ -79,6 +80,9 @@ class Flat:
                 node, inside = node_of(self.values[k], how, len(self.values))
             children = range(len(self.values), len(self.values) + len(inside))
             self.runs_python |= _runs_python(node)
+            labelled += node.kind is Node.TAKEN and node.a is _labelled
+            if labelled > 1:
+                raise NotNative("two objects with labels are looked at together; pass their arrays")
             self.knows_classes |= node.kind in (Node.FIELDS, Node.TAKEN, Node.WEAK)
             if node.kind is Node.TAKEN or k in self._made_anew:
                 self._made_anew.update(children)
@@ -199,7 +203,7 @@ def _taken(x: Any, first: int) -> tuple[NodeOf, Inside] | None:
     """The node of an object that is taken apart by attributes or by a function; None for any other."""
     kind = type(x)
     if is_array_like(kind) or kind is memoryview:
-        take: Any = _as_array
+        take: Any = _as_array if library_of(kind) is None else _labelled
     elif kind in (OrderedDict, defaultdict):
         take = _mapping
     elif x.__class__ is kind and (container := container_of(kind)) is not None:
@@ -216,6 +220,12 @@ def _taken(x: Any, first: int) -> tuple[NodeOf, Inside] | None:
         raise NotNative(f"flatten of {kind.__name__} gives no plain tuples; return (children, data), children a tuple")
     node = NodeOf(kind=Node.TAKEN, type=kind, a=take, first=first, count=len(children) + 1)
     return node, [*_all(children, GIVEN), (beside, STATIC)]
+
+
+def _labelled(x: Any) -> tuple[tuple[Any, ...], Any]:
+    """The array of an object of a library, and what else a program depends on if there is no other such object."""
+    found = labelled_array(x)
+    return ((found[0],), found[1].oddity) if isinstance(found, tuple) else ((found,), "")
 
 
 def _as_array(x: Any) -> tuple[tuple[Any, ...], None]:

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from pullback.tracer import TracedArray, TreeDef, rebuild
-from pullback.tracer import flatten as _flatten
-from pullback.tracer.tree import Container, Identity
+from pullback.tracer import flatten as _flatten_labelled
+from pullback.tracer.tree import Container, Identity, bare, static_key
 from pullback.tracer.tree import register as _register
 
 __all__ = ["Unravel", "flatten", "leaves", "map", "ravel", "register", "structure", "unflatten"]
@@ -27,6 +27,11 @@ T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 _NUMBERS = (bool, int, float, complex)
+
+
+def _flatten(tree: Any, key: Callable[[Any], Any] = static_key) -> tuple[list[Any], TreeDef]:
+    found, shape = _flatten_labelled(tree, key=key)
+    return found, bare(shape)
 
 
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:

@@ -945,6 +945,52 @@ def f(a):
 
 f(np.matrix([[1.0, 2.0], [3.0, 4.0]]))
 
+=== a method of a Series
+import pandas as pd
+
+@pb.jit
+def f(s):
+    return s.std()
+
+f(pd.Series([1.0, 2.0, 4.0]))
+
+=== a sum of a Series, which pandas computes
+import pandas as pd
+
+@pb.jit
+def f(s):
+    return np.sum(s * 2)
+
+f(pd.Series([1.0, np.nan, 4.0]))
+
+=== two Series that are aligned by their labels
+import pandas as pd
+
+@pb.jit
+def f(s, t):
+    return s + t
+
+s = pd.Series([1.0, 2.0, 4.0])
+f(s, s[::-1])
+
+=== a dask array
+import dask.array as da
+
+@pb.jit
+def f(d):
+    return d.sum()
+
+f(da.ones(4, chunks=2))
+
+=== a Series made of traced values
+import pandas as pd
+
+@pb.jit
+def f(x):
+    return pd.Series(x).mean()
+
+f(np.ones(3))
+
 === a masked array
 @pb.jit
 def f(a):

@@ -23,10 +23,11 @@ from pullback.tracer.asked import Known, known_value, pinned
 from pullback.tracer.errors import TraceError, refusal, user_loc
 from pullback.tracer.frame import MORE_THAN_64_BITS, frame_of
 from pullback.tracer.layout import Strides, falls, row_major
+from pullback.tracer.libraries import library_of
 from pullback.tracer.literals import WEAK, WEAK_KIND, as_python, element_of, refuse_dtype, sized, weak_class
 from pullback.tracer.promotion import Kind
 from pullback.tracer.source import Site
-from pullback.tracer.tables import hook
+from pullback.tracer.tables import HOOKS, hook
 from pullback.tracer.traced import CAPTURED, TracedArray
 
 
@@ -95,6 +96,7 @@ def literal(value: Any, dtype: Any = None) -> TracedArray:
     return TracedArray(array_type, literal=as_python(scalar), loc=user_loc())
 
 
+@hook("as_traced")
 def as_traced(x: Any, dtype: Any = None) -> TracedArray:
     """A traced array for a traced array, scalar, NumPy array, or nested list of those; cast to ``dtype`` if given.
 
@@ -115,10 +117,12 @@ def _as_traced(x: Any) -> TracedArray:
     if type(x) is Made:
         return _as_made(x)
     if is_special_array(x):
-        raise TraceError(f"a {type(x).__name__} cannot be traced; use a plain array (np.asarray)")
+        raise TraceError(f"a {type(x).__name__} cannot be traced; {instead_of_special(x)}")
     if isinstance(x, list | tuple) and any(isinstance(e, TracedArray | list | tuple) for e in x) and holds_traced(x):
         return _stacked([_as_traced(e) for e in x])
     if not isinstance(x, np.ndarray):
+        if library_of(type(x)) is not None:
+            raise HOOKS["refusal_of"](x)
         x = x.__array__() if hasattr(type(x), "__array__") else np.asarray(x)
         if isinstance(x, TracedArray):
             return x
@@ -153,8 +157,34 @@ def is_special_array(x: Any) -> bool:
     kind: Any = type(x)
     if kind is np.ndarray or kind is Made or not isinstance(x, np.ndarray):
         return False
-    own = (kind.__array_ufunc__, kind.__array_function__) != (np.ndarray.__array_ufunc__, np.ndarray.__array_function__)
-    return own or is_masked(x) or isinstance(x, np.matrix)
+    return is_masked(x) or isinstance(x, np.matrix) or computes_itself(kind)
+
+
+def instead_of_special(x: Any) -> str:
+    """What to write instead of such an array."""
+    if is_masked(x):
+        return "pass x.filled(value), or its .data and .mask (np.asarray drops the mask)"
+    return "pass a plain array (np.asarray)"
+
+
+@functools.lru_cache(maxsize=256)
+def computes_itself(kind: type) -> bool:
+    """Whether a class that is derived from NumPy's array gives what arrays have another meaning."""
+    own = {n for k in kind.__mro__ if issubclass(k, np.ndarray) and not _is_numpys(k) for n in vars(k)}
+    return bool(own & _MEANINGS)
+
+
+def _is_numpys(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "numpy"
+
+
+_MEANINGS = frozenset(vars(np.ndarray)) - {
+    "__new__", "__init__", "__doc__", "__array_finalize__", "__array_wrap__", "__array_priority__", "__reduce__", "__reduce_ex__",
+    "__setstate__", "__repr__", "__str__", "__format__", "__copy__", "__deepcopy__", "__hash__", "__class_getitem__",
+    "__sizeof__",
+    "__dlpack__", "__dlpack_device__", "__getattribute__", "__getattr__", "__setattr__", "__dir__", "dump", "dumps", "tofile",
+}  # fmt: skip
+"""What arrays have that says what they compute."""
 
 
 def holds_traced(x: Any) -> bool:

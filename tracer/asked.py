@@ -12,7 +12,7 @@ from pullback.ir import Value
 from pullback.ir.sizes import lifted
 from pullback.tracer import promotion
 from pullback.tracer.advice import GUARDS, branch, instead_of_branch
-from pullback.tracer.errors import NotKnown, TraceError, here, library_call, refusal
+from pullback.tracer.errors import NotKnown, TraceError, foreign_call, foreign_caller, here, library_call, refusal
 from pullback.tracer.frame import frame_of
 from pullback.tracer.source import Site
 
@@ -53,6 +53,8 @@ def refuse(x: TracedArray, what: Words, instead: Words) -> NoReturn:
     library = library_call()
     if library is not None:
         error = TraceError(promotion.not_supported(promotion.public_name(*library)))
+    elif (caller := foreign_caller()) is not None:
+        error = TraceError(foreign_call(*caller.split(".", 1)))
     else:
         error = refusal(what, instead)
     error.origins = error.origins or (x.described("it", (error.file, error.line)),)

@@ -12,7 +12,7 @@ from pullback.tracer.errors import TraceError
 from pullback.tracer.region import Region, restore
 from pullback.tracer.trace import parameters_of
 from pullback.tracer.traced import TracedArray
-from pullback.tracer.tree import LEAF, TreeDef, flatten, paths, unflatten
+from pullback.tracer.tree import LEAF, TreeDef, bare, flatten, paths, unflatten
 
 
 def over_axes(
@@ -103,6 +103,7 @@ class _Rows:
         """What ``call()`` returns for a row, for all rows."""
         region = self.region
         leaves, tree = flatten(call())
+        tree = bare(tree)
         axes = _axes(tree, out_axes, "out_axes", "the result")
         rows_of = {id(x): target for x, target in zip(region.operands, self.targets, strict=True)}
         written = region.written()

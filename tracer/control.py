@@ -34,7 +34,7 @@ from pullback.tracer.bodies import (
 from pullback.tracer.errors import TraceError
 from pullback.tracer.region import emit_regions, follow, rebuild
 from pullback.tracer.traced import TracedArray
-from pullback.tracer.tree import TreeDef, flatten, paths
+from pullback.tracer.tree import TreeDef, bare, flatten, paths
 
 Function = Callable[..., Any]
 
@@ -267,6 +267,7 @@ def _counted(
         state, row = run(body, index, carry.enter(body))
         returned = carry.returned(body, function, state)
     leaves, tree = flatten(row)
+    tree = bare(tree)
     with body.inner.active():
         made = [as_traced(x) for x in leaves]
         rows = [cast(x, x.dtype) for x in made]
@@ -299,6 +300,7 @@ def _kept(loop: str, checkpoint: Any, body: Body, carried: int, count: int | Non
 def associative_scan(fn: Function, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """See ``pullback.associative_scan``."""
     leaves, tree = flatten(elems)
+    tree = bare(tree)
     if not leaves:
         raise TraceError("associative_scan has no arrays to go over; give an array")
     arrays, names = [as_traced(x) for x in leaves], paths(tree, "elems")

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from pullback.ir import NOWHERE, Loc
-from pullback.tracer.ownership import is_hidden_file, user_frame
+from pullback.tracer.ownership import is_hidden_file, is_users, user_frame
 from pullback.tracer.source import Site, shown, site_at, site_of
 
 _noted: ContextVar[list[TraceError] | None] = ContextVar("pullback_noted", default=None)
@@ -100,6 +100,55 @@ def library_call() -> tuple[str, str] | None:
             found = module, _public(frame)
         frame = frame.f_back
     return found
+
+
+def foreign_caller() -> str | None:
+    """The function of another library that the user's code is calling, as "polars.Series.__mul__"; None if it is none."""
+    frame: FrameType | None = sys._getframe(1)
+    found = None
+    while frame is not None and not is_users(frame.f_code):
+        library = frame.f_globals.get("__name__", "").partition(".")[0]
+        if library not in _OWN and library not in sys.stdlib_module_names:
+            found = f"{library}.{frame.f_code.co_qualname}"
+        frame = frame.f_back
+    return None if frame is None else found
+
+
+_OWN = ("numpy", "scipy", "pullback", "")
+
+
+def foreign_error(error: BaseException, holds: Callable[[Any], bool]) -> TraceError | None:
+    """The TraceError for an error that another library raised, when it was called with what ``holds`` says is traced."""
+    found: tuple[str, Loc] | None = None
+    loc, traceback = NOWHERE, error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        library = frame.f_globals.get("__name__", "").partition(".")[0]
+        if is_users(frame.f_code):
+            loc, found = Loc(frame.f_code.co_filename, traceback.tb_lineno), None
+        elif found is None and library not in _OWN and library not in sys.stdlib_module_names:
+            values = [v for v in frame.f_locals.values() if not isinstance(v, type)]
+            if any(map(holds, values)):
+                found = f"{library}.{frame.f_code.co_qualname}", loc
+        traceback = traceback.tb_next
+    return None if found is None else TraceError(foreign_call(*found[0].split(".", 1)), found[1])
+
+
+def foreign_call(library: str, name: str = "") -> str:
+    """What is said of a call of another library's function with a traced value."""
+    what = f"{library}.{name}" if name else f"a function of {library}"
+    return (
+        f"{what} is called with a traced value, which {library} cannot take; "
+        f"write NumPy's function here, or call it outside the traced function and pass {INSTEAD.get(library, 'the array')}"
+    )
+
+
+INSTEAD = {
+    "torch": "its result.numpy()", "jax": "np.asarray of its result", "jaxlib": "np.asarray of its result",
+    "tensorflow": "its result.numpy()", "pandas": "its result.to_numpy()", "xarray": "its result.to_numpy()",
+    "polars": "its result.to_numpy()", "dask": "its result.compute()",
+}  # fmt: skip
+"""What gives the array of a library's result."""
 
 
 def _public(frame: FrameType) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.made import is_masked
 from pullback.ir.remote import Remote
 from pullback.tracer.frame import digest
 from pullback.tracer.tree import leaf_key, static_key
@@ -162,5 +163,8 @@ def contents(value: Any) -> Any:
     """What a guard compares of an array that is used by its contents."""
     if not isinstance(value, np.ndarray):
         return None
+    if is_masked(value):
+        masked: Any = value
+        return contents(masked.data), contents(np.ma.getmaskarray(masked)), repr(masked.fill_value)
     items = tuple(map(static_key, value.flat)) if value.dtype.hasobject else digest(value)
     return type(value), value.dtype.str, value.shape, items

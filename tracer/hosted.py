@@ -12,14 +12,14 @@ import numpy as np
 from pullback.ir import OPS, Loc
 from pullback.ir.ops.host import HostFunction
 from pullback.ir.types import I64, ArrayType, dtype_of
-from pullback.tracer.errors import user_loc
+from pullback.tracer.errors import TraceError, user_loc
 from pullback.tracer.frame import frame_of, outside_traces
 from pullback.tracer.literals import literal_type, refuse_dtype
 from pullback.tracer.outward import outside, outside_tree
 from pullback.tracer.source import shown
 from pullback.tracer.tracebacks import traceback_at
 from pullback.tracer.traced import TracedArray
-from pullback.tracer.tree import LEAF, Identity, TreeDef, flatten, paths, unflatten
+from pullback.tracer.tree import LEAF, Identity, TreeDef, flatten, holds_labels, paths, unflatten
 
 _WEAK: dict[Any, type] = {bool: np.bool_, int: np.int64, float: np.float64}
 
@@ -145,6 +145,11 @@ def call_outside(
     root = frame.root
     leaves, tree = flatten((tuple(args), dict(kwargs)), key=Identity)
     operands = [x for x in leaves if isinstance(x, TracedArray)]
+    if holds_labels(tree):
+        raise TraceError(
+            f"{getattr(function, '__name__', 'a function')} is called back with an object of a library, and would get its array; "
+            "write .to_numpy(), or .numpy(), behind it"
+        )
     real = outside(function, root.names)
     outgoing = Outgoing(
         function=real,

@@ -24,7 +24,7 @@ from pullback.tracer.region import (
 )
 from pullback.tracer.trace import parameters_of
 from pullback.tracer.traced import TracedArray
-from pullback.tracer.tree import TreeDef, flatten, paths, unflatten
+from pullback.tracer.tree import TreeDef, bare, flatten, paths, unflatten
 
 
 class Linear:
@@ -56,7 +56,8 @@ class Linear:
             self._trees.append(inside)
             self._inputs.append(places)
         value, aux = split_aux(region.call(function, replaced, {}), has_aux)
-        leaves, self._tree = flatten(value)
+        leaves, tree = flatten(value)
+        self._tree = bare(tree)
         aux_leaves, aux_tree = flatten(aux)
         written = region.written()
         names_of_written = {id(new) for _, new in written}

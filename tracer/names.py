@@ -48,6 +48,9 @@ from pullback.tracer.guards import (
     state_through,
     weakly,
 )
+from pullback.tracer.labelled import Labelled
+from pullback.tracer.libraries import library_of
+from pullback.tracer.library_objects import library_object
 from pullback.tracer.literals import literal_type
 from pullback.tracer.namespace import Namespace
 from pullback.tracer.outside import (
@@ -73,7 +76,7 @@ from pullback.tracer.ownership import (
 from pullback.tracer.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
 from pullback.tracer.tables import CLASSES
 from pullback.tracer.traced import READONLY, Origin, TracedArray
-from pullback.tracer.tree import EQUAL, as_array, is_array_like, leaf_key, real_class
+from pullback.tracer.tree import EQUAL, adopted, as_array, is_array_like, leaf_key, real_class
 from pullback.tracer.twins import instance_twin, library_twin, real_function, traced_builtins
 
 # Captured arrays of ints and bools up to this size may stand where a static array is needed: a mask, a count of repeats.
@@ -154,6 +157,8 @@ class Names:
             elif isinstance(value, np.ndarray):
                 return self._by_contents(value, read, describe)
         if is_array_like(kind):
+            if library_of(kind) is not None and adopted(value) is None:
+                return library_object(self, value, read, describe)
             found = as_array(value)
             if capturable(found):
                 return self._capture(found, lambda: as_array(read()), describe)
@@ -267,8 +272,10 @@ class Names:
         if kind is TracedArray:
             kind = kind_of_traced(value)
             return self._array_class if kind is np.ndarray else kind
-        if is_size(value):
+        if is_size(value) or kind is Labelled:
             return value.__class__
+        if library_of(kind) is not None:
+            return real_class(kind)
         found: type = self.shadow(type(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
         return found
 

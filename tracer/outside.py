@@ -16,11 +16,11 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pullback.tracer.callees import MARK
-from pullback.tracer.errors import TraceError
+from pullback.tracer.errors import INSTEAD, TraceError
 from pullback.tracer.guards import ABSENT, Read, attribute_through, weakly
 from pullback.tracer.ownership import users_bases
 from pullback.tracer.traced import TracedArray
-from pullback.tracer.twins import called
+from pullback.tracer.twins import called, foreign_function
 
 if TYPE_CHECKING:
     from pullback.tracer.names import Names
@@ -92,6 +92,8 @@ class LibraryModule(Outside):
         if isinstance(value, bool | int | float | str | list | dict | tuple) and _top(real) not in _NUMERIC:
             return self._resolve(name)
         names.same(read, f"{real.__name__}.{name}", is_library=True)
+        if _top(real) in INSTEAD and isinstance(value, BuiltinFunctionType):
+            return foreign_function(value, _top(real))
         return names.replacement(value, f"{real.__name__}.{name}")
 
 
@@ -300,7 +302,9 @@ class Refused:
 
     __getattr__ = __call__ = __iter__ = __next__ = __getitem__ = __len__ = __bool__ = __float__ = __contains__ = _refuse
     __enter__ = __exit__ = __array__ = __lt__ = __gt__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-    __truediv__ = __rtruediv__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse
+    __matmul__ = __rmatmul__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __le__ = __ge__ = _refuse
+    __neg__ = __pos__ = __abs__ = __invert__ = __index__ = __int__ = __array_ufunc__ = __array_function__ = _refuse
 
 
 def title(value: Any) -> str:

@@ -23,7 +23,7 @@ from pullback.tracer.frame import Frame, Given, current, frame_of
 from pullback.tracer.names import Names
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.traced import TracedArray
-from pullback.tracer.tree import Identity, TreeDef, flatten, map_statics, paths, unflatten
+from pullback.tracer.tree import Identity, TreeDef, bare, flatten, map_statics, paths, unflatten
 from pullback.tracer.views import root_of, write_back
 
 Enter = Callable[[Any, str], Any]
@@ -140,7 +140,7 @@ class Region:
         tree = map_statics(tree, names.argument, names.shadow)
         made = unflatten(tree, leaves)
         names.effects.watch_argument(made, label)
-        return made, tree
+        return made, bare(tree)
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What the function returns."""
@@ -260,7 +260,7 @@ def partners(tree: TreeDef, value: Any, what: str, of: str) -> list[Any]:
     Raises TraceError, naming both as ``what`` and ``of``, where the structures differ.
     """
     leaves, other = flatten(value, key=Identity)
-    return list(_paired(tree, other, iter(leaves), what, of))
+    return list(_paired(bare(tree), bare(other), iter(leaves), what, of))
 
 
 def _paired(tree: TreeDef, other: TreeDef, leaves: Iterator[Any], what: str, of: str) -> Iterator[Any]:

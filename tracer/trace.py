@@ -22,13 +22,14 @@ from pullback.ir.asked import Sizes
 from pullback.ir.remote import Remote
 from pullback.ir.sizes import is_size
 from pullback.ir.structure import use_counts
-from pullback.tracer.array import as_traced, holds_traced, is_special_array
+from pullback.tracer.array import as_traced, holds_traced, instead_of_special, is_special_array
 from pullback.tracer.classes import of_real_class
 from pullback.tracer.effects import line_by_line
-from pullback.tracer.errors import TraceError, error_loc, user_loc
+from pullback.tracer.errors import TraceError, error_loc, foreign_error, user_loc
 from pullback.tracer.failures import exception_of
 from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
 from pullback.tracer.guards import Guard
+from pullback.tracer.labelled import holds_labelled
 from pullback.tracer.layout import Strides, strides_in
 from pullback.tracer.literals import literal_type, refuse_dtype
 from pullback.tracer.names import Names, is_filled
@@ -39,6 +40,7 @@ from pullback.tracer.traced import READONLY, Origin, TracedArray
 from pullback.tracer.tree import (
     LEAF,
     TreeDef,
+    bare,
     container_of,
     containers,
     fingerprint,
@@ -51,6 +53,7 @@ from pullback.tracer.tree import (
     static_key,
     unflatten,
 )
+from pullback.tracer.twins import takes_traced
 from pullback.tracer.unrolled import warn_unrolled
 from pullback.tracer.watch import Watch, native
 
@@ -280,6 +283,7 @@ def _trace(
             if sizes is not None and sizes.refused:
                 raise TraceError(sizes.refused)
             results, out_tree = flatten(result, static_numbers=True)
+            out_tree = bare(out_tree)
             for container in containers(out_tree):
                 names.same(functools.partial(container_of, container.type), container.type.__name__)
             out_tree = map_statics(out_tree, lambda v: _returned(v, names), real_class)
@@ -380,7 +384,7 @@ def _arguments(
 def check_leaf(leaf: Any, what: str) -> None:
     """Raises TraceError, naming it as ``what``, for an array or scalar that cannot be traced."""
     if is_special_array(leaf):
-        raise TraceError(f"{what} is a {type(leaf).__name__}; pass a plain array (np.asarray)")
+        raise TraceError(f"{what} is a {type(leaf).__name__}; {instead_of_special(leaf)}")
     if isinstance(leaf, np.ndarray | np.generic | Remote):
         refuse_dtype(leaf.dtype, what)
 
@@ -406,6 +410,12 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
         result = function(*args, **kwargs)
     except Exception as error:
         _failed_before(frame)
+        foreign = None if frame.refusals else foreign_error(error, _holds_traced)
+        if foreign is not None:
+            raise foreign from error
+        if not frame.refusals and _NOT_AN_ARRAY in str(error):
+            what = "an object of a class with __array__, which gives a traced array, is passed to a function of NumPy"
+            raise TraceError(f"{what}; pass np.asarray of the object", error_loc(error)) from error
         if not frame.refusals and TracedArray.__name__ in str(error):
             error.add_note(_STANDS_FOR)
         if isinstance(error, RecursionError):
@@ -433,6 +443,11 @@ def _failed_before(frame: Frame) -> None:
         raise exception_of(outcomes.failed, outcomes.ran()) from None
 
 
+def _holds_traced(value: Any) -> bool:
+    return takes_traced((value,), {}) or holds_labelled(value)
+
+
+_NOT_AN_ARRAY = "object __array__ method not producing an array"
 _STANDS_FOR = f"  ({TracedArray.__name__} stands for an array while a function is traced; only NumPy and SciPy know it)"
 
 

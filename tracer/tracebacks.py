@@ -14,7 +14,8 @@ from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from pullback.ir.settings import TRACEBACK
-from pullback.tracer.ownership import is_hidden_file
+from pullback.tracer.errors import TraceError
+from pullback.tracer.ownership import is_hidden_file, is_users
 from pullback.tracer.source import function_at, line_text
 
 P = ParamSpec("P")
@@ -28,7 +29,7 @@ def keep_users_frames(error: BaseException) -> None:
     """
     if os.environ.get(TRACEBACK.name) == "full":
         return
-    error.__traceback__ = _users(error.__traceback__)
+    error.__traceback__ = _users(error.__traceback__, ends_at_user=isinstance(error, TraceError))
     running = _running_frames()
     seen = {id(error)}
     errors = [error]
@@ -89,13 +90,16 @@ def _running_frames() -> set[FrameType]:
     return found
 
 
-def _users(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without the hidden frames."""
+def _users(traceback: TracebackType | None, ends_at_user: bool = False) -> TracebackType | None:
+    """A traceback without the hidden frames; ``ends_at_user``: nor those of other libraries that the user's code called last."""
     kept = []
     while traceback is not None:
         if not is_hidden_file(traceback.tb_frame.f_code.co_filename):
             kept.append(traceback)
         traceback = traceback.tb_next
+    last = max((k for k, entry in enumerate(kept) if is_users(entry.tb_frame.f_code)), default=None)
+    if ends_at_user and last is not None:
+        del kept[last + 1 :]
     found: TracebackType | None = None
     for entry in reversed(kept):
         found = TracebackType(found, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)

@@ -26,7 +26,7 @@ from pullback.tracer.advice import (
     number,
 )
 from pullback.tracer.asked import Known, any_value, known_value, pinned, refuse, refused, static
-from pullback.tracer.errors import TraceError
+from pullback.tracer.errors import TraceError, foreign_call
 from pullback.tracer.frame import Frame, current, frame_of
 from pullback.tracer.source import Described, line_text, shown
 from pullback.tracer.tables import FUNCTIONS, HOOKS, METHODS
@@ -93,6 +93,7 @@ class TracedArray(Described):
         "origin", "readonly", "recipe", "seen", "type", "version", "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
+    __pandas_priority__ = 5000  # above those of pandas' own classes, whose operators then leave a traced operand to it
 
     def __init__(
         self, type: ArrayType, frame: Frame | None = None, value: Value | None = None, *, weak: str = "", literal: Any = None,
@@ -273,9 +274,12 @@ class TracedArray(Described):
         return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, TracedArray | slice | int | np.ndarray):
+            key = HOOKS["array_behind"](key)
         return METHODS["__getitem__"](self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        key, value = HOOKS["array_behind"](key), HOOKS["array_behind"](value)
         METHODS["__setitem__"](self, key, value)
 
     def __contains__(self, value: Any) -> bool:
@@ -331,6 +335,13 @@ class TracedArray(Described):
             raise TraceError(promotion.unsupported(function))
         return implementation(*args, **kwargs)
 
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise TraceError(foreign_call("torch", getattr(function, "__name__", "")))
+
+    def __jax_array__(self) -> NoReturn:
+        raise TraceError(foreign_call("jax"))
+
     __add__, __radd__, __iadd__ = _operators(np.add)
     __sub__, __rsub__, __isub__ = _operators(np.subtract)
     __mul__, __rmul__, __imul__ = _operators(np.multiply)
@@ -356,9 +367,11 @@ class TracedArray(Described):
         return self._power(other)
 
     def __divmod__(self, other: Any) -> Any:
+        HOOKS["refuse_labelled"](other, "divmod() of")
         return self // other, self % other
 
     def __rdivmod__(self, other: Any) -> Any:
+        HOOKS["refuse_labelled"](other, "divmod() of")
         return other // self, other % self
 
     def __round__(self, ndigits: int | None = None) -> Any:

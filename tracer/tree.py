@@ -23,6 +23,8 @@ import numpy as np
 from pullback.ir.remote import Remote
 from pullback.ir.sizes import Number, Size, is_size
 from pullback.tracer.errors import TraceError
+from pullback.tracer.labelled import Labelled, Mark, array_of, instead_of, labelled, labels_of, parts_of, rewrapped
+from pullback.tracer.libraries import OTHER, called, library_of
 from pullback.tracer.ownership import GENERATED, is_users_class
 from pullback.tracer.selection import Selection
 from pullback.tracer.traced import TracedArray
@@ -158,6 +160,8 @@ class TreeDef:
             return "*"
         if self.kind in ("static", "named"):
             return repr(self.data)
+        if self.kind == "labelled":
+            return f"{self.data}"
         is_named = self.kind in ("dict", "namedtuple", "dataclass")
         inside = [f"{k}={c!r}" if is_named else repr(c) for k, c in zip(self.keys, self.children)]
         return f"{self.type.__name__}({', '.join(inside)})"
@@ -217,7 +221,11 @@ def is_array_like(kind: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _is_array_like(kind: Any) -> bool:
-    if issubclass(kind, np.ndarray | np.generic | TracedArray | Remote | type) or not any(hasattr(kind, n) for n in _CONVERSIONS):
+    if issubclass(kind, np.ndarray | np.generic | TracedArray | Remote | type):
+        return False
+    if library_of(kind) is not None:
+        return True
+    if not any(hasattr(kind, n) for n in _CONVERSIONS):
         return False
     if hasattr(kind, "__cuda_array_interface__") or hasattr(kind, "__dlpack_device__"):
         return True
@@ -231,12 +239,16 @@ ADOPT: list[Callable[[Any], Remote | None]] = []
 """What makes an array on a device of an object that stands for one, and None of others. Filled by the face."""
 
 
+def adopted(x: Any) -> Remote | None:
+    """The array on a device that an object stands for; None for any other."""
+    return next((remote for adopt in ADOPT if (remote := adopt(x)) is not None), None)
+
+
 def as_array(x: Any) -> Any:
     """The array that an array-like object stands for, which has its memory; a copy, where that cannot be, is read-only."""
-    for adopt in ADOPT:
-        remote = adopt(x)
-        if remote is not None:
-            return remote
+    remote = adopted(x)
+    if remote is not None:
+        return remote
     found = _converted(x)
     if found.flags.writeable and not np.may_share_memory(found, _converted(x)):
         found.flags.writeable = False
@@ -283,6 +295,11 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any
         marks = keys if all(type(k) is str for k in keys) else key(keys)
         children = [_flatten(x[k], leaves, static_numbers, key) for k in keys]
         return TreeDef("dict", kind, (keys, extra), (marks, extra), children)
+    if kind is Labelled:
+        array, labels = parts_of(x)
+        return TreeDef("labelled", Labelled, labels, labels, [_flatten(array, leaves, static_numbers, key)])
+    if key is static_key and library_of(kind) is not None:
+        return _flatten_labelled(x, leaves)
     if key is static_key and (kind is memoryview or is_array_like(kind)):
         leaves.append(as_array(x))
         return LEAF
@@ -299,6 +316,46 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any
         children = [_flatten(getattr(x, n), leaves, static_numbers, key) for n in names]
         return TreeDef("dataclass", kind, names, names, children)
     return TreeDef("static", None, x, Identity(x) if is_size(x) else key(x))
+
+
+def _flatten_labelled(x: Any, leaves: list[Any]) -> TreeDef:
+    found = labelled_array(x)
+    leaves.append(found[0] if isinstance(found, tuple) else found)
+    return TreeDef("labelled", Labelled, found[1], found[1], [LEAF]) if isinstance(found, tuple) else LEAF
+
+
+def labelled_array(x: Any) -> Any:
+    """The array, and the labels, of an object of a library that computes in its own way; the array alone of one on a device whose
+    library computes as NumPy does. Raises TraceError for an object that is not taken for an array."""
+    remote = adopted(x)
+    if remote is not None:
+        labels = labels_of(x)
+        assert labels is not None
+        if labels.library is OTHER:
+            return remote
+        labels.is_remote = True
+        return remote, labels
+    array, labels = labelled(x)
+    if labels.library is OTHER:
+        raise TraceError(f"a {called(type(x))} computes in its own way, which a traced array does not; {instead_of(x)}")
+    if isinstance(array, np.ndarray) and array.flags.writeable and not np.may_share_memory(array, array_of(x)):
+        array.flags.writeable = False
+    return array, labels
+
+
+def holds_labels(tree: TreeDef) -> bool:
+    """Whether objects of libraries that stand for arrays are in a structure."""
+    return tree.kind == "labelled" or any(map(holds_labels, tree.children))
+
+
+def bare(tree: TreeDef) -> TreeDef:
+    """The structure with arrays in place of the objects of libraries that stand for them."""
+    if tree.kind == "labelled":
+        return bare(tree.children[0])
+    children = [bare(c) for c in tree.children]
+    if all(a is b for a, b in zip(children, tree.children)):
+        return tree
+    return TreeDef(tree.kind, tree.type, tree.data, tree.key[2], children)
 
 
 def unflatten(tree: TreeDef, leaves: Sequence[Any]) -> Any:
@@ -318,6 +375,8 @@ def _unflatten(tree: TreeDef, leaves: Any) -> Any:
             return tree.data
         case "tuple" | "list":
             return tree.type(_unflatten(c, leaves) for c in tree.children)
+        case "labelled":
+            return rewrapped(tree.data, _unflatten(tree.children[0], leaves))
     children = [_unflatten(c, leaves) for c in tree.children]
     match tree.kind:
         case "dict":
@@ -339,6 +398,8 @@ def paths(tree: TreeDef, prefix: str = "") -> list[str]:
     """For each leaf, the expression that reads it: ``prefix['w'][0].x``."""
     if tree.kind == "leaf":
         return [prefix]
+    if tree.kind == "labelled":
+        return paths(tree.children[0], prefix)
     step = ".{}" if tree.kind in ("namedtuple", "dataclass") else "[{!r}]"
     return [p for k, c in zip(tree.keys, tree.children) for p in paths(c, f"{prefix}{step.format(k)}")]
 
@@ -417,7 +478,11 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
         for e in x:
             fingerprint(e, leaves, key)
     elif is_array_like(kind):
-        fingerprint(as_array(x), leaves, key)
+        found = labelled_array(x) if library_of(kind) is not None else as_array(x)
+        if isinstance(found, tuple):
+            key.append(Mark(x, found[1], key))
+            found = found[0]
+        fingerprint(found, leaves, key)
     elif known_by_identity(x):
         key.append(Identity(x))
     else:
@@ -460,6 +525,9 @@ def _expression(tree: TreeDef, counter: Iterator[int], values: dict[str, Any]) -
         values[name] = tree.data
         return name
     values[name] = tree.type
+    if tree.kind == "labelled":
+        values[f"{name}_rewrapped"], values[f"{name}_labels"] = rewrapped, tree.data
+        return f"{name}_rewrapped({name}_labels, {_expression(tree.children[0], counter, values)})"
     inside = [_expression(c, counter, values) for c in tree.children]
     match tree.kind:
         case "tuple":

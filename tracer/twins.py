@@ -19,7 +19,17 @@ import numpy as np
 from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, holds_static_int, holds_traced, static_ints
 from pullback.tracer.callees import MARK
-from pullback.tracer.errors import TraceError, noting, user_loc
+from pullback.tracer.errors import TraceError, foreign_call, noting, user_loc
+from pullback.tracer.labelled import (
+    CONVERTING,
+    Labelled,
+    applied,
+    function_of,
+    holds_labelled,
+    is_labelled,
+    labelled_in,
+    refusal_of,
+)
 from pullback.tracer.ownership import is_hidden_file
 from pullback.tracer.promotion import op_of, unsupported
 from pullback.tracer.selection import Selection
@@ -48,7 +58,7 @@ def twin(*functions: Any) -> Callable[[Any], Any]:
             if isinstance(function, str):
                 _put(_late, function, replacement)
             else:
-                TWINS[id(function)] = (function, replacement)
+                TWINS[id(function)] = (function, _of_arrays(function, replacement))
         return replacement
 
     return register
@@ -104,6 +114,28 @@ def converts(kinds: Iterable[type], make: Callable[[Any], Callable[..., Any]]) -
     _CONVERSIONS.update((kind, make(kind)) for kind in kinds)
 
 
+def _of_arrays(function: Any, replacement: Any) -> Any:
+    """A twin that leaves objects of libraries, which compute in their own way, to what is said of them."""
+    module = getattr(function, "__module__", None) or ""
+    if not isinstance(replacement, FunctionType) or module.partition(".")[0] not in _NUMERIC:
+        return replacement
+
+    @functools.wraps(replacement)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not (holds_labelled(args) or holds_labelled(kwargs)):
+            return replacement(*args, **kwargs)
+        if function in CONVERTING or _is_traced(args, kwargs):
+            return function_of(function, replacement, args, kwargs)
+        return _of_static(function, args, kwargs)
+
+    call.__wrapped__ = function
+    return call
+
+
+def _is_traced(args: Any, kwargs: Any) -> bool:
+    return takes_traced(args, kwargs) or _stands_for_labelled(args) or _stands_for_labelled(kwargs)
+
+
 class _OfTraced:
     """Marks a function that replaces another in calls with traced arguments alone."""
 
@@ -137,7 +169,7 @@ def _settle() -> None:
                     elif isinstance(value, _OfTraced):
                         TWINS[id(real)] = (real, _choosing(real, value.replacement))
                     else:
-                        TWINS[id(real)] = (real, value)
+                        TWINS[id(real)] = (real, _of_arrays(real, value))
                     del table[module][name]
                 if not table[module]:
                     del table[module]
@@ -183,6 +215,10 @@ class _Ufunc:
         self._ufunc = ufunc
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if any(map(holds_labelled, args)) and (takes_traced(args, kwargs) or any(type(a) is Labelled for a in args)):
+            if kwargs or self._ufunc.nin < len(args) or not any(map(is_labelled, args)):
+                raise refusal_of(next(labelled_in(args)), f"np.{self._ufunc.__name__} with such arguments of")
+            return applied(self._ufunc, args, is_operator=False)
         if any(isinstance(a, list | tuple) and holds_traced(a) for a in args):
             args = tuple(as_traced(a) if isinstance(a, list | tuple) else a for a in args)
         return self._ufunc(*args, **kwargs)
@@ -223,6 +259,12 @@ def takes_traced(args: Any, kwargs: Any) -> bool:
     return any(map(_holds, args)) or any(map(_holds, kwargs.values()))
 
 
+def _stands_for_labelled(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return any(map(_stands_for_labelled, value)) if isinstance(value, list | tuple) else type(value) is Labelled
+
+
 def _selects(value: Any) -> bool:
     return isinstance(value, Selection) or (isinstance(value, list | tuple) and any(map(_selects, value)))
 
@@ -237,8 +279,24 @@ def _choosing(function: Any, traced: Callable[..., Any]) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if holds_labelled(args) or holds_labelled(kwargs):
+            is_traced = _is_traced(args, kwargs)
+            return function_of(function, traced, args, kwargs) if is_traced else _of_static(function, args, kwargs)
         is_traced = takes_traced(args, kwargs) and not any(map(_selects, args))
         return traced(*args, **kwargs) if is_traced else _of_static(function, args, kwargs)
+
+    return call
+
+
+@functools.lru_cache(maxsize=4096)
+def foreign_function(function: Any, library: str) -> Any:
+    """A function of a library that cannot take traced arrays, and is not written in Python."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _is_traced(args, kwargs):
+            raise TraceError(foreign_call(library, function.__name__))
+        return function(*args, **kwargs)
 
     return call
 
@@ -256,6 +314,8 @@ def _as_it_is(function: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         if args and _stands_for_owner(args[0], function):
             return getattr(args[0], function.__name__)(*args[1:], **kwargs)
+        if _stands_for_labelled(args) or _stands_for_labelled(kwargs):
+            return function_of(function, None, args, kwargs)
         if not holds_static_int((args, kwargs)):
             return _run(function, args, kwargs)
         try:

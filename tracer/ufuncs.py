@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from pullback.tracer.array import (
 from pullback.tracer.asked import Known, known_value, not_made
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
+from pullback.tracer.labelled import applied, is_labelled, refusal_of
 from pullback.tracer.ownership import is_users_object
 from pullback.tracer.promotion import composition_of, name_of, op_of, unsupported
 from pullback.tracer.selection import Selection
@@ -65,6 +66,10 @@ def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """What ``__array_ufunc__`` of a traced array does."""
     if any(isinstance(x, Selection) for x in inputs):
         return NotImplemented
+    if any(map(is_labelled, inputs)):
+        if method != "__call__" or kwargs:
+            raise refusal_of(next(filter(is_labelled, inputs)), f"{name_of(ufunc)} with such arguments of")
+        return applied(ufunc, inputs, is_operator=False)
     match method:
         case "__call__":
             return call_ufunc(ufunc, *inputs, **kwargs)
@@ -359,6 +364,8 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     """What an operator does. Between Python scalars it keeps Python's types: the result is weak. Integers repeat sequences."""
     if any(isinstance(x, Selection) for x in operands):
         return NotImplemented
+    if any(map(is_labelled, operands)):
+        return applied(ufunc, operands, is_operator=True)
     if any(type(x) is not TracedArray and is_users_object(x) and _defers(operands, type(x)) for x in operands):
         return NotImplemented
     if ufunc is np.multiply and any(isinstance(x, _SEQUENCES) for x in operands):
@@ -371,6 +378,8 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     if any(isinstance(x, _SEQUENCES) for x in operands):
         if all(x.weak for x in operands if isinstance(x, TracedArray)):
             return NotImplemented
+    if any(isinstance(x, Mapping) for x in operands):
+        return NotImplemented
     try:
         xs = [x if isinstance(x, TracedArray) else as_traced(x) for x in operands if not isinstance(x, str | type(None))]
     except TypeError:
@@ -404,6 +413,8 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
 @hook("operate_in_place")
 def operate_in_place(ufunc: np.ufunc, x: TracedArray, other: Any) -> Any:
     """What an operator like ``+=`` does to an array."""
+    if is_labelled(other):
+        raise refusal_of(other, "a change of an array in place by")
     if isinstance(other, TracedArray | np.ndarray | np.generic | bool | int | float | complex):
         operands = (x, as_traced(other))
         _check_cast(ufunc, operands, x, "same_kind")

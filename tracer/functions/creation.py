@@ -27,6 +27,7 @@ from pullback.tracer.array import (
     fresh,
     full,
     holds_traced,
+    is_special_array,
     lies_in_rows,
     result_type,
     stored,
@@ -36,6 +37,7 @@ from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
 from pullback.tracer.functions.common import positions, refuse, reshaped, shape_of, xp
 from pullback.tracer.functions.shape import band
+from pullback.tracer.labelled import Labelled, array_behind
 from pullback.tracer.layout import Strides, is_column_major, is_row_major
 from pullback.tracer.selection import Selection
 from pullback.tracer.tables import CLASSES, implements
@@ -239,6 +241,8 @@ def array(
     like: Any = None,
 ) -> Any:
     """Writable if it holds traced values or floats; static integers, bools and other things stay a NumPy array."""
+    if type(object) is Labelled:
+        object = array_behind(object)
     if isinstance(object, Selection):
         return object.copy() if dtype is None else object.astype(dtype)
     if hasattr(type(object), "__array__") and not isinstance(object, np.ndarray | np.generic | TracedArray):
@@ -253,8 +257,8 @@ def array(
     return _in_order(order, x, x) if copy else x
 
 
-@twin(np.asarray, np.asanyarray, np.asarray_chkfinite)
-@implements(np.asarray, np.asanyarray, np.asarray_chkfinite)
+@twin(np.asarray, np.asarray_chkfinite)
+@implements(np.asarray, np.asarray_chkfinite)
 def asarray(
     a: Any,
     dtype: Any = None,
@@ -264,12 +268,30 @@ def asarray(
     copy: Any = None,
     like: Any = None,
 ) -> Any:
+    if type(a) is Labelled:
+        a = array_behind(a)
+        if isinstance(a, Selection) and dtype is None and not copy:
+            return a
     if isinstance(a, np.ndarray) and dtype is None and not copy:
-        return a
+        return a if not is_special_array(a) else np.asarray(a)
     if isinstance(a, TracedArray) and not copy:
         found = stored(a, a.dtype if dtype is None else dtype)
         return found if found.ndim or found.is_cell else created(found)
     return array(a, dtype, like=like)
+
+
+@twin(np.asanyarray)
+@implements(np.asanyarray)
+def asanyarray(
+    a: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    device: Any = None,
+    copy: Any = None,
+    like: Any = None,
+) -> Any:
+    return np.asanyarray(a, dtype) if is_special_array(a) else asarray(a, dtype, order, device=device, copy=copy, like=like)
 
 
 def _any_traced(*values: Any) -> bool:
