@@ -1,7 +1,7 @@
 # Everything runs in .venv, made on first use by any Python from 3.11 on; PYTHON=... chooses another one.
 #
 #   make demo    train a digit reader by compiled gradients (run it twice)
-#   make test    ruff, mypy, then the tests
+#   make test    ruff, mypy, then the tests; fails where CUDA can be tested neither over a stand-in nor on a GPU (PULLBACK_CUDA= lets it)
 #   make bench   time it beside JAX, PyTorch, Dr.Jit, Numba, C and the machine's limits on two threads, an hour; THREADS=1 on one
 #   make lint    ruff and mypy alone
 #   make gpu     on a machine with a GPU: checks, tests, sanitizer and benchmarks, in ten minutes
@@ -21,7 +21,7 @@ demo: .venv/.demo
 
 test: .venv/.test
 	@$(MAKE) --no-print-directory --jobs=2 lint cuda-host
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	PULLBACK_CUDA=$${PULLBACK_CUDA-any} $(BIN)/python -m pytest -q -n $(WORKERS)
 
 bench: .venv/.bench
 	$(BIN)/python -m benchmarks --threads $(THREADS) --machine --memory --plot
@@ -30,7 +30,8 @@ bench: .venv/.bench
 gpu: .venv/.test
 	$(BIN)/python -m tests.on_gpu
 
-# Where a piece is missing it says which, and the tests that need it are skipped, unless PULLBACK_CUDA=host demands them.
+# Where a piece is missing it says which, and the tests that need it are skipped, unless PULLBACK_CUDA=host demands them; `make test`
+# demands them or a GPU.
 cuda-host: .venv/.test
 	@$(BIN)/python -m tests.cuda_host || test "$$PULLBACK_CUDA" != host
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
+import cuda_host
 import pytest
 from cuda_device import missing
 from forced import at_random
@@ -22,6 +23,9 @@ CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirec
 if CACHE is not None:
     os.environ["PULLBACK_CACHE_DIR"] = CACHE.name
 os.environ["PULLBACK_VERIFY"] = "1"
+
+DEMANDS = ("", "host", "gpu", "any")
+"""What PULLBACK_CUDA may demand: nothing, the tests over the stand-in for a GPU, those on a GPU, either of both."""
 
 SHARES = {
     "acceptance": 4,
@@ -213,6 +217,29 @@ def pytest_collection_finish() -> None:
 def bless(request: pytest.FixtureRequest) -> bool:
     """True if expected texts are to be written instead of compared."""
     return bool(request.config.getoption("--bless"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No run passes by not running what it was told to run: where CUDA is demanded and can be tested by nothing, it ends here."""
+    demand = os.environ.get("PULLBACK_CUDA", "")
+    if demand not in DEMANDS:
+        raise pytest.UsageError(f"PULLBACK_CUDA={demand}: {', '.join(DEMANDS[1:-1])} or {DEMANDS[-1]} is expected")
+    if demand == "any" and not hasattr(config, "workerinput") and (reason := cuda_host.unavailable()) and (other := missing()):
+        raise pytest.UsageError(
+            f"CUDA cannot be tested here, and PULLBACK_CUDA=any demands it: {reason}; a GPU {other}. "
+            "`make cuda-host` builds the stand-in and says what it needs; PULLBACK_CUDA= (empty) runs the other tests alone"
+        )
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say at the end of a run that tests of CUDA were skipped for want of the stand-in, however green it is."""
+    reason = cuda_host.unavailable()
+    reports = terminalreporter.stats.get("skipped", ())
+    skipped = [r for r in reports if reason and isinstance(r.longrepr, tuple) and reason in r.longrepr[2]]
+    if skipped:
+        terminalreporter.write_sep("=", "CUDA WAS NOT TESTED", red=True, bold=True)
+        text = f"{len(skipped)} tests were skipped: {reason} (or `make cuda-host`). PULLBACK_CUDA=any makes that a failure."
+        terminalreporter.write_line(text, red=True)
 
 
 @pytest.hookimpl(tryfirst=True)
