@@ -26,6 +26,7 @@ from pullback.runtime.ahead import Ahead, Begun
 from pullback.runtime.binding import emit_object, know_all_targets, llvm_binding, llvm_version, run_passes, unheld
 from pullback.runtime.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache import key as cache_key
+from pullback.runtime.deciders import deciders
 from pullback.runtime.fork import hold_over_fork, work
 from pullback.runtime.machine import Host, find_host
 
@@ -90,6 +91,7 @@ class Engine:
         self._target = llvm_binding().Target.from_triple(self._host.triple)
         self._layout = str(self._new_machine().target_data)
         self._stamp = cache_key(*self._made_by())
+        self._programs_stamp = cache_key(self._stamp, *deciders(self._host))
         self.lock = threading.RLock()
         self._loaded: weakref.WeakValueDictionary[str, Kernel] = weakref.WeakValueDictionary()
         self._dead: deque[Any] = deque()
@@ -178,8 +180,9 @@ class Engine:
         return made
 
     def program_key(self, *parts: str) -> str:
-        """The cache key of a program that these parts decide: all that decides the code of its kernels goes into it too."""
-        return cache_key(self._stamp, "program", *parts)
+        """The cache key of a program that these parts decide: all that decides the texts and the code of its kernels goes into it
+        too."""
+        return cache_key(self._programs_stamp, "program", *parts)
 
     @property
     def cache(self) -> KernelCache:
