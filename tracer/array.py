@@ -361,12 +361,15 @@ def stored(x: TracedArray, dtype: Any, *, is_item: bool = False) -> TracedArray:
     finite = emit("lt", emit("abs", whole), literal(np.inf, np.float64))
     emit("check", finite, error="OverflowError", message="cannot convert float infinity to integer")
     whole = emit("trunc", whole)
-    least, end = literal(-(2.0**63), np.float64), literal(2.0**64 if target == np.uint64 else 2.0**63, np.float64)
+    is_wide = target in (np.uint32, np.uint64)  # NumPy has them by way of C's unsigned long
+    least, end = literal(-(2.0**63), np.float64), literal(2.0**64 if is_wide else 2.0**63, np.float64)
     fits = emit("bitand", emit("ge", whole, least), emit("lt", whole, end))
     emit("check", fits, error="OverflowError", message=_TOO_LARGE)
-    if target == np.uint64:
-        is_positive = emit("ge", whole, literal(0.0, np.float64))
-        emit("check", is_positive, error="OverflowError", message=f"{OUT_OF_BOUNDS} {target}")
+    if is_wide:
+        inside = emit("ge", whole, literal(0.0, np.float64))
+        if target == np.uint32:
+            inside = emit("bitand", inside, emit("lt", whole, literal(2.0**32, np.float64)))
+        emit("check", inside, error="OverflowError", message=f"{OUT_OF_BOUNDS} {target}")
         return cast(whole, target)
     number: TracedArray = cast(whole, np.int64)
     check_bounds(number, target)

@@ -12,14 +12,15 @@ import builtins
 import datetime
 import enum
 import functools
-import importlib
+import importlib.util
 import os
 import re
+import sys
 import threading
 import weakref
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -42,6 +43,7 @@ from pullback.tracer.guards import (
     Guard,
     Read,
     attribute_of,
+    attribute_through,
     container_key,
     contents,
     state_key,
@@ -202,7 +204,7 @@ class Names:
         if value is os.getenv:
             return OutsideMapping(os.environ, self).get
         if value is importlib.import_module:
-            return lambda name, package=None: self.replacement(value(name, package), name)
+            return self._import_module
         if value is datetime.datetime or value is datetime.date:
             return OutsideDate(value, self)
         if isinstance(value, (*_CODE, type)) or self._is_outside(value) or is_cached(value):
@@ -276,8 +278,13 @@ class Names:
             return value.__class__
         if library_of(kind) is not None:
             return real_class(kind)
-        found: type = self.shadow(type(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
+        found: type = self.shadow(self.class_of(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
         return found
+
+    def class_of(self, real: Any) -> type:
+        """The class of an outside value, which may be given another one later."""
+        self.same(functools.partial(attribute_through, weakly(real), "__class__"), f"the class of a {type(real).__name__}")
+        return type(real)
 
     def original(self, value: Any) -> Any:
         """The outside value behind a class, function, module or container of the trace."""
@@ -477,7 +484,20 @@ class Names:
 
     def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         real = globals.real if isinstance(globals, Namespace) else globals
-        return self.replacement(builtins.__import__(name, real, locals, fromlist, level), name)
+        found = builtins.__import__(name, real, locals, fromlist, level)
+        parts = (importlib.util.resolve_name("." * level + name, real["__package__"]) if level else name).split(".")
+        return self.imported(found, [".".join(parts[: k + 1]) for k in range(len(parts))])
+
+    def _import_module(self, name: str, package: str | None = None) -> Any:
+        module = importlib.import_module(name, package)
+        return self.imported(module, [importlib.util.resolve_name(name, package)])
+
+    def imported(self, module: ModuleType, names: Sequence[str]) -> Any:
+        """What stands for a module that the function imports. ``names``: of those that lead to it, which may be replaced."""
+        for name in names:
+            if not is_library_file(getattr(sys.modules.get(name), "__file__", None)) and name not in sys.stdlib_module_names:
+                self.same(functools.partial(sys.modules.__getitem__, name), f"sys.modules[{name!r}]")
+        return self.replacement(module, module.__name__)
 
     # values
 

@@ -113,7 +113,7 @@ class OutsideObject(Outside):
     """
 
     __slots__ = ()
-    __class__ = property(lambda self: self._names.shadow(type(self._real)))
+    __class__ = property(lambda self: self._names.shadow(self._names.class_of(self._real)))
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
@@ -180,7 +180,8 @@ def _special(name: str) -> Any:
     """A special method, which Python looks up on the class."""
 
     def call(self: OutsideObject, *args: Any, **kwargs: Any) -> Any:
-        kind, names = type(self._real), self._names
+        names = self._names
+        kind = names.class_of(self._real)
         names.same(partial(getattr, kind, name), f"{kind.__name__}.{name}")
         method = getattr(kind, name)
         if isinstance(method, FunctionType):

@@ -299,8 +299,8 @@ class Selection(ComesFirst):
     def _extreme(self, function: Any, axes: tuple[int, ...], initial: Any = None) -> Any:
         name = "maximum" if function is np.max else "minimum"
         self._check_some(f"zero-size array to reduction operation {name} which has no identity", initial)
-        found = function(self.filled(_worst(self.dtype, function is np.max)), axis=axes)
-        return found if initial is None else getattr(xp, name)(found, initial)
+        bound = {} if initial is None else {"initial": initial}
+        return function(self.filled(_worst(self.dtype, function is np.max)), axis=axes, **bound)
 
     def _check_some(self, message: str, initial: Any = None) -> None:
         if initial is None:

@@ -42,6 +42,9 @@ if hasattr(np, "bitwise_count"):
 
 @composition(np.spacing)
 def spacing(x: TracedArray) -> Any:
+    if x.dtype == np.float16:  # NumPy's is the distance to the next number above, and has no sign
+        above = emit("nextafter", x, full(x.shape, math.inf, x.dtype))
+        return emit("add", emit("sub", above, x), emit("sub", x, x))
     away = emit("copysign", full(x.shape, math.inf, x.dtype), x)
     return emit("sub", emit("nextafter", x, away), x)
 

@@ -149,14 +149,13 @@ def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = Fa
 
 def _check_extents(words: Sequence[str], out: str, arrays: Sequence[TracedArray]) -> None:
     extents: dict[str, int] = {}
-    for word, a in zip(words, arrays, strict=True):
+    is_view = len(words) == 1 and set(words[0]) == set(out)
+    for k, (word, a) in enumerate(zip(words, arrays, strict=True)):
         own: dict[str, int] = {}
         for letter, n in zip(word, a.shape, strict=True):
-            if own.setdefault(letter, n) not in (1, n) and n != 1:
-                raise ValueError(
-                    f"dimensions in single operand for collapsing index {letter!r} don't match ({own[letter]} != {n})"
-                )
-            own[letter] = n if own[letter] == 1 else own[letter]
+            if own.setdefault(letter, n) != n:
+                operand = "single operand" if is_view else f"operand {k}"
+                raise ValueError(f"dimensions in {operand} for collapsing index {letter!r} don't match ({own[letter]} != {n})")
         for letter, n in own.items():
             if extents.setdefault(letter, n) not in (1, n) and n != 1:
                 raise ValueError(_do_not_broadcast(words, out, arrays))

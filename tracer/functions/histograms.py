@@ -43,7 +43,8 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     if places.ndim != 1:
         raise ValueError("object too deep for desired array" if places.ndim else "object of too small depth for desired array")
     if not np.can_cast(places.dtype, np.int64, "safe"):
-        raise TypeError(f"Cannot cast array data from {places.dtype!r} to dtype('int64') according to the rule 'safe'")
+        np.bincount(np.zeros(1, places.dtype))  # raises NumPy's TypeError; from 2.4 on it takes uint64
+        places = cast(places, np.int64)
     heavy = None
     if weights is not None:
         heavy = as_traced(weights)

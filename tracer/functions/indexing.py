@@ -464,9 +464,9 @@ def sliding_window_view(
         raise ValueError("`window_shape` cannot contain negative values")
     counts = list(a.shape)
     for k, n in zip(axes, sizes, strict=True):
+        if counts[k] < n:
+            raise ValueError("window shape cannot be larger than input array shape")
         counts[k] -= n - 1
-    if any(n < 0 for n in counts):
-        raise ValueError("window shape cannot be larger than input array shape")
     recipe = Recipe(
         take=lambda base: _windows(base, axes, sizes),
         put=None,

@@ -26,7 +26,7 @@ from pullback.tracer.functions.linalg_arguments import (
     solved,
     square_matrix,
 )
-from pullback.tracer.functions.norms import norm
+from pullback.tracer.functions.norms import euclidean, norm
 from pullback.tracer.functions.spectral import form_of
 from pullback.tracer.traced import TracedArray
 
@@ -189,7 +189,10 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> TracedA
 
 @scipy_twin("norm")
 def norm_of(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> TracedArray:
-    return norm(finite(a, check_finite), ord, axis, keepdims)
+    x = finite(a, check_finite)
+    if axis is None and not keepdims and x.ndim == 1 and x.size and x.dtype.char in "fdFD" and (ord is None or ord == 2):
+        return euclidean(x)
+    return norm(x, ord, axis, keepdims)
 
 
 @scipy_twin("lu_factor")

@@ -49,6 +49,30 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     raise ValueError("Invalid norm order for matrices.")
 
 
+_SCALES = {"f": (2.0**-40, 2.0**-90, 2.0**40, 2.0**80), "d": (2.0**-400, 2.0**-600, 2.0**400, 2.0**600)}
+"""Where the largest element is below the first number, a vector is divided by the second before it is squared, where it is above
+the third by the fourth: powers of two, so that nothing is rounded, and squares of what counts are normal numbers."""
+
+
+def euclidean(x: TracedArray) -> TracedArray:
+    """The norm of a vector that overflows and underflows only where the result does, as BLAS nrm2 has it.
+
+    The scale is constant to derivatives, which are those of the norm of the scaled vector.
+    """
+    parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
+    largest = xp.max(xp.abs(parts[0]))
+    for part in parts[1:]:
+        largest = xp.maximum(largest, xp.max(xp.abs(part)))
+    dtype = real_dtype(x.dtype)
+    low, down, high, up = (dtype.type(scale) for scale in _SCALES[dtype.char])
+    is_low, is_high = largest < low, largest > high
+    scale = xp.where(is_high, up, xp.where(is_low, down, dtype.type(1)))
+    inverse = xp.where(is_high, 1 / up, xp.where(is_low, 1 / down, dtype.type(1)))
+    scaled = [part * inverse for part in parts]
+    found: TracedArray = xp.sqrt(sum(xp.sum(part * part) for part in scaled)) * scale
+    return found
+
+
 def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) -> TracedArray:
     match ord:
         case None | 2:

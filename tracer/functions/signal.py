@@ -96,12 +96,17 @@ def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
     return _of_mode(convolved(x, y), x.size, y.size, mode)
 
 
+def _conjugate(x: Any) -> Any:
+    """The conjugate of complex numbers; others as they are, where ``np.conj`` gives int8 of bools."""
+    return xp.conj(x) if x.dtype.kind == "c" else x
+
+
 @implements(np.correlate)
 def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
     x, y = _vectors("correlate", a, v)
     if y.size > x.size:
-        return xp.conj(correlate(y, x, mode)[::-1])
-    return _of_mode(convolved(x, xp.conj(y[::-1])), x.size, y.size, mode)
+        return _conjugate(correlate(y, x, mode)[::-1])
+    return _of_mode(convolved(x, _conjugate(y[::-1])), x.size, y.size, mode)
 
 
 # scipy.signal: arrays
@@ -139,7 +144,7 @@ def signal_convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto"
 @twin_of("scipy.signal.correlate")
 def signal_correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
     b = as_traced(in2)
-    return _convolve(in1, xp.conjugate(xp.flip(b)) if b.ndim else b, mode, method)
+    return _convolve(in1, _conjugate(xp.flip(b)) if b.ndim else b, mode, method)
 
 
 _EDGES = {
@@ -193,7 +198,7 @@ def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", f
 @twin_of("scipy.signal.correlate2d")
 def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
     a, b, is_swapped = _matrices("correlate2d", in1, in2, mode)
-    found = _plane(a, xp.conjugate(xp.flip(b)), mode, boundary, fillvalue, late=1)
+    found = _plane(a, _conjugate(xp.flip(b)), mode, boundary, fillvalue, late=1)
     return xp.flip(found) if is_swapped else found
 
 

@@ -5,6 +5,7 @@ A write into a view goes through to its base; arguments and captured arrays are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from pullback.tracer.functions.indexing import (
     shape_with,
     with_basic,
 )
+from pullback.tracer.literals import takes_number
+from pullback.tracer.promotion import shapes_text
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
 from pullback.tracer.views import update
@@ -119,11 +122,23 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     if not (dst.ndim or dst.is_cell or dst.readonly):
         raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype.name}")
     if not source.weak and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
-        raise TypeError(f"Cannot cast array data from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+        what = "array data" if source.ndim else "scalar"
+        raise TypeError(f"Cannot cast {what} from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+    if source.weak and not takes_number(dst.dtype.kind, source.weak, casting):
+        raise TypeError(f"Cannot cast scalar from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+    extra = source.ndim - dst.ndim
+    if extra > 0 and set(source.shape[:extra]) == {1}:
+        source = reshaped(source, source.shape[extra:])
+    source = _spread(convert(source, dst.dtype), dst.shape, "input array")
     if where is not True:
-        mask = broadcast_to(as_bool(as_traced(where)), dst.shape)
-        source = choose_where(mask, broadcast_to(convert(source, dst.dtype), dst.shape), dst)
-    elif source.ndim > dst.ndim:
-        extra = source.ndim - dst.ndim
-        source = reshaped(source, source.shape[extra:]) if set(source.shape[:extra]) == {1} else source
-    update(dst, source, casting)
+        source = choose_where(_spread(as_bool(as_traced(where)), dst.shape, "where mask"), source, dst)
+    update(dst, source, "unsafe")
+
+
+def _spread(x: TracedArray, shape: Sequence[int], what: str) -> TracedArray:
+    """``broadcast_to``, with the words of NumPy's copies."""
+    try:
+        return broadcast_to(x, shape)
+    except ValueError:
+        found, wanted = shapes_text([x.shape]), shapes_text([tuple(shape)])
+        raise ValueError(f"could not broadcast {what} from shape {found} into shape {wanted}") from None

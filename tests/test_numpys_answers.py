@@ -1,0 +1,331 @@
+"""What NumPy and SciPy answer at the edges: programs that run plain and compiled, and must give the same values and dtypes,
+or the same exception."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import pullback as pb
+
+
+def outcome(function: Callable[..., Any], *args: Any) -> Any:
+    """The values and dtypes that a call gives, or the exception that it raises."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            found = function(*args)
+        except (OverflowError, ValueError, TypeError) as error:
+            return type(error).__name__, str(error)
+    parts = found if isinstance(found, tuple) else (found,)
+    return [(np.asarray(part).dtype.name, np.asarray(part).tolist()) for part in parts]
+
+
+def agrees(function: Callable[..., Any], *args: Any) -> None:
+    expected = outcome(function, *args)
+    for compiled in (pb.jit(function), pb.jit(function, dynamic=True)):
+        for _ in range(2):
+            assert repr(outcome(compiled, *args)) == repr(expected), args
+
+
+# sums over products
+
+
+@pytest.mark.parametrize("spec", ["ii", "ii->i", "ii->", "...ii->...i"])
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (3, 1), (2, 3), (2, 2), (1, 1), (0, 0)])
+def test_einsum_of_a_diagonal(spec: str, shape: tuple[int, int]) -> None:
+    agrees(lambda a: np.einsum(spec, a), np.arange(float(np.prod(shape))).reshape(shape))
+
+
+def test_einsum_of_repeated_axes() -> None:
+    agrees(lambda a: np.einsum("iij->j", a), np.ones((1, 3, 2)))
+    agrees(lambda a, b: np.einsum("ii,ii", a, b), np.ones((2, 1)), np.ones((2, 2)))
+    agrees(lambda a, b: np.einsum("jk,ii", a, b), np.ones((2, 2)), np.ones((1, 2)))
+    agrees(lambda a, b: np.einsum("ii->i", a) + np.einsum("ij,jk->ik", a, b)[0], np.ones((3, 3)), np.ones((3, 3)))
+
+
+# NaN, infinities and numbers out of range into integers
+
+NUMBERS = (
+    np.nan, np.inf, -np.inf, 300.5, -1.5, 1e30, 2.0**63, 7.0, np.float64("nan"), np.float32("inf"), np.float16("nan"),
+    np.float64(1e30),
+    np.float64(300.5), np.float32(-1.5), np.int64(300), np.uint64(2**63), np.uint8(200), np.array(np.nan), np.array(300.5),
+)  # fmt: skip
+
+
+def _set(key: Any) -> Callable[[Any, Any], Any]:
+    def program(a: Any, v: Any) -> Any:
+        x = a.copy()
+        x[key] = v
+        return x
+
+    return program
+
+
+def _filled(a: Any, v: Any) -> Any:
+    x = a.copy()
+    x.fill(v)
+    return x
+
+
+def _of_list(a: Any, v: Any) -> Any:
+    x = a.copy()
+    x[1:] = [v, 1]
+    return x
+
+
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "item": _set(0),
+    "slice": _set(slice(1, None)),
+    "ellipsis": _set(...),
+    "places": _set([0, 1]),
+    "fill": _filled,
+    "list": _of_list,
+    "full": lambda a, v: np.full(3, v, dtype=a.dtype),
+    "asarray": lambda a, v: np.asarray(v, dtype=a.dtype) + a,
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint8", "uint32", "uint64"])
+@pytest.mark.parametrize("name", WRITES)
+def test_floats_into_integers(name: str, dtype: str) -> None:
+    a = np.arange(3, dtype=dtype)
+    compiled = pb.jit(WRITES[name])
+    for v in NUMBERS:
+        if name == "list" and isinstance(v, np.ndarray):
+            continue
+        assert repr(outcome(compiled, a, v)) == repr(outcome(WRITES[name], a, v)), v
+
+
+def test_constants_into_integers() -> None:
+    for v in (np.nan, np.inf, 300.5, 7.0, np.float64("nan")):
+        for dtype in ("int8", "int64", "uint8"):
+            for name in ("item", "ellipsis", "full", "fill", "list"):
+                agrees(lambda a, program=WRITES[name], v=v: program(a, v), np.arange(3, dtype=dtype))
+
+
+def test_a_refused_number_leaves_arguments_alone() -> None:
+    def f(a: Any, v: float) -> None:
+        a[0] = 7
+        a[1] = v
+
+    a = np.arange(3)
+    compiled = pb.jit(f)
+    compiled(a, 5.0)
+    assert a.tolist() == [7, 5, 2]
+    a[:] = 0
+    with pytest.raises(ValueError, match="cannot convert float NaN to integer") as caught:
+        compiled(a, float("nan"))
+    assert a.tolist() == [0, 0, 0]
+    assert "a[1] = v" in "".join(caught.value.__notes__)
+
+
+# windows, reductions without elements
+
+
+@pytest.mark.parametrize("n, window", [(1, 2), (2, 2), (3, 2), (1, 1), (0, 1), (2, 5)])
+def test_windows(n: int, window: int) -> None:
+    agrees(lambda a: np.lib.stride_tricks.sliding_window_view(a, window) * 2, np.arange(float(n)))
+    agrees(lambda a: np.lib.stride_tricks.sliding_window_view(a, window, axis=1) * 2, np.arange(2.0 * n).reshape(2, n))
+
+
+@pytest.mark.parametrize("values", [[], [-1.0], [-1.0, 2.0]], ids=["none", "one", "two"])
+def test_reductions_with_initial(values: list[float]) -> None:
+    v = np.array(values)
+    for program in (
+        lambda v: np.max(v[v >= 0], initial=0),
+        lambda v: np.min(v[v >= 0], initial=3),
+        lambda v: v[v >= 0].max(initial=-np.inf),
+        lambda v: np.maximum.reduce(v[v > 0], initial=1),
+        lambda v: np.max(v, initial=0.0, where=v > 0),
+        lambda v: np.minimum.reduce(v, initial=1, where=v > 0),
+        lambda v: np.nanmax(v[v >= 0], initial=2),
+        lambda v: np.sum(v[v >= 0], initial=5),
+        lambda v: np.prod(v, initial=5, where=v > 9),
+        lambda v: np.max(v[v >= 0]),
+        lambda v: np.argmax(v[v >= 0]),
+    ):
+        agrees(program, v)
+
+
+# functions of small dtypes
+
+
+def test_spacing_of_every_half() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(all="ignore"):
+        expected = np.spacing(halves)
+    found = pb.jit(np.spacing)(halves)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(found), ~numbers)
+    np.testing.assert_array_equal(found[numbers].view(np.uint16), expected[numbers].view(np.uint16))
+
+
+@pytest.mark.parametrize("mode", ["same", "full", "valid"])
+def test_correlations_of_bools(mode: Any) -> None:
+    b, c = np.array([True, False, True]), np.array([True, True])
+    for x, y in ((b, b), (b, c), (c, b), (b, np.array([1, 2], np.int8)), (b, np.array([1 + 1j, 2 - 1j]))):
+        agrees(lambda x, y: (np.correlate(x, y, mode), np.convolve(x, y, mode)), x, y)
+
+
+@pytest.mark.parametrize("dtype", ["uint64", "uint8", "int64", "bool", "float64"])
+def test_bincount(dtype: str) -> None:
+    agrees(lambda a: np.bincount(a, minlength=5), np.array([0, 1, 1], dtype))
+
+
+def test_bincount_of_large_numbers() -> None:
+    with pytest.raises(ValueError, match="must have no negative elements"):
+        pb.jit(lambda a: np.bincount(a, minlength=5))(np.array([0, 2**63], np.uint64))
+
+
+def _copied(v: Any, c: Any, **options: Any) -> Any:
+    x = v.copy()
+    np.copyto(x, c, **options)
+    return x
+
+
+def test_copyto_drops_leading_axes() -> None:
+    v = np.arange(3)
+    for shape in ((), (1,), (1, 1), (1, 1, 3), (3,), (2, 3), (3, 1), (2,)):
+        agrees(lambda v, c: _copied(v, c, casting="unsafe"), v, np.full(shape, 7.0))
+        agrees(lambda v, c: _copied(v, c, where=v > 1, casting="unsafe"), v, np.full(shape, 7.0))
+        agrees(_copied, v, np.full(shape, 7.0))
+        agrees(_copied, v, np.full(shape, 7))
+    agrees(lambda v, c: _copied(v, c, where=np.array([[True, False, True]])), v, np.full((1, 3), 7))
+
+
+@pytest.mark.parametrize("ufunc", [np.greater, np.equal, np.less_equal, np.not_equal])
+def test_methods_of_comparisons(ufunc: Any) -> None:
+    a = np.array([0, 5, 65535], np.uint16)
+    agrees(lambda a: (ufunc.outer(a, -3), ufunc.outer(-3, a), ufunc.outer(a, 2**40), ufunc.outer(a, a)), a)
+    agrees(lambda a: ufunc.reduce(a), a)
+    agrees(lambda a: ufunc.accumulate(a), a)
+    agrees(lambda a: ufunc.reduceat(a, [0, 1]), a)
+    agrees(lambda a: (ufunc.reduce(a > 3), ufunc.accumulate(a > 3), ufunc.reduceat(a > 3, [0, 1])), a)
+
+    def at(a: Any) -> Any:
+        x = a.copy()
+        ufunc.at(x, [0, 1, 1], 3)
+        return x
+
+    agrees(at, a)
+
+
+# the Euclidean norm of scipy.linalg
+
+
+VECTORS = (
+    [1e200, 1.0, 1.0], [1e-200, 1e-200], [1e-42, 3e-42], [5e-324, 5e-324], [3.0, 4.0], [0.0, 0.0], [1e308, 1e308],
+    [1.7e308, 1e308], [1e-160, 1e-170], [1e20, 1.0, 1.0], [3e38, 1e38], [1e-30, 2e-30], [2.0], [-3.0],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_norm_overflows_where_the_result_does(dtype: str) -> None:
+    norm = pb.jit(scipy.linalg.norm)
+    for values in VECTORS:
+        with np.errstate(over="ignore"):
+            x = np.array(values, dtype)
+        if not np.all(np.isfinite(x)):
+            continue
+        expected = np.asarray(scipy.linalg.norm(x), dtype)
+        found = norm(x)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).smallest_subnormal)
+        exact = x.astype(np.longdouble)
+        size = np.sqrt(np.sum(exact * exact))
+        unit = exact / size if size else exact
+        for gradient, least in ((pb.grad(scipy.linalg.norm), 0.0), (pb.jacfwd(scipy.linalg.norm), 1e-15)):
+            np.testing.assert_allclose(gradient(x), unit, rtol=8 * np.finfo(dtype).eps, atol=least)
+
+
+def test_norm_of_complex_vectors_and_orders() -> None:
+    for z in ([1e200 + 1e200j, 1], [3e-170j, 4e-170], [3 + 4j]):
+        agrees(lambda z: scipy.linalg.norm(z) > 0, np.array(z))
+        np.testing.assert_allclose(pb.jit(scipy.linalg.norm)(np.array(z)), scipy.linalg.norm(np.array(z)), rtol=1e-15)
+    x = np.array([3e200, 4e200])
+    for order in (None, 2):
+        np.testing.assert_allclose(pb.jit(scipy.linalg.norm)(x, order), 5e200, rtol=1e-15)
+    np.testing.assert_allclose(pb.hessian(scipy.linalg.norm)(x) * 1e200, pb.hessian(scipy.linalg.norm)(x / 1e200), rtol=1e-14)
+    rows = np.array([[1e200, 1.0], [3.0, 4.0], [0.0, 0.0]])
+    np.testing.assert_allclose(pb.vmap(scipy.linalg.norm)(rows), [1e200, 5.0, 0.0], rtol=1e-15)
+    np.testing.assert_allclose(pb.vmap(pb.grad(scipy.linalg.norm))(rows), [[1, 1e-200], [0.6, 0.8], [0, 0]], rtol=1e-15)
+    with np.errstate(over="ignore"):
+        agrees(lambda x: np.linalg.norm(x), np.array([1e200, 1.0]))
+        agrees(lambda x: scipy.linalg.norm(x), np.full((2, 2), 1e200))
+
+
+# complex products that overflow: as NumPy's numbers have them, each product rounded before they are added
+
+PRODUCTS = """
+import sys
+import numpy as np
+import pullback as pb
+
+PROGRAMS = {
+    "product": lambda z, w: z * w, "square": lambda z, w: np.square(z), "power": lambda z, w: z**2,
+    "quotient": lambda z, w: z / w, "one": lambda z, w: z * w[0], "cube": lambda z, w: z**3,
+    "sum": lambda z, w: np.sum(z * w, keepdims=True), "cumprod": lambda z, w: np.cumprod(z),
+}
+
+def numbers(dtype, n=67):
+    rng, part = np.random.default_rng(5), np.finfo(dtype).dtype
+    top = part.type(np.finfo(part).maxexp / 2 * np.log10(2))
+    v = (rng.normal(size=4 * n) * 10.0 ** rng.uniform(-3, top + 2, 4 * n)).astype(part)
+    v[::19], v[5::23], v[6::29], v[7::31] = np.inf, -np.inf, np.nan, 0
+    return v[: 2 * n].view(dtype), v[2 * n :].view(dtype)
+
+def results(dtype):
+    z, w = numbers(dtype)
+    with np.errstate(all="ignore"):
+        return {name: pb.jit(f)(z, w) for name, f in PROGRAMS.items()}
+
+if __name__ == "__main__":
+    np.savez(sys.argv[1], **{k + d: v for d in ("complex64", "complex128") for k, v in results(np.dtype(d)).items()})
+"""
+
+
+def _products() -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": "products"}
+    exec(PRODUCTS, space)
+    return space
+
+
+def _same(a: Any, b: Any) -> None:
+    np.testing.assert_array_equal(a.real, b.real)
+    np.testing.assert_array_equal(a.imag, b.imag)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_products_that_overflow(dtype: str) -> None:
+    space = _products()
+    z, w = space["numbers"](np.dtype(dtype))
+    with np.errstate(all="ignore"):
+        _same(pb.jit(lambda z, w: z * w)(z, w), np.array([a * b for a, b in zip(z, w)], dtype))
+        for name, program in space["PROGRAMS"].items():
+            whole = pb.jit(program)(z, w)
+            _same(pb.jit(program)(np.repeat(z, 3)[::3], np.repeat(w, 2)[::2]), whole)
+            if name in ("product", "square", "power", "quotient", "cube"):
+                one = pb.jit(program)
+                _same(np.concatenate([one(z[k : k + 1], w[k : k + 1]) for k in range(len(z))]), whole)
+
+
+def test_complex_products_are_the_same_on_every_cpu(tmp_path: Path) -> None:
+    (tmp_path / "products.py").write_text(PRODUCTS)
+    found = []
+    for level in ("baseline", "native"):
+        file = tmp_path / f"{level}.npz"
+        environment = {**os.environ, "PULLBACK_CPU": level}
+        subprocess.run([sys.executable, str(tmp_path / "products.py"), str(file)], env=environment, check=True)
+        found.append(np.load(file))
+    for name in found[0]:
+        _same(found[0][name], found[1][name])
