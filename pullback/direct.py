@@ -153,6 +153,8 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
     for k in _unfilled(entry, call.leaves):
         if k not in static:
             flat.limit(registers[k], 64)
+    for k in entry.trace.short:
+        flat.limit(registers[k], 32)
     everything = [*registers, *outside.registers(flat)]
     built = Built(entry, flat, everything, call.leaves)
     outs = flat.leaves(0, first)

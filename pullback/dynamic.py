@@ -25,6 +25,7 @@ from pullback.pipeline import Over, Program, Template, layouts_of, needs_program
 from pullback.runtime import counters
 from pullback.tracer import Signature, Trace, TraceError
 from pullback.tracer.frame import Called, Constant, Input, digest
+from pullback.tracer.python_ints import is_short
 from pullback.tracer.tree import leaf_key, map_statics, weakened
 
 ON_DEVICE = "programs on a device have sizes that are numbers"
@@ -95,7 +96,8 @@ class Variant:
     def is_alike(self, call: Signature) -> bool:
         """Whether the numbers among the arguments that the trace depends on are what they were."""
         pairs = [(p.value, call.leaves[p.index]) for p in self.trace.pinned]
-        return all(type(a) is type(b) and a == b for a, b in pairs)
+        is_alike = all(type(a) is type(b) and a == b for a, b in pairs)
+        return is_alike and all(is_short(call.leaves[k]) for k in self.trace.short)
 
     def at(self, values: Values) -> Trace:
         """The trace at a point."""

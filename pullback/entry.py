@@ -13,7 +13,7 @@ from pullback.ir import Function
 from pullback.ir.interpret import interpret
 from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
-from pullback.ir.passes.guards import GUARD, guards_first
+from pullback.ir.passes.guards import BEYOND, GUARD, guards_first
 from pullback.ir.remote import Remote
 from pullback.ir.structure import Value
 from pullback.outputs import Out, check_device, chosen_results, chosen_there, put
@@ -21,6 +21,7 @@ from pullback.pipeline import Program, split_outcomes
 from pullback.runtime.abi import is_known
 from pullback.tracer import Trace
 from pullback.tracer.failures import failure
+from pullback.tracer.python_ints import is_short
 from pullback.tracer.tree import filler
 from pullback.tracer.watch import native
 
@@ -44,6 +45,10 @@ class GuardFailed(Exception):
         self.number = number
 
 
+class _Unserved(Exception):
+    """The program is not one for its arguments: an int that it computes of them has more than 64 bits."""
+
+
 class Entry:
     """A compiled signature: called with the leaves of a call, it returns the result, or MISS where its trace does not hold.
 
@@ -53,8 +58,8 @@ class Entry:
     """
 
     __slots__ = (
-        "_are_plain", "_constants", "_fill", "_is_direct", "_lent", "_program", "_read", "_trace", "outside_count", "record",
-        "tries", "tries_into",
+        "_are_plain", "_constants", "_fill", "_is_direct", "_lent", "_program", "_read", "_short", "_trace", "outside_count",
+        "record", "tries", "tries_into",
     )  # fmt: skip
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
@@ -63,6 +68,7 @@ class Entry:
         self.tries = self.tries_into = MOST_TRIES if is_known() and is_native else 0
         self.outside_count = len(trace.inputs) - len(leaves)
         self._trace = trace
+        self._short = trace.short
         self._program = program
         self._are_plain = all(map(_is_plain, leaves))
         self._read = trace.watch.read if trace.guards or len(trace.inputs) > len(leaves) else None
@@ -89,7 +95,7 @@ class Entry:
 
     def holds(self, leaves: Sequence[Any]) -> bool:
         """Whether a call with these leaves, of the entry's signature, would be served."""
-        if not self._trace.holds():
+        if not self._trace.holds() or not all(is_short(leaves[k]) for k in self._short):
             return False
         outside = self._trace.outside()
         return outside is not None and self._follows([*map(native, leaves), *outside])
@@ -102,15 +108,23 @@ class Entry:
         try:
             interpret(function, *_typed(function, arguments), effects=False)
         except CheckFailed as failed:
-            return failed.error != GUARD
+            return failed.error not in (GUARD, BEYOND)
         return True
 
     def __call__(self, leaves: list[Any]) -> Any:
         arguments = self._arguments(leaves)
-        return MISS if arguments is None else self._filled(self._run(arguments), leaves, arguments)
+        if arguments is None:
+            return MISS
+        try:
+            results = self._run(arguments)
+        except _Unserved:
+            return MISS
+        return self._filled(results, leaves, arguments)
 
     def _arguments(self, leaves: list[Any]) -> list[Any] | None:
         """What the program is given, but for constants; None if a guard does not hold."""
+        if self._short and not all(is_short(leaves[k]) for k in self._short):
+            return None
         arguments = leaves if self._are_plain else list(map(native, leaves))
         if self._read is None:
             return arguments
@@ -133,6 +147,8 @@ class Entry:
         except CheckFailed as failed:
             if failed.error == GUARD:
                 raise GuardFailed(int(str(failed))) from None
+            if failed.error == BEYOND:
+                raise _Unserved from None
             raise failure(self._trace.function, failed, arguments) from None
 
     def finish(self, results: list[Any], leaves: Sequence[Any], outside: Sequence[Any]) -> Any:
@@ -150,7 +166,7 @@ class Entry:
         error = template.executable.failure(status)
         if not isinstance(error, CheckFailed):
             raise error
-        if error.error != GUARD:
+        if error.error not in (GUARD, BEYOND):
             raise failure(self._trace.function, error, [*map(native, leaves), *outside]) from None
 
     def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
@@ -163,7 +179,11 @@ class Entry:
             check_device(out, self._program.template.device)
         if self._lent:
             arguments = apart(arguments, self._lent)
-        return self._given(self._run(arguments, out), leaves, arguments, out)
+        try:
+            results = self._run(arguments, out)
+        except _Unserved:
+            return MISS
+        return self._given(results, leaves, arguments, out)
 
     def interpreted(self, leaves: list[Any], out: Out | None = None) -> Any:
         """The result of the call that was traced, from the interpreter: the trace followed what that found."""

@@ -36,6 +36,7 @@ from pullback.sampling import Differs, Sampled, sampled
 from pullback.shipped import NotData, tree_data
 from pullback.tracer import Argument, Captured, Trace
 from pullback.tracer.frame import Constant
+from pullback.tracer.python_ints import any_length
 from pullback.tracer.tracebacks import with_users_frames
 from pullback.tracer.tree import paths
 
@@ -290,7 +291,8 @@ class Export:
         call = self.function.examine([example(v) for v in self.args], {k: example(v) for k, v in self.kwargs.items()})
         self.title = call.title
         self.call = call
-        return call.trace, call.leaves
+        with any_length():
+            return call.trace, call.leaves
 
     def elements(self, point: Mapping[str, int]) -> int:
         return max((array.elements(point) for array in self.arrays), default=0)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.ir.text import print_function
+from pullback.tracer import trace
 
 DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 EXTREMES = (
@@ -294,3 +296,103 @@ def test_compared_with_every_integer() -> None:
         for n, got in zip(numbers[::3], found, strict=True):
             for have, expected in zip(got, (a < n, a == n, n <= a), strict=True):
                 np.testing.assert_array_equal(have, expected)
+
+
+# arithmetic of Python ints, which have no bounds
+
+
+def _power_of_two(n: int) -> int:
+    return (1 << abs(n) % 90) + n
+
+
+INTS: dict[str, Callable[[int], Any]] = {
+    "n + 1": lambda n: n + 1,
+    "n * n": lambda n: n * n,
+    "n**3": lambda n: n**3,
+    "n << 40": lambda n: n << 40,
+    "1 << n": _power_of_two,
+    "-n": operator.neg,
+    "abs": abs,
+    "n - 2**63": lambda n: n - 2**62 - 2**62,
+    "3 * n + 1": lambda n: 3 * n + 1,
+    "n >> 3": lambda n: n >> 3,
+    "n // -1": lambda n: n // -1,
+    "n % 7": lambda n: n % 7,
+    "n % n": lambda n: n % (n * n + 1),
+    "n ^ 5": lambda n: (n ^ 5, n | 6, n & -4, ~n),
+    "n + 2**63": lambda n: n + 2**63,
+    "n * 2**70": lambda n: n * 2**70,
+    "n * n > 2**40": lambda n: n * n > 2**40,
+    "sum": lambda n: sum([n, n, n]),
+    "max": lambda n: max(n, 3) * 2**33,
+    "n * n - n * n": lambda n: n * n - n * n,
+    "polynomial": lambda n: n * n * n + 2 * n * n + 7,
+    "near the end": lambda n: n * (2**32 - 1) + n,
+}
+LONG = (
+    0, 1, 5, -3, 2**20, 2**31 - 1, 2**31, -(2**31) - 1, 2**40, -(2**40), 2**62, 2**63 - 1, -(2**63), 2**63, -(2**64), 7, 2**31, 5,
+    88,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTS)
+def test_arithmetic_is_exact(name: str) -> None:
+    program = INTS[name]
+    compiled = pb.jit(program)
+
+    def values(function: Callable[[int], Any], n: int) -> Any:
+        found = function(n)
+        return [v.item() if isinstance(v, np.generic) else v for v in (found if isinstance(found, tuple) else (found,))]
+
+    for n in LONG:
+        for _ in range(2):
+            assert values(compiled, n) == values(program, n), n
+
+
+def test_arithmetic_before_an_array() -> None:
+    compiled = pb.jit(lambda a, n: a + 2 * n)
+    for dtype in DTYPES:
+        found = list(differences(lambda a, n: a + 2 * n, dtype, LONG))
+        assert not found, "\n".join(found[:3])
+    a = np.array([8, 5], np.uint8)
+    for _ in range(6000):  # by the native entry
+        compiled(a, 3)
+    for n in (2**31, 2**40, -1, 2**63):
+        with pytest.raises(OverflowError):
+            compiled(a, n)
+    assert compiled(a, 4).tolist() == [16, 13]
+
+
+def test_arithmetic_where_no_other_trace_helps() -> None:
+    gradient = pb.grad(lambda x, n: np.sum(x) * (n * n * n))
+    x = np.ones(2)
+    np.testing.assert_array_equal(gradient(x, 3), [27, 27])
+    with pytest.raises(OverflowError, match="more than 64 bits"):
+        gradient(x, 2**22)
+    powers = pb.jit(lambda n: pb.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] * 3), (0, 1)))
+    assert powers(30) == (30, 3**30)
+    with pytest.raises(OverflowError, match="more than 64 bits"):
+        powers(60)
+    scaled = pb.jit(lambda x, n: x * (n * n), dynamic=True)
+    for n in (2, 2**31, 3, 2**33):
+        np.testing.assert_array_equal(scaled(x, n), x * (n * n))
+
+
+def test_negative_shifts() -> None:
+    shifted = pb.jit(lambda n: 1 << n)
+    assert shifted(5) == 32
+    with pytest.raises(ValueError, match="negative shift count"):
+        shifted(-1)
+    assert shifted(70) == 2**70
+
+
+def test_counters_of_loops_have_no_checks() -> None:
+    def f(x: Any, n: int) -> Any:
+        return pb.fori_loop(0, n, lambda i, s: s + x[(i * 3 + n) % 4] * (i + 1), 0.0)
+
+    def g(x: Any, n: int) -> Any:
+        return pb.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] + x), (0, 0 * x))[1]
+
+    for function in (f, g):
+        text = print_function(trace(function, (np.ones(4), 5)).function)
+        assert "64 bits" not in text

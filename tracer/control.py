@@ -32,6 +32,7 @@ from pullback.tracer.bodies import (
     watched,
 )
 from pullback.tracer.errors import TraceError
+from pullback.tracer.python_ints import TURNS, Bounds, bounds_of
 from pullback.tracer.region import emit_regions, follow, rebuild
 from pullback.tracer.traced import TracedArray
 from pullback.tracer.tree import TreeDef, bare, flatten, paths
@@ -182,14 +183,21 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, checkpo
     start, stop = _bound(lower, "lower"), _bound(upper, "upper")
     is_known = isinstance(start, int) and isinstance(stop, int)
     count = max(stop - start, 0) if is_known else as_traced(np.maximum(stop - start, 0))
+    bounds = _bounds_from(as_traced(lower))
 
     def run(body: Body, index: TracedArray, state: Any) -> tuple[Any, Any]:
         with body.inner.active():
             at = index if isinstance(start, int) and not start else as_traced(index + start)
-        at.weak = "int"
+        at.weak, at.bounds = "int", bounds
         return body.call(body_fun, (at, state)), None
 
     return _counted(Carry("fori_loop", init_val, "init_val"), body_fun, run, count, checkpoint=checkpoint)[0]
+
+
+def _bounds_from(lower: TracedArray) -> Bounds | None:
+    """Those of the index of a loop that begins here."""
+    first, last = bounds_of(lower) if lower.weak == "int" or lower.literal is not None else (0, 2**63)
+    return (first, last + TURNS) if last + TURNS < 2**63 else None
 
 
 def _bound(x: Any, name: str) -> Any:

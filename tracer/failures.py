@@ -12,6 +12,7 @@ from pullback.ir import Function, Instruction, Value
 from pullback.ir.interpret import interpret
 from pullback.ir.later import later
 from pullback.ir.ops.control import CheckFailed
+from pullback.ir.passes.guards import BEYOND
 from pullback.tracer.functions.indexing import range_message
 from pullback.tracer.source import line_text, shown
 from pullback.tracer.tracebacks import traceback_at
@@ -65,7 +66,7 @@ def placed(failed: CheckFailed, message: str, place: str) -> Exception:
 
 
 def _placed(failed: CheckFailed, message: str, file: str, line: int) -> Exception:
-    kind = getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
+    kind = OverflowError if failed.error == BEYOND else getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
     error: Exception = kind(message)
     if file:
         error.__traceback__ = traceback_at(file, line)

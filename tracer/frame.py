@@ -124,7 +124,8 @@ class Frame:
     arguments that the function tried to write. ``order`` says how many derivatives may be taken of what is traced here,
     ``customs`` which functions with rules of their own have their rules traced for one of them.
     ``strides`` those of a root's arguments, and ``pinned_strides`` those of them that
-    the trace depends on. ``given`` says what a region's parameters stand for, where they are the same at each run of it, and
+    the trace depends on, ``short`` the numbers of those that are ints of at most 32 bits in it.
+    ``given`` says what a region's parameters stand for, where they are the same at each run of it, and
     ``outcomes`` what a root's values are. ``traces_made``: in a root, arrays that functions make of static values are traced too;
     ``counts_chosen``: what a mask chooses is an array of as many elements as it has in this call.
     ``sizes``: of a root whose extents are symbolic.
@@ -149,6 +150,7 @@ class Frame:
         self.kept_readonly: set[int] = set()
         self.strides: dict[int, Strides | None] = {}
         self.pinned_strides: dict[int, Strides | None] = {}
+        self.short: set[int] = set()
         self.given: dict[Value, Given] = {}
         self.outcomes: Any = None
         self.sizes: Sizes | None = None

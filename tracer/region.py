@@ -125,6 +125,7 @@ class Region:
         made.origin = x.origin
         if is_same:
             self.inner.given[made.value] = given_by(x)
+            made.bounds = x.bounds
         self.operands.append(x)
         self.inside.append(made)
         return made

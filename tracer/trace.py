@@ -36,6 +36,7 @@ from pullback.tracer.names import Names, is_filled
 from pullback.tracer.outcomes import Branch, Outcomes
 from pullback.tracer.outside import Outside
 from pullback.tracer.ownership import adopt
+from pullback.tracer.python_ints import argument_bounds
 from pullback.tracer.traced import READONLY, Origin, TracedArray
 from pullback.tracer.tree import (
     LEAF,
@@ -166,7 +167,8 @@ class Trace:
     The results after those are what the call's leaves ``writes``, which are arrays, hold in the end, and then what the arrays
     ``outside_writes`` from outside do: ``writes_count`` in sum. ``kept_readonly`` are leaves that the function found to be
     read-only when it wrote into them. ``labels`` names the call's leaves. ``pinned`` are those whose values the trace depends on,
-    ``strides`` has the strides (see ``layout``) of those that it depends on by theirs.
+    ``strides`` has the strides (see ``layout``) of those that it depends on by theirs; ``short`` are those that are ints of at
+    most 32 bits in it.
     ``branches`` are its guards on traced values, as they were asked; ``in_order``: the program asks in that order.
     ``sizes``: where what its extents and numbers come from is known, if they are symbolic.
     """
@@ -183,6 +185,7 @@ class Trace:
     labels: tuple[str, ...] = ()
     pinned: tuple[Pinned, ...] = ()
     strides: tuple[tuple[int, Strides | None], ...] = ()
+    short: tuple[int, ...] = ()
     branches: tuple[Branch, ...] = ()
     in_order: bool = True
     sizes: Sizes | None = None
@@ -307,6 +310,7 @@ def _trace(
             labels=labels,
             pinned=tuple(names.pinned[k] for k in sorted(names.pinned)),
             strides=tuple(frame.pinned_strides.items()),
+            short=tuple(sorted(frame.short - names.pinned.keys())),
             branches=tuple(frame.outcomes.branches),
             in_order=frame.outcomes.in_order,
             sizes=sizes,
@@ -377,6 +381,7 @@ def _arguments(
             traced.is_dense = leaf_key(leaf)[2] == "c"
         if isinstance(leaf, int | np.integer | np.bool_):
             traced.known = frame.names.scalar(value, index, label, leaf)
+            traced.bounds = argument_bounds(index, leaf)
         found.append(traced)
     return found
 

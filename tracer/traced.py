@@ -84,13 +84,13 @@ class TracedArray(Described):
     that no instruction defines yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of
     a scalar (or small mask or integer array) computed from captured ones alone, with the inputs it came from: it may stand
     where a static value is needed, which turns those inputs into guards. ``argument`` is the number of the call's leaf that an
-    array argument is. ``version`` counts the writes. ``is_dense`` says that what is no view lies in row-major order in memory;
-    ``lies_as`` is another array that lies as this one does.
+    array argument is. ``bounds`` of a Python int: see ``python_ints``. ``version`` counts the writes. ``is_dense`` says that what
+    is no view lies in row-major order in memory; ``lies_as`` is another array that lies as this one does.
     """
 
     __slots__ = (
-        "__weakref__", "_value", "argument", "base", "created", "frame", "is_dense", "known", "lies_as", "literal", "loc",
-        "origin", "readonly", "recipe", "seen", "type", "version", "weak",
+        "__weakref__", "_value", "argument", "base", "bounds", "created", "frame", "is_dense", "known", "lies_as", "literal",
+        "loc", "origin", "readonly", "recipe", "seen", "type", "version", "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
     __pandas_priority__ = 5000  # above those of pandas' own classes, whose operators then leave a traced operand to it
@@ -106,6 +106,7 @@ class TracedArray(Described):
         self.literal = literal
         self.readonly = readonly
         self.known: Known | None = None
+        self.bounds: tuple[int, int] | int | None = None
         self.base: TracedArray | None = None
         self.created = False
         self.is_dense = len(type.shape) < 2 and argument is None

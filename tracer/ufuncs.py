@@ -34,6 +34,7 @@ from pullback.tracer.frame import frame_of
 from pullback.tracer.labelled import applied, is_labelled, refusal_of
 from pullback.tracer.ownership import is_users_object
 from pullback.tracer.promotion import composition_of, name_of, op_of, unsupported
+from pullback.tracer.python_ints import keep_exact
 from pullback.tracer.selection import Selection
 from pullback.tracer.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
 from pullback.tracer.traced import TracedArray
@@ -52,7 +53,7 @@ _ACCUMULATIONS: dict[np.ufunc, Any] = {np.add: np.cumsum, np.multiply: np.cumpro
 _PYTHON: dict[np.ufunc, Any] = {
     np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.true_divide: operator.truediv,
     np.floor_divide: operator.floordiv, np.remainder: operator.mod, np.power: operator.pow, np.negative: operator.neg,
-    np.positive: operator.pos, np.absolute: operator.abs,
+    np.positive: operator.pos, np.absolute: operator.abs, np.left_shift: operator.lshift, np.right_shift: operator.rshift,
 }  # fmt: skip
 
 
@@ -325,21 +326,28 @@ def _compare_integers(ufunc: np.ufunc, inner: Any, x: TracedArray, y: TracedArra
 
 def _compare_traced_int(ufunc: np.ufunc, x: TracedArray, number: TracedArray) -> TracedArray:
     """An array of integers compared with a Python int that may be out of bounds for them: elements in their own dtype."""
-    bounds, exact = np.iinfo(x.dtype), cast(number, np.int64)
-    below = emit("lt", exact, literal(int(bounds.min), np.int64))
-    above = emit("gt", exact, literal(int(bounds.max), np.int64)) if x.dtype.itemsize < 8 else None
-    outside = below if above is None else emit("bitor", below, above)
-    x, same, inside, below, outside = broadcast_together(x, cast(exact, x.dtype), emit("bitnot", outside), below, outside)
+    info, exact = np.iinfo(x.dtype), cast(number, np.int64)
+    low, high = literal(int(info.min), np.int64), literal(min(int(info.max), 2**63 - 1), np.int64)
+    near = emit("minimum", emit("maximum", exact, low), high)
+    x, nearest = broadcast_together(x, cast(near, x.dtype))
     op = op_of(ufunc)
     assert op is not None
-    found: TracedArray = emit("bitand", emit(op, x, same), inside)
-    if ufunc is np.not_equal:
-        return emit("bitor", emit(op, x, same), outside)
-    if ufunc in (np.greater, np.greater_equal):
-        return emit("bitor", found, below)
-    if ufunc in (np.less, np.less_equal) and above is not None:
-        return emit("bitor", found, broadcast_to(above, x.shape))
-    return found
+    found: TracedArray = emit(op, x, nearest)
+    # The nearest number in bounds stands for one out of bounds, but where the dtype's own last number makes a difference.
+    flag: Any
+    if ufunc in (np.equal, np.not_equal):
+        flag = emit("eq" if ufunc is np.equal else "ne", exact, near)
+    elif ufunc in (np.less, np.greater_equal):
+        flag = emit("gt" if ufunc is np.less else "le", exact, high)
+    else:
+        flag = emit("ge" if ufunc is np.less_equal else "lt", exact, low)
+    if ufunc in (np.less, np.greater_equal) and info.max >= 2**63 - 1:
+        return found
+    joined: TracedArray = emit("bitor" if ufunc in _OR else "bitand", found, broadcast_to(flag, x.shape))
+    return joined
+
+
+_OR = (np.not_equal, np.less, np.greater)
 
 
 def _remember(ufunc: np.ufunc, xs: Any, results: tuple[TracedArray, ...]) -> None:
@@ -399,14 +407,20 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
             xs[0].known = None if xs[0].known is None else (float(xs[0].known[0]), xs[0].known[1])
     if ufunc in _PYTHON:
         if all(x.literal is not None for x in xs):
-            return literal(_PYTHON[ufunc](*(x.literal for x in xs)))
+            return _number(_PYTHON[ufunc](*(x.literal for x in xs)))
         xs = [_as_int(x) if x.weak == "bool" else x for x in xs]
+    if any(x.weak == "int" and x.literal is not None and not _is_in_64_bits(x.literal) for x in xs) and ufunc in _PYTHON:
+        xs = [static_scalar(x) for x in xs]
+        if all(x.literal is not None for x in xs):
+            return _number(_PYTHON[ufunc](*(x.literal for x in xs)))
     result = call_ufunc(ufunc, *xs)
     result.weak = _WEAK[result.dtype.kind]
     if result.known is not None:
         result.known = _exactly(ufunc, xs, result.known)
-        if result.known is not None and isinstance(result.known[0], int) and not _is_in_64_bits(result.known[0]):
+        if result.known is not None and isinstance(result.known[0], int) and not _is_in_64_bits(result.known[0], ufunc):
             return _PYTHON[ufunc](*(static_scalar(x).literal for x in xs))
+    if result.weak == "int":
+        keep_exact(ufunc, xs, result, result.known is not None)
     return result
 
 
@@ -424,8 +438,15 @@ def operate_in_place(ufunc: np.ufunc, x: TracedArray, other: Any) -> Any:
     return result if result is NotImplemented else _into(ufunc, x, result, True, "same_kind")
 
 
-def _is_in_64_bits(value: int) -> bool:
-    return -(2**63) <= value < 2**63
+def _number(value: Any) -> Any:
+    """A literal; an int that 64 bits do not hold as it is."""
+    return literal(value) if is_size(value) or type(value) is not int or _is_in_64_bits(value) else value
+
+
+def _is_in_64_bits(value: int, ufunc: np.ufunc | None = None) -> bool:
+    """Whether 64 bits hold an int, and a program that computes it sees that they do."""
+    limit = 2**62 if ufunc in (np.multiply, np.power, np.left_shift) else 2**63
+    return -limit <= value < limit
 
 
 def _exactly(ufunc: np.ufunc, xs: Any, known: Known) -> Known | None:

@@ -10,11 +10,13 @@ from pullback.ir.structure import Function, Instruction, Value
 
 GUARD = "Guard"
 """The ``error`` of a check that is a guard; its message is the guard's number."""
+BEYOND = "Beyond"
+"""The ``error`` of a check that an int has 64 bits: a call for which it fails is traced anew, with the int static."""
 
 
 def is_guard(instruction: Instruction) -> bool:
     """Whether an instruction is a guard."""
-    return isinstance(instruction.op, Check) and instruction.params["error"] == GUARD
+    return isinstance(instruction.op, Check) and instruction.params["error"] in (GUARD, BEYOND)
 
 
 def guards_first(function: Function) -> Function:
