@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from pullback.codegen import cuda_launch
 from pullback.codegen.cuda_launch import Launches
 from pullback.ir.settings import is_verified
@@ -43,7 +45,7 @@ def key_of(template: bytes, arch: str) -> str | None:
     if engine.cache.path is None or is_verified():
         return None
     made_by = cuda_compile.compiler().stamp
-    return engine.program_key("cuda", arch, made_by, *cuda_compile.OPTIONS, template.hex())
+    return engine.program_key("cuda", arch, made_by, *cuda_compile.OPTIONS, f"numpy {np.__version__}", template.hex())
 
 
 def find(key: str) -> Parts | None:

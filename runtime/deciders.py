@@ -1,5 +1,5 @@
-"""What decides the code of a program besides its text, its sources and LLVM: the machine that it is scheduled for, and what
-constants are computed with while it is compiled.
+"""What decides the code of a program besides its text, its sources, LLVM and NumPy: the machine that it is scheduled for, and
+what else constants are computed with while it is compiled.
 
 The code of a kernel is decided by the kernel's own text, which says what came of these; so they are in the keys of programs
 alone.
@@ -11,8 +11,6 @@ import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Iterator
-
-import numpy as np
 
 from pullback.runtime.machine import Host
 
@@ -26,7 +24,6 @@ _OF_NUMPY = ("NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES")
 def deciders(host: Host) -> Iterator[str]:
     """All of these, as words."""
     yield f"vectors of {host.vector_bytes} bytes, fused multiply-add {host.has_fma}, {host.core}, second cache {host.cache}"
-    yield f"numpy {np.__version__}"
     for library, file in _VERSIONS.items():
         yield f"{library} {_version(library, file)}"
     yield _c_library()

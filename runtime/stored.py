@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pullback.codegen.driver import Driver, has_control_flow
 from pullback.codegen.llvm_text import Slot, Unwritten
 from pullback.ir.ops.program import launch
@@ -41,7 +43,7 @@ def key_of(template: bytes) -> str | None:
     engine = default_engine()
     if engine.cache.path is None or is_verified():
         return None
-    return engine.program_key(template.hex())
+    return engine.program_key(f"numpy {np.__version__}", template.hex())
 
 
 def find(key: str, schedule: Schedule) -> Executable | None:
