@@ -25,6 +25,8 @@ import pullback as pb
 Failed = Mismatch
 CALLS = 3
 """Sets of arguments for one program."""
+VERIFIED = 4
+"""Of so many programs one is compiled with ``verify=``, which must not find more."""
 
 
 def values(seed: int) -> str:
@@ -33,17 +35,18 @@ def values(seed: int) -> str:
     calls = [program.arguments, *(program.others() for _ in range(CALLS - 1))]
     if not program.lines:
         return "nothing"
+    verify = CALLS if seed % VERIFIED == 0 else 0
     try:
-        return compared(program.lines, calls)
-    except Mismatch as error:
-        raise Failed(reduced(program.lines, calls, error)) from None
+        return compared(program.lines, calls, verify)
+    except Mismatch:
+        raise Failed(reduced(program.lines, calls, verify)) from None
 
 
-def compared(lines: Sequence[Line], calls: Sequence[Sequence[Any]]) -> str:
-    """Call a program compiled and plain. Raises Mismatch where they differ."""
+def compared(lines: Sequence[Line], calls: Sequence[Sequence[Any]], verify: int = 0) -> str:
+    """Call a program compiled and plain. Raises Mismatch where they differ, or where ``verify`` of so many calls says so."""
     text = text_of([line.text for line in lines], len(calls[0]))
     function = defined(text, SPACE)
-    compiled = pb.jit(function)
+    compiled = pb.jit(function, verify=verify)
     signs = not any(word in text for word in LOOSE)
     found_something = False
     for number, arguments in enumerate(calls):
@@ -69,15 +72,15 @@ def compared(lines: Sequence[Line], calls: Sequence[Sequence[Any]]) -> str:
     return "passed" if found_something else "nothing"
 
 
-def reduced(lines: Sequence[Line], calls: Sequence[Sequence[Any]], error: Mismatch) -> str:
+def reduced(lines: Sequence[Line], calls: Sequence[Sequence[Any]], verify: int) -> str:
     """The fewest lines and calls that fail, as text."""
 
     def fails(part: Sequence[Line], some: Sequence[Sequence[Any]]) -> bool:
-        return bool(part) and bool(some) and isinstance(outcome(compared, part, some), Mismatch)
+        return bool(part) and bool(some) and isinstance(outcome(compared, part, some, verify), Mismatch)
 
     fewer = fewest(lines, lambda part: fails(part, calls))
     some = fewest(calls, lambda part: fails(fewer, part))
-    last = outcome(compared, fewer, some)
+    last = outcome(compared, fewer, some, verify)
     text = text_of([line.text for line in fewer], len(calls[0]))
     return "\n".join([str(last), text, *(f"f{tuple(arguments)!r}" for arguments in some)])
 

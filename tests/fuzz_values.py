@@ -85,11 +85,12 @@ OTHER_JUMP = (
     "np.asarray({y}, dtype='{d}')", "{x}.astype('{d}')", "np.where({x} > 0, {x}, {y})", "np.where({y}, {x}, {z})",
     "np.clip({x}, {y}, {z})", "np.clip({x}, -1, 2)", "np.full((2,), {y}, dtype='{d}')", "np.full_like({x}, {y})",
     "np.full_like({x}, {y}, dtype='{d}')", "np.sort({x}, axis={a})", "np.argsort({x}, kind='stable')", "np.isclose({x}, {y})",
-    "np.array_equal({x}, {y})", "np.count_nonzero({x}, axis={a})", "np.searchsorted(np.ravel({x}), {y})", "np.round({x}, 1)",
+    "np.array_equal({x}, {y})", "np.count_nonzero({x}, axis={a})", "np.searchsorted(np.sort({x}, axis=None), {y})",
+    "np.round({x}, 1)",
     "np.isin({x}, {y})", "np.divmod({x}, {y})[1]", "np.result_type({x}, {y}).type(1)", "np.nan_to_num({x}, nan={y})",
     "np.bitwise_count({x})", "np.square({x}, dtype='{d}')", "np.insert(np.ravel({x}), 0, {y})",
     "np.pad({x}, 1, constant_values={y})", "np.select([{x} > 0], [{x}], {y})",
-    "np.maximum.reduce([np.ravel({x}), np.ravel({x})])", "np.bincount(np.ravel({x}), minlength=3)", "np.unique({x})",
+    "np.maximum.reduce([np.ravel({x}), np.ravel({x})])", "np.bincount(np.ravel({x}) % 3, minlength=3)", "np.unique({x})",
     "np.heaviside({x}, {y})", "np.arange(3, dtype='{d}') + {y}", "np.zeros_like({x}) + {y}", "np.ones(2, '{d}') * {y}",
     "np.fmod({x}, {y})", "np.max({x}[{x} > 0], initial=0)", "np.nanmax({x})",
     "np.take_along_axis(np.ravel({x}), np.argsort(np.ravel({x}), kind='stable'), 0)", "np.full((0,), {y}, dtype='{d}')",
@@ -266,11 +267,13 @@ class State:
             and any(_size(x) >= 2.0**31 or not np.isfinite(x).all() for x in read if _is_inexact(x))
         ):
             raise Unfit
+        if rounds and any(np.iscomplexobj(x) and not np.isfinite(x).all() for x in [found, *read]):
+            raise Unfit
         if (sizes and not is_inexact) or (line.kind == "rough" and max(before, default=0.0) > 1e4):
             raise Unfit
         if rounds and (max(before, default=0.0) > 1e4 or _size(found) > (1e3 if found.dtype.itemsize == 2 else 1e30)):
             raise Unfit
-        is_rough = rounds or line.kind == "wide" or (is_inexact and (bool(sizes) or found.dtype.kind == "c"))
+        is_rough = rounds or line.kind == "wide" or (is_inexact and (bool(sizes) or any(map(np.iscomplexobj, [found, *read]))))
         if is_rough:
             size = max([_size(found), *before, *sizes])
             for name, x in self.values.items():

@@ -79,6 +79,17 @@ CASES: list[tuple[str, Any]] = [
     ("x.__iadd__(np.ones((2, 3)))", np.zeros(3)),
     ("x.__iadd__(np.ones(2))", np.zeros(3)),
     ("np.multiply(x, np.ones((2, 1)), out=x)", np.zeros(3)),
+    ("x.fill(np.ones((1, 1)))", np.zeros(2, bool)),
+    ("np.putmask(x, x > 0, np.ones(2))", np.ones(3, "f4")),
+    ("np.putmask(x, x > 0, np.float64(2.5))", np.ones(3, "f4")),
+    ("np.putmask(x, x > 0, np.ones(2, 'f4'))", np.ones(3, bool)),
+    ("np.copyto(x, np.ones((1, 3, 1, 2)))", np.zeros((1, 2))),
+    ("np.clip(x, np.ones((3, 3)), None, out=x)", np.zeros(3)),
+    ("np.power(x, x[:, :2], out=x, where=x > 0)", np.zeros((1, 3))),
+    ("x.sum() @ x.sum()", np.ones(3)),
+    ("x.__setitem__((..., 0), 1j)", np.array(2)),
+    ("x.__setitem__(0, 1j)", np.ones(2, int)),
+    ("x.__setitem__(0, 1j)", np.ones(2)),
     ("np.full(2, x)", np.zeros(5)),
     ("np.full((3, 2), x)", np.zeros((1, 1, 1, 2))),
     ("np.clip(x, False, np.array([True, False]))", np.array([True])),
@@ -122,3 +133,24 @@ def test_results_are_arrays_of_their_own(text: str) -> None:
     np.testing.assert_allclose(found["v"], expected["v"])
     np.testing.assert_array_equal(mine, x)
     np.testing.assert_array_equal(theirs, x)
+
+
+REFUSED: list[tuple[str, Any]] = [
+    ("np.rot90(x)", np.int8(4)), ("np.rot90(x)", np.ones(3)), ("np.split(x, 2, axis=1)", np.array(-1)),
+    ("np.fft.fft(x)", np.array(1.0)),
+    ("np.swapaxes(x, 0, 1)", np.ones(3)), ("x.swapaxes(0, 5)", np.ones((2, 3))), ("np.average(x, axis=1)", np.ones(3)),
+    ("np.delete(x, 0, axis=-1)", np.zeros((3, 0))), ("np.round(x > 0, 1)", np.ones(3)), ("np.cross(x, 0.5)", np.ones((2, 1))),
+    ("np.triu(x)", np.array(2, "u1")), ("np.fft.rfft(x, axis=1)", np.ones((2, 2), complex)), ("np.argmax(x, axis=1)", np.array(2)),
+    ("np.take_along_axis(x, x % 2, 0)", np.array(2)), ("np.copyto(x, np.float32(1.5))", np.array([], int)),
+    ("np.copyto(x, 0.5)", np.zeros((0, 3), "u2")), ("np.convolve(np.ones((2, 2)) * x[0], x[:0])", np.ones(2)),
+    ("np.linalg.inv(x)", np.ones((2, 3))), ("np.tensordot(x, x, 1)", np.ones((2, 3))), ("np.quantile(x, 2.0)", np.ones(3)),
+    ("x.reshape(7)", np.ones((2, 3))), ("x.transpose(0, 0)", np.ones((2, 3))), ("x.repeat([1, 2], axis=1)", np.ones((2, 3))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "x"), REFUSED)
+def test_errors_have_numpys_words(text: str, x: Any) -> None:
+    function = defined(f"def f(x):\n    return {text}\n")
+    expected, found = outcome(function, copy.copy(x)), outcome(pb.jit(function), copy.copy(x))
+    assert isinstance(expected, Exception)
+    same_error(expected, found)

@@ -459,8 +459,10 @@ def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
 def broadcast_into(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """A value broadcast to the shape of what it is written into; leading axes of extent 1 may be too many. Raises NumPy's
     ValueError."""
-    extra = x.ndim - len(shape)
-    value = emit("squeeze", x, axes=tuple(range(extra))) if extra > 0 and x.shape[:extra] == (1,) * extra else x
+    extra = 0
+    while extra < x.ndim - len(shape) and x.shape[extra] == 1:
+        extra += 1
+    value = emit("squeeze", x, axes=tuple(range(extra))) if extra else x
     offset = len(shape) - value.ndim
     if offset < 0 or any(e != f and e != 1 for e, f in zip(value.shape, shape[offset:], strict=True)):
         given, wanted = promotion.shapes_text([value.shape]), promotion.shapes_text([tuple(shape)])
@@ -469,8 +471,8 @@ def broadcast_into(x: TracedArray, shape: Sequence[int]) -> TracedArray:
 
 
 def refuse_sequence(value: Any, dtype: Any) -> None:
-    """Raises NumPy's error for an array where one number of a dtype is needed."""
-    if np.ndim(value):
+    """Raises NumPy's error for an array where one number of a dtype is needed; an array of one element can be a bool."""
+    if np.ndim(value) and not (np.dtype(dtype).kind == "b" and isinstance(value, TracedArray) and value.size == 1):
         if np.dtype(dtype).kind == "c":
             raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
         raise ValueError("setting an array element with a sequence.")

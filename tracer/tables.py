@@ -27,7 +27,7 @@ def implements(*functions: Callable[..., Any]) -> Callable[[Callable[..., Any]],
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
         for function in functions:
-            FUNCTIONS[function] = _with_out(implementation)
+            FUNCTIONS[function] = _in_numpys_words(function, _with_out(implementation))
         return implementation
 
     return register
@@ -38,10 +38,20 @@ def register_method(*names: str) -> Callable[[Callable[..., Any]], Callable[...,
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
-            METHODS[name] = _with_out(implementation)
+            called = _with_out(implementation)
+            METHODS[name] = called if name.startswith("_") else _in_numpys_words(_method(name), called)
         return implementation
 
     return register
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """The method of that name of NumPy's arrays and scalars, as a function."""
+
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(x, name)(*args, **kwargs)
+
+    return call
 
 
 def hook(name: str) -> Callable[[Implementation], Implementation]:
@@ -52,6 +62,22 @@ def hook(name: str) -> Callable[[Implementation], Implementation]:
         return implementation
 
     return register
+
+
+def _in_numpys_words(function: Callable[..., Any], implementation: Callable[..., Any]) -> Callable[..., Any]:
+    """The implementation, with the errors that NumPy's own function raises for such arguments."""
+
+    @functools.wraps(implementation)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return implementation(*args, **kwargs)
+        except (ValueError, TypeError, IndexError) as error:
+            found = HOOKS["numpys_error"](function, args, kwargs, error)
+            if found is None:
+                raise
+        raise found from None
+
+    return called
 
 
 def _with_out(implementation: Callable[..., Any]) -> Callable[..., Any]:

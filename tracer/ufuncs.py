@@ -139,6 +139,8 @@ def store(implementation: Any, out: Any, args: Any, kwargs: Any) -> TracedArray:
         raise ValueError(f"output parameter of {name} has the wrong shape: found {out.shape} but expected {result.shape}")
     if name in _SAME_KIND:
         _refuse_cast(_SAME_KIND[name], [full((1,), 1, result.dtype)] * _SAME_KIND[name].nin, out, "same_kind")
+    if name in _BROADCASTING:
+        _refuse_shapes([result], [out])
     update(out, result, casting)
     return out
 
@@ -205,9 +207,9 @@ def call_ufunc(
         try:
             result = apply(ufunc, *xs, dtype=kind, casting=casting)
         except ValueError:
-            _refuse_shapes(xs, outs)
+            _refuse_shapes(xs, outs, where)
             raise
-        _refuse_shapes(xs, outs)
+        _refuse_shapes(xs, outs, where)
     if all(o is None for o in outs):
         if where is not True:
             raise TraceError(
@@ -226,7 +228,7 @@ def _refuse_casting(ufunc: np.ufunc, xs: Sequence[TracedArray], dtype: Any, cast
         ufunc(*(weak[x.weak] if x.weak else np.ones((1,), x.dtype) for x in xs), dtype=dtype, casting=casting)
 
 
-def _refuse_shapes(xs: Sequence[TracedArray], outs: Sequence[Any]) -> None:
+def _refuse_shapes(xs: Sequence[TracedArray], outs: Sequence[Any], where: Any = True) -> None:
     """Raises NumPy's ValueError for an array for the result that does not have the shape of all operands together."""
     for out in outs:
         if not isinstance(out, TracedArray) or all(x.shape == out.shape for x in xs):
@@ -234,7 +236,8 @@ def _refuse_shapes(xs: Sequence[TracedArray], outs: Sequence[Any]) -> None:
         try:
             shape = broadcast_shapes(*(x.shape for x in xs), out.shape)
         except ValueError:
-            text = promotion.shapes_text([x.shape for x in (*xs, out)])
+            masks = [] if where is True else [np.shape(where)]
+            text = promotion.shapes_text([*(x.shape for x in (*xs, out)), *masks])
             raise ValueError(f"operands could not be broadcast together with shapes {text} ") from None
         if shape != out.shape:
             own, whole = (promotion.shapes_text([s]) for s in (out.shape, shape))
@@ -382,6 +385,9 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
             (sequence,) = (x for x in operands if isinstance(x, _SEQUENCES))
             return sequence * operator.index(counts[0])
     if ufunc is np.matmul and not any(x.ndim or x.is_cell if isinstance(x, TracedArray) else np.ndim(x) for x in operands):
+        if all(isinstance(x, TracedArray) for x in operands):
+            left, right = (f"'{x.weak or 'numpy.' + x.dtype.type.__name__}'" for x in operands)
+            raise TypeError(f"unsupported operand type(s) for @: {left} and {right}")
         return NotImplemented
     if any(isinstance(x, _SEQUENCES) for x in operands):
         if all(x.weak for x in operands if isinstance(x, TracedArray)):

@@ -54,6 +54,7 @@ from pullback.tracer.functions import (
     spectral_scipy,
     statistics,
     vectorizing,
+    words,
     writing,
 )
 
@@ -111,5 +112,6 @@ __all__ = [
     "spectral_scipy",
     "statistics",
     "vectorizing",
+    "words",
     "writing",
 ]

@@ -449,7 +449,7 @@ def sliding_window_view(
         axes = list(range(a.ndim))
         if len(sizes) != a.ndim:
             raise ValueError(
-                "Since axis is None, must provide window_shape for all dimensions of `x`; "
+                "Since axis is `None`, must provide window_shape for all dimensions of `x`; "
                 f"got {len(sizes)} window_shape elements and `x.ndim` is {a.ndim}."
             )
     else:

@@ -106,6 +106,11 @@ def putmask(a: Any, /, mask: Any, values: Any) -> None:
     x, chosen = _array("putmask", a), as_bool(as_traced(mask))
     if chosen.size != x.size:
         raise ValueError("putmask: mask and data must be the same size")
+    if isinstance(values, np.ndarray | TracedArray):
+        source = as_traced(values)
+        if (source.ndim or source.is_cell) and not np.can_cast(source.dtype, x.dtype, "safe"):
+            what = "array data" if source.ndim else "scalar"
+            raise TypeError(f"Cannot cast {what} from {source.dtype!r} to {x.dtype!r} according to the rule 'safe'")
     given = as_stored(values, x.dtype)
     if given.size and x.size:
         _set_line(x, choose_where(_line(chosen), cast(_repeated(given, x.size), x.dtype), _line(x)))

@@ -61,13 +61,15 @@ def _is_part(value: TracedArray, key: Any) -> bool:
 
 def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
     """``x`` as ``x[key] = value`` would leave it."""
-    if value.weak == "complex" and x.dtype.kind in "iuf":
-        raise TypeError("float() argument must be a string or a real number, not 'complex'")
     if (isinstance(key, TracedArray) and key.dtype.kind == "b") or is_static_mask(key):
         masked = _masked(x, key, stored(value, x.dtype))
         if masked is not None:
             return masked
     plan = plan_of(x.shape, key)
+    if value.weak == "complex" and x.dtype.kind in "iuf":
+        kind = "float" if x.dtype.kind == "f" else "int"
+        ending = "a string or a real number" if kind == "float" else "a string, a bytes-like object or a real number"
+        raise TypeError(f"{kind}() argument must be {ending}, not 'complex'")
     value = stored(value, x.dtype, is_item=not plan.arrays)
     if not plan.arrays:
         shape = [a.count for a in plan.axes if not a.is_int]
