@@ -70,9 +70,17 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     @with_users_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return _opaque(inner, args, kwargs)
         return inner.function(*args, **kwargs) if current() is not None else inner(args, kwargs)
 
     return wrapped
+
+
+@torch._disable_dynamo  # torch.compiler.disable would import the compiler with every import of this module
+def _opaque(inner: _Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call between the parts of a model that torch.compile compiles: its compiler does not look into this one."""
+    return inner(args, kwargs)
 
 
 class _Wrapped:

@@ -123,6 +123,7 @@ SHARES = {
     "test_recurrent_steps.py": 24,
     "test_reinterpreting.py": 5,
     "test_removable.py": 3,
+    "test_scipy_compositions.py": 6,
     "test_row_updates.py": 3,
     "test_saving.py": 3,
     "test_scans.py": 4,

@@ -274,3 +274,32 @@ def test_pytorch_is_imported_late() -> None:
     code = "import sys, pullback as pb; pb.jit(abs)(1.0); print('torch' in sys.modules); pb.torch; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_model_calls_it_as_it_is(backend: str) -> None:
+    """torch.compile compiles what is around the call, and does not look into it."""
+    wrapped = pb.torch.wrap(layer)
+
+    def model(x: Any, w: Any) -> Any:
+        return (wrapped(x * 2, w).relu() ** 2).sum()
+
+    def slopes(function: Any) -> list[Any]:
+        x, w = draw(4, 3), draw(3, 2)
+        value = function(x, w)
+        value.backward()
+        return [value.detach(), x.grad, w.grad]
+
+    compiled = torch.compile(model, backend=backend)
+    for _ in range(2):
+        for found, expected in zip(slopes(compiled), slopes(model), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_the_compiler_of_pytorch_is_imported_late() -> None:
+    code = "import sys, pullback as pb; pb.torch; before = 'torch._dynamo' in sys.modules; import torch; print(before)"
+    plain = "import sys, torch; print('torch._dynamo' in sys.modules)"
+    done, expected = (
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout for text in (code, plain)
+    )
+    assert done == expected

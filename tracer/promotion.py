@@ -142,6 +142,7 @@ _REASONS = {
     "np.lib.stride_tricks.as_strided": "take the elements by an index array, as x[i[:, None] + j], or by sliding_window_view",
     "scipy.integrate.solve_ivp": _ODE, "scipy.integrate.solve_bvp": _ODE, "scipy.integrate.ode": _ODE,
     "scipy.linalg.ldl": "use np.linalg.cholesky, or np.linalg.eigh where the matrix is not positive definite",
+    "scipy.linalg.subspace_angles": "of Qa and Qb by np.linalg.qr they are np.arccos(np.linalg.svd(Qa.T @ Qb)[1])",
     "scipy.linalg.solve_continuous_are": "iterate to its fixed point by pb.fixed_point, or solve it outside",
     "scipy.linalg.solve_discrete_are": "iterate to its fixed point by pb.fixed_point, or solve it outside",
     **{f"scipy.optimize.{name}": _ROOT for name in (
@@ -151,9 +152,14 @@ _REASONS = {
         "minimize", "least", "curve", "fmin", "basinhopping", "differential", "dual", "shgo", "direct", "brute",
     )},
     "scipy.integrate.": "sum a quadrature rule, with nodes and weights from np.polynomial.legendre.leggauss outside",
+    "np.polynomial.": "evaluate a series by its function, as chebval(x, c); what drops zeros at its end depends on values",
     "scipy.interpolate.": "use np.interp, or evaluate each piece with NumPy and choose with np.select",
     "scipy.optimize.": "call it outside, on a compiled function and its gradient, or write a fixed number of steps",
     "scipy.sparse.": "use a dense array, or index arrays and np.add.at",
+    "scipy.ndimage.shift": "write scipy.ndimage.map_coordinates with order=1, or np.interp along an axis",
+    "scipy.ndimage.zoom": "write scipy.ndimage.map_coordinates with order=1, or np.interp along an axis",
+    "scipy.special.lambertw": "iterate its equation w exp(w) = z by pb.fixed_point or a fixed number of Newton's steps",
+    "scipy.special.airye": "scale scipy.special.airy by exp(2/3 x sqrt(x)), or its inverse",
     "scipy.spatial.transform.": "write its matrix by np.stack, of np.cos and np.sin of angles or of products of a quaternion",
     "scipy.spatial.": "compute the distances with NumPy, or find the neighbours outside",
 }

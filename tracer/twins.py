@@ -20,6 +20,7 @@ from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, holds_static_int, holds_traced, static_ints
 from pullback.tracer.callees import MARK
 from pullback.tracer.errors import TraceError, foreign_call, noting, user_loc
+from pullback.tracer.frame import frame_of
 from pullback.tracer.labelled import (
     CONVERTING,
     Labelled,
@@ -200,7 +201,32 @@ def library_twin(value: Any) -> Any:
         return functools.partial(call_op, op)
     if not hasattr(value, "__name__") or (getattr(value, "__module__", None) or "").partition(".")[0] not in _NUMERIC:
         return None
-    return _choosing(value, FUNCTIONS[value]) if value in FUNCTIONS else _as_it_is(value)
+    if value in FUNCTIONS:
+        return _choosing(value, FUNCTIONS[value])
+    return _followed(value) if _is_followed(value) else _as_it_is(value)
+
+
+FOLLOWED = ("numpy.polynomial.",)
+"""Modules of functions that are written in NumPy alone: those without a twin are followed as the user's own."""
+
+
+def _is_followed(value: Any) -> bool:
+    return value.__module__.startswith(FOLLOWED) and isinstance(_implementation(value), FunctionType)
+
+
+def _implementation(function: Any) -> Any:
+    """What NumPy's dispatch to other arrays' functions stands in front of."""
+    return getattr(function, "_implementation", function)
+
+
+@functools.lru_cache(maxsize=4096)
+def _followed(function: Any) -> Any:
+    """A library's function, in calls with traced arguments as a copy that resolves its names in the trace."""
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return frame_of().root.names.follow_library(_implementation(function))(*args, **kwargs)
+
+    return _choosing(function, traced)
 
 
 _NUMERIC = ("numpy", "scipy")

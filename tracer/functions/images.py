@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.op import resolve
-from pullback.tracer.array import as_traced, broadcast_together, cast
+from pullback.tracer.array import as_traced, broadcast_together, cast, static_ints
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_list, axis_of, part, reshaped, xp
 from pullback.tracer.traced import TracedArray
@@ -246,3 +247,110 @@ def map_coordinates(
         total = term if total is None else total + term
     found = xp.where(is_outside, cval, total) if mode == "constant" else total
     return cast(xp.round(found) if dtype.kind in "iu" else found, dtype)
+
+
+# order in windows
+
+
+def _windows(x: Any, shape: Sequence[int], mode: str, cval: Any, origins: Sequence[Any]) -> list[Any]:
+    """The array shifted to each place of a window; an origin moves the window to the left."""
+    margins = []
+    for n, origin in zip(shape, origins):
+        before = n // 2 + operator.index(origin)
+        if not 0 <= before < n:
+            raise ValueError("invalid origin")
+        margins.append((before, n - 1 - before))
+    wide = _pad(x, margins, mode, cval)
+    found = []
+    for place in itertools.product(*map(range, shape)):
+        shifted = wide
+        for axis, start in enumerate(place):
+            shifted = part(shifted, axis, start, x.shape[axis])
+        found.append(shifted)
+    return found
+
+
+def _extreme(name: str, pick: Callable[[Any, Any], Any]) -> None:
+    """Registers scipy.ndimage.NAME_filter and NAME_filter1d, of boxes and footprints, axis by axis where that is the same."""
+
+    def along(
+        input: Any, size: Any, axis: Any = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0, origin: Any = 0
+    ) -> Any:
+        x, dtype = _input(f"{name}_filter1d", input, output)
+        n, at = operator.index(size), axis_of(axis, x.ndim)
+        if n < 1:
+            raise RuntimeError("incorrect filter size")
+        shape = [n if k == at else 1 for k in range(x.ndim)]
+        origins = [origin if k == at else 0 for k in range(x.ndim)]
+        return cast(functools.reduce(pick, _windows(x, shape, mode, cval, origins)), dtype)
+
+    def box(
+        input: Any, size: Any = None, footprint: Any = None, output: Any = None, mode: Any = "reflect", cval: Any = 0.0,
+        origin: Any = 0, *, axes: Any = None,
+    ) -> Any:  # fmt: skip
+        size = static_ints(size)
+        if footprint is None and size is None:
+            raise RuntimeError("no footprint provided")
+        if footprint is None or np.all(footprint):
+            sizes = size if footprint is None else np.shape(footprint)
+
+            def once(x: Any, axis: int, how: str, n: Any, shift: Any) -> Any:
+                return along(x, n, axis, output, how, cval, shift) if n > 1 else x
+
+            found: Any = _along_axes(once, input, axes, mode, sizes, origin)
+            return cast(found, found.dtype if output is None else np.dtype(output))
+        if axes is not None:
+            raise TraceError(f"scipy.ndimage.{name}_filter of traced arrays with axes and a footprint is not supported; use size")
+        x, dtype = _input(f"{name}_filter", input, output)
+        chosen = np.asarray(footprint, bool)
+        if chosen.ndim != x.ndim:
+            raise RuntimeError("footprint array has incorrect shape.")
+        if not chosen.any():
+            raise ValueError("All-zero footprint is not supported.")
+        windows = _windows(x, chosen.shape, mode, cval, _per_axis(origin, x.ndim))
+        return cast(functools.reduce(pick, itertools.compress(windows, chosen.ravel())), dtype)
+
+    twin_of(f"scipy.ndimage.{name}_filter1d")(along)
+    twin_of(f"scipy.ndimage.{name}_filter")(box)
+
+
+_extreme("maximum", lambda a, b: xp.where(b > a, b, a))
+_extreme("minimum", lambda a, b: xp.where(b < a, b, a))
+
+
+def _ranked(x: Any, shape: Sequence[int], rank: int, mode: str, cval: Any, origins: Sequence[Any]) -> Any:
+    """The element of a rank in each window."""
+    return xp.sort(xp.stack(_windows(x, shape, mode, cval, origins), axis=0), axis=0)[rank]
+
+
+@twin_of("scipy.ndimage.median_filter")
+def median_filter(
+    input: Any, size: Any = None, footprint: Any = None, output: Any = None, mode: str = "reflect", cval: Any = 0.0,
+    origin: Any = 0, *, axes: Any = None,
+) -> Any:  # fmt: skip
+    if footprint is not None or axes is not None:
+        raise TraceError("scipy.ndimage.median_filter of traced arrays with a footprint or axes is not supported; use size")
+    if size is None:
+        raise RuntimeError("no footprint or filter size provided")
+    x, dtype = _input("median_filter", input, output)
+    shape = _per_axis(static_ints(size), x.ndim)
+    found = _ranked(x, shape, int(np.prod(shape)) // 2, mode, cval, _per_axis(origin, x.ndim))
+    return cast(found, dtype)
+
+
+def _median(name: str, volume: Any, kernel_size: Any) -> Any:
+    x = as_traced(volume)
+    if x.dtype.kind not in "iu" and x.dtype not in (np.float32, np.float64):
+        raise ValueError(f"dtype={x.dtype} is not supported by {name}")
+    if not x.ndim:
+        x = reshaped(x, (1,))
+    kernel_size = static_ints(kernel_size)
+    sizes = [int(n) for n in _per_axis(3 if kernel_size is None else kernel_size, x.ndim)]
+    if any(n % 2 != 1 for n in sizes):
+        raise ValueError("Each element of kernel_size should be odd.")
+    return _ranked(x, sizes, int(np.prod(sizes)) // 2, "constant", 0, [0] * x.ndim)
+
+
+@twin_of("scipy.signal.medfilt")
+def medfilt(volume: Any, kernel_size: Any = None) -> Any:
+    return _median("medfilt", volume, kernel_size)

@@ -12,7 +12,6 @@ from pullback.tracer.array import as_traced, cast, emit, full
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import reshaped, xp
 from pullback.tracer.tables import implements
-from pullback.tracer.twins import twin_of
 
 
 @implements(np.polyval)
@@ -21,21 +20,6 @@ def polyval(p: Any, x: Any) -> Any:
     found: Any = full(at.shape, 0, at.dtype)
     for k in range(coefficients.shape[0]):
         found = found * at + coefficients[k]
-    return found
-
-
-@twin_of("numpy.polynomial.polynomial.polyval")
-def polynomial_polyval(x: Any, c: Any, tensor: bool = True) -> Any:
-    coefficients, at = as_traced(c), as_traced(x)
-    if not coefficients.ndim:
-        coefficients = reshaped(coefficients, (1,))
-    if coefficients.dtype.kind in "biu":
-        coefficients = cast(coefficients, np.float64)
-    if tensor and at.ndim:
-        coefficients = reshaped(coefficients, (*coefficients.shape, *(1,) * at.ndim))
-    found: Any = coefficients[-1] + at * 0
-    for k in range(2, coefficients.shape[0] + 1):
-        found = coefficients[-k] + found * at
     return found
 
 

@@ -435,3 +435,40 @@ def savgol_filter(
         wide = xp.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(after, before)], mode=_PADS[mode], **options)
         found = part(convolved_rows(wide, kernel), rows.ndim - 1, window_length - 1, n)
     return xp.moveaxis(found, -1, at)
+
+
+@twin_of("scipy.signal.deconvolve")
+def deconvolve(signal: Any, divisor: Any) -> Any:
+    num, den = (as_traced(v) if as_traced(v).ndim else reshaped(as_traced(v), (1,)) for v in (signal, divisor))
+    for name, x in (("signal", num), ("divisor", den)):
+        if x.ndim != 1 or not x.size:
+            raise ValueError(f"Parameter {name} must be non-empty 1d array, but its shape is {x.shape}!")
+    if den.shape[0] > num.shape[0]:
+        return [], num
+    impulse = np.zeros(num.shape[0] - den.shape[0] + 1)
+    impulse[0] = 1
+    quotient: Any = lfilter(num, den, impulse)
+    return quotient, num - xp.convolve(den, quotient)
+
+
+@twin_of("scipy.signal.upfirdn")
+def upfirdn(h: Any, x: Any, up: Any = 1, down: Any = 1, axis: Any = -1, mode: Any = "constant", cval: Any = 0) -> Any:
+    up, down = static_ints((up, down))
+    if mode not in (None, "constant") or isinstance(cval, TracedArray) or cval != 0:
+        raise TraceError("scipy.signal.upfirdn of traced arrays with a mode is not supported; pad x by np.pad")
+    kernel, a = as_traced(h), as_traced(x)
+    if kernel.ndim != 1 or not kernel.size:
+        raise ValueError("h must be 1-D with non-zero length")
+    if up < 1 or down < 1:
+        raise ValueError("Both up and down must be >= 1")
+    dtype = np.result_type(kernel.dtype, a.dtype, np.float32)
+    kernel, a = cast(kernel, dtype), cast(a, dtype)
+    at = axis_of(axis, a.ndim)
+    rows: Any = xp.moveaxis(a, at, -1)
+    n = rows.shape[-1]
+    if not rows.size:
+        raise TraceError("scipy.signal.upfirdn of traced arrays without elements is not supported; leave it out")
+    spread = xp.pad(rows[..., None], [(0, 0)] * rows.ndim + [(0, up - 1)])
+    wide = reshaped(spread, (*rows.shape[:-1], n * up))[..., : (n - 1) * up + 1]
+    whole = convolved_rows(wide, reshaped(kernel, (1,) * (rows.ndim - 1) + kernel.shape))
+    return xp.moveaxis(whole[..., ::down], -1, at)

@@ -167,6 +167,8 @@ def loggamma(x: Any) -> Any:
 @_ufunc("rgamma")
 def rgamma(x: Any) -> Any:
     """Below 0 by reflection (DLMF 5.5.3), which has no poles, so that the derivatives at its zeros are right, too."""
+    if x.dtype.kind == "c":
+        return 1.0 / gamma(x)  # which is refused, by its name
     least, largest = (-170.0, 1e308) if x.dtype.name == "float64" else (-34.0, 3e38)
     is_below, whole = x < 0.5, xp.rint(x)
     is_far = (x == whole) & (x < least)

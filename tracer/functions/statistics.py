@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import resolve
-from pullback.tracer.array import as_traced, cast
+from pullback.tracer.array import as_traced, cast, promote
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, part, reshaped, xp
+from pullback.tracer.functions.continuous import betainc
 from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
 
@@ -174,8 +175,27 @@ def trim_mean(a: Any, proportiontocut: float, axis: Any = 0) -> Any:
 
 
 @twin_of("scipy.stats.pearsonr")
-def pearsonr(x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
-    raise TraceError("scipy.stats.pearsonr of traced arrays is not supported; np.corrcoef(x, y)[0, 1] is its statistic")
+def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", method: Any = None, axis: Any = 0) -> Any:
+    """SciPy's result object: the coefficient, and the p-value of its exact distribution (a beta distribution on -1 to 1)."""
+    if method is not None:
+        raise TraceError("scipy.stats.pearsonr of traced arrays with a method is not supported; leave it out")
+    if alternative not in ("two-sided", "less", "greater"):
+        raise ValueError("`alternative` must be 'less', 'greater', or 'two-sided'.")
+    (a, at), (b, _) = (_prepared("pearsonr", v, axis) for v in (x, y))
+    if a.dtype.kind == "c" or b.dtype.kind == "c" or a.shape != b.shape:
+        raise TraceError("scipy.stats.pearsonr of complex or broadcast traced arrays is not supported; give two of one shape")
+    n = a.shape[axis_of(at, a.ndim)]
+    if n < 3:
+        raise TraceError("scipy.stats.pearsonr of fewer than 3 traced values is not supported; it is the sign of their slope")
+    left, right = (v - xp.mean(v, axis=at, keepdims=True) for v in promote(a, b))
+    lengths = [xp.linalg.norm(v, axis=at, keepdims=True) for v in (left, right)]
+    r = xp.clip(xp.sum(left / lengths[0] * (right / lengths[1]), axis=at), -1.0, 1.0)
+    half = n / 2 - 1
+    sign = {"two-sided": -xp.abs(r), "less": r, "greater": -r}[alternative]
+    below = betainc(half, half, (sign + 1) / 2)
+    p = 2 * below if alternative == "two-sided" else below
+    kind = resolve("scipy.stats._stats_py.PearsonRResult")
+    return kind(statistic=r, pvalue=p, alternative=alternative, n=n, x=x, y=y, axis=axis)
 
 
 @twin_of("scipy.stats.spearmanr")
