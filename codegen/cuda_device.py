@@ -386,6 +386,55 @@ template <class T> __device__ T pb_expit(T x) {
     T e = exp(x);
     return e / (T(1) + e);
 }""",
+    "pb_logistic_pdf": """\
+template <class T> __device__ T pb_logistic_pdf(T x) {
+    T e = exp(-fabs(x)), inverse = T(1) / (T(1) + e);
+    return e * inverse * inverse;
+}""",
+    "pb_sech2": """\
+template <class T> __device__ T pb_sech2(T x) {
+    T e = exp(T(-2) * fabs(x)), inverse = T(1) / (T(1) + e);
+    return T(4) * e * inverse * inverse;
+}""",
+    "pb_gauss": """\
+// exp(-share * x * x) with the rounding error of the square.
+template <class T> __device__ T pb_gauss(T x, double part) {
+    T share = (T)part, square = x * x, rest = fma(x, x, -square), high = exp(-share * square);
+    return high > T(0) && fabs(rest) < T(1) ? fma(high, -share * rest, high) : high;
+}""",
+    "pb_inverse_mills": """\
+template <class T> __device__ T pb_inverse_mills(T x) {
+    if (x < T(0)) return T(0.7978845608028654) / erfcx(x * T(-0.7071067811865476));
+    return T(0.3989422804014327) * pb_gauss(x, 0.5) / normcdf(x);
+}""",
+    "pb_ierfcx": """\
+// exp(x * x) times the integral of erfc of order n, 1 or 2: by the recurrence (DLMF 7.18.7) below 1/2, by its continued fraction
+// above.
+template <class T> __device__ T pb_ierfcx(T value, int n) {
+    double x = value, before = 1.1283791670955126, now = erfcx(x);
+    if (x < 0.5) {
+        for (int k = 1; k <= n; ++k) {
+            double next = (before - 2.0 * x * now) / (2.0 * k);
+            before = now, now = next;
+        }
+        return (T)now;
+    }
+    double ratio = 0.0, product = now;
+    for (int k = 200; k > n + 1; --k) ratio = 1.0 / (2.0 * x + 2.0 * k * ratio);
+    for (int k = n; k >= 1; --k) {
+        ratio = 1.0 / (2.0 * x + 2.0 * (k + 1) * ratio);
+        product *= ratio;
+    }
+    return (T)product;
+}""",
+    "pb_mills_gap": """\
+// x + pb_inverse_mills(x): below 0 by the continued fraction of the quotient of integrals of erfc.
+template <class T> __device__ T pb_mills_gap(T value) {
+    if (value > T(-0.5)) return value + pb_inverse_mills(value);
+    double y = -0.7071067811865476 * value, ratio = 0.0;
+    for (int k = 300; k >= 2; --k) ratio = 1.0 / (2.0 * y + 2.0 * k * ratio);
+    return (T)(1.4142135623730951 * ratio);
+}""",
     "pb_digamma": """\
 // Reflection to x > 0, recurrence to x >= 10, then the asymptotic series (DLMF 5.5.4, 5.5.2, 5.11.2).
 template <class T> __device__ T pb_digamma(T value) {
@@ -431,6 +480,30 @@ template <class T> __device__ T pb_zeta(T order, T start) {
 template <class T> __device__ T pb_polygamma(T x, int n) {
     double size = tgamma(n + 1.0) * pb_zeta<double>(n + 1.0, x);
     return (T)(n % 2 ? size : -size);
+}""",
+    "pb_polygamma_step": """\
+// polygamma(n, x + d) - polygamma(n, x) for n of 0 and 1: differences of reciprocals, then of the asymptotic series.
+template <class T> __device__ T pb_polygamma_step(T from, T by, int n) {
+    const double numbers[] = {1.0 / 6, -1.0 / 30, 1.0 / 42, -1.0 / 30, 5.0 / 66, -691.0 / 2730, 7.0 / 6};
+    double d = by, first = from, last = first + d, x = d < 0.0 ? last : first, end = d < 0.0 ? first : last, size = fabs(d);
+    if (!(x > 0.0) || isinf(end)) {
+        return n ? (T)(pb_polygamma<double>(last, 1) - pb_polygamma<double>(first, 1))
+                 : (T)(pb_digamma<double>(last) - pb_digamma<double>(first));
+    }
+    double total = 0.0;
+    for (int k = 0; k < 10; ++k) {
+        double p = 1.0 / (x + k), q = 1.0 / (end + k), term = size * p * q;
+        total += n ? term * (p + q) : term;
+    }
+    double p = 1.0 / (x + 10.0), q = 1.0 / (end + 10.0), step = size * p * q, sum = p + q;
+    double series = n ? 0.5 * sum : 0.5, ratio = n ? p * p + q * sum : sum, power = n ? q : 1.0;
+    for (int j = 1; j <= 7; ++j) {
+        series += ratio * (n ? numbers[j - 1] : numbers[j - 1] / (2 * j));
+        power *= q * q;
+        ratio = p * p * ratio + power * sum;
+    }
+    total = n ? -(total + step + step * series) : total + step * series + log1p(size * p);
+    return (T)(d < 0.0 ? -total : total);
 }""",
     "pb_shl": """\
 template <class T> __device__ T pb_shl(T x, T n) {

@@ -1,4 +1,4 @@
-"""Exponentials: exp, exp2, expm1, tanh, sinh, cosh, expit.
+"""Exponentials: exp, exp2, expm1, tanh and its derivative sech2, sinh, cosh, expit and its derivative logistic_pdf.
 
 Method: x = k ln2 + r with |r| <= ln2 / 2 (Cody and Waite, Software Manual for the Elementary Functions,
 1980), a minimax polynomial for exp(r) or expm1(r), scaling by 2**k, which alone rounds a subnormal result
@@ -18,6 +18,7 @@ from pullback.codegen.math_basis import (
     number,
     polynomial,
     power_of_two,
+    rarely,
 )
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
@@ -44,12 +45,13 @@ EXPM1: Coefficients = {
         0.49999997, 0.16666538, 0.04166774, 0.008367318, 0.0013837893,
     ),
 }  # fmt: skip
-# Beyond these exp is 0 and inf in round to nearest, expm1 is -1, and tanh is 1.
+# Beyond these exp is 0 and inf in round to nearest, and expm1 is -1.
 EXP_RANGE = {"f64": (-746.0, 710.0), "f32": (-104.0, 89.0)}
 EXP2_RANGE = {"f64": (-1076.0, 1024.0), "f32": (-151.0, 128.0)}
 EXPM1_LOW = {"f64": -38.0, "f32": -18.0}
 SINH_HIGH = {"f64": 710.5, "f32": 89.5}
-TANH_HIGH = {"f64": 20.0, "f32": 10.0}
+# tanh is 1 here; exp(-2 x) is a normal number up to here.
+TANH_HIGH = {"f64": 350.0, "f32": 43.0}
 LN2 = {"f64": (0.6931471805599453, 2.3190468138462996e-17), "f32": (0.6931471824645996, -1.9046542121259336e-09)}
 
 
@@ -150,14 +152,40 @@ def expm1(b: Builder, x: Value) -> Value:
     return b.select(tiny, x, b.add(half, half))
 
 
-def tanh(b: Builder, x: Value) -> Value:
-    """-t / (t + 2) for t = expm1(-2 abs(x)), where numerator and denominator share all but one operation."""
+def _tanh_parts(b: Builder, x: Value) -> tuple[Value, Value]:
+    """s and t with exp(-2 abs(x)) = s (1 + t)."""
     held = clamp(b, b.abs(x), None, TANH_HIGH[x.type.dtype.name])
     r, c, s = expm1_parts(b, b.mul(held, number(b, x, -2.0)), format_of(x).bias)
+    return s, b.add(r, c)
+
+
+def tanh(b: Builder, x: Value) -> Value:
+    """-t / (t + 2) for t = expm1(-2 abs(x)), where numerator and denominator share all but one operation."""
+    s, tail = _tanh_parts(b, x)
     one = number(b, x, 1.0)
-    tail = b.add(r, c)
     quotient = b.div(b.fma(s, tail, b.sub(s, one)), b.fma(s, tail, b.add(s, one)))
     return b.copysign(quotient, x)
+
+
+def sech2(b: Builder, x: Value) -> Value:
+    """1 - tanh(x)**2 as 4 q (1 - q), q = e / (1 + e) at most a half, for e = exp(-2 abs(x)), by the exponential of tanh. Far out
+    it is 4 e alone."""
+    s, tail = _tanh_parts(b, x)
+    one, size = number(b, x, 1.0), b.abs(x)
+    q = b.div(b.fma(s, tail, s), b.fma(s, tail, b.add(s, one)))
+    y = b.mul(b.mul(q, number(b, x, 4.0)), b.sub(one, q))
+    is_far = b.gt(size, number(b, x, TANH_HIGH[x.type.dtype.name]))
+    (y,) = rarely(b, is_far, (y,), _far_sech2, size)
+    return y
+
+
+def _far_sech2(b: Builder, size: Value) -> tuple[Value, ...]:
+    """4 exp(-2 size)."""
+    low = EXP_RANGE[size.type.dtype.name][0] - 2.0
+    held = clamp(b, b.mul(size, number(b, size, -2.0)), low, None)
+    m, k = exp_parts(b, held)
+    whole = some(b, b.ne(held, number(b, size, low)), b.add(m, number(b, size, 1.0)))
+    return (b.scalb(whole, b.add(k, number(b, size, 2.0))),)
 
 
 def sinh(b: Builder, x: Value) -> Value:
@@ -183,8 +211,8 @@ def cosh(b: Builder, x: Value) -> Value:
     return b.fma(h, number(b, x, 2.0), b.div(number(b, x, 0.125), h))
 
 
-def expit(b: Builder, x: Value) -> Value:
-    """The logistic function: y = e / (1 + e) for e = exp(-abs(x)), or 1 - y. Its small values are not flushed.
+def _expit_below(b: Builder, x: Value) -> Value:
+    """expit(-abs(x)) = e / (1 + e) for e = exp(-abs(x)). Its small values are not flushed.
 
     e, as a sum of two, times an inverse, for whose error (1 - inverse - e inverse) makes up.
     """
@@ -196,5 +224,16 @@ def expit(b: Builder, x: Value) -> Value:
     e, e_low = b.scalb(some(b, is_some, whole), k), b.scalb(some(b, is_some, rest), k)
     inverse = b.div(one, b.add(one, e))
     missing = b.fma(b.neg(e), inverse, b.sub(one, inverse))
-    y = b.fma(e, inverse, b.mul(inverse, b.fma(e, missing, e_low)))
-    return b.select(b.lt(x, number(b, x, 0.0)), y, b.sub(one, y))
+    return b.fma(e, inverse, b.mul(inverse, b.fma(e, missing, e_low)))
+
+
+def expit(b: Builder, x: Value) -> Value:
+    """The logistic function: its value y at -abs(x), or 1 - y."""
+    y = _expit_below(b, x)
+    return b.select(b.lt(x, number(b, x, 0.0)), y, b.sub(number(b, x, 1.0), y))
+
+
+def logistic_pdf(b: Builder, x: Value) -> Value:
+    """The derivative of expit, y (1 - y), by the y of expit."""
+    y = _expit_below(b, x)
+    return b.mul(y, b.sub(number(b, x, 1.0), y))

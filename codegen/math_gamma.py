@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pullback.codegen.math_basis import Coefficients, bits_of, format_of, number, polynomial
-from pullback.codegen.math_log import log_pair
+from pullback.codegen.math_basis import Coefficients, bits_of, format_of, number, polynomial, rarely
+from pullback.codegen.math_log import join, log1p_parts, log_pair
 from pullback.codegen.math_pieces import Pieces, looked_up, piecewise
 from pullback.ir.builder import Builder
 from pullback.ir.structure import Value
@@ -243,6 +243,18 @@ STIRLING_2: Coefficients = {
 }
 HALF_LOG_2PI = 0.9189385332046728
 
+# Bernoulli's numbers of even index: b / 2, b / 4, b / 6, ..., and b, for the series of differences of digamma and trigamma, which
+# begin STEPS above the argument.
+STEPS = {"f64": 10, "f32": 5}
+STEP_SERIES = {
+    "f64": (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12),
+    "f32": (1 / 12, -1 / 120, 1 / 252),
+}
+STEP_SERIES_1 = {
+    "f64": (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6),
+    "f32": (1 / 6, -1 / 30, 1 / 42),
+}
+
 
 class Place:
     """Where an argument lies: its ``size``, whether it ``is_negative`` or ``is_shifted``, u, and the piece of 1 + u."""
@@ -337,3 +349,60 @@ def trigamma(b: Builder, x: Value) -> Value:
     reflected = b.fma(polynomial(b, square, COSECANT, steps=1), inverse_square, b.neg(y))
     y = b.select(place.is_shifted, b.select(place.is_negative, reflected, b.add(y, inverse_square)), y)
     return b.select(b.eq(x, b.neg(infinity)), infinity, y)
+
+
+def digamma_step(b: Builder, x: Value, d: Value) -> Value:
+    """digamma(x + d) - digamma(x). Above 0 every term is a difference of reciprocals (Abramowitz and Stegun, 6.3.5), which is d
+    times both, or of such powers, and the logarithms are one; elsewhere it is the difference."""
+    return _step(b, x, d, 0)
+
+
+def trigamma_step(b: Builder, x: Value, d: Value) -> Value:
+    """trigamma(x + d) - trigamma(x), likewise."""
+    return _step(b, x, d, 1)
+
+
+def _step(b: Builder, x: Value, d: Value, order: int) -> Value:
+    name = x.type.dtype.name
+    zero, one = number(b, x, 0.0), number(b, x, 1.0)
+    end = b.add(x, d)
+    infinity = number(b, x, float("inf"))
+    is_down = b.lt(d, zero)
+    near, far, size = b.select(is_down, end, x), b.select(is_down, x, end), b.abs(d)
+    is_usual = b.bitand(b.ge(near, number(b, x, format_of(x).smallest_normal)), b.lt(far, infinity))
+    near, far = b.select(is_usual, near, one), b.select(is_usual, far, one)
+    total = zero
+    for k in range(STEPS[name]):
+        p, q = (b.div(one, b.add(v, number(b, x, float(k)))) for v in (near, far))
+        term = b.mul(b.mul(size, p), q)
+        total = b.add(total, term if order == 0 else b.mul(term, b.add(p, q)))
+    near, far = (b.add(v, number(b, x, float(STEPS[name]))) for v in (near, far))
+    p, q = b.div(one, near), b.div(one, far)
+    step = b.mul(b.mul(size, p), q)
+    # (q**m - p**m) / (q - p) for the powers of the series, from the highest on.
+    square_p, square_q = b.mul(p, p), b.mul(q, q)
+    series, power, ratio = zero, one, b.add(p, q)
+    if order == 1:
+        ratio, power = b.add(square_p, b.mul(q, ratio)), q
+    for coefficient in (STEP_SERIES, STEP_SERIES_1)[order][name]:
+        # ratio belongs to the power m = 2 j + order
+        series = b.add(series, b.mul(ratio, number(b, x, coefficient)))
+        power = b.mul(power, square_q)
+        ratio = b.add(b.mul(square_p, ratio), b.mul(power, b.add(p, q)))
+    if order == 0:
+        logarithm = join(b, *log1p_parts(b, b.mul(size, p)))
+        total = b.add(logarithm, b.add(total, b.mul(step, b.add(series, number(b, x, 0.5)))))
+    else:
+        half = b.mul(b.add(p, q), number(b, x, 0.5))
+        total = b.neg(b.add(step, b.add(total, b.mul(step, b.add(series, half)))))
+    plain = (_plain_digamma_step, _plain_trigamma_step)[order]
+    (found,) = rarely(b, b.bitnot(is_usual), (b.select(is_down, b.neg(total), total),), plain, x, end)
+    return b.select(b.eq(d, zero), b.mul(d, zero), found)
+
+
+def _plain_digamma_step(b: Builder, x: Value, end: Value) -> tuple[Value, ...]:
+    return (b.sub(digamma(b, end), digamma(b, x)),)
+
+
+def _plain_trigamma_step(b: Builder, x: Value, end: Value) -> tuple[Value, ...]:
+    return (b.sub(trigamma(b, end), trigamma(b, x)),)

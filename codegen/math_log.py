@@ -160,6 +160,12 @@ def logaddexp(b: Builder, x: Value, y: Value) -> Value:
     return b.select(b.eq(x, y), b.add(x, number(b, x, 0.6931471805599453)), joined)
 
 
+def logistic_logpdf(b: Builder, x: Value) -> Value:
+    """The logarithm of expit(x) expit(-x)."""
+    e = exp_minus_abs(b, x)
+    return b.sub(b.mul(log1p_unit(b, e), number(b, x, -2.0)), b.abs(x))
+
+
 def asinh(b: Builder, x: Value) -> Value:
     """log1p(a + a**2 / (1 + sqrt(a**2 + 1))) for a = abs(x); log(2 a) where a**2 hides the 1."""
     fmt = format_of(x)

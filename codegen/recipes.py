@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pullback.codegen.math import MATH
+from pullback.codegen.math_basis import rarely
+from pullback.codegen.math_erf import i2erfcx
 from pullback.codegen.math_gamma import trigamma
 from pullback.ir.ops.meaning import PHILOX, PHILOX_ROUNDS
 from pullback.ir.structure import Value
@@ -114,6 +116,31 @@ def sign(b: Any, x: Value) -> Value:
         return positive
     either = b.select(b.lt(x, zero), _like(b, -1, x), positive)
     return b.select(b.ne(x, x), x, either) if _is_float(x) else either
+
+
+def one_minus_square(b: Any, x: Value) -> Value:
+    one = _like(b, 1, x)
+    found: Value = b.mul(b.sub(one, x), b.add(one, x))
+    return found
+
+
+def lorentzian(b: Any, x: Value) -> Value:
+    """The square overflows before its inverse, which may be subnormal, is 0."""
+    one = _like(b, 1, x)
+    usual = b.div(one, b.add(b.mul(x, x), one))
+    bound = _like(b, 2.0 ** (500 if x.type.dtype.bits == 64 else 60), x)
+    return rarely(b, b.gt(b.abs(x), bound), (usual,), _inverse_square, x)[0]
+
+
+def _inverse_square(b: Any, x: Value) -> tuple[Value, ...]:
+    inverse = b.div(_like(b, 1, x), x)
+    return (b.mul(inverse, inverse),)
+
+
+def over_hypot(b: Any, x: Value, y: Value, h: Value) -> Value:
+    is_origin = b.eq(h, _zero(b, h))
+    found: Value = b.select(is_origin, _zero(b, x), b.div(x, h))
+    return found
 
 
 def integer_power(b: Any, x: Value, y: Value) -> Value:
@@ -220,6 +247,10 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "fmod": fmod,
     "nextafter": nextafter,
     "abs": absolute,
+    "i2erfcx": i2erfcx,
+    "one_minus_square": one_minus_square,
+    "lorentzian": lorentzian,
+    "over_hypot": over_hypot,
     "sign": sign,
     "pow": power,
     "fmax": fmax,
@@ -230,6 +261,7 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "shr": shr,
     "mulhi": mulhi,
     "philox": philox,
+    "behind": lambda b, x, after: x,
     **dict.fromkeys(("log_gamma_draw", "inverse_gaussian_draw"), lambda b, parameter, x: x),
     "polygamma": polygamma,
     "expn": expn,

@@ -54,6 +54,7 @@ MULTILINEAR = [
     "fma",
 ]
 FOURIER = ["fft", "ifft", "rfft", "irfft"]
+OF_ANOTHER = "the derivative of another op, in whose row it is one: tests/test_tails.py; its values: tests/test_math.py"
 NO_NUMBER = "its results are booleans or integers, or parts of their bits"
 KEPT = "no derivative flows through it"
 REASONS = {
@@ -80,6 +81,26 @@ REASONS = {
         ],
         NO_NUMBER,
     ),
+    **dict.fromkeys(
+        [
+            "sech2",
+            "logistic_pdf",
+            "logistic_logpdf",
+            "one_minus_square",
+            "lorentzian",
+            "over_hypot",
+            "gauss",
+            "normal_pdf",
+            "inverse_mills",
+            "mills_gap",
+            "ierfcx",
+            "i2erfcx",
+            "digamma_step",
+            "trigamma_step",
+        ],
+        OF_ANOTHER,
+    ),
+    "behind": "its first operand as it is, after all derivatives are taken: ir/passes/recomputed.py",
     "nextafter": "the identity in its first argument: held by tests/test_ops.py and docs/gradient-policy.md",
     "reciprocal": "of complex numbers, made of 1 / z: held by tests/test_complex.py with differences in the plane",
     "lpmv": "its order is an integer and its degree a parameter: held by tests/test_special.py against differences",

@@ -13,6 +13,8 @@ import numpy as np
 import scipy.special
 from math_recipes import DTYPES, Array
 
+from pullback.ir.ops import meaning
+
 # op: (float64, float32)
 BOUNDS = {
     "exp": (0.95, 0.95),
@@ -21,6 +23,17 @@ BOUNDS = {
     "tanh": (2.0, 2.0),
     "expit": (1.0, 1.0),
     "logaddexp": (1.6, 1.7),
+    "sech2": (2.6, 2.6),
+    "logistic_pdf": (1.7, 1.7),
+    "logistic_logpdf": (1.7, 1.7),
+    "gauss": (0.95, 0.95),
+    "normal_pdf": (0.95, 0.95),
+    "inverse_mills": (2.5, 2.5),
+    "mills_gap": (5.0, 5.0),
+    "erfcx": (2.0, 2.5),
+    "ierfcx": (5.5, 5.5),
+    "digamma_step": (5.0, 5.0),
+    "trigamma_step": (6.0, 6.0),
     "erf": (0.95, 0.95),
     "sin": (0.95, 0.95),
     "cos": (0.95, 0.95),
@@ -51,8 +64,18 @@ BOUNDS = {
     "acosh": (1.7, 1.7),
     "atanh": (2.0, 2.0),
 }
-BINARY = {"logaddexp", "pow", "atan2", "hypot"}
+STEPS = {"digamma_step", "trigamma_step"}
+"""Above 0; below it they are differences, whose digits cancel."""
+BINARY = {"logaddexp", "pow", "atan2", "hypot", "digamma_step", "trigamma_step"}
 NUMPY: dict[str, Callable[..., Array]] = {
+    **{
+        name: getattr(meaning, name)
+        for name in (
+            "sech2", "logistic_pdf", "logistic_logpdf", "gauss", "normal_pdf", "inverse_mills", "mills_gap", "ierfcx",
+            "digamma_step", "trigamma_step",
+        )
+    },
+    "erfcx": scipy.special.erfcx,
     "asin": np.arcsin,
     "acos": np.arccos,
     "atan": np.arctan,
@@ -95,7 +118,45 @@ def inverse_erfc(z: Any) -> Any:
             return x
 
 
+def integral_of_erfc(n: int, x: Any) -> Any:
+    """exp(x**2) times the integral of erfc of order n (DLMF 7.18), far out by the asymptotic series (7.18.14)."""
+    if x > 40:
+        terms = [
+            (-1) ** m * mpmath.factorial(2 * m + n) / (mpmath.factorial(m) * (2 * x) ** (2 * m + n + 1)) for m in range(20)
+        ]
+        return 2 / mpmath.sqrt(mpmath.pi) / mpmath.factorial(n) * mpmath.fsum(terms)
+    if x >= 0:
+        return mpmath.mpf(2) ** -n / mpmath.sqrt(mpmath.pi) * mpmath.hyperu((mpmath.mpf(n) + 1) / 2, mpmath.mpf(1) / 2, x * x)
+    grown = mpmath.exp(x * x)
+    if n == 0:
+        return 2 * grown - integral_of_erfc(0, -x)
+    return integral_of_erfc(1, -x) - 2 * x * grown if n == 1 else (x * x + 0.5) * grown - integral_of_erfc(2, -x)
+
+
+def mills_gap(x: Any) -> Any:
+    y = -x / mpmath.sqrt(2)
+    return x + EXACT["inverse_mills"](x) if x > 0 else mpmath.sqrt(2) * integral_of_erfc(1, y) / integral_of_erfc(0, y)
+
+
+def polygamma_step(n: int, x: Any, d: Any) -> Any:
+    with mpmath.workdps(100):
+        return mpmath.psi(n, x + d) - mpmath.psi(n, x)
+
+
 EXACT: dict[str, Callable[..., Any]] = {
+    "sech2": lambda x: 1 / mpmath.cosh(x) ** 2,
+    "logistic_pdf": lambda x: 1 / (4 * mpmath.cosh(x / 2) ** 2),
+    "logistic_logpdf": lambda x: -abs(x) - 2 * mpmath.log1p(mpmath.exp(-abs(x))),
+    "gauss": lambda x: mpmath.exp(-x * x),
+    "normal_pdf": mpmath.npdf,
+    "inverse_mills": lambda x: mpmath.npdf(x) / mpmath.ncdf(x)
+    if x > 0
+    else mpmath.sqrt(2 / mpmath.pi) / integral_of_erfc(0, -x / mpmath.sqrt(2)),
+    "mills_gap": mills_gap,
+    "erfcx": lambda x: integral_of_erfc(0, x),
+    "ierfcx": lambda x: integral_of_erfc(1, x),
+    "digamma_step": lambda x, d: polygamma_step(0, x, d),
+    "trigamma_step": lambda x, d: polygamma_step(1, x, d),
     "exp2": lambda x: mpmath.power(2, x),
     "log2": lambda x: mpmath.log(x) / mpmath.log(2),
     "expit": lambda x: 1 / (1 + mpmath.exp(-x)),
@@ -112,6 +173,13 @@ EXACT: dict[str, Callable[..., Any]] = {
 }
 # Where results of float64 are finite; float32 has its own limits for the growing functions.
 RANGES = {
+    "sech2": (-372.0, 372.0, -52.0, 52.0),
+    "logistic_pdf": (-745.0, 745.0, -103.0, 103.0),
+    "gauss": (-27.2, 27.2, -10.1, 10.1),
+    "normal_pdf": (-38.5, 38.5, -14.3, 14.3),
+    "inverse_mills": (-np.inf, 38.5, -np.inf, 14.3),
+    "erfcx": (-26.6, np.inf, -9.3, np.inf),
+    "ierfcx": (-26.5, 1e153, -9.1, 1e18),
     "exp": (-746.0, 709.0, -104.0, 88.7),
     "exp2": (-1075.0, 1023.9, -150.0, 127.9),
     "expm1": (-50.0, 709.0, -50.0, 88.7),
@@ -198,6 +266,10 @@ def pairs_of(name: str, dtype: str, seed: int = 0) -> tuple[Array, Array]:
     if name == "logaddexp":
         x = rng.uniform(-60, 60, 2000).astype(kind)
         return x, (x + rng.normal(0, 1, 2000) * np.exp2(rng.uniform(-20, 6, 2000))).astype(kind)
+    if name in STEPS:
+        x, d = np.exp2(rng.uniform(-20, 20, (2, 2000)))
+        down = rng.random(2000) < 0.3
+        return x.astype(kind), np.where(down, -x * rng.uniform(0.1, 0.9, 2000), d).astype(kind)
     if name == "pow":
         x = np.abs(arguments_of(name, dtype, 150, seed))
         x = x[(x != 0) & (x != 1)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from math_arguments import BINARY, BOUNDS, NUMPY, arguments_of, errors, hard, pairs_of
+from math_arguments import BINARY, BOUNDS, NUMPY, STEPS, arguments_of, errors, hard, pairs_of
 from math_recipes import DTYPES, Array, built, compiled, run, run_block
 
 from pullback.codegen.math import MATH
@@ -60,6 +60,10 @@ def test_special_values(name: str, dtype: str) -> None:
         arguments: tuple[Array, ...] = (x,)
         if name in BINARY:
             arguments = tuple(a.ravel() for a in np.meshgrid(x, x))
+        if name in STEPS:
+            end, least = arguments[0] + arguments[1], np.finfo(kind).tiny
+            usual = (arguments[0] >= least) & (end >= least) & np.isfinite(end) & (arguments[1] != 0)
+            arguments = tuple(a[usual] for a in arguments)
         reference = NUMPY.get(name) or getattr(np, name)
         # In float64 first: NumPy's own float32 functions differ in their last digits and at some subnormal numbers.
         expected = reference(*(a.astype(np.float64) for a in arguments)).astype(kind)

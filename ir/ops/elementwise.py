@@ -33,7 +33,8 @@ class Elementwise(Op):
 
     ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result. ``steep(params)``: whether
     the slope may be infinite where the value is finite and at an end of its range, as that of a root is at 0; what is to be done
-    with a zero behind it says ``ir/passes/strong.py``.
+    with a zero behind it says ``ir/passes/strong.py``. ``derivative_of``: the name of the function whose derivative it
+    is and whose exponential it shares, so that beside that it costs little.
     """
 
     arity: int = 1
@@ -41,6 +42,7 @@ class Elementwise(Op):
     gives: str = "same"
     cheap: bool = False
     steep: Callable[[Mapping[str, Any]], bool] | None = None
+    derivative_of: str = ""
     llvm: Spelling = "recipe"
     cuda: Spelling = ""
     vocabularies: frozenset[str] = BOTH
@@ -356,10 +358,10 @@ LN2 = 0.6931471805599453
 LN10 = 2.302585092994046
 exp = _analytic("exp", lambda b, ct, out, x: b.mul(ct, out))
 exp2 = _analytic("exp2", lambda b, ct, out, x: b.mul(ct, _scaled(b, out, LN2)), also=("scipy.special.exp2",))
-expm1 = _analytic("expm1", lambda b, ct, out, x: b.mul(ct, b.add(out, const_like(b, 1, x))), also=("scipy.special.expm1",))
+expm1 = _analytic("expm1", lambda b, ct, out, x: b.mul(ct, b.exp(x)), also=("scipy.special.expm1",))
 log = _analytic("log", lambda b, ct, out, x: b.div(ct, x))
-log2 = _analytic("log2", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN2)))
-log10 = _analytic("log10", lambda b, ct, out, x: b.div(ct, _scaled(b, x, LN10)))
+log2 = _analytic("log2", lambda b, ct, out, x: b.div(_scaled(b, ct, 1.0 / LN2), x))
+log10 = _analytic("log10", lambda b, ct, out, x: b.div(_scaled(b, ct, 1.0 / LN10), x))
 log1p = _analytic("log1p", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), x)), also=("scipy.special.log1p",))
 
 
@@ -393,21 +395,38 @@ cbrt = _unary(
     "cbrt", lambda b, ct, out, x, root=False: b.div(b.div(_scaled(b, ct, 1 / 3), out), out), reference=meaning.cbrt,
     also=("numpy.cbrt", "scipy.special.cbrt"), steep=if_root,
 )  # fmt: skip
+
+
+def _across(b: Any, ct: Value, x: Value, y: Value, h: Value) -> Value:
+    """ct x y / h**3, the size of what x / hypot(x, y) changes by with y."""
+    found: Value = b.div(b.mul(ct, b.mul(b.over_hypot(x, y, h), b.over_hypot(y, x, h))), h)
+    return _where(b, b.ne(h, b.zeros_like(h)), found)
+
+
+def _along(b: Any, ct: Value, x: Value, y: Value, h: Value) -> Value:
+    """ct y**2 / h**3, what x / hypot(x, y) changes by with x."""
+    side = b.over_hypot(y, x, h)
+    found: Value = b.div(b.mul(b.mul(ct, side), side), h)
+    return _where(b, b.ne(h, b.zeros_like(h)), found)
+
+
+over_hypot = Elementwise(
+    name="over_hypot", reference=meaning.over_hypot, arity=3, cheap=True, cuda="({2} == 0 ? {2} : {0} / {2})",
+    pullback=each(
+        lambda b, ct, out, x, y, h: _along(b, ct, x, y, h), lambda b, ct, out, x, y, h: b.neg(_across(b, ct, x, y, h)), no
+    ),
+)  # fmt: skip
+"""A function of x and y alone, the derivative of hypot; the third operand is hypot(x, y), which is known where it is needed.
+The quotient of both has derivatives that cancel where one of x and y is much larger."""
 hypot = Elementwise(
     name="hypot", reference="numpy.hypot", arity=2, cuda="pb_hypot({0}, {1})",
     pullback=each(
-        lambda b, ct, out, x, y: _where(b, b.ne(out, b.zeros_like(out)), b.mul(ct, b.div(x, out))),
-        lambda b, ct, out, x, y: _where(b, b.ne(out, b.zeros_like(out)), b.mul(ct, b.div(y, out))),
+        lambda b, ct, out, x, y: b.mul(ct, b.over_hypot(x, y, out)),
+        lambda b, ct, out, x, y: b.mul(ct, b.over_hypot(y, x, out)),
     ),
 )  # fmt: skip
 
 # trigonometric and hyperbolic functions
-
-
-def _one_minus_square(b: Any, x: Value) -> Value:
-    one = const_like(b, 1, x)
-    found: Value = b.mul(b.sub(one, x), b.add(one, x))
-    return found
 
 
 def _over_squares(b: Any, ct: Value, x: Value, y: Value) -> Value:
@@ -420,16 +439,24 @@ def _over_squares(b: Any, ct: Value, x: Value, y: Value) -> Value:
 sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
 cos = _analytic("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))))
 tan = _analytic("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))))
+one_minus_square = _analytic(
+    "one_minus_square", lambda b, ct, out, x: b.mul(ct, _scaled(b, x, -2.0)), meaning.one_minus_square, cheap=True,
+    cuda="((1 - {0}) * (1 + {0}))",
+)  # fmt: skip
+"""1 - x**2 as (1 - x) (1 + x), which is right near 1, with a derivative that is right near 0."""
+lorentzian = _analytic(
+    "lorentzian", lambda b, ct, out, x: b.mul(b.mul(b.mul(_scaled(b, ct, -2.0), out), x), out), meaning.lorentzian, cheap=True,
+    cuda="(1 / (1 + {0} * {0}))",
+)  # fmt: skip
+"""1 / (1 + x**2), with a derivative whose parts neither overflow nor underflow before it does."""
 asin = _analytic(
-    "asin", lambda b, ct, out, x: b.div(ct, b.sqrt(_one_minus_square(b, x))), "numpy.arcsin", also=("numpy.asin",), steep=always
+    "asin", lambda b, ct, out, x: b.div(ct, b.sqrt(b.one_minus_square(x))), "numpy.arcsin", also=("numpy.asin",), steep=always
 )
 acos = _analytic(
-    "acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(_one_minus_square(b, x)))), "numpy.arccos", also=("numpy.acos",),
+    "acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(b.one_minus_square(x)))), "numpy.arccos", also=("numpy.acos",),
     steep=always,
 )  # fmt: skip
-atan = _analytic(
-    "atan", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), b.mul(x, x))), "numpy.arctan", also=("numpy.atan",)
-)
+atan = _analytic("atan", lambda b, ct, out, x: b.mul(ct, b.lorentzian(x)), "numpy.arctan", also=("numpy.atan",))
 atan2 = Elementwise(
     name="atan2", reference="numpy.arctan2", also=("numpy.atan2",), arity=2, cuda="atan2({0}, {1})",
     pullback=each(
@@ -439,7 +466,24 @@ atan2 = Elementwise(
 )  # fmt: skip
 sinh = _analytic("sinh", lambda b, ct, out, x: b.mul(ct, b.cosh(x)))
 cosh = _analytic("cosh", lambda b, ct, out, x: b.mul(ct, b.sinh(x)))
-tanh = _analytic("tanh", lambda b, ct, out, x: b.mul(ct, _one_minus_square(b, out)))
+
+
+def _tanh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
+    """By x: what out leaves of 1 is lost where it is near 1."""
+    if not x.type.dtype.is_complex:
+        found: Value = b.mul(ct, b.sech2(x))
+        return found
+    inverse = b.div(const_like(b, 1, x), b.cosh(x))
+    turned: Value = b.mul(b.mul(ct, inverse), inverse)
+    return turned
+
+
+sech2 = _unary(
+    "sech2", lambda b, ct, out, x: b.mul(b.mul(_scaled(b, ct, -2.0), b.tanh(x)), out), meaning.sech2, cuda="pb_sech2({0})",
+    derivative_of="tanh",
+)  # fmt: skip
+"""The derivative of tanh, sech(x)**2, by the exponential of tanh where both are computed."""
+tanh = _analytic("tanh", _tanh_partial)
 
 
 def _over(b: Any, x: Value, y: Value) -> Value:
@@ -462,20 +506,24 @@ acosh = _analytic(
     lambda b, ct, out, x: b.div(ct, b.mul(b.sqrt(b.sub(x, const_like(b, 1, x))), b.sqrt(b.add(x, const_like(b, 1, x))))),
     "numpy.arccosh", also=("numpy.acosh",), steep=always,
 )  # fmt: skip
-atanh = _analytic("atanh", lambda b, ct, out, x: b.div(ct, _one_minus_square(b, x)), "numpy.arctanh", also=("numpy.atanh",))
+atanh = _analytic("atanh", lambda b, ct, out, x: b.div(ct, b.one_minus_square(x)), "numpy.arctanh", also=("numpy.atanh",))
 
 # special functions
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
-erf = _unary("erf", lambda b, ct, out, x: b.mul(_scaled(b, ct, TWO_OVER_SQRT_PI), b.exp(b.neg(b.mul(x, x)))), "scipy.special.erf")
-erfc = _unary(
-    "erfc", lambda b, ct, out, x: b.mul(_scaled(b, ct, -TWO_OVER_SQRT_PI), b.exp(b.neg(b.mul(x, x)))), "scipy.special.erfc"
+gauss = _unary(
+    "gauss", lambda b, ct, out, x: b.mul(_scaled(b, ct, -2.0), b.mul(x, out)), meaning.gauss, cuda="pb_gauss({0}, 1)"
 )
+"""exp(-x**2), to the last digits where the square is large."""
+erf = _unary("erf", lambda b, ct, out, x: b.mul(_scaled(b, ct, TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erf")
+erfc = _unary("erfc", lambda b, ct, out, x: b.mul(_scaled(b, ct, -TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erfc")
+logistic_pdf = _unary(
+    "logistic_pdf", lambda b, ct, out, x: b.neg(b.mul(b.mul(ct, b.tanh(_scaled(b, x, 0.5))), out)), meaning.logistic_pdf,
+    cuda="pb_logistic_pdf({0})", derivative_of="expit",
+)  # fmt: skip
+"""The derivative of expit, by the exponential of expit where both are computed."""
 expit = _unary(
-    "expit",
-    lambda b, ct, out, x: b.mul(ct, b.mul(out, b.sub(const_like(b, 1, x), out))),
-    "scipy.special.expit",
-    cuda="pb_expit({0})",
+    "expit", lambda b, ct, out, x: b.mul(ct, b.logistic_pdf(x)), "scipy.special.expit", cuda="pb_expit({0})"
 )
 gammaln = _unary(
     "gammaln",
@@ -577,6 +625,12 @@ philox = Elementwise(
     name="philox", reference=meaning.philox, arity=6, kinds="u", pullback=each(*[no] * 6),
     cuda="pb_philox({0}, {1}, {2}, {3}, {4}, {5}, {word})",
 )  # fmt: skip
+
+behind = Elementwise(
+    name="behind", reference=lambda x, after: np.array(x), arity=2, kinds="f", cheap=True, cuda="{0}",
+    pullback=each(lambda b, ct, out, x, after: ct, no),
+)  # fmt: skip
+"""The first operand, in a kernel that has the second one: what is computed from it is not computed before."""
 
 # conversions
 

@@ -34,10 +34,15 @@ def _one(b: Any, x: Value) -> Value:
     return const_like(b, 1, x)
 
 
-def _quotient(b: Any, ct: Value, top: Value, x: Value, at_zero: float) -> Value:
-    """ct * top / x, where the quotient has a limit at 0."""
-    is_zero = b.eq(x, b.zeros_like(x))
-    found: Value = b.mul(ct, where(b, b.ne(x, b.zeros_like(x)), b.div(top, where(b, is_zero, _one(b, x), x)), at_zero))
+def _quotient(b: Any, ct: Value, top: Value, x: Value, sign: float) -> Value:
+    """ct * top / x for a sine, or with a ``sign`` of 1 a hyperbolic one, as ``top``; near 0 by its series, which has derivatives
+    there."""
+    near = less(b, size(b, x), 1.0)
+    inside = where(b, near, x, 0.0)
+    square, total = b.mul(inside, inside), const_like(b, sign**9 / math.factorial(19), x)
+    for k in range(8, -1, -1):
+        total = shifted(b, b.mul(total, square), sign**k / math.factorial(2 * k + 1))
+    found: Value = b.mul(ct, where(b, near, total, b.div(top, where(b, near, _one(b, x), x))))
     return found
 
 
@@ -60,7 +65,7 @@ expn_at = Elementwise(
 )
 rows_of(
     "sici",
-    sici_si=(lambda b, ct, out, x: _quotient(b, ct, b.sin(x), x, 1.0),),
+    sici_si=(lambda b, ct, out, x: _quotient(b, ct, b.sin(x), x, -1.0),),
     sici_ci=(lambda b, ct, out, x: b.mul(ct, b.div(b.cos(x), x)),),
 )
 rows_of(
@@ -73,7 +78,24 @@ rows_of(
     fresnel_s=(lambda b, ct, out, x: b.mul(ct, b.sin(scaled(b, b.mul(x, x), math.pi / 2))),),
     fresnel_c=(lambda b, ct, out, x: b.mul(ct, b.cos(scaled(b, b.mul(x, x), math.pi / 2))),),
 )
-dawsn = row("dawsn", lambda b, ct, out, x: b.mul(ct, shifted(b, scaled(b, b.mul(x, out), -2.0), 1.0)))
+
+
+def _dawsn(b: Any, ct: Value, out: Value, x: Value) -> Value:
+    """1 - 2 x F(x); where that cancels as a hypergeometric function, and further out by the asymptotic series (DLMF 7.12.4)."""
+    far, near = b.gt(size(b, x), const_like(b, 30.0, x)), less(b, size(b, x), 1.0)
+    middle = where(b, b.bitor(near, far), const_like(b, 2, x), x)
+    between = b.hyp1f1(_one(b, x), const_like(b, 0.5, x), b.neg(b.mul(middle, middle)))
+    inverse = b.div(_one(b, x), where(b, far, x, 30.0))
+    square, series = b.mul(inverse, inverse), _one(b, x)
+    for k in range(8, 0, -1):
+        series = shifted(b, scaled(b, b.mul(series, square), k + 0.5), 1.0)
+    outside = scaled(b, b.mul(b.mul(series, inverse), inverse), -0.5)
+    inside = shifted(b, scaled(b, b.mul(x, b.dawsn(x)), -2.0), 1.0)
+    found: Value = b.mul(ct, where(b, near, inside, where(b, far, outside, between)))
+    return found
+
+
+dawsn = row("dawsn", in_double(_dawsn))
 erfi = row("erfi", lambda b, ct, out, x: b.mul(ct, scaled(b, b.exp(b.mul(x, x)), 2.0 / math.sqrt(math.pi))))
 
 
@@ -102,11 +124,20 @@ ndtri_exp = row(
     "ndtri_exp",
     lambda b, ct, out, y: b.mul(ct, b.exp(b.add(y, shifted(b, scaled(b, b.mul(out, out), 0.5), LOG_SQRT_2PI)))),
 )
-wrightomega = row("wrightomega", lambda b, ct, out, x: b.mul(ct, b.div(out, shifted(b, out, 1.0))))
+
+
+def _wrightomega(b: Any, ct: Value, out: Value, x: Value) -> Value:
+    """out / (1 + out), as 1 - 1 / (1 + out) where out is above 1."""
+    inverse = b.div(_one(b, x), shifted(b, out, 1.0))
+    found: Value = b.mul(ct, where(b, less(b, out, 1.0), b.mul(out, inverse), b.sub(_one(b, x), inverse)))
+    return found
+
+
+wrightomega = row("wrightomega", _wrightomega)
 gammasgn = row("gammasgn", no)
 poch = row(
     "poch",
-    lambda b, ct, out, a, m: b.mul(ct, b.mul(out, b.sub(b.digamma(b.add(a, m)), b.digamma(a)))),
+    lambda b, ct, out, a, m: b.mul(ct, b.mul(out, b.digamma_step(a, m))),
     lambda b, ct, out, a, m: b.mul(ct, b.mul(out, b.digamma(b.add(a, m)))),
 )
 
@@ -120,17 +151,67 @@ def _zeta_length(b: Any, x: Value, *rest: Value) -> Value:
     return found
 
 
+BERNOULLI = (
+    1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330,
+)  # fmt: skip
+TERMS = 10
+
+
+def _zeta_slope(b: Any, x: Value, q: Value | None) -> Value:
+    """The derivative of zeta(x, q) by x, for Riemann's without q: Euler and Maclaurin's sum (DLMF 25.11.5), term by term. It
+    holds the sizes of terms that zeta itself adds to 1."""
+    total = b.zeros_like(x)
+    minus = b.neg(x)
+    for n in range(TERMS):
+        if q is None and n == 0:
+            continue
+        base = const_like(b, n + 1.0, x) if q is None else shifted(b, q, float(n))
+        logarithm = const_like(b, math.log(n + 1.0), x) if q is None else b.log(base)
+        total = b.sub(total, b.mul(logarithm, b.pow(base, minus)))
+    last = const_like(b, TERMS + 1.0, x) if q is None else shifted(b, q, float(TERMS))
+    logarithm = const_like(b, math.log(TERMS + 1.0), x) if q is None else b.log(last)
+    power, inverse = b.pow(last, minus), b.div(_one(b, x), last)
+    square, below = b.mul(inverse, inverse), b.div(_one(b, x), shifted(b, x, -1.0))
+    rest = b.neg(b.mul(b.mul(last, below), b.add(logarithm, below)))
+    rest = b.sub(rest, scaled(b, logarithm, 0.5))
+    term, slope_ = b.mul(x, inverse), inverse
+    for k, number in enumerate(BERNOULLI, 1):
+        coefficient = number / math.factorial(2 * k)
+        rest = b.add(rest, scaled(b, b.sub(slope_, b.mul(logarithm, term)), coefficient))
+        factor = b.mul(b.mul(shifted(b, x, 2.0 * k - 1.0), shifted(b, x, 2.0 * k)), square)
+        change = b.mul(shifted(b, scaled(b, x, 2.0), 4.0 * k - 1.0), square)
+        slope_, term = b.add(b.mul(slope_, factor), b.mul(term, change)), b.mul(term, factor)
+    found: Value = b.add(total, b.mul(power, rest))
+    return found
+
+
+def _by_order(op: str) -> Partial:
+    """The partial of a zeta function by its first operand: the sum's, and differences where that does not hold."""
+    differences = by_parameter(op, 0, _zeta_length)
+
+    def partial(b: Any, ct: Value, out: Value, x: Value, *rest: Value) -> Value:
+        holds = b.gt(x, const_like(b, 0.5, x))
+        if rest:
+            holds = b.bitand(holds, b.gt(rest[0], b.zeros_like(x)))
+        inside = [where(b, holds, v, 2.0) for v in (x, *rest)]
+        sums = b.mul(ct, _zeta_slope(b, inside[0], inside[1] if rest else None))
+        outside = [where(b, holds, const_like(b, -0.5, x), x), *rest]
+        found: Value = b.select(holds, sums, differences(b, ct, out, *outside))
+        return found
+
+    return in_double(partial)
+
+
 zeta = Elementwise(
     name="zeta", reference="scipy.special.zeta", arity=2, llvm="ufunc:scipy.special._ufuncs._zeta", cuda="pb_zeta({0}, {1})",
     pullback=each(
-        by_parameter("zeta", 0, _zeta_length),
-        lambda b, ct, out, x, q: b.neg(b.mul(ct, b.mul(x, b.zeta(shifted(b, x, 1.0), q)))),
+        _by_order("zeta"), lambda b, ct, out, x, q: b.neg(b.mul(ct, b.mul(x, b.zeta(shifted(b, x, 1.0), q)))),
     ),
 )  # fmt: skip
-zetac = row("zetac", by_parameter("zetac", 0, _zeta_length))
+zetac = row("zetac", _by_order("zetac"))
 riemann_zeta = Elementwise(
     name="riemann_zeta", reference="scipy.special._ufuncs._riemann_zeta", llvm="ufunc:scipy.special._ufuncs._riemann_zeta",
-    pullback=each(by_parameter("riemann_zeta", 0, _zeta_length)),
+    pullback=each(_by_order("riemann_zeta")),
 )  # fmt: skip
 
 # hypergeometric functions

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.ops import meaning
-from pullback.ir.ops.elementwise import Elementwise, const_like, each, no
+from pullback.ir.ops.elementwise import Elementwise, Partial, const_like, each, no
 from pullback.ir.ops.native import in_double, less, row, scaled, shifted, slope, steepness, where
 from pullback.ir.structure import Value
 
@@ -22,6 +22,11 @@ LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 def _normal(b: Any, x: Value) -> Value:
     """The logarithm of the normal density."""
     return shifted(b, scaled(b, b.mul(x, x), -0.5), -LOG_SQRT_2PI)
+
+
+def _own(name: str, reference: Any, *partials: Partial, cuda: str = "") -> Elementwise:
+    """A function of our own that is a recipe."""
+    return Elementwise(name=name, reference=reference, arity=len(partials), pullback=each(*partials), cuda=cuda)
 
 
 def _gamma_density(b: Any, a: Value, x: Value) -> Value:
@@ -124,20 +129,38 @@ def _inverse(found: Any, density: Any, sign: float = -1.0) -> Any:
 # gamma and beta
 
 gamma = row("gamma", lambda b, ct, out, x: b.mul(ct, b.mul(out, b.digamma(x))), cuda="tgamma({0})")
+digamma_step = _own(
+    "digamma_step", meaning.digamma_step, lambda b, ct, out, x, d: b.mul(ct, b.trigamma_step(x, d)),
+    lambda b, ct, out, x, d: b.mul(ct, b.polygamma(b.add(x, d), n=1)), cuda="pb_polygamma_step({0}, {1}, 0)",
+)  # fmt: skip
+"""digamma(x + d) - digamma(x), to the last digits where both are nearly equal."""
+trigamma_step = _own(
+    "trigamma_step", meaning.trigamma_step,
+    lambda b, ct, out, x, d: b.mul(ct, b.sub(b.polygamma(b.add(x, d), n=2), b.polygamma(x, n=2))),
+    lambda b, ct, out, x, d: b.mul(ct, b.polygamma(b.add(x, d), n=2)), cuda="pb_polygamma_step({0}, {1}, 1)",
+)  # fmt: skip
 betaln = row(
     "betaln",
-    lambda b, ct, out, p, q: b.mul(ct, b.sub(b.digamma(p), b.digamma(b.add(p, q)))),
-    lambda b, ct, out, p, q: b.mul(ct, b.sub(b.digamma(q), b.digamma(b.add(p, q)))),
+    lambda b, ct, out, p, q: b.neg(b.mul(ct, b.digamma_step(p, q))),
+    lambda b, ct, out, p, q: b.neg(b.mul(ct, b.digamma_step(q, p))),
 )
 beta = row(
     "beta",
-    lambda b, ct, out, p, q: b.mul(ct, b.mul(out, b.sub(b.digamma(p), b.digamma(b.add(p, q))))),
-    lambda b, ct, out, p, q: b.mul(ct, b.mul(out, b.sub(b.digamma(q), b.digamma(b.add(p, q))))),
+    lambda b, ct, out, p, q: b.neg(b.mul(ct, b.mul(out, b.digamma_step(p, q)))),
+    lambda b, ct, out, p, q: b.neg(b.mul(ct, b.mul(out, b.digamma_step(q, p)))),
 )
+
+
+def _binom_step(b: Any, n: Value, k: Value) -> Value:
+    """digamma(n - k + 1) - digamma(k + 1)."""
+    found: Value = b.digamma_step(shifted(b, k, 1.0), b.sub(b.sub(n, k), k))
+    return found
+
+
 binom = row(
     "binom",
-    lambda b, ct, out, n, k: b.mul(ct, b.mul(out, b.sub(b.digamma(shifted(b, n, 1.0)), b.digamma(shifted(b, b.sub(n, k), 1.0))))),
-    lambda b, ct, out, n, k: b.mul(ct, b.mul(out, b.sub(b.digamma(shifted(b, b.sub(n, k), 1.0)), b.digamma(shifted(b, k, 1.0))))),
+    lambda b, ct, out, n, k: b.mul(ct, b.mul(out, b.digamma_step(shifted(b, b.sub(n, k), 1.0), k))),
+    lambda b, ct, out, n, k: b.mul(ct, b.mul(out, _binom_step(b, n, k))),
 )
 _P, _Q = _gamma_slope("gammainc", 1.0), _gamma_slope("gammaincc", -1.0)
 gammainc = row("gammainc", _by(_P), lambda b, ct, out, a, x: b.mul(ct, _gamma_density(b, a, x)))
@@ -172,9 +195,28 @@ logit = row(
     cuda="({0} > 0.3 && {0} < 0.65 ? 2 * atanh(2 * {0} - 1) : log({0} / (1 - {0})))",
 )
 
-ndtr = row("ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(_normal(b, x))), llvm="recipe", cuda="normcdf({0})")
+logistic_logpdf = _own(
+    "logistic_logpdf", meaning.logistic_logpdf, lambda b, ct, out, x: b.neg(b.mul(ct, b.tanh(scaled(b, x, 0.5)))),
+    cuda="(-fabs({0}) - 2 * log1p(exp(-fabs({0}))))",
+)  # fmt: skip
+normal_pdf = _own(
+    "normal_pdf", meaning.normal_pdf, lambda b, ct, out, x: b.neg(b.mul(ct, b.mul(x, out))),
+    cuda="(pb_gauss({0}, 0.5) * 0.3989422804014327)",
+)  # fmt: skip
+ndtr = row("ndtr", lambda b, ct, out, x: b.mul(ct, b.normal_pdf(x)), llvm="recipe", cuda="normcdf({0})")
+
+inverse_mills = _own(
+    "inverse_mills", meaning.inverse_mills, lambda b, ct, out, x: b.neg(b.mul(ct, b.mul(out, b.mills_gap(x)))),
+    cuda="pb_inverse_mills({0})",
+)  # fmt: skip
+"""The normal density over the normal distribution function, the derivative of log_ndtr."""
+mills_gap = _own(
+    "mills_gap", meaning.mills_gap,
+    lambda b, ct, out, x: b.mul(ct, b.sub(const_like(b, 1, x), b.mul(b.inverse_mills(x), out))), cuda="pb_mills_gap({0})",
+)  # fmt: skip
+"""x + inverse_mills(x), which is nearly -1 / x far below 0."""
 log_ndtr = row(
-    "log_ndtr", lambda b, ct, out, x: b.mul(ct, b.exp(b.sub(_normal(b, x), out))), llvm="recipe",
+    "log_ndtr", lambda b, ct, out, x: b.mul(ct, b.inverse_mills(x)), llvm="recipe",
     cuda="({0} < -1 ? log(erfcx({0} * -0.7071067811865476) / 2) - {0} * {0} / 2 : log1p(-normcdf(-{0})))",
 )  # fmt: skip
 ndtri = row("ndtri", lambda b, ct, out, p: b.mul(ct, b.exp(b.neg(_normal(b, out)))), llvm="recipe", cuda="normcdfinv({0})")
@@ -186,14 +228,16 @@ erfcinv = Elementwise(
     name="erfcinv", reference=meaning.erfcinv, also=("scipy.special.erfcinv",), arity=1, llvm="recipe", cuda="erfcinv({0})",
     pullback=each(lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), -math.sqrt(math.pi) / 2))),
 )  # fmt: skip
-erfcx = row(
-    "erfcx",
-    lambda b, ct, out, x: b.mul(ct, shifted(b, scaled(b, b.mul(x, out), 2.0), -2.0 / math.sqrt(math.pi))),
-    cuda="erfcx({0})",
-)
+erfcx = row("erfcx", lambda b, ct, out, x: b.mul(ct, scaled(b, b.ierfcx(x), -2.0)), llvm="recipe", cuda="erfcx({0})")
+# exp(x**2) times the repeated integrals of erfc, each the derivative of the one before but for a factor (DLMF 7.18.3)
+ierfcx = _own("ierfcx", meaning.ierfcx, lambda b, ct, out, x: b.mul(ct, scaled(b, b.i2erfcx(x), -4.0)), cuda="pb_ierfcx({0}, 1)")
+i2erfcx = _own(
+    "i2erfcx", meaning.i2erfcx, lambda b, ct, out, x: b.mul(ct, b.sub(scaled(b, b.mul(x, out), 2.0), b.ierfcx(x))),
+    cuda="pb_ierfcx({0}, 2)",
+)  # fmt: skip
 owens_t = row(
     "owens_t",
-    lambda b, ct, out, h, a: b.neg(b.mul(ct, b.mul(b.exp(_normal(b, h)), shifted(b, b.ndtr(b.mul(a, h)), -0.5)))),
+    lambda b, ct, out, h, a: b.mul(ct, b.mul(b.normal_pdf(h), scaled(b, b.erf(scaled(b, b.mul(a, h), math.sqrt(0.5))), -0.5))),
     lambda b, ct, out, h, a: b.mul(
         ct,
         b.div(

@@ -75,6 +75,20 @@ def turned_back(z: Pair, b: Any) -> Pair:
     return z[1], b.neg(z[0])
 
 
+@function("one_minus_square")
+def one_minus_square(b: Any, z: Pair) -> Pair:
+    x, y = z
+    return mul(b, (_one_plus(b, b.neg(x)), b.neg(y)), (_one_plus(b, x), y))
+
+
+@function("lorentzian")
+def lorentzian(b: Any, z: Pair) -> Pair:
+    """By the factors 1 + iz and 1 - iz, which are right near the poles."""
+    x, y = z
+    one, zero = like(b, 1, x), like(b, 0, x)
+    return div(b, div(b, (one, zero), (_one_plus(b, b.neg(y)), x)), (_one_plus(b, y), b.neg(x)))
+
+
 # roots, exponentials, logarithms
 
 

@@ -17,14 +17,18 @@ from pullback.ir.structure import Instruction
 MOST_EXACT = 4000
 NEVER = 1 << 62
 """The cost of what cannot be done."""
+SHARED = 3
+"""What part of a function's cost a derivative has that shares its exponential."""
 UNIT = 16
 """The cost of moving a byte. That of computing one by a cheap op is 1."""
 
 
 def again_cost(instruction: Instruction, size: int, function: int) -> int:
     """The cost of computing ``size`` bytes again elementwise; ``function``: that of one byte of a function (exp, tanh)."""
-    is_function = isinstance(instruction.op, Elementwise) and not instruction.op.cheap
-    return size * (function if is_function else 1)
+    op = instruction.op
+    if not isinstance(op, Elementwise) or op.cheap:
+        return size
+    return size * (function // SHARED if op.derivative_of else function)
 
 
 @dataclass(slots=True)

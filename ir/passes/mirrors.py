@@ -20,7 +20,7 @@ from pullback.ir.passes.replay import replay
 from pullback.ir.structure import Block, Function, Instruction, Value
 from pullback.ir.text import print_literal
 
-EVEN = frozenset(("abs", "cos", "cosh"))
+EVEN = frozenset(("abs", "cos", "cosh", "sech2", "logistic_pdf", "gauss", "normal_pdf", "lorentzian", "one_minus_square"))
 ODD = frozenset(("sin", "tan", "sinh", "tanh", "asin", "atan", "asinh", "atanh", "erf", "cbrt", "sign", "rint", "trunc"))
 TURNED = {"gt": "lt", "ge": "le"}
 

@@ -15,6 +15,7 @@ from pullback.ir.passes.grad import grad
 from pullback.ir.passes.guards import guards_first
 from pullback.ir.passes.mirrors import mirrors
 from pullback.ir.passes.norms import norms
+from pullback.ir.passes.recomputed import recomputed
 from pullback.ir.passes.regions import regions
 from pullback.ir.passes.roots import roots
 from pullback.ir.passes.shifts import shifts
@@ -46,6 +47,7 @@ PASSES: dict[str, Pass] = {
         sums,
         beforehand,
         fission,
+        recomputed,
         uncustom,
         untap,
         guards_first,
@@ -58,7 +60,7 @@ PASSES: dict[str, Pass] = {
 BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, shifts, dce]
 OPTIMIZE: list[Pass] = [
     *(uncustom, untap, guards_first, simplify, regions, cse, components, mirrors, sums, dce),
-    *(beforehand, fission, simplify, dce, unbarrier),
+    *(beforehand, fission, simplify, recomputed, dce, unbarrier),
 ]
 
 

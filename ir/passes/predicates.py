@@ -31,7 +31,8 @@ Predicates = list[Value | None]
 
 TAME = frozenset((
     "add", "sub", "mul", "neg", "fma", "abs", "sign", "copysign", "maximum", "minimum", "fmax", "fmin", "clip", "sin", "cos",
-    "tanh", "atan", "asinh", "erf", "erfc", "expit", "logaddexp", "hypot", "floor", "ceil", "trunc", "rint", "eq", "ne", "lt",
+    "tanh", "sech2", "atan", "lorentzian", "asinh", "erf", "erfc", "gauss", "normal_pdf", "expit", "logistic_pdf", "logaddexp",
+    "hypot", "over_hypot", "one_minus_square", "floor", "ceil", "trunc", "rint", "eq", "ne", "lt",
     "le", "gt", "ge", "select", "bitand", "bitor", "bitxor", "bitnot", "shl", "shr", "mulhi", "philox", "cast", "bitcast",
     "real", "imag", "conj", "complex", "iota", "count",
 ))  # fmt: skip

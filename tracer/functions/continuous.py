@@ -16,6 +16,7 @@ from pullback.tracer.functions.special import (
     expit,
     gamma,
     gammaln,
+    log1prel,
     log_expit,
     log_ndtr,
     logit,
@@ -146,9 +147,26 @@ Law(
 # Student's t and relatives
 
 
+def _t_size(df: Any) -> Any:
+    """The logarithm of the density at 0, for many degrees of freedom by a series (DLMF 5.11.13), which does not cancel."""
+    is_large = df > MANY
+    half = 2.0 / xp.where(is_large, df, MANY)
+    square = half * half
+    series: Any = 0.0
+    for coefficient in reversed(STUDENT):
+        series = series * square + coefficient
+    few = xp.where(is_large, MANY, df)
+    return xp.where(is_large, half * series - 0.5 * LOG_2PI, -betaln(0.5, 0.5 * few) - 0.5 * xp.log(few))
+
+
 def _t_logpdf(x: Any, df: Any) -> Any:
-    size = -betaln(0.5, 0.5 * df) - 0.5 * xp.log(df)
-    return xp.where(df == INF, log_phi(x), size - 0.5 * (df + 1.0) * xp.log1p(x * x / df))
+    """The logarithm of 1 + x**2 / df as x**2 / df times a quotient that is nearly 1, where x**2 / df is small."""
+    square = x * x
+    ratio = square / df
+    is_small = ratio < 0.5
+    near = 0.5 * square * (1.0 + 1.0 / df) * log1prel(xp.where(is_small, ratio, 0.0))
+    far = 0.5 * (df + 1.0) * xp.log1p(xp.where(is_small, 1.0, ratio))
+    return xp.where(df == INF, log_phi(x), _t_size(df) - xp.where(is_small, near, far))
 
 
 def _t_entropy(df: Any) -> Any:
@@ -163,6 +181,13 @@ Law(
     var=lambda df: xp.where(df > 2, xp.where(df == INF, 1.0, df / (df - 2.0)), xp.where(df > 1, INF, math.nan)),
     entropy=_t_entropy,
 )  # fmt: skip
+
+
+MANY = 60.0
+"""Degrees of freedom beyond which the series below has 16 digits."""
+
+STUDENT = (-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224)
+"""Of odd powers of 2 / df in log(gamma((df + 1) / 2) / gamma(df / 2)) - log(df / 2) / 2."""
 
 
 def _cauchy_ppf(q: Any) -> Any:
@@ -240,19 +265,25 @@ Law(
 
 # exponential family and extremes
 
+
+def _laplace_logcdf(x: Any) -> Any:
+    return xp.where(x > 0, xp.log1p(-0.5 * xp.exp(-xp.abs(x))), xp.where(x > 0, 0.0, x) - LOG_2)
+
+
 Law(
     "expon", POSITIVE, logpdf=lambda x: -x, cdf=lambda x: -xp.expm1(-x), logsf=lambda x: -x, ppf=lambda q: -xp.log1p(-q),
     isf=lambda q: -xp.log(q), mean=_const(1.0), var=_const(1.0), entropy=_const(1.0),
 )  # fmt: skip
 Law(
     "laplace", logpdf=lambda x: -LOG_2 - xp.abs(x), cdf=lambda x: xp.where(x > 0, 1.0 - 0.5 * xp.exp(-x), 0.5 * xp.exp(x)),
-    sf=lambda x: xp.where(x < 0, 1.0 - 0.5 * xp.exp(x), 0.5 * xp.exp(-x)),
+    sf=lambda x: xp.where(x < 0, 1.0 - 0.5 * xp.exp(x), 0.5 * xp.exp(-x)), logcdf=_laplace_logcdf,
+    logsf=lambda x: _laplace_logcdf(-x),
     ppf=lambda q: xp.where(q > 0.5, -xp.log(2.0 * (1.0 - q)), xp.log(2.0 * q)),
     isf=lambda q: xp.where(q > 0.5, xp.log(2.0 * (1.0 - q)), -xp.log(2.0 * q)), mean=_const(0.0), var=_const(2.0),
     entropy=_const(LOG_2 + 1.0),
 )  # fmt: skip
 Law(
-    "logistic", logpdf=lambda x: -xp.abs(x) - 2.0 * xp.log1p(xp.exp(-xp.abs(x))), cdf=expit, sf=lambda x: expit(-x),
+    "logistic", logpdf=native("logistic_logpdf"), cdf=expit, sf=lambda x: expit(-x),
     logcdf=log_expit, logsf=lambda x: log_expit(-x), ppf=logit, isf=lambda q: -logit(q), mean=_const(0.0),
     var=_const(math.pi**2 / 3.0), entropy=_const(2.0),
 )  # fmt: skip

@@ -114,7 +114,7 @@ def pseudo_huber(delta: Any, r: Any) -> Any:
     return xp.where(delta < 0, math.inf, xp.where((delta == 0) | ((r == 0) & ~xp.isfinite(delta)), 0.0, inside))
 
 
-def _log1prel(z: Any) -> Any:
+def log1prel(z: Any) -> Any:
     """log(1 + z) / z, near 0 as a hypergeometric function, which has derivatives there."""
     is_near = xp.abs(z) < 0.5
     ones = _like(z, 1.0)
@@ -153,7 +153,7 @@ def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
 
 def _rest_of(y: Any, lmbda: Any) -> Any:
     """log(1 + lmbda y) / lmbda, without a hole where lmbda is 0."""
-    return xp.where(lmbda == 0, y * _log1prel(lmbda * xp.where(xp.isinf(y), 0.0, y)), xp.log1p(lmbda * y) / lmbda)
+    return xp.where(lmbda == 0, y * log1prel(lmbda * xp.where(xp.isinf(y), 0.0, y)), xp.log1p(lmbda * y) / lmbda)
 
 
 # gamma functions and powers
