@@ -44,6 +44,9 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 class Builder:
+    is_linear = False
+    """Whether what rules emit is transposed, so that it must be linear in cotangents, whose numbers are not known."""
+
     def __init__(self, loc: Loc = NOWHERE, instructions: list[Instruction] | None = None, hint: str = "") -> None:
         self.loc = loc
         self.hint = hint
@@ -54,6 +57,7 @@ class Builder:
         """A builder of the same block whose instructions carry ``loc`` and whose values are named ``hint``."""
         found = type(self)(loc, self.instructions, self.hint if hint is None else hint)
         found.makers = self.makers
+        found.is_linear = self.is_linear
         return found
 
     def maker(self, value: Value) -> Instruction | None:

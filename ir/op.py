@@ -72,8 +72,9 @@ class Op:
     derivative, and why: asking for one is an error. ``extents``: the params that hold extents or
     offsets. ``literal(types, params)``: by param, whether each of these numbers stays in a template, given the operand types, in
     which known extents are ints. ``typed``: of the params, those that the result type shows (``shape``, ``dtype``); the text
-    omits them. ``linear``: in its inexact operands together; so its results' tangents are the op on the tangents, and a
-    cotangent of zero gives contributions of zero whatever the operands, NaN and infinities included."""
+    omits them. ``implied``: those that operand types and other params settle, under whatever names of extents. ``linear``: in its
+    inexact operands together; so its results' tangents are the op on the tangents, and a cotangent of zero gives contributions of
+    zero whatever the operands, NaN and infinities included."""
 
     name: str
     reference: str | Callable[..., Any] | None = None
@@ -87,6 +88,7 @@ class Op:
     literal: Literal | None = None
     typed: tuple[str, ...] = ()
     linear: bool = False
+    implied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.name in OPS:

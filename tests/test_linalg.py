@@ -23,7 +23,10 @@ from pullback.codegen.fuse import fuse
 from pullback.codegen.lower import lower
 from pullback.codegen.schedule import schedule
 from pullback.ir import DTYPES, ArrayType, Builder, Module, Value
+from pullback.ir.classes import templated
+from pullback.ir.passes.pipeline import OPTIMIZE, run
 from pullback.runtime.program import Executable
+from pullback.tracer import trace
 from pullback.tracer.twins import library_twin
 
 Call = Callable[..., Any]
@@ -360,7 +363,79 @@ def test_functions_that_are_smooth_at_equal_values(a: Any) -> None:
 
 def test_equal_eigenvalues() -> None:
     np.testing.assert_allclose(pb.grad(lambda a: np.sum(np.linalg.eigvalsh(a) ** 2))(np.eye(3)), 2 * np.eye(3))
-    assert np.isnan(pb.grad(lambda a: np.linalg.eigh(a)[1][0, 1] ** 2)(np.eye(2))).any()
+    assert np.isnan(pb.grad(lambda a: np.linalg.eigh(a)[1][0, 1])(np.eye(2))).any()
+
+
+D, Q = np.diag([4.0, 1.0, 1.0]), np.linalg.qr(np.cos(np.arange(9.0) ** 2).reshape(3, 3))[0]
+
+
+@pytest.mark.parametrize("a", [D, Q @ D @ Q.T, (Q @ D @ Q.T).astype(complex)], ids=["diagonal", "turned", "complex"])
+@pytest.mark.parametrize("modes", ["both", "reverse"])
+def test_vectors_of_a_separate_eigenvalue_beside_equal_ones(a: Any, modes: str) -> None:
+    weights = np.arange(9.0).reshape(3, 3) ** 2
+
+    def separate(a: Any) -> Any:
+        v = np.linalg.eigh(a)[1][:, 2]
+        return np.sum(np.outer(v, np.conj(v)) * weights).real + np.linalg.eigh(a)[0][2]
+
+    def of_both(a: Any) -> Any:
+        v = np.linalg.eigh(a)[1][:, :2]
+        return np.sum((v @ np.conj(v).T) * weights).real
+
+    direction = np.sin(np.arange(9.0)).reshape(3, 3)
+    direction, h = direction + direction.T, 1e-6
+    for f in (separate, of_both):
+        slope = (f(a + h * direction) - f(a - h * direction)) / (2 * h)
+        gradient = pb.grad(f)(a)
+        np.testing.assert_allclose(np.sum(gradient * direction).real, slope, rtol=1e-6, atol=1e-8)
+        if modes == "both" and f is separate:
+            along = pb.jvp(f, (a,), (direction.astype(a.dtype),))[1]
+            np.testing.assert_allclose(along, slope, rtol=1e-6, atol=1e-8)
+
+
+def test_a_separate_eigenvector_by_its_element() -> None:
+    def f(a: Any) -> Any:
+        return np.linalg.eigh(a)[1][1, 2]
+
+    gradient = pb.grad(f)(D)
+    np.testing.assert_allclose(gradient, [[0, 1 / 6, 0], [1 / 6, 0, 0], [0, 0, 0]], atol=1e-15)
+    for direction in np.eye(9).reshape(9, 3, 3):
+        np.testing.assert_allclose(pb.jvp(f, (D,), (direction,))[1], np.sum(gradient * direction), atol=1e-15)
+
+
+def test_functions_that_equal_eigenvalues_leave_open_are_nan() -> None:
+    def function(a: Any) -> Any:
+        w, v = np.linalg.eigh(a)
+        return np.sum((v * np.exp(w)) @ v.T * np.arange(9.0).reshape(3, 3))
+
+    assert np.isnan(pb.grad(function)(D)).any()
+    apart = np.diag([4.0, 1.0, 2.0])
+    expected = pb.grad(lambda a: np.sum(scipy.linalg.expm((a + a.T) / 2) * np.arange(9.0).reshape(3, 3)))(apart)
+    np.testing.assert_allclose(pb.grad(function)(apart), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_singular_vectors_beside_equal_singular_values() -> None:
+    weights = np.cos(np.arange(9.0) ** 2).reshape(3, 3)
+    for s in (np.diag([2.0, 2.0, 1.0]), 2 * np.eye(3), Q @ np.diag([2.0, 2.0, 1.0]) @ weights):
+
+        def polar(a: Any) -> Any:
+            u, _, vt = np.linalg.svd(a)
+            return np.sum(u @ vt * weights)
+
+        expected = pb.grad(lambda a: np.sum(scipy.linalg.polar(a)[0] * weights))(s)
+        np.testing.assert_allclose(pb.grad(polar)(s), expected, rtol=1e-10, atol=1e-13)
+    gradient = pb.grad(lambda a: np.linalg.svd(a)[0][0, 2])(np.diag([2.0, 2.0, 1.0]))
+    np.testing.assert_allclose(gradient, [[0, 0, -1 / 3], [0, 0, 0], [-2 / 3, 0, 0]], atol=1e-15)
+    tall = Q @ np.diag([2.0, 2.0, 1.0])
+    tall = np.concatenate([tall, 0 * tall])
+    gradient = pb.grad(lambda a: np.sum(np.linalg.svd(a, full_matrices=False)[0][:, 2] ** 2 * np.arange(6.0)))(tall)
+    assert np.isfinite(gradient).all()
+
+
+def test_equal_decompositions_are_computed_once() -> None:
+    function = trace(lambda a: np.linalg.eigh(a)[1] @ np.linalg.eigh(a)[1], [D]).function
+    made = run(templated(function).function, OPTIMIZE)
+    assert sum(i.op.name == "eigh" for i in made.instructions) == 1
 
 
 def test_exponentials_of_any_size() -> None:

@@ -28,6 +28,17 @@ NAMES = ("jax", "autograd")
 FORWARD_DIFFERS = {
     "np.log(x)[1:].sum() at [0, 1]": "forward mode has no cotangent to multiply",
     "np.sum(x / np.linalg.norm(x)) at [0, 0]": "the function has no value",
+    **dict.fromkeys(
+        (
+            f"{f} at [[2, 0], [0, 2]]"
+            for f in (
+                *("np.linalg.eigvalsh(x).sum()", "np.linalg.eigh(x)[1][0, 0]", "np.sum(np.linalg.eigh(x)[1] ** 2)"),
+                *("np.sum(np.linalg.eigvals(x).real)", "np.linalg.svd(x, compute_uv=False).sum()", "np.linalg.svd(x)[0][0, 0]"),
+            )
+        ),
+        "forward mode does not know what becomes of the vectors",
+    ),
+    "np.linalg.norm(x, 2) at [[1, 0], [0, 1]]": "forward mode does not know what becomes of the vectors",
     "np.mean(x[:0]) at [1, 2]": "the function has no value",
     "x**y at 0, 0": "the mixed derivative is infinite",
     "x**y at 0, 1": "the mixed derivative is infinite",

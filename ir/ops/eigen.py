@@ -3,7 +3,7 @@
 They are LAPACK's: vectors have norm 1 and a real largest component. The gradient is that of C. Boeddeker et al., "On the
 computation of complex-valued gradients with application to statistically optimum beamforming" (2017), equation 4.77: vectors keep
 their norm, and their phase does not turn against itself, so that what is right whatever the phases are has its gradient. Where
-two eigenvalues are equal, a gradient that asks for their vectors is NaN.
+two eigenvalues are equal, a gradient that depends on their vectors is NaN.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Op, Same
+from pullback.ir.ops.gaps import least, over
 from pullback.ir.ops.lapack import geev
 from pullback.ir.ops.linalg import (
     I32,
@@ -30,7 +31,6 @@ from pullback.ir.ops.linalg import (
     item,
     length,
     matrices,
-    off_diagonal,
     put,
     real_of,
     rows_of,
@@ -102,10 +102,11 @@ def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, want
     if cts[0] is not ZERO:
         inner = b.mul(identity(b, t), columns_of(b, cts[0], t))
     if cts[1] is not ZERO:
-        gaps = conj(b, off_diagonal(b, b.sub(columns_of(b, values, t), rows_of(b, values, t))))
+        gaps = conj(b, b.sub(columns_of(b, values, t), rows_of(b, values, t)))
         turning = within(b, vectors, cts[1])
         along = columns_of(b, b.real(diagonal(b, turning)), t)
-        inner = b.add(inner, b.mul(gaps, b.sub(turning, b.mul(within(b, vectors, vectors), along))))
+        free = b.sub(turning, b.mul(within(b, vectors, vectors), along))
+        inner = b.add(inner, over(b, gaps, b.le(b.abs(gaps), least(b, b.abs(columns_of(b, values, t)))), free, turning))
     packed, pivots = b.lu(vectors, form="square")
     right = conj(b, across(b, inner, vectors))
     total = conj(b, b.solve(vectors, packed, right, pivots, transposed=True))

@@ -5,10 +5,10 @@ M. Giles, "An extended collection of matrix derivative results for forward and r
 section 3.1; J. Townsend, "Differentiating the singular value decomposition" (2016); for complex vectors Z. Wan and S. Zhang,
 "Automatic differentiation for complex valued SVD" (2019).
 
-Where two eigenvalues or singular values are equal, the vectors between them are not determined: a gradient that asks for theirs
-is NaN. Complex vectors are determined but for a phase each; what is right whatever the phases are has its gradient. So have the
-vectors beyond the thin decomposition, which are determined but for a rotation among them. The param ``work`` has the sizes of
-LAPACK's work arrays.
+Where two eigenvalues or singular values are equal, the vectors between them are not determined: a gradient that depends on them
+is NaN (``gaps``). Complex vectors are determined but for a phase each; what is right whatever the phases are has its gradient. So
+have the vectors beyond the thin decomposition, which are determined but for a rotation among them. The param ``work`` has the
+sizes of LAPACK's work arrays.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.op import ZERO, Contribution, Op, Same, resolve
+from pullback.ir.ops.gaps import equal, over, real_type, skew, unless_unknown
 from pullback.ir.ops.lapack import gesdd, syevd
 from pullback.ir.ops.library import LETTERS
 from pullback.ir.ops.linalg import (
@@ -29,6 +30,7 @@ from pullback.ir.ops.linalg import (
     Linalg,
     across,
     adjoint,
+    as_dtype,
     by_columns,
     columns_of,
     conj,
@@ -39,7 +41,6 @@ from pullback.ir.ops.linalg import (
     identity,
     matmul,
     matrices,
-    off_diagonal,
     part,
     real_of,
     rectangular,
@@ -58,6 +59,7 @@ class Decomposition(Linalg):
     """``sizes(letter, params, *extents)`` of the work arrays, for the letter of the dtype and extents that are numbers."""
 
     sizes: Callable[..., tuple[int, ...]]
+    implied: tuple[str, ...] = ("work",)
 
     def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:
         a = types[0]
@@ -115,8 +117,12 @@ def _eigh_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any,
     values, vectors, _ = outputs
     inner = b.full(0, vectors.type)
     if cts[1] is not ZERO:
-        gaps = b.sub(columns_of(b, values, vectors.type), rows_of(b, values, vectors.type))
-        inner = b.mul(off_diagonal(b, gaps), within(b, vectors, cts[1]))
+        real = real_type(vectors.type)
+        product, is_equal = within(b, vectors, cts[1]), equal(b, values, real)
+        half = b.mul(skew(b, product), b.full(0.5, product.type))
+        inner = over(b, b.sub(columns_of(b, values, real), rows_of(b, values, real)), is_equal, half, product)
+        if cts[0] is not ZERO:
+            inner = unless_unknown(b, inner, is_equal, product, cts[0])
     if cts[0] is not ZERO:
         inner = b.add(inner, b.mul(identity(b, vectors.type), columns_of(b, cts[0], vectors.type)))
     return [hermitian(b, across(b, matmul(b, vectors, inner), vectors))]
@@ -210,15 +216,16 @@ def _svd_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
             vt = part(b, vt, 0, 0, m, n)
             ct_vt = ZERO if ct_vt is ZERO else adjoint(b, beyond(b, whole, thin, adjoint(b, ct_vt), m))
     square = u.type.with_shape((*s.type.shape, s.type.shape[-1]))
-    along, over = columns_of(b, s, square), rows_of(b, s, square)
-    gaps = off_diagonal(b, b.mul(b.sub(along, over), b.add(along, over)))
     inner = b.full(0, square)
     if ct_s is not ZERO:
         inner = b.mul(identity(b, square), columns_of(b, ct_s, square))
     beside: list[Value] = []
+    products: list[Value] = []
+    sides: list[Value] = []
     if ct_u is not ZERO:
         product = within(b, u, ct_u)
-        inner = b.add(inner, b.mul(b.mul(gaps, b.sub(product, adjoint(b, product))), along))
+        products.append(product)
+        sides.append(product)
         if product.type.dtype.kind == "c":
             turning = b.imag(diagonal(b, product))
             phases = b.complex(b.zeros_like(turning), b.div(turning, s))
@@ -228,14 +235,30 @@ def _svd_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
             beside.append(matmul(b, outside, vt))
     if ct_vt is not ZERO:
         product = across(b, vt, ct_vt)
-        inner = b.add(inner, b.mul(b.mul(gaps, b.sub(product, adjoint(b, product))), over))
+        products.append(product)
+        sides.append(b.neg(product))
         if form == "wide":
             outside = b.div(b.sub(ct_vt, within(b, product, vt)), rows_of(b, s, vt.type))
             beside.append(matmul(b, u, outside))
+    if products:
+        inner = b.add(inner, _between(b, s, square, products, sides, ct_s))
     total = matmul(b, matmul(b, u, inner), vt)
     for more in beside:
         total = b.add(total, more)
     return [total]
+
+
+def _between(b: Any, s: Value, t: ArrayType, products: Sequence[Value], sides: Sequence[Value], ct_s: Any) -> Value:
+    """What the vectors of different singular values contribute: of the sum of the skew parts of u^H ct_u and v^H ct_v half over
+    s_j - s_i, of their difference half over s_i + s_j. ``sides``: the products with the signs of the difference."""
+    real = real_type(t)
+    along, across_rows, is_equal = columns_of(b, s, real), rows_of(b, s, real), equal(b, s, real)
+    half = b.full(0.5, t)
+    together, apart = (b.mul(skew(b, b.add(*of) if len(of) == 2 else of[0]), half) for of in (products, sides))
+    beside = products[0] if len(products) == 1 else b.add(*(as_dtype(b, b.abs(p), t.dtype) for p in products))
+    found = over(b, b.sub(along, across_rows), is_equal, together, beside)
+    found = b.add(found, over(b, b.add(along, across_rows), is_equal, apart, beside))
+    return found if ct_s is ZERO else unless_unknown(b, found, is_equal, beside, ct_s)
 
 
 svd = Decomposition(

@@ -27,7 +27,7 @@ def cse(function: Function) -> Function:
 def key(op: Op, operands: Sequence[Value], params: Mapping[str, Any], regions: Sequence[Block] = ()) -> tuple[Any, ...]:
     """What two pure instructions have in common if and only if they compute the same."""
     values = frozenset(operands) if op.name in COMMUTATIVE else tuple(operands)
-    literals = tuple((name, print_literal(params[name])) for name in sorted(params))
+    literals = tuple((name, print_literal(params[name])) for name in sorted(params) if name not in op.implied)
     return op.name, values, literals, tuple(canonical(Function("f", region)) for region in regions)
 
 

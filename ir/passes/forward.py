@@ -181,6 +181,7 @@ def _transposed(
 ) -> list[Tangent]:
     """The transpose of the gradient rule. Rules may ask whether a cotangent is zero: ones stand for the cotangents."""
     inner = Builder(b.loc, hint=b.hint)
+    inner.is_linear = True
     parameters = [Value(v.type, v.name) for v in (*inputs, *outputs)]
     count = len(inputs)
     cts: list[Value | Zero] = [Value(v.type) if want else ZERO for v, want in zip(outputs, wanted, strict=True)]
