@@ -52,8 +52,8 @@ def over(b: Any, gaps: Value, is_equal: Value, x: Value, beside: Value) -> Value
 
 
 def unless_unknown(b: Any, found: Value, is_equal: Value, products: Value, ct: Value) -> Value:
-    """NaN where values are equal and have a cotangent, and vectors have one, too, which does not see their rotation. A function of
-    the matrix that is made of both moves there with the function's own derivative, of which nothing is known here."""
+    """NaN where values are equal and have a cotangent, and vectors have one, too, which does not see their rotation: a function
+    of the matrix that is made of both moves there with the function's own derivative, of which nothing is known."""
     if b.is_linear:
         return found
     t = products.type.with_dtype(ct.type.dtype)
