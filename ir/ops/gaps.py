@@ -56,7 +56,7 @@ def unless_unknown(b: Any, found: Value, is_equal: Value, products: Value, ct: V
     of the matrix that is made of both moves there with the function's own derivative, of which nothing is known."""
     if b.is_linear:
         return found
-    t = products.type.with_dtype(ct.type.dtype)
+    t = real_type(products.type)
     zero = b.zeros_like(b.full(0, t))
     is_asked = b.bitor(b.ne(rows_of(b, ct, t), zero), b.ne(columns_of(b, ct, t), zero))
     is_unknown = b.bitand(b.bitand(is_equal, is_asked), b.bitnot(is_none(b, products, products)))

@@ -13,6 +13,7 @@ from pullback.ir.passes.even_powers import even_powers
 from pullback.ir.passes.fission import fission
 from pullback.ir.passes.grad import grad
 from pullback.ir.passes.guards import guards_first
+from pullback.ir.passes.log_sums import log_sums
 from pullback.ir.passes.mirrors import mirrors
 from pullback.ir.passes.norms import norms
 from pullback.ir.passes.recomputed import recomputed
@@ -40,6 +41,7 @@ PASSES: dict[str, Pass] = {
         even_powers,
         roots,
         norms,
+        log_sums,
         shifts,
         grad,
         components,
@@ -57,7 +59,7 @@ PASSES: dict[str, Pass] = {
 }
 """Every pass by its name, as files and the command line call it."""
 
-BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, shifts, dce]
+BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, log_sums, shifts, dce]
 OPTIMIZE: list[Pass] = [
     *(uncustom, untap, guards_first, simplify, regions, cse, components, mirrors, sums, dce),
     *(beforehand, fission, simplify, recomputed, dce, unbarrier),
