@@ -239,6 +239,8 @@ class State:
 
     values: dict[str, Any]
     rough: dict[str, float] = field(default_factory=dict)
+    ended: int = 0
+    """The line that was refused: what types decide in later ones is refused before, while a program is traced."""
 
     def step(self, line: Line) -> None:
         """Run a line. Raises Unfit, and what NumPy raises."""
@@ -486,7 +488,7 @@ def text_of(lines: Sequence[str], count: int) -> str:
 def assess(lines: Sequence[Line], arguments: Sequence[Any]) -> State | None:
     """The values of a run of the lines, up to one that NumPy refuses; None if they say nothing of what is right."""
     state = State({f"a{k}": x for k, x in enumerate(copy.deepcopy(list(arguments)))})
-    for line in lines:
+    for state.ended, line in enumerate(lines):
         try:
             state.step(line)
         except Unfit:

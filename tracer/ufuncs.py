@@ -25,6 +25,7 @@ from pullback.tracer.array import (
     kind_of,
     literal,
     promote,
+    refuse_sequence,
     static_scalar,
     wrapping,
 )
@@ -108,6 +109,7 @@ def _reduce(
                 x = convert(x, ufunc.reduce(np.ones((1,), x.dtype), dtype=np.dtype(dtype)).dtype)
         start = kwargs.pop("initial", np._NoValue) if ufunc in (np.logical_and, np.logical_or) else np._NoValue
         if start is not np._NoValue and start is not None:
+            refuse_sequence(start, bool)
             result = call_ufunc(ufunc, as_traced(start), _reduce(ufunc, function, x, axis, None, None, **kwargs))
             return result if out is None else _into(ufunc, out, result, True, "unsafe")
     elif dtype is not None:
@@ -164,7 +166,7 @@ _INTO_THEIR_DTYPE: dict[str, Exception] = {
 
 def _refuse_cast(function: Any, operands: Sequence[TracedArray], out: TracedArray, casting: str) -> None:
     """Raises NumPy's own error where a result cannot be cast into an array, by asking NumPy for it."""
-    weak = {"int": 1, "float": 1.0}
+    weak = {"int": 1, "float": 1.0, "complex": 1j}
     given: list[Any] = [weak[x.weak] if x.weak in weak else np.ones((1,), x.dtype) for x in operands]
     with np.errstate(all="ignore"):
         function(*given, out=np.ones((1,), out.dtype), casting=casting)

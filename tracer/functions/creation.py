@@ -32,6 +32,7 @@ from pullback.tracer.array import (
     result_type,
     stored,
     strides_of,
+    wrapping,
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.frame import frame_of
@@ -91,7 +92,7 @@ def full_(
 ) -> TracedArray:
     _checked("full", order, device)
     value = as_traced(fill_value)
-    return _in_order(order, broadcast_into(convert(value, value.dtype if dtype is None else dtype), shape_of(shape)))
+    return _in_order(order, broadcast_into(_converted(value, value.dtype if dtype is None else dtype), shape_of(shape)))
 
 
 @twin(np.eye)
@@ -126,10 +127,16 @@ def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = No
     return cast(band((rows, columns), operator.index(k), "le"), dtype)
 
 
+def _converted(value: Any, dtype: Any) -> TracedArray:
+    """A value as NumPy copies it into an array of a dtype; of a Python complex the real part."""
+    x = as_traced(value)
+    return convert(wrapping(x) if x.weak == "complex" else x, dtype)
+
+
 def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> TracedArray:
     x = as_traced(a)
     target = x.dtype if dtype is None else np.dtype(dtype)
-    filled = convert(as_traced(value), target)
+    filled = _converted(value, target)
     return _in_order(order, broadcast_to(filled, x.shape if shape is None else shape_of(shape)), x)
 
 

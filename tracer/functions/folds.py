@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback.ir.sizes import lifted
 from pullback.tracer import promotion
-from pullback.tracer.array import as_traced, broadcast_to, cast, convert, copy_of, full, refuse_sequence, static_array
+from pullback.tracer.array import as_traced, broadcast_to, cast, convert, copy_of, refuse_sequence, static_array, stored
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import NOVALUE, as_bool, axis_of, permute, reduced_axes, reshaped, xp
 from pullback.tracer.promotion import name_of
@@ -132,7 +132,7 @@ def _identity(ufunc: np.ufunc, dtype: Any) -> Any:
 
 
 def _filled(value: Any, x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
-    return full(shape, value, x.dtype) if not isinstance(value, TracedArray) else broadcast_to(cast(value, x.dtype), shape)
+    return broadcast_to(stored(as_traced(value), x.dtype, is_item=True), shape)
 
 
 @hook("accumulated_axis")
@@ -146,8 +146,11 @@ def accumulated_axis(axis: Any, ndim: int) -> Any:
 
 @hook("accumulate")
 def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
-    x = _prepared(ufunc, "accumulate", array, dtype)
-    at = axis_of(accumulated_axis(axis, x.ndim), x.ndim)
+    given = as_traced(array)
+    if not given.ndim:
+        raise TypeError("cannot accumulate on a scalar")
+    at = axis_of(accumulated_axis(axis, given.ndim), given.ndim)
+    x = _prepared(ufunc, "accumulate", given, dtype)
     rows: Any = xp.moveaxis(x, at, 0)
     n = rows.shape[0]
     if n < 2:

@@ -29,6 +29,7 @@ from pullback.tracer.functions.common import as_bool, axis_of, choose_where, per
 from pullback.tracer.functions.indexing import gather_of, part_of, plan_of, scattered, with_part
 from pullback.tracer.functions.picking import in_range
 from pullback.tracer.functions.writing import written
+from pullback.tracer.promotion import loop as loop_of
 from pullback.tracer.promotion import name_of
 from pullback.tracer.tables import METHODS, hook, implements, register_method
 from pullback.tracer.traced import TracedArray
@@ -234,6 +235,7 @@ def at(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> None:
     if x.readonly:
         update(x, x)
     given = [wrapping(as_traced(v)) for v in values]
+    loop_of(ufunc, (x.dtype, *(v.dtype for v in given)))  # raises NumPy's TypeError before a place is looked at
     wanted = plan_of(x.shape, key)
     try:
         _at(ufunc, x, key, wanted, given)
