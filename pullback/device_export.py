@@ -35,7 +35,8 @@ from pullback.runtime.exported import host_of
 from pullback.runtime.stored import SIZE, Unreadable, places_of, with_places
 from pullback.sampling import Sampled, filled
 from pullback.tracer.failures import placed
-from pullback.tracer.tree import as_array, is_array_like
+from pullback.tracer.libraries import library_of
+from pullback.tracer.tree import adopted, as_array, is_array_like
 
 _ARCH = re.compile(r"sm_(\d+)(\d)([a-z]?)")
 DIGEST = hashlib.sha256().digest_size
@@ -206,7 +207,7 @@ class LoadedOnDevice(Loaded):
 
 class _DeviceLeaf(Leaf):
     def value(self, place: str, value: Any, sizes: dict[str, int]) -> Any:
-        if is_array_like(type(value)):
+        if is_array_like(type(value)) and (library_of(type(value)) is None or adopted(value) is not None):
             value = as_array(value)
         if not isinstance(value, Remote) or self.is_pinned or not self.shape:
             return super().value(place, value.copy_to_host() if isinstance(value, Remote) else value, sizes)

@@ -160,14 +160,20 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 def is_labelled(x: Any) -> bool:
     """Whether a value is, or stands for, an object of a library that computes in its own way."""
-    return type(x) is Labelled or library_of(type(x)) is not None
+    kind = type(x)
+    return kind not in _NEVER and (kind is Labelled or library_of(kind) is not None)
+
+
+_NEVER = frozenset({TracedArray, np.ndarray, bool, int, float, complex, str, type(None), slice, tuple, list, dict})
 
 
 def holds_labelled(x: Any) -> bool:
     """Whether there is one among the items of nested lists, tuples and dicts too."""
-    if isinstance(x, dict):
-        return any(map(holds_labelled, x.values()))
-    return any(map(holds_labelled, x)) if isinstance(x, list | tuple) else is_labelled(x)
+    if type(x) is TracedArray:
+        return False
+    if isinstance(x, list | tuple):
+        return any(map(holds_labelled, x))
+    return any(map(holds_labelled, x.values())) if isinstance(x, dict) else is_labelled(x)
 
 
 def rewrapped(labels: Labels, array: Any) -> Any:

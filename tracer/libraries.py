@@ -138,7 +138,7 @@ def _pandas_agrees(ufunc: np.ufunc, is_operator: bool, operands: Sequence[Operan
         return False
     if ufunc in _QUOTIENTS:  # of others pandas gives infinities and NaN for zeros, or another dtype
         return all(x.dtype == np.float64 or x.weak in ("int", "float") for x in operands)
-    if ufunc in _SHIFTS:
+    if ufunc in _SHIFTS or ufunc is np.ldexp:
         return False
     if "b" in kinds:
         return ufunc in _OF_BOOLS and (ufunc not in _BITS or kinds == {"b"})
@@ -280,7 +280,7 @@ _OF_TENSORS = (
     np.add, np.subtract, np.multiply, np.true_divide, np.power, np.negative, np.positive, np.absolute, *COMPARISONS.values(),
 )  # fmt: skip
 _OF_TRUTH = frozenset(
-    u for u in vars(np).values() if isinstance(u, np.ufunc) and u.types and all(t.endswith("?") for t in u.types)
+    u for u in vars(np).values() if isinstance(u, np.ufunc) and {"d->?", "dd->?"}.intersection(u.types)
 )
 """Ufuncs that give bools, which NumPy's results that become tensors are not."""
 
