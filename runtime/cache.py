@@ -164,7 +164,7 @@ class KernelCache:
         check_key(key)
         data = encode(key, payload, kind, meta or {})
         self._remember(key, payload)
-        if self._first is not None and self._may_use_disk():
+        if self._first is not None and self._may_use_disk(sources.INTERVAL):
             self._first.write(key, data)
 
     def get_or_make(self, key: str, make: Callable[[], bytes], *, kind: Kind, meta: Mapping[str, Any] | None = None) -> bytes:
@@ -233,9 +233,9 @@ class KernelCache:
                 "others": [(str(f.path), *n) for f, n in zip(self.folders, counts, strict=True) if not f.owned and f.path],
             }
 
-    def _may_use_disk(self) -> bool:
+    def _may_use_disk(self, within: float = sources.SELDOM) -> bool:
         """Whether what is on disk belongs to the modules that run: none of their files was replaced since. Warns once if not."""
-        if not self.folders or sources.imported.are_as_imported():
+        if not self.folders or sources.imported.are_as_imported(within):
             return bool(self.folders)
         if sources.imported.changed is not None:
             self._warn(f"the kernel cache is neither read nor written any more: {sources.imported.changed}")

@@ -30,8 +30,10 @@ from typing import NamedTuple
 PACKAGES = ("codegen", "ir", "runtime")
 MODULES = ("pipeline.py", os.path.join("pullback", "pipeline.py"))
 """A module of the face that decides too: in an installation and in a source tree."""
-INTERVAL = 0.05
-"""So many seconds at most lie between two looks at the files, of 0.5 ms each, where the disk is read or written in between."""
+_OURS = (*(f"pullback.{package}" for package in PACKAGES), "pullback.pipeline")
+INTERVAL, SELDOM = 0.05, 1.0
+"""So many seconds at most lie between two looks at all files, of 0.5 to 2 ms each, where the disk is written, and read. What the
+process runs does not depend on them: files of modules that were imported meanwhile are looked at each time."""
 RESOLUTION = 2_000_000_000
 """In nanoseconds: two changes of a file within it may leave the same time; that of FAT and NFS 2, the coarsest there are."""
 
@@ -116,27 +118,37 @@ class Sources:
         except OSError as error:
             self.files = {}
             self.changed = f"pullback's files could not be looked at when it was imported: {error}"
-        self._modules = -1
-        self._last = 0.0
+        self._modules = 0
+        self._seen: set[str] = set()
+        self._last = time.monotonic()
 
-    def are_as_imported(self) -> bool:
+    def are_as_imported(self, within: float = SELDOM) -> bool:
         """Whether all modules that were imported so far came from the files as they were at first.
 
-        Files that were replaced later are seen too, within ``INTERVAL``; a module that was imported since, at once.
+        Files that were replaced after their modules were imported are seen too, ``within`` so many seconds.
         """
         if self.changed is not None:
             return False
-        modules, now = len(sys.modules), time.monotonic()
-        if modules != self._modules or now - self._last > INTERVAL:
-            try:
+        number, names = len(sys.modules), self._seen
+        if number != self._modules:
+            names = {name for name in list(sys.modules) if name.startswith(_OURS)}
+        try:
+            if time.monotonic() - self._last > within or not all(map(self._is_as_it_was, names - self._seen)):
                 files = look()
-            except OSError:
-                return False  # for now: of file descriptors, for one, there may be more later
-            if files != self.files:
-                self.changed = _difference(self.files, files)
-                return False
-            self._modules, self._last = modules, now
+                if files != self.files:
+                    self.changed = _difference(self.files, files)
+                    return False
+                self._last = time.monotonic()
+        except OSError:
+            return False  # for now: of file descriptors, for one, there may be more later
+        self._modules, self._seen = number, names
         return True
+
+    def _is_as_it_was(self, module: str) -> bool:
+        """Whether the file of a module is as it was; False too where it is not known by its own, as in an archive. Raises
+        OSError."""
+        path = str(getattr(getattr(sys.modules.get(module), "__spec__", None), "origin", None))
+        return path in self.files and _times(os.stat(path)) == self.files[path]
 
     @property
     def is_settled(self) -> bool:
@@ -165,7 +177,7 @@ class Sources:
             stamp = self._read(compiled, doubtful, find, keep)
         except OSError:
             return None
-        if not self.are_as_imported():
+        if not self.are_as_imported(within=0.0):
             return None
         if self.is_settled:
             keep(name, stamp.encode())
