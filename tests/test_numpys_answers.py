@@ -24,7 +24,7 @@ def outcome(function: Callable[..., Any], *args: Any) -> Any:
         warnings.simplefilter("ignore")
         try:
             found = function(*args)
-        except (OverflowError, ValueError, TypeError) as error:
+        except (OverflowError, ValueError, TypeError, IndexError) as error:
             return type(error).__name__, str(error)
     parts = found if isinstance(found, tuple) else (found,)
     return [(np.asarray(part).dtype.name, np.asarray(part).tolist()) for part in parts]
@@ -136,6 +136,15 @@ def test_a_refused_number_leaves_arguments_alone() -> None:
 def test_windows(n: int, window: int) -> None:
     agrees(lambda a: np.lib.stride_tricks.sliding_window_view(a, window) * 2, np.arange(float(n)))
     agrees(lambda a: np.lib.stride_tricks.sliding_window_view(a, window, axis=1) * 2, np.arange(2.0 * n).reshape(2, n))
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "complex64", "float16", "int8", "uint64", "bool"])
+def test_reductions_of_nothing(dtype: str) -> None:
+    for shape, axis in (((0,), None), ((0, 3), 0), ((2, 0), 1), ((2, 0), None), ((0, 3), 1)):
+        a = np.zeros(shape, dtype)
+        agrees(lambda a, axis=axis: (np.max(a, axis=axis, initial=1), np.min(a, axis=axis, initial=0, keepdims=True)), a)
+        agrees(lambda a, axis=axis: (np.sum(a, axis=axis, initial=1), np.prod(a, axis=axis)), a)
+        agrees(lambda a, axis=axis: np.max(a, axis=axis), a)
 
 
 @pytest.mark.parametrize("values", [[], [-1.0], [-1.0, 2.0]], ids=["none", "one", "two"])
@@ -329,3 +338,21 @@ def test_complex_products_are_the_same_on_every_cpu(tmp_path: Path) -> None:
         found.append(np.load(file))
     for name in found[0]:
         _same(found[0][name], found[1][name])
+
+
+def test_complex_numbers_copied_into_real_arrays() -> None:
+    for dtype in ("int8", "float32", "complex64", "bool"):
+        agrees(lambda a: np.full(2, 1 + 2j, dtype=a.dtype), np.zeros(3, dtype))
+        agrees(lambda a: np.full_like(a, 1 + 2j), np.zeros(3, dtype))
+        agrees(lambda a: _copied(a, 1 + 2j, casting="unsafe"), np.zeros(3, dtype))
+        agrees(lambda a: _filled(a, 1 + 2j), np.zeros(3, dtype))
+        agrees(lambda a: _set(0)(a, 1 + 2j), np.zeros(3, dtype))
+    agrees(lambda a: np.full((2,), a), np.ones(3))
+    agrees(lambda v: np.max(v[v.real > 0], initial=0), np.zeros(0, complex))
+    agrees(lambda v: np.max(v[v.real > 0]), np.array([1 + 1j, 1 + 2j, -3]))
+
+
+def test_shapes_that_do_not_fit() -> None:
+    agrees(lambda a, k: np.take_along_axis(a, k, 1), np.ones((2, 3)), np.zeros((3, 1), int))
+    agrees(lambda a: np.rot90(a), np.ones(3))
+    agrees(lambda a: np.rot90(a, axes=(0, 3)), np.ones((3, 3)))

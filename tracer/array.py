@@ -411,7 +411,8 @@ def convert(x: TracedArray, dtype: Any) -> TracedArray:
     if x.type.dtype.is_complex and element.kind not in "bc":
         if x.weak:
             kind = "int" if element.is_integer else "float"
-            raise TypeError(f"{kind}() argument must be a string or a real number, not 'complex'")
+            words = "a string, a bytes-like object or a real number" if kind == "int" else "a string or a real number"
+            raise TypeError(f"{kind}() argument must be {words}, not 'complex'")
         loc, message = user_loc(), "Casting complex values to real discards the imaginary part"
         warnings.warn_explicit(message, np.exceptions.ComplexWarning, loc.file or "pullback", loc.line)
         x = x.real

@@ -439,6 +439,8 @@ def _worst(dtype: np.dtype[Any], is_max: bool) -> Any:
     """What no element of a dtype is below, or above."""
     if dtype.kind == "f":
         return -math.inf if is_max else math.inf
+    if dtype.kind == "c":
+        return complex(-math.inf, -math.inf) if is_max else complex(math.inf, math.inf)
     if dtype.kind == "b":
         return not is_max
     limits = np.iinfo(dtype)

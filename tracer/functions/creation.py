@@ -17,7 +17,6 @@ from pullback.tracer.array import (
     as_stored,
     as_traced,
     broadcast_into,
-    broadcast_to,
     broadcast_together,
     cast,
     convert,
@@ -137,7 +136,7 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> TracedArray
     x = as_traced(a)
     target = x.dtype if dtype is None else np.dtype(dtype)
     filled = _converted(value, target)
-    return _in_order(order, broadcast_to(filled, x.shape if shape is None else shape_of(shape)), x)
+    return _in_order(order, broadcast_into(filled, x.shape if shape is None else shape_of(shape)), x)
 
 
 @implements(np.zeros_like)

@@ -37,6 +37,7 @@ from pullback.tracer.functions.common import (
 )
 from pullback.tracer.functions.indexing import check_range
 from pullback.tracer.functions.selecting import compressed, where_of
+from pullback.tracer.promotion import shapes_text
 from pullback.tracer.selection import DATA_DEPENDENT, FUNCTIONS, Selection
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
@@ -140,6 +141,10 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
     if x.ndim != index.ndim:
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
     others = [k for k in range(x.ndim) if k != at]
+    if any(x.shape[k] != index.shape[k] and 1 not in (x.shape[k], index.shape[k]) for k in others):
+        grids = [tuple(n if j == k else 1 for j in range(x.ndim)) for k, n in enumerate(x.shape)]
+        shapes = shapes_text([index.shape if k == at else grid for k, grid in enumerate(grids)])
+        raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes} ")
     shape = tuple(index.shape[k] if k == at else broadcast_shapes((x.shape[k],), (index.shape[k],))[0] for k in range(x.ndim))
     x = broadcast_to(x, tuple(x.shape[k] if k == at else shape[k] for k in range(x.ndim)))
     index = broadcast_to(index, shape)

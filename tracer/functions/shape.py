@@ -359,9 +359,11 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> TracedArray:
     x = as_traced(m)
     if len(axes) != 2:
         raise ValueError("len(axes) must be 2.")
-    first, second = (axis_of(a, x.ndim) for a in axes)
-    if first == second:
+    if axes[0] == axes[1] or abs(axes[0] - axes[1]) == x.ndim:
         raise ValueError("Axes must be different.")
+    if any(not -x.ndim <= a < x.ndim for a in axes):
+        raise ValueError(f"Axes={axes} out of range for array of ndim={x.ndim}.")
+    first, second = (axis_of(a, x.ndim) for a in axes)
     match operator.index(k) % 4:
         case 0:
             return x[...]

@@ -20,6 +20,7 @@ from pullback.tracer.array import (
     refuse_sequence,
     static_array,
     stored,
+    wrapping,
 )
 from pullback.tracer.asked import not_made
 from pullback.tracer.errors import TraceError
@@ -126,6 +127,8 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     if not source.weak and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
         what = "array data" if source.ndim else "scalar"
         raise TypeError(f"Cannot cast {what} from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+    if source.weak == "complex" and casting == "unsafe":
+        source = wrapping(source)
     if source.weak and not takes_number(dst.dtype.kind, source.weak, casting):
         raise TypeError(f"Cannot cast scalar from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
     extra = source.ndim - dst.ndim
