@@ -141,6 +141,7 @@ SHARES = {
     "test_stencils.py": 14,
     "test_subnormal_products.py": 2,
     "test_surface.py": 6,
+    "test_tails.py": 4,
     "test_tall_products.py": 5,
     "test_thin_products.py": 3,
     "test_threads.py": 6,

@@ -230,9 +230,9 @@ _WEIGHTS = 0.05 * _NODES * (1.0 + np.exp(-np.linspace(-4.0, 3.0, 141)))
 
 def _scaled_integral(n: int, x: Array) -> Array:
     """2 / sqrt(pi) times the integral of t**n / n! exp(-t**2 - 2 x t) over t > 0 (DLMF 7.18.2), by the double-exponential rule;
-    far out the asymptotic series (7.18.14)."""
-    scale = 1.0 / np.maximum(1.0, np.minimum(np.abs(x), 1e150))[..., None]
-    scale = np.where(x[..., None] > 0, scale, 1.0)
+    far out the asymptotic series (7.18.14), and below 0 what that of -x says."""
+    x, below = np.abs(x), x < 0
+    scale = 1.0 / np.maximum(1.0, np.minimum(x, 1e150))[..., None]
     t = _NODES * scale
     terms = t**n * np.exp(-t * t - 2.0 * x[..., None] * t)
     total = np.sum(terms * (_WEIGHTS * scale), axis=-1) * (2.0 / math.sqrt(math.pi) / math.factorial(n))
@@ -241,7 +241,10 @@ def _scaled_integral(n: int, x: Array) -> Array:
     for m in range(9, -1, -1):
         series = series * -square + math.factorial(2 * m + n) / math.factorial(m)
     far = series * inverse ** (n + 1) * (2.0 / math.sqrt(math.pi) / math.factorial(n))
-    return np.where(x < -26.8, np.inf, np.where(x > 30.0, far, total))
+    total = np.where(x > 30.0, far, total)
+    grown = np.exp(np.minimum(x * x, 745.0))
+    mirrored = total + 2.0 * x * grown if n == 1 else (x * x + 0.5) * grown - total
+    return np.where(below, np.where(x > 26.8, np.inf, mirrored), total)
 
 
 def polygamma(x: Array, n: int) -> Array:
