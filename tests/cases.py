@@ -464,6 +464,21 @@ def _eighs(op: Op) -> Iterator[Case]:
             yield Case(op=op, types=(t,), params={"lower": lower}, make=_apart, build=_without_signs(_of_symmetric(op)))
 
 
+def _spectral(op: Op) -> Iterator[Case]:
+    """Of the cubes of eigenvalues: their sum, or the cube of the matrix."""
+
+    def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
+        (a,) = operands
+        whole = b.mul(b.add(a, turned(b, a)), b.full(0.5, a.type))
+        w, v, _ = b.eigh(whole, lower=True)
+        square = b.mul(w, w)
+        functions = [b.mul(square, w), b.mul(square, b.full(3, w.type)), b.mul(w, b.full(6, w.type))]
+        return b.emit(op, (whole, v, w, *functions[: 3 if op.name == "spectral_sum" else 2]), params)
+
+    for t in (*_matrices(), *_matrices("f32")[:2]):
+        yield Case(op=op, types=(t,), make=_apart, build=build)
+
+
 RECTANGLES = ((4, 2), (2, 4, 3), (3, 3), (1, 1), (0, 0), (3, 0), (0, 3, 2), (2, 0, 0))
 
 
@@ -631,9 +646,12 @@ def _sorts(op: Op) -> Iterator[Case]:
 
 LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
     "argsort": _sorts, "banded_minors": _banded_minors, "banded_solve": _banded_solves, "cholesky": _choleskys,
+    "cofactors": _slogdets,
     "column_pivots": _of_rectangles, "det": _slogdets, "eig": _eigs, "eigh": _eighs, "expm": _expms,
     "hessenberg": _of_squares, "logm": _roots, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs,
-    "qr": _qrs, "reflections": _reflections, "schur": _of_squares, "slogdet": _slogdets, "solve": _solves, "sort": _sorts,
+    "qr": _qrs, "reflections": _reflections, "schur": _of_squares, "slogdet": _slogdets, "solve": _solves,
+    "sort": _sorts,
+    "spectral_map": _spectral, "spectral_sum": _spectral,
     "sqrtm": _roots, "svd": _svds, "sylvester": _sylvesters, "triangular_solve": _triangular_solves,
     "triangular_sylvester": _triangular_sylvesters, "unitary": _unitaries,
 }  # fmt: skip

@@ -403,6 +403,31 @@ def test_a_separate_eigenvector_by_its_element() -> None:
         np.testing.assert_allclose(pb.jvp(f, (D,), (direction,))[1], np.sum(gradient * direction), atol=1e-15)
 
 
+@pytest.mark.parametrize("a", [0.7 * np.eye(3), D, Q @ D @ Q.T, np.diag([1.0, 2.0, 3.0])], ids=["0", "1", "2", "3"])
+def test_second_derivatives_of_sums_of_functions_of_eigenvalues(a: Any) -> None:
+    a = (a + a.T) / 2
+    direction = np.sin(np.arange(9.0)).reshape(3, 3)
+    even, inverse = (direction + direction.T) / 2, np.linalg.inv(a)
+    for f, expected in (
+        (lambda a: np.sum(np.log(np.linalg.eigvalsh(a))), -inverse @ even @ inverse),
+        (lambda a: np.sum(np.linalg.eigh(a)[0] ** 3), 3 * (a @ even + even @ a)),
+        (lambda a: np.linalg.eigvalsh(a).sum(), 0 * a),
+        (lambda a: np.sum(2.0 / (1.0 + np.linalg.eigvalsh(a))), None),
+    ):
+        gradient = pb.grad(f)
+        second = pb.grad(lambda a: np.sum(gradient(a) * direction))(a)  # noqa: B023
+        if expected is None:
+            r = np.linalg.inv(np.eye(3) + a)
+            expected = 2 * (r @ r @ even @ r + r @ even @ r @ r)
+        np.testing.assert_allclose(second, expected, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(pb.jvp(gradient, (a,), (direction,))[1], expected, rtol=1e-10, atol=1e-12)
+    batch = np.stack([a, np.eye(3)])
+    found = pb.grad(lambda a: np.sum(np.log(np.linalg.eigvalsh(a))))(batch)
+    np.testing.assert_allclose(found, np.linalg.inv(batch), rtol=1e-12, atol=1e-14)
+    weighted = pb.grad(lambda a: np.sum(np.linalg.eigvalsh(a) * np.array([1.0, 2.0, 3.0])))
+    np.testing.assert_allclose(weighted(np.diag([1.0, 2.0, 3.0])), np.diag([1.0, 2.0, 3.0]), atol=1e-15)
+
+
 def test_functions_that_equal_eigenvalues_leave_open_are_nan() -> None:
     def function(a: Any) -> Any:
         w, v = np.linalg.eigh(a)

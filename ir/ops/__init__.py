@@ -22,6 +22,7 @@ from pullback.ir.ops import (
     library,
     linalg,
     loops,
+    matrix_functions,
     orthogonal,
     parts,
     product,
@@ -41,5 +42,6 @@ __all__ = [
     "banded", "bessel", "complexes", "contract", "control", "create", "custom", "effect", "eigen", "elementwise",
     "exponential", "factors", "fourier", "host", "hypergeometric", "index", "kernel", "lapack", "library", "linalg", "loops",
     "orthogonal", "parts", "product", "program", "reduce", "reindex", "roots", "scan", "schur", "shared", "sort", "special",
+    "matrix_functions",
     "spectral",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from pullback.ir.passes.regions import regions
 from pullback.ir.passes.roots import roots
 from pullback.ir.passes.shifts import shifts
 from pullback.ir.passes.simplify import simplify
+from pullback.ir.passes.spectral_sums import spectral_sums
 from pullback.ir.passes.sums import sums
 from pullback.ir.passes.uncustom import uncustom
 from pullback.ir.passes.untap import unbarrier, untap
@@ -42,6 +43,7 @@ PASSES: dict[str, Pass] = {
         roots,
         norms,
         log_sums,
+        spectral_sums,
         shifts,
         grad,
         components,
@@ -59,7 +61,7 @@ PASSES: dict[str, Pass] = {
 }
 """Every pass by its name, as files and the command line call it."""
 
-BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, log_sums, shifts, dce]
+BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, log_sums, spectral_sums, shifts, dce]
 OPTIMIZE: list[Pass] = [
     *(uncustom, untap, guards_first, simplify, regions, cse, components, mirrors, sums, dce),
     *(beforehand, fission, simplify, recomputed, dce, unbarrier),
