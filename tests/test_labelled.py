@@ -338,3 +338,64 @@ def test_the_message() -> None:
     met = "the method or attribute .std of a pandas Series does not mean what it means for an array"
     assert caught.value.message == f"{met}; write sales.to_numpy(), for the array of numbers"
     assert caught.value.file == __file__
+
+
+# classes of the user's
+
+
+class Answering:
+    """What says itself what functions make of it, otherwise than of the array that it converts to."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = np.asarray(data)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.data
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return getattr(ufunc, method)(*(x.data if isinstance(x, Answering) else x for x in inputs), **kwargs) * 10
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return 7 * function(*(given(a) for a in args), **kwargs)
+
+
+def given(x: Any) -> Any:
+    if isinstance(x, list):
+        return [given(item) for item in x]
+    return x.data if isinstance(x, Answering) else x
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda y, q: y * q,
+        lambda y, q: np.multiply(y, q),
+        lambda y, q: np.add(q, y),
+        lambda y, q: np.sin(q) * y,
+        lambda y, q: np.sum(q) * y,
+        lambda y, q: np.dot(y, q),
+        lambda y, q: np.concatenate([y, q]),
+    ],
+    ids=range(7),
+)
+def test_objects_that_say_what_functions_make_of_them(call: Any) -> None:
+    q = Answering([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(pb.jit(call)(X, q), call(X, q), rtol=1e-14)
+    np.testing.assert_allclose(pb.jit(lambda y: call(y, q))(X), call(X, q), rtol=1e-14)
+    np.testing.assert_allclose(pb.jit(lambda y: call(y, q), check=True)(X), call(X, q), rtol=1e-14)
+
+
+def test_series_of_a_class_of_the_users() -> None:
+    class Own(pandas.Series):
+        @property
+        def _constructor(self) -> Any:
+            return Own
+
+        def std(self, *args: Any, **kwargs: Any) -> Any:
+            return 77.0
+
+    s = Own([1.0, 2.0, 4.0])
+    assert pb.jit(lambda y: y * s.std())(2.0) == 154.0
+    np.testing.assert_array_equal(pb.jit(lambda s: s * 2)(s), [2.0, 4.0, 8.0])
+    with pytest.raises(pb.TraceError, match=r"to_numpy\(\)"):
+        pb.jit(lambda s: s.std())(s)

@@ -28,6 +28,7 @@ from pullback.tracer.advice import (
 from pullback.tracer.asked import Known, any_value, known_value, pinned, refuse, refused, static
 from pullback.tracer.errors import TraceError, foreign_call
 from pullback.tracer.frame import Frame, current, frame_of
+from pullback.tracer.ownership import is_users_class
 from pullback.tracer.source import Described, line_text, shown
 from pullback.tracer.tables import FUNCTIONS, HOOKS, METHODS
 
@@ -329,7 +330,7 @@ class TracedArray(Described):
         return METHODS["__array_ufunc__"](ufunc, method, *inputs, **kwargs)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-        if any(issubclass(t, ComesFirst) for t in types):
+        if any(issubclass(t, ComesFirst) or (not issubclass(t, TracedArray | np.ndarray) and is_users_class(t)) for t in types):
             return NotImplemented
         implementation = FUNCTIONS.get(function)
         if implementation is None:

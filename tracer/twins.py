@@ -31,10 +31,11 @@ from pullback.tracer.labelled import (
     labelled_in,
     refusal_of,
 )
-from pullback.tracer.ownership import is_hidden_file
+from pullback.tracer.ownership import is_hidden_file, is_users_object
 from pullback.tracer.promotion import op_of, unsupported
 from pullback.tracer.selection import Selection
 from pullback.tracer.tables import FUNCTIONS
+from pullback.tracer.traced import TracedArray
 from pullback.tracer.ufuncs import call_op
 
 # Filled by pullback.tracer.functions.
@@ -291,8 +292,14 @@ def _stands_for_labelled(value: Any) -> bool:
     return any(map(_stands_for_labelled, value)) if isinstance(value, list | tuple) else type(value) is Labelled
 
 
-def _selects(value: Any) -> bool:
-    return isinstance(value, Selection) or (isinstance(value, list | tuple) and any(map(_selects, value)))
+def _answers(value: Any) -> bool:
+    """Whether a value, or one in a list of such, says itself what a function makes of it."""
+    if isinstance(value, list | tuple):
+        return any(map(_answers, value))
+    kind = type(value)
+    if kind is TracedArray or isinstance(value, np.ndarray):
+        return False
+    return kind is Selection or (hasattr(kind, "__array_function__") and is_users_object(value))
 
 
 def _holds(value: Any) -> bool:
@@ -308,7 +315,7 @@ def _choosing(function: Any, traced: Callable[..., Any]) -> Any:
         if holds_labelled(args) or holds_labelled(kwargs):
             is_traced = _is_traced(args, kwargs)
             return function_of(function, traced, args, kwargs) if is_traced else _of_static(function, args, kwargs)
-        is_traced = takes_traced(args, kwargs) and not any(map(_selects, args))
+        is_traced = takes_traced(args, kwargs) and not any(map(_answers, args))
         return traced(*args, **kwargs) if is_traced else _of_static(function, args, kwargs)
 
     return call

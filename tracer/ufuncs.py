@@ -66,7 +66,7 @@ _ORDER: dict[np.ufunc, Any] = {
 @register_method("__array_ufunc__")
 def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """What ``__array_ufunc__`` of a traced array does."""
-    if any(isinstance(x, Selection) for x in inputs):
+    if any(isinstance(x, Selection) for x in inputs) or any(map(answers_ufuncs, inputs)):
         return NotImplemented
     if any(map(is_labelled, inputs)):
         if method != "__call__" or kwargs:
@@ -379,6 +379,8 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         return NotImplemented
     if any(map(is_labelled, operands)):
         return applied(ufunc, operands, is_operator=True)
+    if any(map(answers_ufuncs, operands)):
+        return ufunc(*operands)
     if any(type(x) is not TracedArray and is_users_object(x) and _defers(operands, type(x)) for x in operands):
         return NotImplemented
     if ufunc is np.multiply and any(isinstance(x, _SEQUENCES) for x in operands):
@@ -465,6 +467,14 @@ def _exactly(ufunc: np.ufunc, xs: Any, known: Known) -> Known | None:
     exact = _PYTHON[ufunc](*(k[0] for x in xs if (k := known_value(x))))
     turned = isinstance(exact, complex) and all(x.weak != "complex" for x in xs)
     return None if turned else (exact, sources)
+
+
+def answers_ufuncs(x: Any) -> bool:
+    """Whether an object of a class of the user's says itself what a ufunc makes of it."""
+    kind = type(x)
+    if kind is TracedArray or isinstance(x, np.ndarray):
+        return False
+    return getattr(kind, "__array_ufunc__", None) is not None and is_users_object(x)
 
 
 def _defers(operands: Any, kind: Any) -> bool:
