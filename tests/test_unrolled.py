@@ -47,8 +47,8 @@ def within_a_gradient(x):
     return pb.grad(lambda x: np.sum(counted(x, STEPS)))(x)
 
 
-def two_hundred_steps(x):
-    return pb.grad(lambda x: np.sum(counted(x, 200)))(x)
+def fewer_within_a_gradient(x):
+    return pb.grad(lambda x: np.sum(counted(x, 1100)))(x)
 
 
 def to_a_tolerance(x):
@@ -63,7 +63,7 @@ CASES = [
     (until, (0.5,), {}, until, 2, "pb.while_loop(condition, body, state)"),
     (through_a_helper, (0.5,), {}, step, 2, "pb.fori_loop(0, n, body, state) or pb.scan(body, state, xs)"),
     (within_a_gradient, (0.5,), {}, counted, 1, "pb.fori_loop(0, n, body, state)"),
-    (two_hundred_steps, (0.5,), {}, counted, 1, "pb.fori_loop(0, n, body, state)"),
+    (fewer_within_a_gradient, (0.5,), {}, counted, 1, "pb.fori_loop(0, n, body, state)"),
     (to_a_tolerance, (1.0,), {"guards": True}, to_a_tolerance, 1, "pb.while_loop(condition, body, state)"),
 ]
 

@@ -13,7 +13,7 @@ from pullback.ir.structure import walk
 from pullback.tracer.source import function_at, nodes_at, shown
 
 MANY_OPS = 5000
-MANY_DIFFERENTIATED = 600  # those of which a gradient is taken: with their derivatives they take as long to compile
+MANY_DIFFERENTIATED = 4000  # those of which a gradient is taken, which are compiled with their derivatives
 MANY_OF_A_LINE = 100
 
 
