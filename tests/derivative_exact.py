@@ -60,16 +60,15 @@ def _log1p(x: Any) -> Derivatives:
     return mp.log1p(x), d, -(d**2), 2 * d**3
 
 
-def _expit(x: Jet) -> Jet:
-    return 1 / (1 + exp(-x)) if x.at > 0 else exp(x) / (1 + exp(x))
+def _tanh(x: Any) -> Derivatives:
+    t, d = mp.tanh(x), mp.sech(x) ** 2
+    return t, d, -2 * t * d, (4 * t * t - 2 * d) * d
 
 
-def _tanh(x: Jet) -> Jet:
-    if x.at < 0:
-        return -_tanh(-x)
-    power = exp(-2 * x)
-    top = compose((-mp.expm1(-2 * x.at), mp.one), 1 - power - (1 - power.at))
-    return top / (1 + power)
+def _expit(x: Any) -> Derivatives:
+    """(1 + tanh(x / 2)) / 2."""
+    value = 1 / (1 + mp.exp(-x)) if x > 0 else mp.exp(x) / (1 + mp.exp(x))
+    return (value, *(d / 2 ** (k + 2) for k, d in enumerate(_tanh(x / 2)[1:])))
 
 
 def _sinh(x: Any) -> Derivatives:
@@ -291,13 +290,24 @@ def _poch(a: Jet, m: Jet) -> Jet:
 # integrals
 
 
-def _si(x: Jet) -> Jet:
-    return _integral(mp.si(x.at), sin(x) / x if x.at else None, x)
+def _over_argument(x: Jet, sign: int) -> Jet:
+    """sin(x) / x, or with a sign of 1 sinh(x) / x: near 0 as a function of x^2 (DLMF 10.16.1), where nothing cancels."""
+    if abs(x.at) > 1:
+        return (sin(x) if sign < 0 else lifted(_sinh)(x)) / x
+    half = mp.mpf(3) / 2
+    z = x.at**2 * sign / 4
+    return compose([mp.hyp0f1(half + k, z) / mp.rf(half, k) for k in range(4)], x * x * (mp.mpf(sign) / 4))
 
 
-def _integral(value: Any, slope: Jet | None, x: Jet) -> Jet:
+def _exprel(x: Jet) -> Jet:
+    """(exp(x) - 1) / x; near 0 as 1F1(1; 2; x)."""
+    if abs(x.at) > 1:
+        return lifted(_expm1)(x) / x
+    return compose([mp.hyp1f1(1 + k, 2 + k, x.at) / (k + 1) for k in range(4)], x)
+
+
+def _integral(value: Any, slope: Jet, x: Jet) -> Jet:
     """The function with that value and that derivative, of one variable."""
-    assert slope is not None
     return compose((value, *(slope.derivative((k,)) for k in range(3))), x)
 
 
@@ -500,6 +510,17 @@ def _unit(k: int, count: int) -> Index:
     return tuple(int(i == k) for i in range(count))
 
 
+def _of_tails(lower: Formula, upper: Formula, is_low: Callable[..., bool], gives_lower: bool) -> Formula:
+    """A function by the smaller of the two that add up to 1, of which differences have all digits."""
+
+    def formula(*arguments: Jet) -> Jet:
+        low = is_low(*(x.at for x in arguments))
+        small = (lower if low else upper)(*arguments)
+        return small if low == gives_lower else 1 - small
+
+    return formula
+
+
 def _near(*values: Any) -> list[Any]:
     """Lengths for arguments from which no pole is nearer than their size or 1."""
     return [max(mp.one, abs(v)) for v in values]
@@ -531,6 +552,10 @@ def _i(p: Any, q: Any, x: Any) -> Any:
 
 def _ic(p: Any, q: Any, x: Any) -> Any:
     return mp.betainc(q, p, 0, 1 - x, regularized=True)
+
+
+def _below_mean(p: Any, q: Any, x: Any) -> bool:
+    return bool(x * (p + q) < p)
 
 
 def _stdtr(df: Any, t: Any) -> Any:
@@ -568,6 +593,7 @@ def real(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: mp.re(function(*arguments))
 
 
+_student = numeric(_stdtr, _student_lengths)
 EXACT: dict[str, Formula] = {
     "abs": _abs,
     "neg": lambda x: -x,
@@ -594,13 +620,13 @@ EXACT: dict[str, Formula] = {
     "atan": atan,
     "sinh": lifted(_sinh),
     "cosh": lifted(_cosh),
-    "tanh": _tanh,
+    "tanh": lifted(_tanh),
     "asinh": lifted(_asinh),
     "acosh": lifted(_acosh),
     "atanh": lifted(_atanh),
     "erf": erf,
     "erfc": erfc,
-    "expit": _expit,
+    "expit": lifted(_expit),
     "gammaln": _signless_gammaln,
     "digamma": digamma,
     "polygamma": _polygamma(1),
@@ -618,10 +644,10 @@ EXACT: dict[str, Formula] = {
     "exp1": lambda x: _integral(mp.e1(x.at), -exp(-x) / x, x),
     "expi": lambda x: _integral(mp.ei(x.at), exp(x) / x, x),
     "expn": _expn(2),
-    "exprel": lambda x: lifted(_expm1)(x) / x,
-    "sici_si": _si,
+    "exprel": _exprel,
+    "sici_si": lambda x: _integral(mp.si(x.at), _over_argument(x, -1), x),
     "sici_ci": lambda x: _integral(mp.ci(x.at), cos(x) / x, x),
-    "shichi_shi": lambda x: _integral(mp.shi(x.at), lifted(_sinh)(x) / x, x),
+    "shichi_shi": lambda x: _integral(mp.shi(x.at), _over_argument(x, 1), x),
     "shichi_chi": lambda x: _integral(mp.chi(x.at), lifted(_cosh)(x) / x, x),
     "fresnel_s": lambda x: _integral(mp.fresnels(x.at), sin(x * x * (mp.pi / 2)), x),
     "fresnel_c": lambda x: _integral(mp.fresnelc(x.at), cos(x * x * (mp.pi / 2)), x),
@@ -662,14 +688,14 @@ EXACT: dict[str, Formula] = {
     "poch": _poch,
     "owens_t": _owens_t,
     "zeta": _zeta,
-    "gammainc": numeric(_p, _shape_lengths),
-    "gammaincc": numeric(_q, _shape_lengths),
+    "gammainc": _of_tails(numeric(_p, _shape_lengths), numeric(_q, _shape_lengths), lambda a, x: x < a, True),
+    "gammaincc": _of_tails(numeric(_p, _shape_lengths), numeric(_q, _shape_lengths), lambda a, x: x < a, False),
     "gammaincinv": of_inverse(_p, _shape_lengths, scipy.special.gammaincinv),
     "gammainccinv": of_inverse(_q, _shape_lengths, scipy.special.gammainccinv),
-    "stdtr": numeric(_stdtr, _student_lengths),
+    "stdtr": lambda df, t: _student(df, t) if t.at < 0 else 1 - _student(df, -t),
     "stdtrit": of_inverse(_stdtr, _student_lengths, scipy.special.stdtrit),
-    "betainc": numeric(_i, _beta_lengths),
-    "betaincc": numeric(_ic, _beta_lengths),
+    "betainc": _of_tails(numeric(_i, _beta_lengths), numeric(_ic, _beta_lengths), _below_mean, True),
+    "betaincc": _of_tails(numeric(_i, _beta_lengths), numeric(_ic, _beta_lengths), _below_mean, False),
     "betaincinv": of_inverse(_i, _beta_lengths, scipy.special.betaincinv),
     "betainccinv": of_inverse(_ic, _beta_lengths, scipy.special.betainccinv),
     "jv": numeric(real(mp.besselj), _orders),

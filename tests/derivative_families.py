@@ -108,6 +108,7 @@ REASONS = {
     "reflections": "as hessenberg; qr has derivatives",
     "schur": "as hessenberg; sqrtm, logm and sylvester, which are built on it, have derivatives",
     "triangular_sylvester": "as hessenberg; sylvester has derivatives",
+    "cofactors": "the derivative of det: its second derivatives in the row of det are the first of this",
     "callback": "it has no derivative of its own; the program of custom has one around a callback",
     "log_gamma_draw": "how draws move with a parameter is held by tests/test_random.py against differences of quantiles",
     "inverse_gaussian_draw": "as log_gamma_draw",

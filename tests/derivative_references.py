@@ -30,9 +30,12 @@ STEPS = 8
 """Steps of the stored logarithms in a factor of two."""
 AGREE = -66
 """Two precisions must agree to this power of two of the scale."""
-PRECISIONS = (160, 320, 640, 1280, 2560, 5120)
+PRECISIONS = (160, 320, 640, 1280, 2560, 5120, 10240)
 PATIENCE = 1.5
 """Seconds for one point."""
+FAR = ["i0e", "i1e", "k0e", "k1e", "erfcx", "dawsn", "log_ndtr", "ndtri_exp"]
+CLOSE = ["j0", "j1", "i0", "i1", "ber", "bei", "berp", "beip", "ker", "kei", "kerp", "keip"]
+"""Rows whose formulas subtract terms that are equal to as many digits as their argument is large, or small."""
 LEAST = -3000
 """The power of two below which differences are 0."""
 
@@ -93,9 +96,16 @@ def reference(name: str, point: Any) -> tuple[list[float], list[int]]:
     """The columns of one point."""
     kept = orders(len(point))
     before: list[Any] | None = None
+    # Sums of squares of numbers of different sizes must hold the smaller one, or two precisions agree on what neither has.
+    sizes = [math.frexp(x)[1] for x in point if x]
+    enough = 160 + 2 * (max(sizes) - min(sizes)) if len(sizes) > 1 else 160
+    if name in FAR and sizes:
+        enough += 4 * max(0, sizes[0])
+    if name in CLOSE and sizes:
+        enough += 4 * max(0, -sizes[0])
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
-        for precision in PRECISIONS:
+        for precision in sorted({p for p in PRECISIONS if p >= enough} or {enough, 2 * enough}):
             with mp.workprec(precision):
                 try:
                     jet = EXACT[name](*variables([mp.mpf(x) for x in point]))

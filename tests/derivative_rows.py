@@ -40,6 +40,7 @@ class Row:
     ordinary: Callable[[np.random.Generator, int], Sequence[Array]] | None = None
     step: int = 1
     without: Inside | None = None
+    absolute: float = 0.0
 
 
 def positive(*x: Array) -> Array:
@@ -48,6 +49,38 @@ def positive(*x: Array) -> Array:
 
 def between(low: float, high: float) -> Inside:
     return lambda x: (x > low) & (x < high)
+
+
+def subnormal(x: Array) -> Array:
+    return np.abs(x) < 4 * np.finfo(x.dtype).tiny
+
+
+def _square_underflows(x: Array) -> Array:
+    return np.abs(x) < 4 * np.sqrt(np.finfo(x.dtype).tiny)
+
+
+def _far_apart(x: Array, y: Array) -> Array:
+    """Where the square of the quotient underflows, or a number is subnormal."""
+    small, large = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
+    tiny = np.finfo(x.dtype).tiny
+    return (small < 4 * np.sqrt(tiny) * large) | (small < tiny)
+
+
+def _extreme(x: Array, y: Array) -> Array:
+    return (np.minimum(x, y) < 2.0**-100) | (np.maximum(x, y) > 2.0**100)
+
+
+def _squares_leave(x: Array, y: Array) -> Array:
+    """Where the square of a number, or of a quotient, overflows or underflows."""
+    small, large = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
+    root = 4 * np.sqrt(np.finfo(x.dtype).tiny)
+    return (small < root) | (large > 1 / root) | (small < root * large)
+
+
+def _too_small(x: Array, y: Array) -> Array:
+    """Where x**(y - 2) overflows, or x**(y - 1), although y times it does not."""
+    tiny = np.finfo(x.dtype).tiny
+    return (x < 4 * tiny) | (x < 4 * np.sqrt(tiny)) & (np.abs(y) < 2.0**-20)
 
 
 def uniform(*ranges: tuple[float, float]) -> Callable[[np.random.Generator, int], Sequence[Array]]:
@@ -115,20 +148,31 @@ UNARY: dict[str, Row] = {
     "logit": Row(step=4, call=special.logit, inside=between(0, 1), near=(1.0, 0.5)),
     "ndtr": Row(step=4, call=special.ndtr, near=(-38.4, -13.1, 38.4, 13.1, 8.29, 5.4)),
     "log_ndtr": Row(step=4, call=special.log_ndtr, near=(-38.4, -13.1, 38.4, 13.1, 8.29, -1e4, -1e5, -1e8, -1e154)),
-    "ndtri": Row(step=4, call=special.ndtri, inside=between(0, 1), near=(1.0, 0.5)),
-    "ndtri_exp": Row(step=4, call=special.ndtri_exp, inside=lambda x: x < 0, near=(-0.6931471805599453, -745.0, -103.0, -2.0)),
+    "ndtri": Row(without=_square_underflows, step=4, call=special.ndtri, inside=between(0, 1), near=(1.0, 0.5)),
+    "ndtri_exp": Row(
+        without=_square_underflows,
+        step=4,
+        call=special.ndtri_exp,
+        inside=lambda x: x < 0,
+        near=(-0.6931471805599453, -745.0, -103.0, -2.0),
+    ),
     "erfinv": Row(step=4, call=special.erfinv, inside=between(-1, 1), near=(1.0, -1.0)),
-    "erfcinv": Row(step=4, call=special.erfcinv, inside=between(0, 2), near=(2.0, 1.0)),
+    "erfcinv": Row(without=_square_underflows, step=4, call=special.erfcinv, inside=between(0, 2), near=(2.0, 1.0)),
     "erfcx": Row(step=4, call=special.erfcx, near=(-26.6, -9.3, 50.0, 5e7, 1e5, 1e10)),
     "erfi": Row(step=4, call=special.erfi, near=(26.6, -26.6, 9.3)),
     "dawsn": Row(step=4, call=special.dawsn, near=(0.92413887, 1e5, 1e8)),
     "exp1": Row(step=4, call=special.exp1, inside=positive, near=(1.0, 701.8, 88.0)),
     "expi": Row(step=4, call=special.expi, inside=lambda x: x != 0, near=(0.37250741078136663, 716.0, 91.0, -1.0, -701.8)),
-    "expn": Row(step=4, call=lambda x: special.expn(2, x), inside=positive, near=(1.0, 701.8, 88.0)),
+    "expn": Row(without=lambda x: x > 708, step=4, call=lambda x: special.expn(2, x), inside=positive, near=(1.0, 701.8, 88.0)),
     "exprel": Row(step=4, call=special.exprel, near=(*LOG_MAX, 717.0, -1.0, 1.0)),
     "sici_si": Row(step=4, call=lambda x: special.sici(x)[0], near=(np.pi, 4.0, 1e9)),
     "sici_ci": Row(step=4, call=lambda x: special.sici(x)[1], inside=positive, near=(0.6165054856207162, np.pi / 2, 4.0, 1e9)),
-    "shichi_shi": Row(step=4, call=lambda x: special.shichi(x)[0], near=(717.0, 91.0, 1e-9)),
+    "shichi_shi": Row(
+        without=lambda x: np.abs(x) > np.log(np.finfo(x.dtype).max),
+        step=4,
+        call=lambda x: special.shichi(x)[0],
+        near=(717.0, 91.0, 1e-9),
+    ),
     "shichi_chi": Row(step=4, call=lambda x: special.shichi(x)[1], inside=positive, near=(0.5238225713898644, 717.0, 91.0)),
     "fresnel_s": Row(step=4, call=lambda x: special.fresnel(x)[0], near=(1.6, 36974.0)),
     "fresnel_c": Row(step=4, call=lambda x: special.fresnel(x)[1], near=(1.6, 36974.0)),
@@ -148,8 +192,8 @@ UNARY: dict[str, Row] = {
         near=(1.0, 60.0, 30.0, 127.0, -2.0, 0.5),
         exponents=(-1074, 9),
     ),
-    "j0": Row(step=4, call=special.j0, near=(2.404825557695773, 3.8317059702075125, 5.0, 8.0)),
-    "j1": Row(step=4, call=special.j1, near=(3.8317059702075125, 1.8411837813406593, 5.0, 8.0)),
+    "j0": Row(without=subnormal, step=4, call=special.j0, near=(2.404825557695773, 3.8317059702075125, 5.0, 8.0)),
+    "j1": Row(without=subnormal, step=4, call=special.j1, near=(3.8317059702075125, 1.8411837813406593, 5.0, 8.0)),
     "y0": Row(step=4, call=special.y0, inside=positive, near=(0.8935769662791675, 2.197141326031017, 5.0)),
     "y1": Row(step=4, call=special.y1, inside=positive, near=(2.197141326031017, 5.0)),
     "i0": Row(step=4, call=special.i0, near=(713.9, -713.9, 91.9, 8.0)),
@@ -159,7 +203,7 @@ UNARY: dict[str, Row] = {
     "k0": Row(step=4, call=special.k0, inside=positive, near=(2.0, 705.0, 88.0)),
     "k1": Row(step=4, call=special.k1, inside=positive, near=(2.0, 705.0, 88.0)),
     "k0e": Row(step=4, call=special.k0e, inside=positive, near=(2.0, 1e8)),
-    "k1e": Row(step=4, call=special.k1e, inside=positive, near=(2.0, 1e8)),
+    "k1e": Row(without=lambda x: x > 2.0**30, step=4, call=special.k1e, inside=positive, near=(2.0, 1e8)),
     "airy_ai": Row(step=4, call=lambda x: special.airy(x)[0], near=(-2.338107410459767, 103.8, 2.09), exponents=(-1074, 30)),
     "airy_aip": Row(step=4, call=lambda x: special.airy(x)[1], near=(-1.018792971647471, 103.8, 2.09), exponents=(-1074, 30)),
     "airy_bi": Row(step=4, call=lambda x: special.airy(x)[2], near=(-1.173713222709128, 103.8, 2.09), exponents=(-1074, 30)),
@@ -171,11 +215,18 @@ UNARY: dict[str, Row] = {
             inside=positive if name.startswith("k") else lambda x: np.isfinite(x),
             near=(10.0, 1.0, 2.0),
             exponents=(-1074, 12),
+            without=(lambda x: x < 2.0**-60) if name.startswith("ke") else None,
         )
         for name in ["ber", "bei", "berp", "beip", "ker", "kei", "kerp", "keip"]
     },
     "ellipk": Row(step=4, call=special.ellipk, inside=lambda x: x < 1, near=(1.0, 0.5, -0.5)),
-    "ellipkm1": Row(step=4, call=special.ellipkm1, inside=positive, near=(1.0, 0.5, 1.5)),
+    "ellipkm1": Row(
+        without=lambda p: p < 2.0**10 * np.finfo(p.dtype).tiny,
+        step=4,
+        call=special.ellipkm1,
+        inside=positive,
+        near=(1.0, 0.5, 1.5),
+    ),
     "ellipe": Row(step=4, call=special.ellipe, inside=lambda x: x < 1, near=(1.0, 0.5, -0.5)),
 }
 
@@ -210,15 +261,28 @@ BINARY: dict[str, Row] = {
     "minimum": Row(call=np.minimum, arity=2, ordinary=NEAR_ONE),
     "fmax": Row(call=np.fmax, arity=2, ordinary=NEAR_ONE),
     "fmin": Row(call=np.fmin, arity=2, ordinary=NEAR_ONE),
-    "pow": Row(call=np.power, arity=2, inside=lambda x, y: x > 0, ordinary=_log_range(-8, 8, (-3, 3))),
+    "pow": Row(without=_too_small, call=np.power, arity=2, inside=lambda x, y: x > 0, ordinary=_log_range(-8, 8, (-3, 3))),
     "logaddexp": Row(call=np.logaddexp, arity=2, ordinary=NEAR_ONE),
-    "hypot": Row(call=np.hypot, arity=2, ordinary=NEAR_ONE),
-    "atan2": Row(call=np.arctan2, arity=2, ordinary=NEAR_ONE),
-    "beta": Row(call=special.beta, step=4, arity=2, inside=positive, ordinary=_log_range(-4, 6, (-4, 6))),
-    "betaln": Row(call=special.betaln, step=4, arity=2, inside=positive, ordinary=_log_range(-8, 40, (-8, 8))),
-    "binom": Row(call=special.binom, step=4, arity=2, inside=lambda n, k: (k > 0) & (n > k), ordinary=_log_range(3, 7, (-4, 3))),
-    "poch": Row(call=special.poch, step=4, arity=2, inside=positive, ordinary=_log_range(-4, 7, (-4, 3))),
-    "owens_t": Row(call=special.owens_t, arity=2, ordinary=_signed(-4, 2.5), exponents=(-96, 64)),
+    "hypot": Row(without=_far_apart, call=np.hypot, arity=2, ordinary=NEAR_ONE),
+    "atan2": Row(without=_squares_leave, call=np.arctan2, arity=2, ordinary=NEAR_ONE),
+    "beta": Row(without=_extreme, call=special.beta, step=4, arity=2, inside=positive, ordinary=_log_range(-4, 6, (-4, 6))),
+    "betaln": Row(without=_extreme, call=special.betaln, step=4, arity=2, inside=positive, ordinary=_log_range(-8, 40, (-8, 8))),
+    "binom": Row(
+        without=_extreme,
+        call=special.binom,
+        step=4,
+        arity=2,
+        inside=lambda n, k: (k > 0) & (n > k),
+        ordinary=_log_range(3, 7, (-4, 3)),
+    ),
+    "poch": Row(without=_extreme, call=special.poch, step=4, arity=2, inside=positive, ordinary=_log_range(-4, 7, (-4, 3))),
+    "owens_t": Row(
+        without=lambda h, a: np.maximum(np.abs(h), np.abs(a)) > 2.0**20,
+        call=special.owens_t,
+        arity=2,
+        ordinary=_signed(-4, 2.5),
+        exponents=(-96, 64),
+    ),
     "zeta": Row(
         call=special.zeta,
         arity=2,
@@ -226,8 +290,24 @@ BINARY: dict[str, Row] = {
         ordinary=_log_range(0.05, 6, (-4, 4)),
         exponents=(-64, 32),
     ),
-    "gammainc": Row(call=special.gammainc, arity=2, inside=positive, ordinary=_log_range(-6, 8, (-6, 8)), exponents=(-64, 32)),
-    "gammaincc": Row(call=special.gammaincc, arity=2, inside=positive, ordinary=_log_range(-6, 8, (-6, 8)), exponents=(-64, 32)),
+    "gammainc": Row(
+        without=lambda a, x: np.minimum(a, x) < 2.0**-20,
+        absolute=2.0**-36,
+        call=special.gammainc,
+        arity=2,
+        inside=positive,
+        ordinary=_log_range(-6, 8, (-6, 8)),
+        exponents=(-64, 32),
+    ),
+    "gammaincc": Row(
+        without=lambda a, x: np.minimum(a, x) < 2.0**-20,
+        absolute=2.0**-36,
+        call=special.gammaincc,
+        arity=2,
+        inside=positive,
+        ordinary=_log_range(-6, 8, (-6, 8)),
+        exponents=(-64, 32),
+    ),
     "gammaincinv": Row(
         call=special.gammaincinv,
         arity=2,
@@ -243,6 +323,8 @@ BINARY: dict[str, Row] = {
         exponents=(0, 0),
     ),
     "stdtr": Row(
+        absolute=2.0**-36,
+        without=lambda df, t: df < 2.0**-6,
         call=special.stdtr,
         arity=2,
         inside=lambda d, t: d > 0,
@@ -267,10 +349,23 @@ BINARY: dict[str, Row] = {
         for name in ["jv", "yv", "iv", "ive", "kv", "kve", "struve", "modstruve"]
     },
     "hyp0f1": Row(call=special.hyp0f1, arity=2, ordinary=uniform((0.3, 9), (-9, 9)), exponents=(0, 0)),
-    "ellipkinc": Row(call=special.ellipkinc, arity=2, ordinary=uniform((-1.5, 1.5), (-4, 1)), exponents=(-64, -32)),
-    "ellipeinc": Row(call=special.ellipeinc, arity=2, ordinary=uniform((-1.5, 1.5), (-4, 1)), exponents=(-64, -32)),
+    "ellipkinc": Row(
+        without=lambda u, m: np.abs(u) < 2.0**-8,
+        call=special.ellipkinc,
+        arity=2,
+        ordinary=uniform((-1.5, 1.5), (-4, 1)),
+        exponents=(-64, -32),
+    ),
+    "ellipeinc": Row(
+        without=lambda u, m: np.abs(u) < 2.0**-8,
+        call=special.ellipeinc,
+        arity=2,
+        ordinary=uniform((-1.5, 1.5), (-4, 1)),
+        exponents=(-64, -32),
+    ),
     **{
         f"ellipj_{p}": Row(
+            without=lambda u, m: np.abs(u) < 2.0**-8,
             call=lambda u, m, k=k: special.ellipj(u, m)[k],
             arity=2,
             inside=lambda u, m: (m > 0) & (m < 1),
@@ -289,12 +384,14 @@ MORE: dict[str, Row] = {
         exponents=(-64, 64),
     ),
     "betainc": Row(
+        absolute=2.0**-36,
         call=special.betainc,
         arity=3,
         ordinary=lambda rng, n: [*_log_range(-4, 6, (-4, 6))(rng, n), rng.uniform(0.001, 0.999, n)],
         exponents=(1, 0),
     ),
     "betaincc": Row(
+        absolute=2.0**-36,
         call=special.betaincc,
         arity=3,
         ordinary=lambda rng, n: [*_log_range(-4, 6, (-4, 6))(rng, n), rng.uniform(0.001, 0.999, n)],

@@ -103,20 +103,21 @@ def measured(name: str, dtype: str, mode: str, every: int = 1) -> Iterator[Error
     row, kind = ROWS[name], DTYPES[dtype]
     x, values, scales = chosen(name, dtype, every)
     results = program(row, mode)(*np.ascontiguousarray(x.T))
-    info = np.finfo(kind)
-    unit, least, top = float(info.eps) / 2, float(info.smallest_subnormal), float(info.max)
+    unit = float(np.finfo(kind).eps) / 2
     columns, is_usable = orders(row.arity), np.ones(len(x), bool)
     for k, (index, ours) in enumerate(zip(columns, results, strict=True)):
-        right = values[:, k]
+        info, right = np.finfo(np.asarray(ours).dtype), values[:, k]
+        least, top = float(info.smallest_subnormal), float(info.max)
         known = ~np.isnan(right) & is_usable
         for j in range(k):
             if all(a <= b for a, b in zip(columns[j], index, strict=True)):
                 known &= np.abs(values[:, j]) < top / 4
         with np.errstate(all="ignore"):
-            there = right.astype(kind).astype(np.float64)
+            there = right.astype(info.dtype).astype(np.float64)
             found = np.asarray(ours).astype(np.float64)
             # In units of the scale, without overflow or underflow of either.
-            distance = np.maximum(np.abs(found - right) - FLOOR * least, 0)
+            floor = FLOOR * least + (row.absolute if any(index[:-1]) else 0.0)
+            distance = np.maximum(np.abs(found - right) - floor, 0)
             logarithm = np.log2(distance) - scales[:, k] - np.log2(unit)
             units = np.where(distance == 0, 0.0, np.exp2(np.minimum(logarithm, 1023)))
             units = np.where((found == there) | (found == right), 0.0, units)

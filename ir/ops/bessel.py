@@ -168,19 +168,33 @@ ker = row("ker", lambda b, ct, out, x: b.mul(ct, b.kerp(x)))
 kei = row("kei", lambda b, ct, out, x: b.mul(ct, b.keip(x)))
 
 
-def _kelvin(real: str, sign: float, start: float) -> Partial:
-    """The derivative of a derivative, by the differential equation. ``start`` is its ratio to x at 0."""
+def _kelvin(real: str, sign: float, start: float, first: int | None = None) -> Partial:
+    """The derivative of a derivative, by the differential equation. ``start`` is its ratio to x at 0. ``first``: near 0 by the
+    second derivative of the series (DLMF 10.65.1) whose terms are of the powers ``2 first``, ``2 first + 4``, ..."""
 
     def partial(b: Any, ct: Value, out: Value, x: Value) -> Contribution:
-        at_zero = b.eq(x, b.zeros_like(x))
-        ratio = b.select(at_zero, const_like(b, start, x), b.div(out, b.select(at_zero, const_like(b, 1, x), x)))
-        found: Value = b.mul(ct, b.sub(scaled(b, getattr(b, real)(x), sign), ratio))
+        near = b.eq(x, b.zeros_like(x)) if first is None else b.lt(b.abs(x), const_like(b, 1, x))
+        ratio = b.div(out, b.select(near, const_like(b, 1, x), x))
+        if first is None:
+            ratio = b.select(near, const_like(b, start, x), ratio)
+        slope = b.sub(scaled(b, getattr(b, real)(x), sign), ratio)
+        if first is not None:
+            inside = b.select(near, x, b.zeros_like(x))
+            fourth = b.mul(b.mul(inside, inside), b.mul(inside, inside))
+            total = b.zeros_like(x)
+            for k in reversed(range(first, first + 12, 2)):
+                power = 2 * k
+                term = (-1) ** ((k - first) // 2 + (first == 2)) * power * (power - 1) / (math.factorial(k) ** 2 * 2.0**power)
+                total = shifted(b, b.mul(total, fourth), term)
+            total = b.mul(total, b.mul(inside, inside)) if first == 2 else total
+            slope = b.select(near, total, slope)
+        found: Value = b.mul(ct, slope)
         return found
 
     return partial
 
 
-berp = row("berp", _kelvin("bei", -1.0, 0.0))
-beip = row("beip", _kelvin("ber", 1.0, 0.5))
+berp = row("berp", _kelvin("bei", -1.0, 0.0, first=2))
+beip = row("beip", _kelvin("ber", 1.0, 0.5, first=1))
 kerp = row("kerp", _kelvin("kei", -1.0, -math.inf))
 keip = row("keip", _kelvin("ker", 1.0, math.inf))

@@ -27,8 +27,6 @@ from pullback.ir.ops.native import (
 )
 from pullback.ir.structure import Value
 
-LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-
 
 def _one(b: Any, x: Value) -> Value:
     return const_like(b, 1, x)
@@ -49,7 +47,8 @@ def _quotient(b: Any, ct: Value, top: Value, x: Value, sign: float) -> Value:
 # exponential and trigonometric integrals
 
 exp1 = row("exp1", lambda b, ct, out, x: b.neg(b.mul(ct, b.div(b.exp(b.neg(x)), x))))
-expi = row("expi", lambda b, ct, out, x: b.mul(ct, b.div(b.exp(x), x)))
+# in float64, since exp(x) of float32 overflows before the quotient does
+expi = row("expi", in_double(lambda b, ct, out, x: b.mul(ct, b.div(b.exp(x), x))))
 
 
 def _expn(b: Any, ct: Value, out: Value, x: Value, n: int) -> Value:
@@ -71,12 +70,21 @@ rows_of(
 rows_of(
     "shichi",
     shichi_shi=(lambda b, ct, out, x: _quotient(b, ct, b.sinh(x), x, 1.0),),
-    shichi_chi=(lambda b, ct, out, x: b.mul(ct, b.div(b.cosh(x), x)),),
+    shichi_chi=(in_double(lambda b, ct, out, x: b.mul(ct, b.div(b.cosh(x), x))),),
 )
+
+
+def _phase(b: Any, x: Value) -> Value:
+    """pi / 2 times x^2 but for whole turns, which are taken off before the rounding of pi counts."""
+    square = b.mul(x, x)
+    turns = scaled(b, b.floor(scaled(b, square, 0.25)), 4.0)
+    return scaled(b, b.sub(square, turns), math.pi / 2)
+
+
 rows_of(
     "fresnel",
-    fresnel_s=(lambda b, ct, out, x: b.mul(ct, b.sin(scaled(b, b.mul(x, x), math.pi / 2))),),
-    fresnel_c=(lambda b, ct, out, x: b.mul(ct, b.cos(scaled(b, b.mul(x, x), math.pi / 2))),),
+    fresnel_s=(in_double(lambda b, ct, out, x: b.mul(ct, b.sin(_phase(b, x)))),),
+    fresnel_c=(in_double(lambda b, ct, out, x: b.mul(ct, b.cos(_phase(b, x)))),),
 )
 
 
@@ -119,11 +127,19 @@ def _exprel(b: Any, ct: Value, out: Value, x: Value) -> Value:
     return found
 
 
-exprel = row("exprel", _exprel)
-ndtri_exp = row(
-    "ndtri_exp",
-    lambda b, ct, out, y: b.mul(ct, b.exp(b.add(y, shifted(b, scaled(b, b.mul(out, out), 0.5), LOG_SQRT_2PI)))),
-)
+exprel = row("exprel", in_double(_exprel))
+
+
+def _ndtri_exp(b: Any, ct: Value, out: Value, y: Value) -> Value:
+    """One over the derivative of log_ndtr at ``out``; above 0 with 1 - exp(y), of which that has no digits near 1."""
+    is_low = less(b, out, 0.0)
+    low = b.inverse_mills(where(b, is_low, out, 0.0))
+    rest = where(b, is_low, const_like(b, -0.5, y), y)
+    high = b.div(b.mul(b.neg(b.expm1(rest)), b.inverse_mills(b.neg(where(b, is_low, const_like(b, 0, y), out)))), b.exp(rest))
+    return b.div(ct, where(b, is_low, low, high))
+
+
+ndtri_exp = row("ndtri_exp", _ndtri_exp)
 
 
 def _wrightomega(b: Any, ct: Value, out: Value, x: Value) -> Value:
@@ -294,7 +310,7 @@ lpmv = row(
 def _complete(b: Any, ct: Value, m: Value, series: tuple[float, float, float, float], far: Value) -> Value:
     """A derivative of a complete integral: factor * 2F1(p, q; r; m) where m is small, else its closed form."""
     factor, *orders = series
-    near = less(b, size(b, m), 0.5)
+    near = less(b, size(b, shifted(b, m, 0.25)), 0.75)
     inside = b.hyp2f1(*(const_like(b, v, m) for v in orders), where(b, near, m, 0.0))
     found: Value = b.mul(ct, where(b, near, scaled(b, inside, factor), far))
     return found
@@ -302,13 +318,18 @@ def _complete(b: Any, ct: Value, m: Value, series: tuple[float, float, float, fl
 
 def _ellipk(b: Any, ct: Value, out: Value, m: Value) -> Value:
     rest = b.sub(_one(b, m), m)
-    far = b.div(b.sub(b.ellipe(m), b.mul(rest, out)), scaled(b, b.mul(m, rest), 2.0))
+    far = b.div(b.sub(b.div(b.ellipe(m), rest), out), scaled(b, m, 2.0))
     return _complete(b, ct, m, (math.pi / 8, 1.5, 1.5, 2.0), far)
 
 
 def _ellipkm1(b: Any, ct: Value, out: Value, p: Value) -> Value:
-    m = b.sub(_one(b, p), p)
-    far = b.div(b.sub(b.ellipe(m), b.mul(p, out)), scaled(b, b.mul(m, p), 2.0))
+    """E of 1 - p by Legendre's relation (DLMF 19.7.1), since 1 - p has no digits of a small p."""
+    m, is_small = b.sub(_one(b, p), p), less(b, p, 0.5)
+    small = where(b, is_small, p, 0.5)
+    first, second = b.ellipk(small), b.ellipe(small)
+    of_small = b.div(shifted(b, b.mul(out, b.sub(first, second)), math.pi / 2), first)
+    big_e = where(b, is_small, of_small, b.ellipe(where(b, is_small, const_like(b, 0.5, m), m)))
+    far = b.div(b.sub(b.div(big_e, p), out), scaled(b, m, 2.0))
     return _complete(b, b.neg(ct), m, (math.pi / 8, 1.5, 1.5, 2.0), far)
 
 

@@ -29,11 +29,32 @@ def _own(name: str, reference: Any, *partials: Partial, cuda: str = "") -> Eleme
     return Elementwise(name=name, reference=reference, arity=len(partials), pullback=each(*partials), cuda=cuda)
 
 
+STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
+LARGE = 10.0
+"""From here on gamma(a) is Stirling's formula, to the last digits."""
+FAR = 4096.0
+"""From here on exp(-x) is 0 in float64, too, and no power below ``LARGE`` overflows before."""
+
+
 def _gamma_density(b: Any, a: Value, x: Value) -> Value:
-    """exp(-x) x^(a - 1) / gamma(a)."""
-    power = b.pow(x, shifted(b, a, -1.0))
-    found: Value = b.mul(power, b.exp(b.neg(b.add(x, b.gammaln(a)))))
-    return found
+    """exp(-x) x^(a - 1) / gamma(a). Where a is large by what x is off a, so that large terms are not subtracted (C. Loader, Fast
+    and accurate computation of binomial probabilities, 2000)."""
+    one = const_like(b, 1, x)
+    is_large = b.ge(a, const_like(b, LARGE, a))
+    small, large = where(b, is_large, one, a), where(b, is_large, a, LARGE)
+    power = b.pow(b.minimum(x, const_like(b, FAR, x)), shifted(b, small, -1.0))
+    near = b.mul(power, b.exp(b.neg(b.add(x, b.gammaln(small)))))
+    at = where(b, is_large, x, LARGE)
+    off = b.div(b.sub(at, large), large)
+    is_near = less(b, b.abs(off), 0.5)
+    logarithm = b.select(is_near, b.log1p(where(b, is_near, off, 0.0)), b.log(b.div(at, large)))
+    inverse = b.div(one, large)
+    square, series = b.mul(inverse, inverse), const_like(b, STIRLING[-1], x)
+    for coefficient in reversed(STIRLING[:-1]):
+        series = shifted(b, b.mul(series, square), coefficient)
+    exponent = b.add(b.mul(large, b.sub(logarithm, off)), b.neg(b.mul(series, inverse)))
+    far = b.div(b.mul(b.exp(exponent), b.sqrt(scaled(b, large, 0.5 / math.pi))), at)
+    return where(b, is_large, far, near)
 
 
 def _beta_density(b: Any, p: Value, q: Value, x: Value) -> Value:
@@ -46,7 +67,7 @@ def _beta_density(b: Any, p: Value, q: Value, x: Value) -> Value:
 
 def _student_density(b: Any, df: Value, t: Value) -> Value:
     half, more = scaled(b, df, 0.5), scaled(b, shifted(b, df, 1.0), 0.5)
-    size = b.sub(b.sub(b.gammaln(more), b.gammaln(half)), scaled(b, b.log(scaled(b, df, math.pi)), 0.5))
+    size = b.neg(b.add(b.betaln(half, const_like(b, 0.5, df)), scaled(b, b.log(df), 0.5)))
     found: Value = b.exp(b.sub(size, b.mul(more, b.log1p(b.div(b.mul(t, t), df)))))
     return found
 
@@ -219,14 +240,33 @@ log_ndtr = row(
     "log_ndtr", lambda b, ct, out, x: b.mul(ct, b.inverse_mills(x)), llvm="recipe",
     cuda="({0} < -1 ? log(erfcx({0} * -0.7071067811865476) / 2) - {0} * {0} / 2 : log1p(-normcdf(-{0})))",
 )  # fmt: skip
-ndtri = row("ndtri", lambda b, ct, out, p: b.mul(ct, b.exp(b.neg(_normal(b, out)))), llvm="recipe", cuda="normcdfinv({0})")
+
+
+def _ndtri(b: Any, ct: Value, out: Value, p: Value) -> Value:
+    """One over the density at ``out``, which in the tails is p, or 1 - p, times its ratio to that: the square of ``out`` has its
+    rounding in units of the square."""
+    rest = b.sub(const_like(b, 1, p), p)
+    found: Value = b.div(ct, b.mul(b.minimum(p, rest), b.inverse_mills(b.neg(b.abs(out)))))
+    return found
+
+
+ndtri = row("ndtri", _ndtri, llvm="recipe", cuda="normcdfinv({0})")
 erfinv = row(
     "erfinv", lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), math.sqrt(math.pi) / 2)),
     llvm="recipe", cuda="erfinv({0})",
 )  # fmt: skip
+
+
+def _erfcinv(b: Any, ct: Value, out: Value, y: Value) -> Value:
+    """-sqrt(pi) / 2 exp(out^2), as erfcx of ``out`` over y, or over 2 - y with the sign turned."""
+    side = b.minimum(y, b.sub(const_like(b, 2, y), y))
+    found: Value = b.mul(ct, scaled(b, b.div(b.erfcx(b.abs(out)), side), -math.sqrt(math.pi) / 2))
+    return found
+
+
 erfcinv = Elementwise(
     name="erfcinv", reference=meaning.erfcinv, also=("scipy.special.erfcinv",), arity=1, llvm="recipe", cuda="erfcinv({0})",
-    pullback=each(lambda b, ct, out, y: b.mul(ct, scaled(b, b.exp(b.mul(out, out)), -math.sqrt(math.pi) / 2))),
+    pullback=each(_erfcinv),
 )  # fmt: skip
 erfcx = row("erfcx", lambda b, ct, out, x: b.mul(ct, scaled(b, b.ierfcx(x), -2.0)), llvm="recipe", cuda="erfcx({0})")
 # exp(x**2) times the repeated integrals of erfc, each the derivative of the one before but for a factor (DLMF 7.18.3)
