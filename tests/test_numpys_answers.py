@@ -356,3 +356,20 @@ def test_shapes_that_do_not_fit() -> None:
     agrees(lambda a, k: np.take_along_axis(a, k, 1), np.ones((2, 3)), np.zeros((3, 1), int))
     agrees(lambda a: np.rot90(a), np.ones(3))
     agrees(lambda a: np.rot90(a, axes=(0, 3)), np.ones((3, 3)))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("count", [np.int8, np.int16, np.int32, np.int64])
+def test_numbers_times_powers_of_two_are_rounded_once(dtype: Any, count: Any) -> None:
+    """Zeros and infinities stay, results below the normal numbers are the nearest, powers may be out of range themselves."""
+    kind, rng = np.finfo(dtype), np.random.default_rng(3)
+    ends = [0, -0.0, 1, -1.5, kind.tiny, kind.smallest_subnormal, kind.max, np.inf, -np.inf, np.nan, 1.7 * kind.tiny]
+    some = rng.normal(size=40)
+    x = np.concatenate([ends, some, some * float(kind.tiny) ** 0.5, some * float(kind.max) ** 0.5]).astype(dtype)
+    scaled = pb.jit(np.ldexp)
+    powers = [0, 1, -1, 14, -25, 60, -60, 127, 128, -126, -150, 300, -300, -969, 1023, 1024, -1022, -1075, 2098, -2098, -(2**31)]
+    for n in [n for n in powers if np.iinfo(count).min <= n <= np.iinfo(count).max]:
+        with np.errstate(all="ignore"):
+            right = np.ldexp(x, count(n))
+        np.testing.assert_array_equal(scaled(x, count(n)), right, strict=True)
+        np.testing.assert_array_equal(np.signbit(scaled(x, count(n)))[right == 0], np.signbit(right)[right == 0])

@@ -30,7 +30,7 @@ def warn_unrolled(instructions: Sequence[Instruction], title: str) -> None:
     """Warn, once for a function and a line, if a trace has become long by a loop: at the loop around the line of the user's that
     has most of the instructions, or at that line."""
     total = sum(1 for i in instructions for _ in _all(i))
-    differentiated = sum(1 for i in instructions if isinstance(i.op, Transform) for _ in _all(i))
+    differentiated = sum(1 for i in instructions for j in _all(i) if isinstance(j.op, Transform) for _ in _all(j)) if total else 0
     if total <= MANY_OPS and differentiated <= MANY_DIFFERENTIATED:
         return
     counts = Counter((j.loc.file, j.loc.line) for i in instructions for j in _all(i))

@@ -174,11 +174,21 @@ def modf(x: TracedArray) -> tuple[TracedArray, TracedArray]:
 
 @composition(np.ldexp)
 def ldexp(x: TracedArray, n: TracedArray) -> TracedArray:
-    """x * 2**n, in two halves so that neither power overflows before the product does."""
-    half = emit("shr", n, _like(n, 1))
-    rest = emit("sub", n, half)
-    once = emit("mul", x, emit("exp2", cast(half, x.dtype)))
-    return emit("mul", once, emit("exp2", cast(rest, x.dtype)))
+    """Return x * 2**n, rounded once: no power of two overflows or vanishes before the product does, and no step but the last
+    gives a subnormal number unless the result is 0."""
+    if x.dtype != np.float64:
+        most = 400  # in either direction: from any float32 to 0 or to infinity
+        near = n if n.dtype.itemsize == 1 else emit("clip", n, _like(n, -most), _like(n, most))
+        return cast(_scaled(cast(x, np.float64), near), x.dtype)
+    wide = cast(n, np.int64)
+    for _ in range(2):
+        step = choose_where(emit("lt", wide, _like(wide, -1022)), _like(wide, -969), emit("minimum", wide, _like(wide, 1023)))
+        x, wide = _scaled(x, step), emit("sub", wide, step)
+    return _scaled(x, emit("clip", wide, _like(wide, -1022), _like(wide, 1023)))
+
+
+def _scaled(x: TracedArray, n: TracedArray) -> TracedArray:
+    return emit("mul", x, emit("exp2", cast(n, x.dtype)))
 
 
 @composition(np.frexp)
