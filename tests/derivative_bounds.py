@@ -364,7 +364,7 @@ MATRICES: dict[str, tuple[int, int, int]] = {
     "expm": (32, 4, 4),
     "logm": (4, 4, 8),
     "sqrtm": (4, 8, 16),
-    "det": (4, 4, 4),
+    "det": (4, 4, 12),
     "slogdet": (2, 2, 2),
     "pinv": (6, 12, 24),
     "sylvester": (2, 6, 4),
