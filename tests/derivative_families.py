@@ -109,6 +109,8 @@ REASONS = {
     "schur": "as hessenberg; sqrtm, logm and sylvester, which are built on it, have derivatives",
     "triangular_sylvester": "as hessenberg; sylvester has derivatives",
     "cofactors": "the derivative of det: its second derivatives in the row of det are the first of this",
+    "spectral_sum": "the derivative of eigh and svd: its derivatives are in their rows, those beside equal values in test_linalg",
+    "spectral_map": "as spectral_sum",
     "callback": "it has no derivative of its own; the program of custom has one around a callback",
     "log_gamma_draw": "how draws move with a parameter is held by tests/test_random.py against differences of quantiles",
     "inverse_gaussian_draw": "as log_gamma_draw",
