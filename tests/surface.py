@@ -179,6 +179,21 @@ def function_of(text: str) -> tuple[Callable[..., Any], list[Any]]:
     return made["call"], [ARGUMENTS[name] for name in given]
 
 
+def tells_arrays_apart(text: str) -> bool:
+    """Return whether a traced call takes its result for an array where NumPy gives one, of rank 0 or not: a number is not written
+    into, and ``isinstance`` tells them apart. True of calls that are refused."""
+    *lines, last = text.replace("\\n", "\n").replace("; ", "\n").split("\n")
+    function, arguments = function_of("; ".join([*lines, f"isinstance({last}, np.ndarray)"]))
+    try:
+        expected = plain(function, *_copies(arguments))
+    except Exception:
+        return IS_OLDER
+    try:
+        return bool(evaluate(trace(function, tuple(arguments)), _copies(arguments))) == expected
+    except TraceError:
+        return True
+
+
 def refused(text: str, compiled: bool) -> str:
     """Why a call is not traced; empty for one that gives what NumPy gives. ``compiled``: compiled and differentiated, too."""
     try:

@@ -4,6 +4,7 @@ bounds. Each program runs plain and compiled and must give the same values of th
 from __future__ import annotations
 
 import operator
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -396,3 +397,38 @@ def test_counters_of_loops_have_no_checks() -> None:
     for function in (f, g):
         text = print_function(trace(function, (np.ones(4), 5)).function)
         assert "64 bits" not in text
+
+
+DIVISIONS: dict[str, Callable[..., Any]] = {
+    "/": lambda x, m, n: x * (m / n),
+    "//": lambda x, m, n: x * (m // n),
+    "%": lambda x, m, n: x * (m % n),
+    "divmod": lambda x, m, n: x * divmod(m, n)[1],
+    "of a constant": lambda x, m, n: x * (7 // n),
+    "of a bool": lambda x, m, n: x * (True / n),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+@pytest.mark.parametrize("transform", [lambda f: f, pb.grad], ids=["value", "gradient"])
+def test_a_known_program_divides_by_zero_as_python_does(name: str, transform: Callable[..., Any]) -> None:
+    f = DIVISIONS[name]
+    compiled = pb.jit(transform(f))
+    assert compiled(1.0, 9, 4) == f(1.0, 9, 4)
+    with pytest.raises(ZeroDivisionError) as pythons:
+        f(1.0, 9, 0)
+    with pytest.raises(ZeroDivisionError, match=re.escape(str(pythons.value))):
+        compiled(1.0, 9, 0)
+
+
+def test_ints_divide_by_zero_in_loops_and_not_under_floats() -> None:
+    turns = pb.jit(lambda n: pb.fori_loop(0, 3, lambda k, s: s + 9 % (n - k), 0))
+    assert turns(7) == 9 % 7 + 9 % 6 + 9 % 5
+    with pytest.raises(ZeroDivisionError):
+        turns(2)
+    assert np.isinf(pb.jit(lambda x, n: x / n)(2.0, 0))
+
+
+def test_a_divisor_that_cannot_be_zero_is_not_checked() -> None:
+    traced = trace(lambda x, n: pb.fori_loop(0, n, lambda k, s: s + k % 3 + 1 / (k + 1), x), (1.0, 5))
+    assert "ZeroDivisionError" not in print_function(traced.function)

@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 import pytest
 import scipy
-from surface import OF_SCIPY, PAGE, SECTIONS, page, public, read, refused
+from surface import OF_SCIPY, PAGE, SECTIONS, page, public, read, refused, tells_arrays_apart
 
 IS_PAGES_VERSION = np.__version__.startswith("2.4.") and scipy.__version__.startswith("1.17.")
 COMPILED_OF = {section: 32 if section in OF_SCIPY else 8 for section in SECTIONS}
@@ -29,6 +29,12 @@ def test_a_sample_is_compiled_and_differentiated(section: str) -> None:
         for text in tried.texts():
             if zlib.crc32(text.encode()) % COMPILED_OF[section] == 0:
                 refused(text, compiled=True)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_results_are_arrays_where_numpys_are(section: str) -> None:
+    texts = [text for tried in read(section).values() for text in tried.texts() if zlib.crc32(text.encode()) % 3 == 0]
+    assert not [text for text in texts if not tells_arrays_apart(text)]
 
 
 @pytest.mark.skipif(not IS_PAGES_VERSION, reason="the page is of NumPy 2.4 and SciPy 1.17")

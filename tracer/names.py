@@ -276,6 +276,8 @@ class Names:
             return self._array_class if kind is np.ndarray else kind
         if is_size(value) or kind is Labelled:
             return value.__class__
+        if getattr(kind, "stands_for", None) is np.ndarray:
+            return self._array_class
         if library_of(kind) is not None:
             return real_class(kind)
         found: type = self.shadow(self.class_of(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)

@@ -7,6 +7,7 @@ the trace then serves no call with a longer one. What has no known size, such as
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -112,6 +113,33 @@ _BOUNDS: dict[np.ufunc, Callable[..., Bounds]] = {
     np.positive: lambda a: a,
     np.invert: lambda a: (~a[1], ~a[0]),
 }
+
+
+def _words(division: Callable[[int, int], Any]) -> str:
+    """Return what Python says where a division of ints is by zero; its versions differ."""
+    try:
+        division(1, 0)
+    except ZeroDivisionError as error:
+        return str(error)
+    raise AssertionError(division)
+
+
+_BY_ZERO: dict[np.ufunc, str] = {
+    np.true_divide: _words(operator.truediv),
+    np.floor_divide: _words(operator.floordiv),
+    np.remainder: _words(operator.mod),
+    np.divmod: _words(divmod),
+}
+
+
+def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
+    """Has the program raise Python's ZeroDivisionError where a quotient or remainder of Python ints is by zero. Nothing is
+    checked if the bounds of the divisor leave 0 out."""
+    if ufunc not in _BY_ZERO or not all(x.weak in ("int", "bool") for x in xs):
+        return
+    low, high = bounds_of(xs[1])
+    if low <= 0 <= high and xs[1].literal is None:
+        emit("check", emit("ne", xs[1], literal(0, xs[1].dtype)), error="ZeroDivisionError", message=_BY_ZERO[ufunc])
 
 
 def keep_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, is_known: bool) -> None:

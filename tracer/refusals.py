@@ -88,6 +88,9 @@ def no_file(*args: Any, **kwargs: Any) -> Any:
 
 def traced_isinstance(value: Any, kinds: Any) -> bool:
     """``isinstance`` that takes a traced array for what it stands for."""
+    stands_for = getattr(type(value), "stands_for", None)
+    if stands_for is not None:
+        return issubclass(stands_for, kinds)
     if not isinstance(value, TracedArray) or isinstance(value, kinds):
         return isinstance(value, kinds)
     if value.weak:

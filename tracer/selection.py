@@ -61,6 +61,9 @@ class Selection(ComesFirst):
     ``what`` is what was met, for the errors. ``place`` says that the values are the positions along these axes of the mask.
     """
 
+    stands_for = np.ndarray
+    """What ``isinstance`` and ``type`` take it for in a traced function."""
+
     __slots__ = ("_site", "axis", "mask", "place", "values", "what")
     __array_priority__ = 2000.0
 

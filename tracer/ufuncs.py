@@ -35,7 +35,7 @@ from pullback.tracer.frame import frame_of
 from pullback.tracer.labelled import applied, is_labelled, refusal_of
 from pullback.tracer.ownership import is_users_object
 from pullback.tracer.promotion import composition_of, name_of, op_of, unsupported
-from pullback.tracer.python_ints import keep_exact
+from pullback.tracer.python_ints import check_divisor, keep_exact
 from pullback.tracer.selection import Selection
 from pullback.tracer.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
 from pullback.tracer.traced import TracedArray
@@ -423,6 +423,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         xs = [static_scalar(x) for x in xs]
         if all(x.literal is not None for x in xs):
             return _number(_PYTHON[ufunc](*(x.literal for x in xs)))
+    check_divisor(ufunc, xs)
     result = call_ufunc(ufunc, *xs)
     result.weak = _WEAK[result.dtype.kind]
     if result.known is not None:

@@ -63,6 +63,12 @@ def reduced_axes(axis: Any, ndim: int) -> Axes:
     return () if is_scalars_axis(axis, ndim) else axes_of(axis, ndim)
 
 
+def as_number(x: Any) -> Any:
+    """Return a traced array of rank 0 as a scalar, which nothing can be written into: most functions of NumPy return one.
+    Others are returned as they are."""
+    return x if x.ndim else x[()]
+
+
 def is_scalars_axis(axis: Any, ndim: int) -> bool:
     """Whether an axis is the one that NumPy's reductions and scans give a scalar."""
     return ndim == 0 and not isinstance(axis, tuple) and axis is not None and operator.index(axis) in (0, -1)

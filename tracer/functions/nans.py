@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.array import as_traced, broadcast_to, cast, emit, full
-from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, is_scalars_axis, xp
+from pullback.tracer.functions.common import NOVALUE, as_bool, as_number, choose_where, is_scalars_axis, xp
 from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
 
@@ -69,7 +69,7 @@ def nanvar(
     found = xp.var(x, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims, where=keep, **given)
     count = xp.sum(keep, axis=axis, keepdims=keepdims)
     free = count - (ddof if correction is NOVALUE else correction)
-    return xp.where(free > 0, found, cast(as_traced(math.nan), found.dtype))
+    return _or_nan(free > 0, found)
 
 
 @implements(np.nanstd)
@@ -78,6 +78,12 @@ def nanstd(
     mean: Any = NOVALUE, correction: Any = NOVALUE,
 ) -> Any:  # fmt: skip
     return xp.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction))
+
+
+def _or_nan(condition: Any, x: Any) -> Any:
+    """Return ``x`` where the condition holds, else NaN; a number, not an array, where ``x`` is one."""
+    chosen = xp.where(condition, x, cast(as_traced(math.nan), x.dtype))
+    return chosen if x.is_cell else as_number(chosen)
 
 
 def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> Any:
@@ -89,7 +95,7 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any
     if where is not True and where is not NOVALUE:
         keep = keep & broadcast_to(as_bool(as_traced(where)), x.shape)
     has_number = xp.any(keep, axis=axis, keepdims=keepdims) | (initial is not NOVALUE)
-    return xp.where(has_number, found, cast(as_traced(math.nan), found.dtype))
+    return _or_nan(has_number, found)
 
 
 @implements(np.nanmax)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_to, cast, emit
-from pullback.tracer.functions.common import axis_list, given, permute, refuse, reshaped, xp
+from pullback.tracer.array import as_traced, broadcast_to, cast, created, emit
+from pullback.tracer.functions.common import as_number, axis_list, given, permute, refuse, reshaped, xp
 from pullback.tracer.functions.sorting import permutation
 from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
@@ -32,7 +32,9 @@ def _axes(x: TracedArray, axis: Any) -> Axes:
 
 
 def _kept(found: Any, axes: Axes, keepdims: Any, lead: int = 0) -> Any:
-    return xp.expand_dims(found, tuple(sorted(a + lead for a in axes))) if given(keepdims, False) and axes else found
+    if given(keepdims, False) and axes:
+        return xp.expand_dims(found, tuple(sorted(a + lead for a in axes)))
+    return as_number(found)
 
 
 # medians
@@ -212,7 +214,8 @@ def _quantile(
         ordered = None if skips_nan else rows[-1]
     if ordered is not None and x.dtype.kind == "f":
         found = xp.where(xp.isnan(ordered), _cast(ordered, found.dtype), found)
-    return _kept(found, axes, keepdims, q.ndim)
+    found = _kept(found, axes, keepdims, q.ndim)
+    return created(found) if weights is not None and not found.ndim else found
 
 
 def _is_weak(q: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, cast, created, emit, full, promote, static_array, wrapping
-from pullback.tracer.functions.common import xp
+from pullback.tracer.functions.common import as_number, xp
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
 
@@ -51,7 +51,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     if x.ndim != 1:
         raise ValueError("object of too small depth for desired array")
     x, y = promote(wrapping(x), wrapping(y))
-    return count_before(x if sorter is None else xp.take(x, sorter), y, side)
+    return as_number(count_before(x if sorter is None else xp.take(x, sorter), y, side))
 
 
 @register_method("searchsorted")
@@ -147,4 +147,4 @@ def _interpolated(x: Any, points: Any, values: Any, left: Any, right: Any) -> An
         inside = xp.where(xp.isnan(inside), xp.where(xp.isnan(again) & (y0 == y1), y0, again), inside)
         inside = xp.where(x == points[-1], again, inside)
     found = xp.where(x < points[0], lowest, xp.where(x > points[-1], highest, inside))
-    return xp.where(xp.isnan(x), math.nan, found)
+    return as_number(xp.where(xp.isnan(x), math.nan, found))
