@@ -7,12 +7,18 @@ alone.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from pullback.ir.later import later
 from pullback.runtime.machine import Host
+
+if TYPE_CHECKING:
+    from importlib import metadata
+else:
+    metadata = later("importlib.metadata")  # it imports the package email, 20 ms; seldom is it used
 
 _VERSIONS = {"scipy": "version.py", "ml_dtypes": "__init__.py"}
 """Libraries whose functions fold constants too, and the file of each that says which version it is: a process whose programs are
@@ -38,7 +44,7 @@ def _version(library: str, file: str) -> str:
         with open(os.path.join(folder, file), encoding="utf-8") as opened:
             return opened.read()
     except OSError:
-        return importlib.metadata.version(library)
+        return metadata.version(library)
 
 
 def _c_library() -> str:
