@@ -16,7 +16,7 @@ from pullback.ir.later import later
 from pullback.runtime.machine import Host
 
 if TYPE_CHECKING:
-    from importlib import metadata
+    import importlib.metadata as metadata
 else:
     metadata = later("importlib.metadata")  # it imports the package email, 20 ms; seldom is it used
 
