@@ -408,11 +408,11 @@ template <class T> __device__ T pb_inverse_mills(T x) {
     return T(0.3989422804014327) * pb_gauss(x, 0.5) / normcdf(x);
 }""",
     "pb_ierfcx": """\
-// exp(x * x) times the integral of erfc of order n, 1 or 2: by the recurrence (DLMF 7.18.7) below 1/2, by its continued fraction
-// above.
+// exp(x * x) times the integral of erfc of order n, 1 or 2: by the recurrence (DLMF 7.18.7) below 1, by its continued fraction
+// above, of which k terms leave an error of about exp(-2 * x * sqrt(2 * k)).
 template <class T> __device__ T pb_ierfcx(T value, int n) {
     double x = value, before = 1.1283791670955126, now = erfcx(x);
-    if (x < 0.5) {
+    if (x < 1.0) {
         for (int k = 1; k <= n; ++k) {
             double next = (before - 2.0 * x * now) / (2.0 * k);
             before = now, now = next;
@@ -428,9 +428,9 @@ template <class T> __device__ T pb_ierfcx(T value, int n) {
     return (T)product;
 }""",
     "pb_mills_gap": """\
-// x + pb_inverse_mills(x): below 0 by the continued fraction of the quotient of integrals of erfc.
+// x + pb_inverse_mills(x): below -1.1 by the continued fraction of the quotient of integrals of erfc, as in pb_ierfcx.
 template <class T> __device__ T pb_mills_gap(T value) {
-    if (value > T(-0.5)) return value + pb_inverse_mills(value);
+    if (value > T(-1.1)) return value + pb_inverse_mills(value);
     double y = -0.7071067811865476 * value, ratio = 0.0;
     for (int k = 300; k >= 2; --k) ratio = 1.0 / (2.0 * y + 2.0 * k * ratio);
     return (T)(1.4142135623730951 * ratio);

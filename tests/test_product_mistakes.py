@@ -70,7 +70,8 @@ def test_messages(name: str) -> None:
 
 
 def test_einsum_of_other_numbers_of_operands() -> None:
+    """NumPy's words, which say of the subscripts what they say of operands."""
     a = np.ones((3, 4))
-    for spec, word in (("ij,jk,kl", "fewer"), ("ij", "more")):
+    for spec, word in (("ij,jk,kl", "more"), ("ij", "fewer")):
         with pytest.raises(ValueError, match=f"{word} operands provided"):
             pb.jit(lambda a, spec=spec: np.einsum(spec, a, a))(a)

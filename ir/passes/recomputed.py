@@ -3,7 +3,8 @@
     y = tanh(z); y @ w; ...; d * sech2(z); y.T @ e    ->    y = tanh(z); y @ w; ...; again = tanh(z); d * sech2(z); again.T @ e
 
 The derivative is one of z, which is kept for it. Products take their operands from memory, so y would be kept beside z; as it is,
-one exponential gives both where they are needed, and y goes after its last reader of the forward part.
+one exponential gives both where they are needed, and y goes after its last reader of the forward part. A y that only products
+of the gradient read, as where a checkpoint keeps z, is computed there alone.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ def _pairs(block: Block) -> list[Pair]:
         if value is None or after is None or value.result in block.results or after.type != z.type:
             continue
         late = [r for r in readers[value.result] if _is_late(r)]
-        is_early = any(isinstance(r.op, Contract) and not _is_late(r) for r in readers[value.result])
-        if late and is_early and all(isinstance(r.op, Contract) and r not in taken for r in late) and end not in taken:
+        early = [r for r in readers[value.result] if not _is_late(r)]
+        is_apart = not early or any(isinstance(r.op, Contract) for r in early)
+        if late and is_apart and all(isinstance(r.op, Contract) and r not in taken for r in late) and end not in taken:
             taken.update((*late, end))
             pairs.append(Pair(value, late, end, after))
     return pairs

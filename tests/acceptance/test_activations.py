@@ -41,10 +41,10 @@ TABLE: dict[str, tuple[Any, dict[str, float], Callable[..., float], Callable[...
     ),
     "selu": (selu, {}, lambda x: L * x if x > 0 else L * A * (math.exp(x) - 1), lambda x: L if x > 0 else L * A * math.exp(x)),
     "gelu": (gelu, {}, lambda x: x * bell(x), gelu_slope),
-    "sigmoid": (sigmoid, {}, sigma, lambda x: sigma(x) * (1 - sigma(x))),
-    "silu": (silu, {}, lambda x: x * sigma(x), lambda x: sigma(x) + x * sigma(x) * (1 - sigma(x))),
+    "sigmoid": (sigmoid, {}, sigma, lambda x: sigma(x) * sigma(-x)),
+    "silu": (silu, {}, lambda x: x * sigma(x), lambda x: sigma(x) + x * sigma(x) * sigma(-x)),
     "softplus": (softplus, {}, lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x))), sigma),
-    "tanh": (tanh, {}, math.tanh, lambda x: 1 - math.tanh(x) ** 2),
+    "tanh": (tanh, {}, math.tanh, lambda x: 4 * sigma(2 * x) * sigma(-2 * x)),
 }  # fmt: skip
 
 
