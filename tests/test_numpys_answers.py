@@ -373,3 +373,15 @@ def test_numbers_times_powers_of_two_are_rounded_once(dtype: Any, count: Any) ->
             right = np.ldexp(x, count(n))
         np.testing.assert_array_equal(scaled(x, count(n)), right, strict=True)
         np.testing.assert_array_equal(np.signbit(scaled(x, count(n)))[right == 0], np.signbit(right)[right == 0])
+
+
+@pytest.mark.parametrize("value", [np.complex128(complex("inf")), np.complex64(complex("nan")), np.complex128(2.5 + 1j)])
+def test_complex_numbers_among_integers_are_their_real_parts(value: Any) -> None:
+    for write in (_set(0), _set(slice(0, 2)), _filled):
+        agrees(lambda a, write=write: write(a, value), np.arange(3))
+    agrees(lambda a: np.pad(a, 1, constant_values=value), np.arange(3))
+
+
+def test_quantiles_of_complex_numbers() -> None:
+    for function in (np.quantile, np.percentile, np.nanquantile, np.nanpercentile):
+        agrees(lambda a, function=function: function(a, 0.3), np.ones(3) + 1j)

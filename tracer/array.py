@@ -340,6 +340,8 @@ def stored(x: TracedArray, dtype: Any, *, is_item: bool = False) -> TracedArray:
     """
     target = np.dtype(dtype)
     is_number = not x.ndim and not x.is_cell
+    if is_item and is_number and not x.weak and x.dtype.kind == "c" and target.kind == "i":
+        x = convert(x, np.float64)
     is_item = is_item and is_number and not x.weak and x.dtype.kind in "iuf" and not np.can_cast(x.dtype, target)
     is_item = is_item and target.kind == "i"
     if target.kind not in "iu" or not (x.weak == "float" or is_item):

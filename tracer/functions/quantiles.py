@@ -231,6 +231,8 @@ def _entry(name: str, skips_nan: bool) -> Callable[..., Any]:
         keepdims: Any = False, *, weights: Any = None, interpolation: Any = None,
     ) -> Any:  # fmt: skip
         refuse(name, instead="write method=", interpolation=interpolation)
+        if np.iscomplexobj(a):
+            raise TypeError("a must be an array of real numbers")
         share = xp.true_divide(q, 100) if is_percent else as_traced(q) if isinstance(q, TracedArray) else q
         return _quantile(a, share, _is_weak(q), axis, method, keepdims, weights, message, skips_nan)
 
