@@ -385,3 +385,12 @@ def test_complex_numbers_among_integers_are_their_real_parts(value: Any) -> None
 def test_quantiles_of_complex_numbers() -> None:
     for function in (np.quantile, np.percentile, np.nanquantile, np.nanpercentile):
         agrees(lambda a, function=function: function(a, 0.3), np.ones(3) + 1j)
+
+
+def test_branches_on_results_of_another_dtype() -> None:
+    """A known scalar has the value that the call with ``dtype=`` gives."""
+    agrees(lambda a, b: 1.0 if np.add(a, b, dtype="i4") > 255 else 2.0, np.uint8(200), np.uint8(100))
+    agrees(lambda a, b: 1.0 if np.multiply(a, b, dtype="i8") > 255 else 2.0, np.int8(100), np.int8(100))
+    agrees(lambda a: np.subtract(a, a, dtype="i1"), np.True_)
+    agrees(lambda a: scipy.linalg.norm(a), np.array([np.inf + 0j]))
+    agrees(lambda a: scipy.linalg.norm(a, check_finite=False), np.array([np.inf + 0j]))

@@ -287,7 +287,7 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None,
         result = emit(op, *operands)
     results = result if isinstance(result, tuple) else (result,)
     cast_results = tuple(cast(r, d) for r, d in zip(results, outer, strict=True))
-    _remember(ufunc, xs, cast_results)
+    _remember(ufunc, xs, cast_results, {} if dtype is None else {"dtype": dtype, "casting": casting})
     return cast_results if isinstance(result, tuple) else cast_results[0]
 
 
@@ -355,15 +355,15 @@ def _compare_traced_int(ufunc: np.ufunc, x: TracedArray, number: TracedArray) ->
 _OR = (np.not_equal, np.less, np.greater)
 
 
-def _remember(ufunc: np.ufunc, xs: Any, results: tuple[TracedArray, ...]) -> None:
-    """The results' values, if those of all operands are known."""
+def _remember(ufunc: np.ufunc, xs: Any, results: tuple[TracedArray, ...], keywords: dict[str, Any]) -> None:
+    """Notes the results' values, if those of all operands are known; ``keywords`` are those of the call."""
     if all(x.known is None for x in xs):
         return
     known = [known_value(x) for x in xs]
     if any(k is None for k in known):
         return
     with np.errstate(all="ignore"):
-        values = ufunc(*(k[0] for k in known if k))
+        values = ufunc(*(k[0] for k in known if k), **keywords)
     sources = frozenset().union(*(k[1] for k in known if k))
     for result, value in zip(results, values if isinstance(values, tuple) else (values,), strict=True):
         result.known = (value, sources)

@@ -34,7 +34,7 @@ def scipy_twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 def finite(x: Any, check_finite: bool) -> TracedArray:
     found = strong(x)
-    if check_finite and found.dtype.kind in "fV":
+    if check_finite and found.dtype.kind in "fcV":
         emit("check", xp.isfinite(found), error="ValueError", message="array must not contain infs or NaNs")
     return found
 
