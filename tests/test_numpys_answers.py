@@ -394,3 +394,14 @@ def test_branches_on_results_of_another_dtype() -> None:
     agrees(lambda a: np.subtract(a, a, dtype="i1"), np.True_)
     agrees(lambda a: scipy.linalg.norm(a), np.array([np.inf + 0j]))
     agrees(lambda a: scipy.linalg.norm(a, check_finite=False), np.array([np.inf + 0j]))
+
+
+@pytest.mark.parametrize("lengths", [(5, 3), (3, 5), (50, 40)])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+def test_what_is_not_finite_reaches_the_sums_that_it_is_part_of(lengths: tuple[int, int], mode: Any) -> None:
+    """Of a convolution and a correlation: what lies beside an array is no factor of an infinity."""
+    rng = np.random.default_rng(4)
+    x, y = (rng.integers(1, 4, n).astype(float) for n in lengths)
+    x[1], y[0], y[-1] = np.inf, np.nan, np.inf
+    for function in (np.convolve, np.correlate):
+        agrees(lambda x, y, function=function: function(x, y, mode), x, y)

@@ -30,24 +30,27 @@ MOST_SAMPLES = 256
 
 
 def convolved(a: TracedArray, b: TracedArray) -> Any:
-    """The full convolution of two arrays of one rank and dtype, neither empty."""
+    """Return the full convolution of two arrays of one rank and dtype, neither empty. Only what overlaps is multiplied, so an
+    infinity or NaN reaches those results alone that it is part of."""
     if b.size > a.size:
         a, b = b, a
     rank, shape = a.ndim, tuple(n + m - 1 for n, m in zip(a.shape, b.shape))
-    margins = tuple(m - 1 for m in b.shape)
-    wide = emit("pad", a, start=margins, step=(1,) * rank, shape=tuple(n + 2 * k for n, k in zip(a.shape, margins)))
-    flipped = emit("flip", b, axes=tuple(range(rank)))
     if b.size <= MOST_TERMS:
         total: Any = None
         for offset in itertools.product(*map(range, b.shape)):
-            shifted = emit("slice", wide, start=offset, step=(1,) * rank, shape=shape)
-            term = shifted * flipped[offset]
+            term = emit("pad", a * b[offset], start=offset, step=(1,) * rank, shape=shape)
             total = term if total is None else total + term
         return total
+    margins = tuple(m - 1 for m in b.shape)
+    wide = emit("pad", a, start=margins, step=(1,) * rank, shape=tuple(n + 2 * k for n, k in zip(a.shape, margins)))
+    flipped = emit("flip", b, axes=tuple(range(rank)))
     space = shape + b.shape
     places = [positions(space, k) + positions(space, rank + k) for k in range(rank)]
-    windows = emit("gather", wide, *places, axes=tuple(range(rank)))
-    return xp.sum(windows * broadcast_to(flipped, space), axis=tuple(range(rank, 2 * rank)), dtype=a.dtype)
+    products = emit("gather", wide, *places, axes=tuple(range(rank))) * broadcast_to(flipped, space)
+    for place, n, margin in zip(places, a.shape, margins):
+        # What lies beside the array takes no part: 0 times an infinity would be NaN.
+        products = xp.where((place >= margin) & (place < margin + n), products, cast(as_traced(0.0), a.dtype))
+    return xp.sum(products, axis=tuple(range(rank, 2 * rank)), dtype=a.dtype)
 
 
 def _centered(x: Any, shape: Sequence[int]) -> Any:
