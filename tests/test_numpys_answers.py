@@ -248,7 +248,8 @@ def test_norm_overflows_where_the_result_does(dtype: str) -> None:
             continue
         expected = np.asarray(scipy.linalg.norm(x), dtype)
         found = norm(x)
-        assert found.dtype == dtype
+        assert found.dtype == np.float64  # SciPy gives a Python float
+        assert pb.jit(lambda x: x * scipy.linalg.norm(x))(x).dtype == dtype
         np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).smallest_subnormal)
         exact = x.astype(np.longdouble)
         size = np.sqrt(np.sum(exact * exact))
@@ -405,3 +406,11 @@ def test_what_is_not_finite_reaches_the_sums_that_it_is_part_of(lengths: tuple[i
     x[1], y[0], y[-1] = np.inf, np.nan, np.inf
     for function in (np.convolve, np.correlate):
         agrees(lambda x, y, function=function: function(x, y, mode), x, y)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_spacing_of_zeros_and_ends(dtype: Any) -> None:
+    kind = np.finfo(dtype)
+    ends = [-0.0, 0.0, -kind.smallest_subnormal, kind.smallest_subnormal, -1, 1, -kind.tiny, np.nan]
+    agrees(lambda x: np.spacing(x), np.array(ends, dtype))
+    agrees(lambda x: np.copysign(1.0, np.spacing(x)), np.array(ends, dtype)[:-1])

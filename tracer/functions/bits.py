@@ -45,7 +45,8 @@ def spacing(x: TracedArray) -> Any:
     if x.dtype == np.float16:  # NumPy's is the distance to the next number above, and has no sign
         above = emit("nextafter", x, full(x.shape, math.inf, x.dtype))
         return emit("add", emit("sub", above, x), emit("sub", x, x))
-    away = emit("copysign", full(x.shape, math.inf, x.dtype), x)
+    unsigned = emit("add", x, full(x.shape, 0.0, x.dtype))  # -0 counts as 0
+    away = emit("copysign", full(x.shape, math.inf, x.dtype), unsigned)
     return emit("sub", emit("nextafter", x, away), x)
 
 

@@ -27,6 +27,7 @@ from pullback.tracer.functions.linalg_arguments import (
     square_matrix,
 )
 from pullback.tracer.functions.norms import euclidean, norm
+from pullback.tracer.functions.scalars import weak
 from pullback.tracer.functions.spectral import form_of
 from pullback.tracer.traced import TracedArray
 
@@ -191,7 +192,7 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> TracedA
 def norm_of(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> TracedArray:
     x = finite(a, check_finite)
     if axis is None and not keepdims and x.ndim == 1 and x.size and x.dtype.char in "fdFD" and (ord is None or ord == 2):
-        return euclidean(x)
+        return weak(cast(euclidean(x), np.float64), "float")  # BLAS gives a Python float
     return norm(x, ord, axis, keepdims)
 
 
