@@ -228,15 +228,22 @@ def left_over(b: Builder, size: Value, tail: Tail) -> tuple[Value, Value, Value]
     total_low = b.sub(size, b.sub(total, centre))
     u = b.fma(number(b, size, -2.0), b.div(centre, total), number(b, size, 1.0))
     t = b.fma(number(b, size, -0.5), u, number(b, size, 0.5))
+    f, f_low = _tail_value(b, t, u, tail)
+    # t belongs to an argument that differs from size by distance / t, for which the derivative makes up.
+    distance = b.fma(t, total_low, b.fma(t, total, b.neg(centre)))
+    return f, f_low, b.mul(distance, polynomial(b, t, tail.slope))
+
+
+def _tail_value(b: Builder, t: Value, u: Value, tail: Tail) -> tuple[Value, Value]:
+    """Return t times the polynomial of a tail in u, as a sum of two."""
+    name = t.type.dtype.name
     first, *others = tail.polynomial[name]
-    constant = number(b, size, first)
+    constant = number(b, t, first)
     rest = polynomial(b, u, {name: others}, steps=2)
     g = b.fma(u, rest, constant)
     g_low = b.fma(u, rest, b.sub(constant, g))
     f = b.mul(t, g)
-    # t belongs to an argument that differs from size by distance / t, for which the derivative makes up.
-    distance = b.fma(t, total_low, b.fma(t, total, b.neg(centre)))
-    return f, b.fma(t, g_low, b.fma(t, g, b.neg(f))), b.mul(distance, polynomial(b, t, tail.slope))
+    return f, b.fma(t, g_low, b.fma(t, g, b.neg(f)))
 
 
 def square_of(b: Builder, x: Value, share: float) -> tuple[Value, Value]:
@@ -347,13 +354,7 @@ def far_left_over(b: Builder, size: Value, tail: Tail) -> tuple[Value, Value]:
     t = b.div(centre, total)
     missing = b.fma(t, b.sub(size, b.sub(total, centre)), b.fma(t, total, b.neg(centre)))
     u = b.fma(t, number(b, size, -2.0), number(b, size, 1.0))
-    first, *others = tail.polynomial[name]
-    constant = number(b, size, first)
-    rest = polynomial(b, u, {name: others}, steps=2)
-    g = b.fma(u, rest, constant)
-    g_low = b.fma(u, rest, b.sub(constant, g))
-    f = b.mul(t, g)
-    f_low = b.fma(t, g_low, b.fma(t, g, b.neg(f)))
+    f, f_low = _tail_value(b, t, u, tail)
     return f, b.fma(f, b.mul(missing, polynomial(b, t, tail.slope)), f_low)
 
 

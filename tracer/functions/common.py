@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from pullback.ir.sizes import extent_of
-from pullback.tracer.array import cast, emit, expand
+from pullback.tracer.array import cast, created, emit, expand
 from pullback.tracer.errors import TraceError
 from pullback.tracer.traced import TracedArray
 
@@ -67,6 +67,11 @@ def as_number(x: Any) -> Any:
     """Return a traced array of rank 0 as a scalar, which nothing can be written into: most functions of NumPy return one.
     Others are returned as they are."""
     return x if x.ndim else x[()]
+
+
+def as_array(x: TracedArray) -> TracedArray:
+    """Return a traced value of rank 0 as an array, which can be written into; others as they are."""
+    return x if x.ndim else created(x)
 
 
 def is_scalars_axis(axis: Any, ndim: int) -> bool:

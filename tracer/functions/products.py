@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_to, cast, created, emit, expand, promote, wrapping
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, promote, wrapping
 from pullback.tracer.functions.common import (
+    as_array,
     axis_of,
     existing,
     permute,
@@ -258,8 +259,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> TracedArray:
         x_axes, y_axes = [axis_of(k, x.ndim) for k in x_given], [axis_of(k, y.ndim) for k in y_given]
     if len(x_axes) != len(y_axes) or [x.shape[k] for k in x_axes] != [y.shape[k] for k in y_axes]:
         raise ValueError("shape-mismatch for sum")
-    found = _over(x, y, x_axes, y_axes)
-    return found if found.ndim else created(found)
+    return as_array(_over(x, y, x_axes, y_axes))
 
 
 @implements(np.kron)

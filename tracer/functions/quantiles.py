@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_to, cast, created, emit
-from pullback.tracer.functions.common import as_number, axis_list, given, permute, refuse, reshaped, xp
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit
+from pullback.tracer.functions.common import as_array, as_number, axis_list, given, permute, refuse, reshaped, xp
 from pullback.tracer.functions.sorting import permutation
 from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
@@ -215,7 +215,7 @@ def _quantile(
     if ordered is not None and x.dtype.kind == "f":
         found = xp.where(xp.isnan(ordered), _cast(ordered, found.dtype), found)
     found = _kept(found, axes, keepdims, q.ndim)
-    return created(found) if weights is not None and not found.ndim else found
+    return found if weights is None else as_array(found)
 
 
 def _is_weak(q: Any) -> bool:

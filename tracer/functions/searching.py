@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_traced, cast, created, emit, full, promote, static_array, wrapping
-from pullback.tracer.functions.common import as_number, xp
+from pullback.tracer.array import as_traced, cast, emit, full, promote, static_array, wrapping
+from pullback.tracer.functions.common import as_array, as_number, xp
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
 
@@ -91,18 +91,14 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
             "The 'table' method is only supported for boolean or integer arrays. Please select 'sort' or None for kind."
         )
     if not y.size:
-        return _array(full(x.shape, bool(invert), bool))
+        return as_array(full(x.shape, bool(invert), bool))
     if x.dtype.kind == "c":
         found = xp.any(xp.expand_dims(x, -1) == y, axis=-1)
     else:
         ordered = xp.sort(y)
         place = xp.minimum(count_before(ordered, x, "left"), y.size - 1)
         found = xp.take(ordered, place) == x
-    return _array(~found if invert else found)
-
-
-def _array(x: TracedArray) -> TracedArray:
-    return x if x.ndim else created(x)
+    return as_array(~found if invert else found)
 
 
 @implements(np.interp)

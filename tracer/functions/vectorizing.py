@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from pullback.tracer.array import as_stored, as_traced, broadcast_to, broadcast_together, cast, created, full
+from pullback.tracer.array import as_stored, as_traced, broadcast_to, broadcast_together, cast, full
 from pullback.tracer.batching import over_axes, over_elements
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import axis_of, choose_where, reshaped, xp
+from pullback.tracer.functions.common import as_array, axis_of, choose_where, reshaped, xp
 from pullback.tracer.functions.scalars import DTYPES
 from pullback.tracer.outside import Outside
 from pullback.tracer.tables import implements
@@ -162,7 +162,7 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Tr
     for condition, function in zip(conditions, funclist):
         value = _piece(function, a, args, kw) if callable(function) else as_stored(function, a.dtype)
         found = choose_where(condition, broadcast_to(cast(value, a.dtype), a.shape), found)
-    return found if found.ndim else created(found)
+    return as_array(found)
 
 
 def _piece(function: Callable[..., Any], x: TracedArray, args: Any, kwargs: Any) -> TracedArray:
