@@ -3,6 +3,7 @@ to write them, in scans and in Python's loops."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -152,14 +153,28 @@ def test_one_kernel_has_all_gates(name: str) -> None:
     assert [op.name for op in kernels[1]].count("group") <= 3
 
 
-def test_gates_are_computed_again_beside_their_derivatives() -> None:
-    """The step back computes the three gates, the candidate and tanh of the cell from what was kept, each once: value and
-    derivative share an exponential, and a derivative from the value alone would lose its digits in the tails."""
+def test_gates_come_from_their_tails_and_the_rest_is_computed_again() -> None:
+    """The step back computes the candidate and tanh of the cell from what was kept, each once: value and derivative share an
+    exponential. Of the gates the tails were kept, by which both cost none. A derivative from the value alone would lose its
+    digits in the tails."""
     function = pb.jit(pb.value_and_grad(network(lstm_step, 2, True), argnums=(0, 1)))
-    _, back = steps_of(function, *arguments(4, 5, 4, 3, 6))
+    forward, back = steps_of(function, *arguments(4, 5, 4, 3, 6))
     ops = [k.op.name for i in back.instructions for region in i.regions for k in region.instructions]
     assert (ops.count("tanh"), ops.count("sech2")) == (2, 2)
-    assert (ops.count("expit"), ops.count("logistic_pdf")) == (3, 3)
+    assert (ops.count("expit"), ops.count("logistic_pdf")) == (0, 0)
+    ops = [k.op.name for i in forward.instructions for region in i.regions for k in region.instructions]
+    assert (ops.count("tanh"), ops.count("expit")) == (2, 3)
+
+
+@pytest.mark.parametrize(("name", "numbers"), [("lstm", 42), ("split", 42), ("transposed", 42), ("gru", 36), ("plain", 21)])
+def test_what_a_step_keeps(name: str, numbers: int) -> None:
+    """Of each row of the batch: the step's result, the state it starts from, one number for each unit of each gate. The gated
+    unit's also keeps the product that a gate multiplies, the plain network the input beside the state."""
+    step, gates, states = STEPS[name]
+    function = pb.jit(pb.value_and_grad(network(step, states, True), argnums=(0, 1)))
+    module: Module = parse_module(function.stages(*arguments(gates, 5, 4, 3, 6))["simplify"])
+    forward, _ = (i for i in module.functions[0].instructions if isinstance(i.op, Scan))
+    assert sum(math.prod(v.type.shape[1:]) for v in forward.results[forward.params["carried"] :]) == 4 * numbers
 
 
 def test_one_program_for_all_sizes() -> None:

@@ -262,3 +262,34 @@ def test_derivatives_over_the_whole_domain(name: str, kind: str) -> None:
     wanted = exact(row.second, x, row.digits)
     check(pb.grad(lambda v: np.sum(by_reverse(v)))(x), wanted, x, row.ulps[1], "reverse over reverse")
     check(pb.jvp(by_reverse, (x,), (ones,))[1], wanted, x, row.ulps[1], "forward over reverse")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gates_in_loops_over_the_whole_domain(kind: str) -> None:
+    """The gradient of a gate in a loop reads the gate's value and derivative: both are those of the function itself, at zeros of
+    either sign, where the tail underflows, at infinities and NaN too."""
+    dtype = KINDS[kind]
+    points = arguments(ROWS["expit"], dtype)
+    limits = np.array([-105.0, 105.0, -746.0, 746.0, 0.0, -0.0, np.inf, -np.inf, np.nan, np.copysign(np.nan, -1.0)], dtype)
+    x = np.concatenate([points, limits])
+
+    def through_gates(c: Any, xs: Any, w: Any) -> Any:
+        """What a gate is of is kept: products are not computed twice."""
+
+        def step(state: Any, x: Any) -> Any:
+            c, w = state
+            return (sp.expit(x @ w) * c, -w), None
+
+        (c, _), _ = pb.scan(step, (c, w), xs)
+        return np.sum(c)
+
+    given = np.ones_like(x)[:, None], x[None, :, None], np.ones((1, 1), dtype)
+    value, (by_c, by_x) = pb.value_and_grad(through_gates, argnums=(0, 1))(*given)
+    by_c, by_x = by_c[:, 0], by_x[0, :, 0]
+    gate = pb.jit(sp.expit)(x)
+    np.testing.assert_array_equal(by_c, gate)
+    np.testing.assert_array_equal(by_x, pb.grad(lambda v: np.sum(sp.expit(v)))(x))
+    check(by_x[: len(points)], exact(_logistic, points, DIGITS), points, 8.0, "in a loop")
+    assert np.isnan(value) and list(by_c[-4:-2]) == [1, 0] and list(by_x[-4:-2]) == [0, 0]
+    text = pb.jit(pb.grad(through_gates, argnums=(0, 1))).stages(*given)["simplify"]
+    assert "copysign" in text and "logistic_pdf" not in text

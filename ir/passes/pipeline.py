@@ -23,6 +23,7 @@ from pullback.ir.passes.shifts import shifts
 from pullback.ir.passes.simplify import simplify
 from pullback.ir.passes.spectral_sums import spectral_sums
 from pullback.ir.passes.sums import sums
+from pullback.ir.passes.tails import tails
 from pullback.ir.passes.uncustom import uncustom
 from pullback.ir.passes.untap import unbarrier, untap
 from pullback.ir.settings import is_verified
@@ -52,6 +53,7 @@ PASSES: dict[str, Pass] = {
         beforehand,
         fission,
         recomputed,
+        tails,
         uncustom,
         untap,
         guards_first,
@@ -64,7 +66,7 @@ PASSES: dict[str, Pass] = {
 BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, log_sums, spectral_sums, shifts, dce]
 OPTIMIZE: list[Pass] = [
     *(uncustom, untap, guards_first, simplify, regions, cse, components, mirrors, sums, dce),
-    *(beforehand, fission, simplify, recomputed, dce, unbarrier),
+    *(beforehand, fission, simplify, recomputed, tails, dce, unbarrier),
 ]
 
 
