@@ -29,7 +29,10 @@ def pooled(function: Function) -> Function:
 
 
 def _is_pooled(i: Instruction) -> bool:
-    if not isinstance(i.op, Reduce) or not isinstance(OPS.get(i.op.combine), Elementwise) or i.operands[0].type.dtype in HALF:
+    if not isinstance(i.op, Reduce) or not isinstance(OPS.get(i.op.combine), Elementwise):
+        return False
+    dtype = i.operands[0].type.dtype
+    if dtype in HALF or dtype.is_complex:  # of complex values products alone are left: other reductions are of real parts
         return False
     axes, shape = tuple(i.params["axes"]), i.operands[0].type.shape
     short = [e for a, e in enumerate(shape) if a in axes and isinstance(e, int)]

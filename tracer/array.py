@@ -530,6 +530,17 @@ def kind_of(x: TracedArray) -> Kind:
     return WEAK_KIND.get(x.weak) or x.dtype
 
 
+_NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+
+
+def sample_of(x: TracedArray) -> Any:
+    """Return a value that NumPy converts and casts as it does ``x``, for its own errors: the Python number if the trace knows
+    it, else one of its type; an array without elements for an array."""
+    if x.weak:
+        return _NUMBERS[x.weak] if x.literal is None or is_size(x.literal) else x.literal
+    return np.ones((0,) * min(x.ndim, 1), x.dtype)
+
+
 def result_type(*xs: TracedArray) -> np.dtype[Any]:
     """NumPy's ``result_type``, weak scalars included."""
     return promotion.common(tuple(kind_of(x) for x in xs))

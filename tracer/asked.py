@@ -95,7 +95,7 @@ def any_value(x: TracedArray) -> Any:
     """A value of the type and shape that a traced array stands for."""
     if x.weak:
         return {"bool": False, "int": 0, "float": 0.0, "complex": 0j}[x.weak]
-    return np.broadcast_to(x.dtype.type(0), x.shape) if x.type.shape else x.dtype.type(0)
+    return np.broadcast_to(x.dtype.type(0), x.shape) if x.type.shape or x.is_cell else x.dtype.type(0)
 
 
 def pinned(x: TracedArray, known: Known) -> Any:

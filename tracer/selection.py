@@ -220,6 +220,9 @@ class Selection(ComesFirst):
     __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(np.floor_divide)
     __mod__, __rmod__, __imod__ = _operators(np.remainder)
     __pow__, __rpow__, __ipow__ = _operators(np.power)
+    __lshift__, __rlshift__, __ilshift__ = _operators(np.left_shift)
+    __rshift__, __rrshift__, __irshift__ = _operators(np.right_shift)
+    __divmod__, __rdivmod__ = _operators(np.divmod)[:2]
     __and__, __rand__, __iand__ = _operators(np.bitwise_and)
     __or__, __ror__, __ior__ = _operators(np.bitwise_or)
     __xor__, __rxor__, __ixor__ = _operators(np.bitwise_xor)

@@ -203,6 +203,7 @@ class TracedArray(Described):
         if self.type.dtype.is_complex:
             return HOOKS["part"](self, "imag")
         zeros = HOOKS["fresh"](HOOKS["full"](self.shape, 0, self.dtype))
+        zeros.created = self.is_cell
         zeros.readonly = "the imaginary part of real numbers is read-only"
         return zeros
 
@@ -291,10 +292,12 @@ class TracedArray(Described):
         refuse(self, "pickling a traced value", "return it, and pickle the result of the call, or what a pb.callback gets")
 
     def __copy__(self) -> TracedArray:
-        return HOOKS["fresh"](self)
+        copied: TracedArray = HOOKS["fresh"](self)
+        copied.created = self.is_cell
+        return copied
 
     def __deepcopy__(self, memo: Any) -> TracedArray:
-        return HOOKS["fresh"](self)
+        return self.__copy__()
 
     # what would need the value now
 
@@ -350,7 +353,7 @@ class TracedArray(Described):
     __truediv__, __rtruediv__, __itruediv__ = _operators(np.true_divide)
     __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(np.floor_divide)
     __mod__, __rmod__, __imod__ = _operators(np.remainder)
-    _power, __rpow__, __ipow__ = _operators(np.power)
+    _power, __rpow__, _power_in_place = _operators(np.power)
     __matmul__, __rmatmul__, __imatmul__ = _operators(np.matmul)
     __and__, __rand__, __iand__ = _operators(np.bitwise_and)
     __or__, __ror__, __ior__ = _operators(np.bitwise_or)
@@ -362,11 +365,25 @@ class TracedArray(Described):
     __neg__, __pos__, __abs__, __invert__ = map(_unary, (np.negative, np.positive, np.absolute, np.invert))
 
     def __pow__(self, other: Any) -> Any:
-        is_square = self.type.dtype.is_bool and (self.ndim or self.is_cell) and type(other) is int and other == 2
+        is_square = self._is_square_of_bools(other)
         is_root = self.type.dtype.is_complex and type(other) is float and other == 0.5
         if is_square or is_root:
             return METHODS["__array_ufunc__"](np.square if is_square else np.sqrt, "__call__", self)
         return self._power(other)
+
+    def __ipow__(self, other: Any) -> Any:
+        if self._is_square_of_bools(other):
+            np.square(np.ones((), bool), out=np.ones((), bool))  # raises NumPy's error
+        return self._power_in_place(other)
+
+    def _is_square_of_bools(self, exponent: Any) -> bool:
+        """Return whether a power is the square of an array of bools, which is int8; other powers by Python ints are int64."""
+        if not (self.type.dtype.is_bool and (self.ndim or self.is_cell)):
+            return False
+        if isinstance(exponent, TracedArray) and exponent.weak == "int":
+            what = "a power of an array of bools, whose dtype depends on the exponent"
+            return bool(static(exponent, lambda value: value == 2, what, "cast the array, x.astype(int) ** n"))
+        return type(exponent) is int and exponent == 2
 
     def __divmod__(self, other: Any) -> Any:
         HOOKS["refuse_labelled"](other, "divmod() of")

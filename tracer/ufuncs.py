@@ -19,6 +19,7 @@ from pullback.tracer.array import (
     broadcast_together,
     cast,
     convert,
+    copy_of,
     emit,
     expand,
     full,
@@ -26,6 +27,7 @@ from pullback.tracer.array import (
     literal,
     promote,
     refuse_sequence,
+    sample_of,
     static_scalar,
     wrapping,
 )
@@ -57,6 +59,14 @@ _PYTHON: dict[np.ufunc, Any] = {
     np.positive: operator.pos, np.absolute: operator.abs, np.left_shift: operator.lshift, np.right_shift: operator.rshift,
 }  # fmt: skip
 
+
+_OPERATORS: dict[np.ufunc, Any] = {
+    **_PYTHON, np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
+    np.invert: operator.invert,
+}  # fmt: skip
+
+_OF_COMPLEX = (np.add, np.subtract, np.multiply, np.true_divide, np.power, np.equal, np.not_equal)
+"""The operators of Python's complex numbers."""
 
 _ORDER: dict[np.ufunc, Any] = {
     np.less: operator.lt, np.less_equal: operator.le, np.greater: operator.gt, np.greater_equal: operator.ge,
@@ -166,10 +176,8 @@ _INTO_THEIR_DTYPE: dict[str, Exception] = {
 
 def _refuse_cast(function: Any, operands: Sequence[TracedArray], out: TracedArray, casting: str) -> None:
     """Raises NumPy's own error where a result cannot be cast into an array, by asking NumPy for it."""
-    weak = {"int": 1, "float": 1.0, "complex": 1j}
-    given: list[Any] = [weak[x.weak] if x.weak in weak else np.ones((1,), x.dtype) for x in operands]
     with np.errstate(all="ignore"):
-        function(*given, out=np.ones((1,), out.dtype), casting=casting)
+        function(*map(sample_of, operands), out=np.ones((0,), out.dtype), casting=casting)
 
 
 def _check_cast(ufunc: np.ufunc, xs: Sequence[TracedArray], out: TracedArray, casting: str, dtype: Any = None) -> None:
@@ -225,9 +233,8 @@ def call_ufunc(
 
 def _refuse_casting(ufunc: np.ufunc, xs: Sequence[TracedArray], dtype: Any, casting: str) -> None:
     """Raises NumPy's own error where the operands may not be cast to what the loop takes."""
-    weak = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
     with np.errstate(all="ignore"):
-        ufunc(*(weak[x.weak] if x.weak else np.ones((1,), x.dtype) for x in xs), dtype=dtype, casting=casting)
+        ufunc(*map(sample_of, xs), dtype=dtype, casting=casting)
 
 
 def _refuse_shapes(xs: Sequence[TracedArray], outs: Sequence[Any], where: Any = True) -> None:
@@ -263,7 +270,11 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None,
     if ufunc is np.power and xs[1].weak and xs[0].dtype.kind in "fc":
         xs = (xs[0], static_scalar(xs[1]))
     is_unsafe = casting == "unsafe" and dtype is not None
-    inner, outer = promotion.loop(ufunc, tuple(kind_of(x) for x in xs), dtype, casting if is_unsafe else None)
+    try:
+        inner, outer = promotion.loop(ufunc, tuple(kind_of(x) for x in xs), dtype, casting if is_unsafe else None)
+    except TypeError:
+        _refuse_casting(ufunc, xs, dtype, casting)  # a Python int that is out of bounds is an OverflowError before it
+        raise
     if is_unsafe:
         xs = tuple(x if x.weak else convert(x, d) for x, d in zip(xs, inner, strict=True))
     if inner[0].kind == "b":
@@ -277,7 +288,7 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None,
     operands = broadcast_together(*(cast(x, d) for x, d in zip(xs, inner, strict=True)))
     composition = composition_of(ufunc)
     if composition is not None:
-        result = composition(*operands)
+        result = _as_numbers(composition(*operands))
     else:
         op = op_of(ufunc)
         if op is None:
@@ -289,6 +300,13 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None,
     cast_results = tuple(cast(r, d) for r, d in zip(results, outer, strict=True))
     _remember(ufunc, xs, cast_results, {} if dtype is None else {"dtype": dtype, "casting": casting})
     return cast_results if isinstance(result, tuple) else cast_results[0]
+
+
+def _as_numbers(result: Any) -> Any:
+    """Return the result of a ufunc, or several: of rank 0 they are scalars."""
+    if isinstance(result, tuple):
+        return tuple(map(_as_numbers, result))
+    return copy_of(result) if result.is_cell else result
 
 
 def _refuse_negative_power(given: TracedArray, exponent: TracedArray) -> None:
@@ -389,8 +407,8 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
             (sequence,) = (x for x in operands if isinstance(x, _SEQUENCES))
             return sequence * operator.index(counts[0])
     if ufunc is np.matmul and not any(x.ndim or x.is_cell if isinstance(x, TracedArray) else np.ndim(x) for x in operands):
-        if all(isinstance(x, TracedArray) for x in operands):
-            left, right = (f"'{x.weak or 'numpy.' + x.dtype.type.__name__}'" for x in operands)
+        if all(isinstance(x, TracedArray | bool | int | float | complex | np.generic) for x in operands):
+            left, right = (repr(_type_name(x)) for x in operands)
             raise TypeError(f"unsupported operand type(s) for @: {left} and {right}")
         return NotImplemented
     if any(isinstance(x, _SEQUENCES) for x in operands):
@@ -405,8 +423,15 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     if len(xs) < len(operands):
         is_comparison = ufunc in (np.equal, np.not_equal) and len(xs) == 1 and xs[0].ndim
         return full(xs[0].shape, ufunc is np.not_equal, bool) if is_comparison else NotImplemented
+    if _is_pythons(ufunc, xs):
+        xs[1] = copy_of(xs[1])
+        xs[1].weak = "float"
     if not all(x.weak for x in xs):
-        return call_ufunc(ufunc, *xs)
+        try:
+            return call_ufunc(ufunc, *xs)
+        except TypeError:
+            _refuse_scalars(ufunc, xs)
+            raise
     if ufunc in _ORDER and any(x.weak == "complex" for x in xs):
         _ORDER[ufunc](*(0j if x.weak == "complex" else 0 for x in xs))  # raises Python's TypeError
     if ufunc is np.power and xs[0].weak not in ("float", "complex"):
@@ -433,6 +458,28 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     if result.weak == "int":
         keep_exact(ufunc, xs, result, result.known is not None)
     return result
+
+
+def _is_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> bool:
+    """Return whether Python's own complex operates on a float64 number on its right, which is a float to Python."""
+    if xs[0].weak != "complex" or len(xs) != 2 or ufunc not in _OF_COMPLEX:
+        return False
+    right = xs[1]
+    return not (right.weak or right.ndim or right.is_cell) and right.dtype == np.float64
+
+
+def _refuse_scalars(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
+    """Raises the error of Python's operator where NumPy's scalars have none for their types, whatever their values."""
+    if ufunc in _OPERATORS and not any(x.ndim or x.is_cell for x in xs):
+        with np.errstate(all="ignore"):
+            _OPERATORS[ufunc](*(sample_of(x) if x.weak else sample_of(x)[()] for x in xs))
+
+
+def _type_name(number: Any) -> str:
+    """Return the name that Python's errors have for the type of a number."""
+    if isinstance(number, TracedArray):
+        return number.weak or f"numpy.{number.dtype.type.__name__}"
+    return f"numpy.{type(number).__name__}" if isinstance(number, np.generic) else type(number).__name__
 
 
 @hook("operate_in_place")

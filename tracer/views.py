@@ -142,6 +142,8 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
     if source.weak and not takes_number(target.dtype.kind, source.weak, casting):
         raise TypeError(f"Cannot cast a Python {source.weak} to {target.dtype!r} according to the rule {casting!r}")
     new = broadcast_into(convert(source, target.dtype), target.shape)
+    if new is source and target.base is not None:
+        new = fresh(source)  # which may be the base, or show what is written into it
     base, recipe = target.base, target.recipe
     if base is not None and recipe is not None and recipe.put is not None:
         update(base, recipe.put(base, new), casting)

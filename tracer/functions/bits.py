@@ -10,7 +10,7 @@ import numpy as np
 
 from pullback.tracer.array import as_traced, cast, emit, full
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import axis_of, reshaped, xp
+from pullback.tracer.functions.common import as_array, axis_of, reshaped, xp
 from pullback.tracer.promotion import composition
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
@@ -97,7 +97,7 @@ def byteswap(a: TracedArray, inplace: bool = False) -> Any:
     size = a.dtype.itemsize
     if a.dtype.kind not in "biu":
         raise TraceError(".byteswap() of traced floats is not supported; arrays of either byte order are read by their values")
-    found: Any = xp.copy(a)
+    found: Any = a.copy()
     if size > 1:
         bits: Any = a if a.dtype.kind == "u" else emit("bitcast", a, dtype=f"u{8 * size}")
         found = sum(((bits >> (8 * k)) & 255) << (8 * (size - 1 - k)) for k in range(size))
@@ -105,4 +105,4 @@ def byteswap(a: TracedArray, inplace: bool = False) -> Any:
     if inplace:
         a[...] = found
         return a
-    return found
+    return as_array(found) if a.is_cell else found

@@ -9,7 +9,7 @@ import numpy as np
 
 from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, broadcast_to, cast, convert, emit, fresh, full, promote
-from pullback.tracer.functions.common import axis_of, existing, part, reshaped, shape_of, xp
+from pullback.tracer.functions.common import as_array, axis_of, existing, part, reshaped, shape_of, xp
 from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
 from pullback.tracer.twins import twin_of
@@ -109,11 +109,13 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if edge_order not in (1, 2):
         raise ValueError("'edge_order' greater than 2 not supported")
     steps = given * len(axes) if len(given) == 1 else given
-    found = [cast(_derivative(x, as_traced(h), at, edge_order), x.dtype) for h, at in zip(steps, axes)]
+    is_bool = as_traced(f).dtype.kind == "b"
+    dtype = np.dtype(bool) if is_bool else x.dtype
+    found = [cast(_derivative(x, as_traced(h), at, edge_order, is_bool), dtype) for h, at in zip(steps, axes)]
     return found[0] if len(axes) == 1 else tuple(found)
 
 
-def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int) -> Any:
+def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int, is_bool: bool) -> Any:
     n = x.shape[axis]
     if n < order + 1:
         message = "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are required."
@@ -126,6 +128,8 @@ def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int) -> Any:
     else:
         gaps = broadcast_to(h, [n - 1 if k == axis else 1 for k in range(x.ndim)])
         left = right = h
+    if is_bool and (order == 1 or not h.ndim):
+        np.subtract(True, True)  # raises NumPy's TypeError
     y: Any = [_along(x, axis, k, n - 2 + k) for k in range(3)]
     if h.ndim:
         inner = -right / (left * (left + right)) * y[0] + (right - left) / (left * right) * y[1]
@@ -246,7 +250,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *args: Any, dtype: Any 
 def i0(x: Any) -> Any:
     if as_traced(x).dtype.kind == "c":
         raise TypeError("i0 not supported for complex values")
-    return emit("i0", _float(x))
+    return as_array(emit("i0", _float(x)))
 
 
 @implements(np.block)
@@ -265,6 +269,8 @@ def block(arrays: Any) -> Any:
     def ranks(a: Any) -> list[int]:
         return [r for e in a for r in ranks(e)] if isinstance(a, list) else [as_traced(a).ndim]
 
+    if not levels:
+        return xp.copy(as_traced(arrays))
     rank = max(levels, *ranks(arrays))
     return joined(arrays, 0)
 

@@ -71,7 +71,7 @@ def as_number(x: Any) -> Any:
 
 def as_array(x: TracedArray) -> TracedArray:
     """Return a traced value of rank 0 as an array, which can be written into; others as they are."""
-    return x if x.ndim else created(x)
+    return x if x.ndim or x.is_cell else created(x)
 
 
 def is_scalars_axis(axis: Any, ndim: int) -> bool:

@@ -137,7 +137,7 @@ def einsum(
     found = _steps(arrays, words, result, optimize)
     is_view = len(arrays) == 1 and set(words[0]) == set(result) and arrays[0] is values[0]
     found.is_dense = found.ndim < 2
-    return view(found, arrays[0]) if is_view else found
+    return view(found, arrays[0]) if is_view and found.ndim else found
 
 
 @implements(np.einsum_path)

@@ -26,7 +26,7 @@ from pullback.tracer.array import (
     promote,
 )
 from pullback.tracer.errors import TraceError
-from pullback.tracer.functions.common import NOVALUE, as_bool, choose_where, refuse, xp
+from pullback.tracer.functions.common import NOVALUE, as_array, as_bool, as_number, choose_where, refuse, xp
 from pullback.tracer.promotion import composition
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
@@ -307,7 +307,7 @@ def sinc(x: Any) -> TracedArray:
     series: Any = -1 / math.factorial(15)
     for k in range(6, -1, -1):
         series = series * (angle * angle) + (-1) ** k / math.factorial(2 * k + 1)
-    return xp.where(is_small, series, xp.sin(angle) / angle)
+    return as_number(xp.where(is_small, series, xp.sin(angle) / angle))
 
 
 @implements(np.nan_to_num)
@@ -345,7 +345,7 @@ def imag(val: Any) -> TracedArray:
 
 @register_method("conj", "conjugate")
 def conjugate_method(a: TracedArray) -> TracedArray:
-    return emit("conj", a) if a.dtype.kind == "c" else fresh(a)
+    return emit("conj", a) if a.dtype.kind == "c" else a
 
 
 @implements(np.angle)
@@ -357,7 +357,7 @@ def angle(z: Any, deg: bool = False) -> TracedArray:
 
 @implements(np.real_if_close)
 def real_if_close(a: Any, tol: Any = 100) -> TracedArray:
-    return as_traced(a)
+    return as_array(as_traced(a))
 
 
 @implements(np.isreal)

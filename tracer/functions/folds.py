@@ -132,7 +132,8 @@ def _identity(ufunc: np.ufunc, dtype: Any) -> Any:
 
 
 def _filled(value: Any, x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
-    return broadcast_to(stored(as_traced(value), x.dtype, is_item=True), shape)
+    number = stored(as_traced(value), x.dtype, is_item=True)
+    return broadcast_to(reshaped(number, ()) if number.ndim else number, shape)
 
 
 @hook("accumulated_axis")

@@ -14,7 +14,7 @@ import numpy as np
 from pullback.ir.sizes import extent_of, lifted
 from pullback.ir.types import COMPLEX_OF, dtype_of
 from pullback.tracer.array import as_traced, cast, emit, full
-from pullback.tracer.functions.common import axis_of, part, xp
+from pullback.tracer.functions.common import as_array, axis_of, part, xp
 from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
 from pullback.tracer.views import update
@@ -189,7 +189,7 @@ def along(a: Any, s: Any, axes: Any, norm: Any, kind: str) -> TracedArray:
             *steps, last = steps
             name, rest = "ifft", [last]
         case _:
-            steps, rest, name = steps[::-1], [], kind
+            x, steps, rest, name = as_array(x), steps[::-1], [], kind
     for n, k in steps:
         x = transformed(x, n, k, norm, name)
     for n, k in rest:

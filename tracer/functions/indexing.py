@@ -22,6 +22,7 @@ from pullback.tracer.array import (
     broadcast_into,
     broadcast_together,
     cast,
+    created,
     emit,
     expand,
     fresh,
@@ -378,7 +379,8 @@ def getitem(x: TracedArray, key: Any) -> TracedArray:
             strides=lambda strides: _basic_strides(strides, plan),
             key=plan,
         )
-        return view(found, x, recipe)
+        shown = view(found, x, recipe)
+        return shown if shown.ndim or shown.is_cell else created(shown)
     found = _gathered(x, plan)
     if any(a.array is not None and a.array.ndim for a in plan.axes) or not (found.ndim or has_rest):
         return found

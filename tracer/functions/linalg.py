@@ -16,7 +16,7 @@ from numpy.linalg import LinAlgError
 
 from pullback.ir.sizes import lifted
 from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full
-from pullback.tracer.functions.common import reshaped, xp
+from pullback.tracer.functions.common import as_array, as_number, reshaped, xp
 from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
 
@@ -214,7 +214,7 @@ def slogdet(a: Any) -> Any:
 def det(a: Any) -> TracedArray:
     x = square(a)
     dtype = result_dtype(x)
-    return cast(determinant(in_double(x, dtype)), dtype)
+    return as_number(cast(determinant(in_double(x, dtype)), dtype))
 
 
 @implements(np.linalg.matrix_power)
@@ -310,7 +310,7 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> TracedArray:
     count = math.prod(shape)
     if x.size != count**2:
         raise LinAlgError("Input arrays must satisfy the requirement prod(a.shape[b.ndim:]) == prod(a.shape[:b.ndim])")
-    return reshaped(solve(reshaped(x, (count, count)), reshaped(y, (y.size,))), shape)
+    return as_array(reshaped(solve(reshaped(x, (count, count)), reshaped(y, (y.size,))), shape))
 
 
 @implements(np.linalg.trace)

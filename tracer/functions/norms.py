@@ -39,11 +39,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     if ord in (1, -1, np.inf, -np.inf):
         over, rest = (axes[0], axes[1]) if abs(ord) == 1 else (axes[1], axes[0])
         sums = xp.sum(xp.abs(a), axis=over, keepdims=True)
-        best = (xp.max if ord > 0 else xp.min)(sums, axis=rest, keepdims=True)
+        best = (_largest if ord > 0 else xp.min)(sums, axis=(rest,), keepdims=True)
         return best if keepdims else remove_axes(best, axes)
     if ord in (2, -2, "nuc"):
         values = svdvals(xp.moveaxis(a, axes, (-2, -1)))
-        best = values if ord == "nuc" else (xp.max if ord == 2 else xp.min)(values, axis=-1, keepdims=True)
+        best = values if ord == "nuc" else (_largest if ord == 2 else xp.min)(values, axis=(-1,), keepdims=True)
         found = _flat_at_zero(best, best).sum(-1)
         return expand(found, sorted(axes)) if keepdims else found
     raise ValueError("Invalid norm order for matrices.")
@@ -84,9 +84,26 @@ def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) 
         case str():
             raise ValueError(f"Invalid norm order '{ord}' for vectors")
     if ord in (np.inf, -np.inf):
-        return (xp.max if ord > 0 else xp.min)(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
+        return (_largest if ord > 0 else xp.min)(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
     total = xp.sum(xp.abs(a) ** ord, axis=tuple(axes), keepdims=keepdims)
     return _flat_at_zero(total, total ** (1 / ord)) if ord > 0 else total ** (1 / ord)
+
+
+def _norm_of_nothing() -> dict[str, float]:
+    """Return what NumPy's largest-element norms begin with: 0 since NumPy 2.4, before which none of no elements is an error."""
+    try:
+        return {"initial": float(np.linalg.norm(np.zeros(0), np.inf))}
+    except ValueError:
+        return {}
+
+
+_OF_NOTHING = _norm_of_nothing()
+
+
+def _largest(x: TracedArray, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """Return the greatest elements along axes, as norms take them: where there are none, NumPy's norm of nothing."""
+    start = _OF_NOTHING if math.prod(x.shape[k] for k in axis) == 0 else {}
+    return xp.max(x, axis=axis, keepdims=keepdims, **start)
 
 
 def _flat_at_zero(size: TracedArray, found: TracedArray) -> TracedArray:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.sizes import extent_of, lifted
-from pullback.tracer.array import as_traced, broadcast_to, cast, created, emit, stored, wrapping
-from pullback.tracer.functions.common import axis_of, part, remove_axes, xp
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, stored, wrapping
+from pullback.tracer.functions.common import as_array, axis_of, part, remove_axes, xp
 from pullback.tracer.functions.shape import copy, joined
 from pullback.tracer.tables import implements
 from pullback.tracer.traced import TracedArray
@@ -85,7 +85,10 @@ _KEYWORDS: dict[str, tuple[str, ...]] = {
 
 @implements(np.pad)
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> TracedArray:
-    x = as_traced(array)
+    return as_array(_padded(as_traced(array), pad_width, mode, kwargs))
+
+
+def _padded(x: TracedArray, pad_width: Any, mode: Any, kwargs: dict[str, Any]) -> TracedArray:
     widths = [(extent_of(a), extent_of(b)) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
     if any(low < 0 or high < 0 for low, high in widths):
         raise ValueError("index can't contain negative values")
@@ -97,7 +100,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Tr
     if unknown:
         raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}")
     if all(low == high == 0 for low, high in widths):
-        return created(x) if not x.ndim else copy(x)
+        return copy(x)
     if mode in ("constant", "empty"):
         return _constant_pad(x, widths, kwargs.get("constant_values", 0))
     if not x.size:

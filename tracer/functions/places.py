@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.made import Made
 from pullback.ir.sizes import lifted
-from pullback.tracer.array import as_stored, as_traced, broadcast_to, broadcast_together, cast, emit, static_array
+from pullback.tracer.array import as_stored, as_traced, broadcast_into, broadcast_together, cast, emit, static_array
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import axis_of, reshaped, shape_of, xp
 from pullback.tracer.functions.picking import in_range, index_of, take
@@ -54,17 +55,21 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> TracedArray:
     n = x.shape[at]
     if isinstance(obj, TracedArray) and not _is_place(obj):
         raise TraceError("np.insert at several traced positions is not supported; give known ones, or insert one after the other")
-    is_one = _is_place(obj) or (not isinstance(obj, slice) and np.size(obj) == 1)
+    if isinstance(obj, slice):
+        obj = lifted(np.arange, *obj.indices(n))
+    if not _is_place(obj):
+        np.insert(lifted(np.arange, n), obj, 0)  # raises NumPy's IndexError
+    is_one = _is_place(obj) or np.size(obj) == 1
     if is_one:
         new = reshaped(new, (1,) * (x.ndim - new.ndim) + new.shape)
         if np.ndim(obj) == 0:
             new = xp.moveaxis(new, 0, at)
         count = new.shape[at]
     else:
-        obj = lifted(np.arange, *obj.indices(n)) if isinstance(obj, slice) else np.asarray(obj)
+        obj = obj if isinstance(obj, Made) else np.asarray(obj)
         obj = obj.nonzero()[0] if obj.dtype == bool else obj.astype(np.int64)
         count = obj.size
-    new = broadcast_to(new, tuple(count if k == at else m for k, m in enumerate(x.shape)))
+    new = broadcast_into(new, tuple(count if k == at else m for k, m in enumerate(x.shape)))
     both = xp.concatenate([x, new], axis=at)
     if _is_place(obj):
         places = lifted(np.arange, n + count)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, promote, wrapping
+from pullback.tracer.array import as_traced, broadcast_to, cast, emit, expand, promote, sample_of, wrapping
 from pullback.tracer.functions.common import (
     as_array,
     axis_of,
@@ -100,11 +100,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
     refuse("matmul", **kwargs)
     x, y = _pair(x1, x2, dtype)
     if x.ndim == 0 or y.ndim == 0:
-        which = int(x.ndim != 0)
-        raise ValueError(
-            f"matmul: Input operand {which} does not have enough dimensions "
-            f"(has 0, gufunc core with signature (n?,k),(k,m?)->(n?,m?) requires 1)"
-        )
+        np.matmul(*(sample_of(as_traced(v)) for v in (x1, x2)), dtype=dtype)  # raises NumPy's error
     k, m = x.shape[-1], y.shape[0 if y.ndim == 1 else -2]
     _refuse_mismatch("matmul", "(n?,k),(k,m?)->(n?,m?)", k, m)
     rows, columns = "i" if x.ndim > 1 else "", "j" if y.ndim > 1 else ""
@@ -287,7 +283,7 @@ def cross(a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1, axi
     v = [y[..., k] for k in range(y.shape[-1])]
     last = u[0] * v[1] - u[1] * v[0]
     if len(u) == 2 and len(v) == 2:
-        return last
+        return as_array(last)
     if len(v) == 2:
         first, second = -(u[2] * v[1]), u[2] * v[0]
     elif len(u) == 2:

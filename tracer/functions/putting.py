@@ -33,7 +33,7 @@ from pullback.tracer.promotion import loop as loop_of
 from pullback.tracer.promotion import name_of
 from pullback.tracer.tables import METHODS, hook, implements, register_method
 from pullback.tracer.traced import TracedArray
-from pullback.tracer.views import update
+from pullback.tracer.views import root_of, update
 
 
 def _target(function: str, a: Any) -> TracedArray:
@@ -209,6 +209,9 @@ hook("flat")(Flat)
 @hook("set_flat")
 def set_flat(x: TracedArray, value: Any) -> None:
     """``x.flat = value``."""
+    if isinstance(value, TracedArray) and value is not x and root_of(value) is root_of(x):
+        raise TraceError("a write into .flat of elements of the same array, which NumPy reads and writes in turns; write the "
+                         "elements of a copy, x.flat = values.copy()")
     values = as_stored(value, x.dtype)
     if values.size and x.size:
         _set_line(x, _repeated(values, x.size))

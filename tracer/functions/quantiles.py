@@ -28,7 +28,13 @@ def _columns(x: TracedArray, axes: Axes) -> Any:
 
 
 def _axes(x: TracedArray, axis: Any) -> Axes:
-    return tuple(range(x.ndim)) if axis is None else axis_list(axis, x.ndim)
+    if axis is None:
+        return tuple(range(x.ndim))
+    axes = axis_list(axis, x.ndim)
+    kept = [n for k, n in enumerate(x.shape) if k not in axes]
+    if len(axes) != 1 and math.prod(kept) == 0:  # NumPy joins the axes by a reshape that has no answer then
+        raise ValueError(f"cannot reshape array of size 0 into shape ({','.join(map(str, kept))},newaxis)")
+    return axes
 
 
 def _kept(found: Any, axes: Axes, keepdims: Any, lead: int = 0) -> Any:

@@ -117,7 +117,7 @@ def _extreme(op: str, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any
         mask = broadcast_to(as_bool(as_traced(where)), x.shape)
         x = choose_where(mask, x, broadcast_to(cast(as_traced(initial), x.dtype), x.shape))
     kept = [n for k, n in enumerate(x.shape) if k not in axes]
-    if initial is NOVALUE and x.size == 0 and math.prod(kept) != 0:
+    if initial is NOVALUE and math.prod(n for k, n in enumerate(x.shape) if k in axes) == 0:
         raise ValueError(f"zero-size array to reduction operation {ufunc} which has no identity")
     if x.dtype.kind == "c" and initial is not NOVALUE and x.size == 0:  # complex numbers have no least one
         shape = [1 if k in axes else n for k, n in enumerate(x.shape)] if given(keepdims, False) else kept

@@ -29,6 +29,7 @@ from pullback.tracer.array import (
 )
 from pullback.tracer.errors import TraceError
 from pullback.tracer.functions.common import (
+    as_array,
     axes_of,
     axis_list,
     axis_of,
@@ -266,7 +267,7 @@ def _broadcast_view(x: TracedArray, shape: Sequence[int], is_readonly: bool) -> 
 
     found = broadcast_to(x, shape)
     recipe = Recipe(take=lambda base: broadcast_to(base, shape), put=None, strides=strides, key=("broadcast", shape))
-    made = view(found, x, recipe)
+    made = as_array(view(found, x, recipe))
     if not is_readonly and made.base is not None:
         made.readonly = OVERLAPS
     return made
@@ -288,7 +289,7 @@ def broadcast_to_shape(array: Any, shape: Any, subok: bool = False) -> TracedArr
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[TracedArray, ...]:
     arrays = [as_traced(a) for a in args]
     shape = broadcast_together(*arrays)[0].shape if arrays else ()
-    return tuple(a if a.shape == shape else _broadcast_view(a, shape, False) for a in arrays)
+    return tuple(as_array(a) if a.shape == shape else _broadcast_view(a, shape, False) for a in arrays)
 
 
 def _at_least(rank: int, arrays: Sequence[Any]) -> Any:
@@ -328,7 +329,7 @@ def flip(m: Any, axis: Any = None) -> TracedArray:
     x = as_traced(m)
     axes = axes_of(axis, x.ndim)
     if not axes:
-        return x[...]
+        return x[...] if x.ndim else x[()]
     recipe = Recipe(
         take=lambda base: emit("flip", base, axes=axes),
         put=lambda base, new: emit("flip", new, axes=axes),
@@ -400,7 +401,7 @@ def _rolled(x: TracedArray, shift: Any, axis: int) -> TracedArray:
 def roll(a: Any, shift: Any, axis: Any = None) -> TracedArray:
     x = as_traced(a)
     if axis is None:
-        return reshaped(_rolled(reshaped(x, (x.size,)), shift, 0), x.shape)
+        return as_array(reshaped(_rolled(reshaped(x, (x.size,)), shift, 0), x.shape))
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     shifts = shift if isinstance(shift, tuple | list | np.ndarray) else (shift,)
     pairs = np.broadcast(np.empty(len(axes)), np.empty(len(shifts)))
@@ -547,21 +548,22 @@ def trace(a: Any, offset: int = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = 
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> TracedArray:
     x = as_traced(a)
-    found = fresh(x)
-    found.created = x.is_cell
+    found = created(x)
     found.is_dense = found.is_dense if order in ("K", "A") else order == "C" or found.ndim < 2
     return found
 
 
 @register_method("copy")
 def copy_method(a: TracedArray, order: str = "C") -> TracedArray:
-    return copy(a, order)
+    return copy(a, order) if a.ndim or a.is_cell else fresh(a)
 
 
 @implements(*existing("astype"))
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> TracedArray:
     refuse("astype", device=None if device == "cpu" else device)
-    return fresh(convert(as_traced(x), dtype))
+    array = as_traced(x)
+    found = convert(array, dtype)
+    return created(found) if array.is_cell else fresh(found)
 
 
 @register_method("astype")

@@ -77,7 +77,7 @@ def _over(function: Callable[..., Any], arrays: list[TracedArray], otypes: list[
     result, columns = over_elements(function, wide, kinds)
     if any(c.ndim > 1 for c in columns):
         raise ValueError("setting an array element with a sequence.")
-    found = tuple(reshaped(cast(c, d), shape) for c, d in zip(columns, otypes))
+    found = tuple(as_array(reshaped(cast(c, d), shape)) for c, d in zip(columns, otypes))
     return found if isinstance(result, tuple) else found[0]
 
 

@@ -48,7 +48,7 @@ def _stand_in(x: Any) -> Any:
     if isinstance(x, TracedArray):
         known = known_value(x)
         if known is not None:
-            return known[0]
+            return np.array(known[0]) if x.is_cell else known[0]
         if x.literal is not None:
             return x.literal
         if x.weak:

@@ -18,6 +18,7 @@ from pullback.tracer.array import (
     convert,
     expand,
     refuse_sequence,
+    sample_of,
     static_array,
     stored,
     wrapping,
@@ -33,7 +34,6 @@ from pullback.tracer.functions.indexing import (
     shape_with,
     with_basic,
 )
-from pullback.tracer.literals import takes_number
 from pullback.tracer.promotion import shapes_text
 from pullback.tracer.tables import implements, register_method
 from pullback.tracer.traced import TracedArray
@@ -129,8 +129,8 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         raise TypeError(f"Cannot cast {what} from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
     if source.weak == "complex" and casting == "unsafe":
         source = wrapping(source)
-    if source.weak and not takes_number(dst.dtype.kind, source.weak, casting):
-        raise TypeError(f"Cannot cast scalar from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+    if source.weak:
+        np.copyto(np.empty((1,), dst.dtype), sample_of(source), casting)  # type: ignore[arg-type]  # raises NumPy's error
     extra = source.ndim - dst.ndim
     if extra > 0 and set(source.shape[:extra]) == {1}:
         source = reshaped(source, source.shape[extra:])
