@@ -414,3 +414,116 @@ def test_spacing_of_zeros_and_ends(dtype: Any) -> None:
     ends = [-0.0, 0.0, -kind.smallest_subnormal, kind.smallest_subnormal, -1, 1, -kind.tiny, np.nan]
     agrees(lambda x: np.spacing(x), np.array(ends, dtype))
     agrees(lambda x: np.copysign(1.0, np.spacing(x)), np.array(ends, dtype)[:-1])
+
+
+REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "max": lambda a, axis: np.max(a, axis=axis), "min": lambda a, axis: a.min(axis=axis),
+    "ptp": lambda a, axis: np.ptp(a, axis=axis),
+    "fmax": lambda a, axis: np.fmax.reduce(a, axis=axis), "median": lambda a, axis: np.median(a, axis=axis),
+    "percentile": lambda a, axis: np.percentile(a, 30, axis=axis), "norm": lambda a, axis: np.linalg.norm(a, np.inf, axis),
+    "least norm": lambda a, axis: np.linalg.norm(a, -np.inf, axis), "mean": lambda a, axis: np.mean(a, axis=axis),
+    "kept": lambda a, axis: np.max(a, axis=axis, keepdims=True), "initial": lambda a, axis: np.max(a, axis=axis, initial=2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_along_axes_of_nothing(name: str) -> None:
+    """Along an axis without elements NumPy raises, whatever is left."""
+    for shape in ((0,), (0, 0), (0, 3), (3, 0), (0, 2, 0)):
+        for axis in (None, 0, -1, (0, 1), ()):
+            if not isinstance(axis, tuple) or len(axis) <= len(shape):
+                found, expected = (outcome(f, np.zeros(shape), axis) for f in (
+                    pb.jit(REDUCTIONS[name], static_argnames="axis"), REDUCTIONS[name]))  # fmt: skip
+                assert repr(found) == repr(expected), (shape, axis)
+
+
+def test_sums_of_bools_begin_with_their_initial() -> None:
+    for function in (np.add.reduce, np.multiply.reduce):
+        for initial in (0.5, 0.0, np.float64(5e-324), True):
+            agrees(lambda a, b, f=function: f(a, dtype="?", initial=b), np.zeros(3), initial)
+
+
+def test_copies_onto_the_array_that_they_are_of() -> None:
+    def copied(x: Any) -> Any:
+        a = np.array(x)
+        reverse = a[::-1]
+        np.copyto(reverse, a)
+        return a, reverse
+
+    def written(x: Any) -> Any:
+        a = np.array(x)
+        b = a.reshape(2, 3)
+        b.T[...] = a.reshape(3, 2)
+        np.positive(a, out=a[::-1])
+        return a, b
+
+    agrees(copied, np.arange(6.0))
+    agrees(written, np.arange(6.0))
+
+    def flat(x: Any) -> Any:
+        a = np.array(x)
+        a[::-1].flat = a
+        return a
+
+    with pytest.raises(pb.TraceError, match="of elements of the same array"):
+        pb.jit(flat)(np.arange(3.0))
+
+
+def test_powers_of_bools_have_the_dtype_that_the_exponent_decides() -> None:
+    compiled = pb.jit(lambda a, n: a**n)
+    for n in (10, 2, 3, 2):
+        agrees(lambda a, n: a**n, np.array([True, False]), n)
+        assert compiled(np.array([True, False]), n).dtype == (np.array([True, False]) ** n).dtype
+
+    def in_place(a: Any) -> Any:
+        b = a > 0
+        b **= 2
+        return b
+
+    agrees(in_place, np.ones(2))
+
+
+def test_products_of_stacked_complex_numbers() -> None:
+    for shape in ((0,), (3,), (2, 2)):
+        x = np.arange(float(np.prod(shape))).reshape(shape) + 1j
+        agrees(lambda a: np.stack([a, a + 1, a]).prod(0), x)
+        agrees(lambda a: np.array([a, a]).prod(axis=-1), x)
+
+
+def test_pythons_complex_and_float64_give_pythons_complex() -> None:
+    """A float64 is a float to Python: the sum is weak, and takes the precision of the array that it meets."""
+    agrees(lambda a, b, x: (a + b) * x, 1j, np.float64(2.0), np.ones(2, np.complex64))
+    agrees(lambda a, b, x: (b + a) * x, 1j, np.float64(2.0), np.ones(2, np.complex64))
+
+
+def test_operators_that_scalars_do_not_have() -> None:
+    for a, b in ((np.complex128(1j), 2), (2, np.complex64(1)), (np.float32(1), np.int8(1)), (np.uint64(3), True)):
+        agrees(lambda a, b: a % b, a, b)
+        agrees(lambda a, b: a & b, a, b)
+        agrees(lambda a, b: a @ b, a, b)
+
+
+@pytest.mark.parametrize("casting", ["no", "equiv", "safe", "same_kind", "unsafe"])
+@pytest.mark.parametrize("value", [True, 1, 300, 1.5, 1j, 2**70])
+def test_copies_of_python_numbers(casting: Any, value: Any) -> None:
+    for dtype in ("?", "i1", "u1", "i8", "f4", "f8", "c8"):
+        if isinstance(value, complex) and casting == "unsafe" and dtype in "?f4f8":
+            continue  # NumPy warns of the part that it drops
+
+        def copied(x: Any) -> Any:
+            a = np.array(x)
+            np.copyto(a, value, casting=casting)
+            return a
+
+        agrees(copied, np.zeros(2, dtype))
+
+
+def test_insert_of_values_with_more_axes() -> None:
+    for values in (np.ones((1, 1)), np.ones((1, 1, 1)), np.ones(3), np.ones((2, 1))):
+        for at in (0, [0], slice(0, 1), [0, 1], 5):
+            agrees(lambda a, v, at=at: np.insert(a, at, v), np.zeros(2), values)
+
+
+def test_gradients_of_bools_raise_as_their_differences_do() -> None:
+    agrees(lambda a: np.gradient(a), np.array([True, False, True]))
+    agrees(lambda a: np.gradient(a, np.array([0.0, 1.0, 3.0]), edge_order=2), np.array([True, False, True]))

@@ -38,6 +38,14 @@ def _operators(ufunc: np.ufunc) -> Any:
 
     def in_place(self: Selection, other: Any) -> Any:
         target = fresh(self.values)
+        if not isinstance(other, Selection) and as_traced(other).ndim > self.ndim:
+            count = "n" if self.mask.size else "0"
+            own = (*map(str, self.values.shape[: self.axis]), count, *map(str, self.values.shape[self.axis + self.mask.ndim :]))
+            lead = map(str, as_traced(other).shape[: as_traced(other).ndim - self.ndim])
+            shapes = [f"({','.join(s)}{',' if len(s) == 1 else ''})" for s in (own, (*lead, *own))]
+            raise ValueError(
+                f"non-broadcastable output operand with shape {shapes[0]} doesn't match the broadcast shape {shapes[1]}"
+            )
         HOOKS["operate_in_place"](ufunc, target, self.aligned(other))
         self.values, self.place = target, None
         return self

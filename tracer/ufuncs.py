@@ -329,6 +329,8 @@ def _compare_integers(ufunc: np.ufunc, inner: Any, x: TracedArray, y: TracedArra
             if b.literal is None and not a.weak and d != np.int64:
                 return _compare_traced_int(relation, a, b)
             if b.literal is not None and not promotion.fits(b.literal, d):
+                if a.dtype.kind == "b":
+                    np.asarray(b.literal, np.int64)  # raises NumPy's OverflowError
                 found = bool(relation(0, b.literal))
                 return broadcast_to(literal(np.bool_(found)), a.shape)
     if {inner[0].kind, inner[1].kind} != {"i", "u"}:

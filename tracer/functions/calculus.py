@@ -110,8 +110,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         raise ValueError("'edge_order' greater than 2 not supported")
     steps = given * len(axes) if len(given) == 1 else given
     is_bool = as_traced(f).dtype.kind == "b"
-    dtype = np.dtype(bool) if is_bool else x.dtype
-    found = [cast(_derivative(x, as_traced(h), at, edge_order, is_bool), dtype) for h, at in zip(steps, axes)]
+    found = [cast(_derivative(x, as_traced(h), at, edge_order, is_bool), x.dtype) for h, at in zip(steps, axes)]
     return found[0] if len(axes) == 1 else tuple(found)
 
 

@@ -63,7 +63,11 @@ def _fold(op: str, x: TracedArray, axis: Any, dtype: Any, keepdims: Any, initial
     x, axes, identity = cast(x, target), reduced_axes(axis, x.ndim), int(op == "prod")
     if target.kind == "b":
         x = _masked(x, where, bool(identity))
-        return reduced("all" if identity else "any", x, axes, bool(given(keepdims, False)))
+        holds = reduced("all" if identity else "any", x, axes, bool(given(keepdims, False)))
+        if initial is NOVALUE:
+            return holds
+        refuse_sequence(initial, target)
+        return emit("bitand" if identity else "bitor", broadcast_to(as_bool(as_traced(initial)), holds.shape), holds)
     x = _masked(x, where, identity)
     if target == np.float16 and axes:
         x = cast(x, np.float32)
