@@ -9,7 +9,7 @@ from pullback.codegen.lanes import Lanes, element, wide
 from pullback.codegen.llvm_text import RARELY
 from pullback.codegen.plain import PLAIN
 from pullback.ir.builder import Builder
-from pullback.ir.structure import Block, Instruction, Value
+from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import BOOL, DType, scalar
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ AVX512_BYTES = 64
 # Significands in [3/4, 3/2), NaN for negative numbers, 1 for zeros.
 _INTERVAL = 3 | 3 << 2
 _PRESENT_ROUNDING = 4
+SHORT = 95
+"""Instructions at most of rare code that is not called, in all places of a kernel together: those of the far end of sech2 twice.
+More would make long kernels longer to compile; that of erfinv has 96, the large arguments of sines 150."""
 
 
 def part(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
@@ -72,7 +75,7 @@ def _widened(e: Emitter, text: str, dtype: DType, width: int, lanes: int) -> str
 
 
 def rare(e: Emitter, i: Instruction) -> None:
-    """A branch around a call of code that some lane needs."""
+    """A branch around code that some lane needs."""
     condition, *operands = (e.env[v] for v in i.operands)
     width = 1 if condition.is_scalar and all(v.is_scalar for v in operands) else e.width
     texts = [_in_lanes(e, lanes, v.type.dtype, width) for lanes, v in zip(operands, i.operands[1:], strict=True)]
@@ -91,11 +94,8 @@ def rare(e: Emitter, i: Instruction) -> None:
     e.line(f"br i1 {any_lane}, label %{inside}, label %{after}, !prof !9000")
     with e.aside():
         e.label(inside, follows=True)
-        given = ", ".join(f"{t} {text}" for t, text in zip(types[number:], texts[number:], strict=True))
-        result = f"{{ {', '.join(types[:number])} }}"
-        found = e.let(f"call {result} {_function(e, i, width)}({given}) nounwind memory(none)")
-        for k, (t, slot, text) in enumerate(zip(types, slots, usual, strict=False)):
-            one = e.let(f"extractvalue {result} {found}, {k}")
+        results = _in_place(e, i, texts[number:]) if _is_short(e, i, width) else _called(e, i, types, texts, width)
+        for t, slot, text, one in zip(types, slots, usual, results, strict=False):
             e.line(f"store {t} {e.let(f'select {c} {test}, {t} {one}, {t} {text}')}, ptr {slot}")
         e.line(f"br label %{after}")
     e.label(after, follows=True)
@@ -104,8 +104,33 @@ def rare(e: Emitter, i: Instruction) -> None:
     e.env.update(zip(i.results, loads, strict=True))
 
 
+def _is_short(e: Emitter, i: Instruction, width: int) -> bool:
+    """Whether rare code stands in the kernel itself. Around a call everything is in memory that is used before and after it, in
+    runs of a loop that do not call, too: no vector register survives one."""
+    function = i.params["function"]
+    uses = sum(k.op is i.op and k.params["function"] == function for k in walk(e.kernel.body))
+    return width == e.width and uses * len(e.cold[function].instructions) <= SHORT
+
+
+def _in_place(e: Emitter, i: Instruction, texts: list[str]) -> list[str]:
+    """The results of rare code that is emitted here."""
+    region, step = e.cold[i.params["function"]], 0 if e.width == 1 else None
+    e.env.update((v, Lanes(text, step)) for v, text in zip(region.parameters, texts, strict=True))
+    e.block(region)
+    return [_in_lanes(e, e.env[v], v.type.dtype, e.width) for v in region.results]
+
+
+def _called(e: Emitter, i: Instruction, types: list[str], texts: list[str], width: int) -> list[str]:
+    """The results of a call of rare code."""
+    number = len(i.results)
+    given = ", ".join(f"{t} {text}" for t, text in zip(types[number:], texts[number:], strict=True))
+    result = f"{{ {', '.join(types[:number])} }}"
+    found = e.let(f"call {result} {_function(e, i, width)}({given}) nounwind memory(none)")
+    return [e.let(f"extractvalue {result} {found}, {k}") for k in range(number)]
+
+
 def _function(e: Emitter, i: Instruction, width: int) -> str:
-    """The function that rare code is: a module of its own, which all kernels call that need it."""
+    """The function that long rare code is: a module of its own, which all kernels call that need it."""
     region = e.cold[i.params["function"]]
     name = f"{i.params['function']}_{width}"
     key = region, name, e.target

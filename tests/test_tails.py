@@ -293,3 +293,20 @@ def test_gates_in_loops_over_the_whole_domain(kind: str) -> None:
     assert np.isnan(value) and list(by_c[-4:-2]) == [1, 0] and list(by_x[-4:-2]) == [0, 0]
     text = pb.jit(pb.grad(through_gates, argnums=(0, 1))).stages(*given)["simplify"]
     assert "copysign" in text and "logistic_pdf" not in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_far_ends_in_the_kernel_and_called(kind: str) -> None:
+    """A kernel with few derivatives of tanh has the code of their far ends in it, one with many calls it: bits are the same, in
+    vectors, their rests and alone."""
+    low, high = (340.0, 375.0) if kind == "f64" else (40.0, 54.0)
+    x = np.linspace(low, high, 1003).astype(KINDS[kind])
+    slope = pb.grad(lambda v: np.sum(np.tanh(v)))
+    few, many = pb.jit(slope), pb.jit(lambda v: [slope(v - k) for k in range(6)])
+    wanted = few(x)
+    for k, found in enumerate(many(x)):
+        np.testing.assert_array_equal(found, few(x - k))
+    np.testing.assert_array_equal([few(x[k : k + 1])[0] for k in range(0, len(x), 97)], wanted[::97])
+    assert 0 < np.count_nonzero(wanted) < len(x)
+    assert "far_sech2" not in few.stages(x)["llvm"]
+    assert "far_sech2" in many.stages(x)["llvm"]

@@ -44,7 +44,7 @@ def exponent(x: Array) -> Array:
 
 class Cold(Op):
     """Defines ``function``, which ``rare`` instructions after it name: the region, which reads nothing from outside. It stands at
-    the top of a kernel, so that neither passes nor emitted code have it more than once."""
+    the top of a kernel, so that passes do not have it more than once, and emitted code only if it is short."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
         if types or len(regions) != 1:
